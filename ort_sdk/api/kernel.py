@@ -1,0 +1,236 @@
+"""Kernels: what the host tells a kernel when it is made, and what it may ask of one.
+
+A kernel is made once per node by a *factory*: a callable that takes a ``KernelInfo`` and returns either a plain function
+of the provider's arrays, or an object with a ``compute`` method and any of the optional abilities of ``OpKernel``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from .element_type import TensorElementType
+from .errors import InvalidArgument, InvalidGraph
+from .graph_viewer import AttributeValue, NodeArg, Tensor
+
+__all__ = [
+    "NOT_PACKED",
+    "REQUIRED",
+    "Array",
+    "Compute",
+    "KernelFactory",
+    "KernelInfo",
+    "NotPacked",
+    "OpKernel",
+    "PrePackedWeights",
+    "Slot",
+    "Subgraph",
+]
+
+Array = Any
+"""A provider's own array (NumPy's, CuPy's, a device buffer with a shape); a list for a sequence, a dict for a map."""
+
+Compute = Callable[..., Any]
+"""Takes a node's inputs (None where an optional one is absent), returns its output, or a tuple of its outputs."""
+
+
+class NotPacked:
+    """Type of ``NOT_PACKED``."""
+
+    def __repr__(self) -> str:
+        return "NOT_PACKED"
+
+
+NOT_PACKED = NotPacked()
+"""Answer of ``prepack``: this input is used as it is."""
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Any = _Required()
+"""Default of ``KernelInfo.attribute`` that makes a missing attribute an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrePackedWeights:
+    """A constant input in the layout its kernel wants.
+
+    Buffers belong to a container that outlives the kernels using them; they are read-only once made.
+    """
+
+    buffers: tuple[Any, ...]
+    """Host buffers (contiguous ``uint8`` arrays) for host kernels; device arrays otherwise."""
+
+
+class Subgraph(Protocol):
+    """A runnable body of a control-flow node."""
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        """Formal inputs of the body, in order."""
+
+    @property
+    def output_names(self) -> Sequence[str]: ...
+    @property
+    def output_types(self) -> Sequence[str | None]:
+        """ONNX type strings of the outputs."""
+
+    @property
+    def output_shapes(self) -> Sequence[tuple[int | str | None, ...] | None]: ...
+    def __call__(self, inputs: Sequence[Array], implicit_inputs: Sequence[Array]) -> list[Array]:
+        """Run the body once.
+
+        Args:
+            inputs: one value per formal input.
+            implicit_inputs: the values the node captures from enclosing graphs, as its ``compute`` got them after its
+                own inputs.
+
+        Returns:
+            One value per output.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """All a kernel may know when it is made. Reading it reads no weight but through ``constant_input``."""
+
+    op_type: str
+    since_version: int
+    domain: str = ""
+    name: str = ""
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    inputs: tuple[NodeArg | None, ...] = ()
+    """Type and static shape of each input; None where an optional one is absent."""
+    outputs: tuple[NodeArg | None, ...] = ()
+    """The same for each output; None where the node does not ask for it."""
+    constants: Mapping[int, Tensor] = field(default_factory=dict)
+    """Input index → constant tensor, for inputs that never change."""
+    subgraphs: Mapping[str, Subgraph] = field(default_factory=dict)
+    """Attribute name → runnable body."""
+    implicit_input_count: int = 0
+    """How many captured values ``compute`` gets after the node's own inputs."""
+    execution_provider: Any = None
+    session_config: Mapping[str, str] = field(default_factory=dict)
+    opset_version: int = 0
+    """Version of the operator's domain that the model imports."""
+
+    def attribute(self, name: str, default: Any = REQUIRED) -> Any:
+        """Value of an attribute, or ``default``.
+
+        Raises:
+            InvalidGraph: the attribute is missing and no default was given.
+        """
+        value = self.attributes.get(name, default)
+        if value is REQUIRED:
+            raise InvalidGraph(f"{self.describe()}: required attribute '{name}' is missing; it has {sorted(self.attributes)}")
+        return value
+
+    def constant_input(self, index: int) -> np.ndarray[Any, Any] | None:
+        """Contents of a constant input as a read-only host array; None if the input is absent or not constant."""
+        tensor = self.constants.get(index)
+        return None if tensor is None else tensor.numpy()
+
+    def has_input(self, index: int) -> bool:
+        """Whether the node gives this input."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def wants_output(self, index: int) -> bool:
+        """Whether the node asks for this output."""
+        return index < len(self.outputs) and self.outputs[index] is not None
+
+    def input_type(self, index: int) -> str | None:
+        """ONNX type string of an input; None if absent or unknown."""
+        argument = self.inputs[index] if index < len(self.inputs) else None
+        return None if argument is None else argument.type
+
+    def output_type(self, index: int) -> str | None:
+        """ONNX type string of an output; None if not asked for or unknown."""
+        argument = self.outputs[index] if index < len(self.outputs) else None
+        return None if argument is None else argument.type
+
+    def input_element_type(self, index: int) -> TensorElementType | None:
+        """Element type of a tensor input."""
+        argument = self.inputs[index] if index < len(self.inputs) else None
+        return None if argument is None else argument.element_type
+
+    def output_element_type(self, index: int) -> TensorElementType | None:
+        """Element type of a tensor output."""
+        argument = self.outputs[index] if index < len(self.outputs) else None
+        return None if argument is None else argument.element_type
+
+    def input_rank(self, index: int) -> int | None:
+        """Static rank of an input, if known."""
+        argument = self.inputs[index] if index < len(self.inputs) else None
+        return None if argument is None else argument.rank
+
+    def subgraph(self, name: str) -> Subgraph:
+        """Runnable body held by an attribute.
+
+        Raises:
+            InvalidArgument: the node has no such body.
+        """
+        try:
+            return self.subgraphs[name]
+        except KeyError:
+            raise InvalidArgument(f"{self.describe()} has no subgraph '{name}'; it has {sorted(self.subgraphs)}") from None
+
+    def describe(self) -> str:
+        """Operator, version and node name, for messages."""
+        return f"{self.domain or 'ai.onnx'}::{self.op_type}({self.since_version}), node '{self.name}'"
+
+
+class Slot(Protocol):
+    """A place a bound kernel reads an input from, or leaves an output in, at call time.
+
+    ``array`` is the value now. For values inside a program it never changes; for feeds it changes from call to call, so
+    a bound kernel reads it each time unless ``is_fixed``.
+    """
+
+    array: Array
+    is_fixed: bool
+
+
+class OpKernel:
+    """Base for kernels that want more than a function. Every ability is optional and looked up once.
+
+    Class attributes a subclass may set:
+
+    ``deterministic``
+        equal inputs give equal outputs and nothing else happens. False unless declared.
+    ``shape_inputs``
+        which inputs' contents decide output shapes, as a tuple (Reshape: ``(1,)``); None means the outputs' shapes may
+        depend on any contents (NonZero).
+    ``contents_from_shapes``
+        the outputs' contents depend on the inputs' shapes alone (Shape, Size).
+    """
+
+    deterministic: bool = False
+    shape_inputs: tuple[int, ...] | None = None
+    contents_from_shapes: bool = False
+
+    def compute(self, *inputs: Any) -> Any:
+        """Run the node: any shapes, returns new arrays, never aliases of inputs unless the kernel def says so."""
+        raise NotImplementedError
+
+    def packing_identity(self, input_index: int) -> str | None:
+        """Text naming library version, instruction set, layout, attributes and sibling constants; None for "never packed"."""
+        return None
+
+    def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
+        """Rearrange a constant input. Called at session creation, never during ``run``; must not keep ``tensor``."""
+        return NOT_PACKED
+
+    def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
+        """Take packed weights: this session's own, another session's, or a file's. The buffers must not be written."""
+
+    # ``bind(inputs, outputs)`` is looked up by name and has no default: its absence is the answer "cannot be bound".
+
+
+KernelFactory = Callable[[KernelInfo], Any]
+"""Makes a node's kernel: a function (only ``compute``), or an object with ``compute`` and optional abilities."""

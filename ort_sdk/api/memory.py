@@ -1,0 +1,55 @@
+"""What the host asks of a device's memory: allocate, release, copy, synchronise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from .device import OrtDevice, OrtMemoryInfo
+from .element_type import TensorElementType
+from .kernel import Array
+
+__all__ = ["Allocator", "DataTransfer", "HostArray", "SupportsReadInto"]
+
+HostArray = np.ndarray[Any, Any]
+"""A NumPy array in ordinary host memory."""
+
+
+class Allocator(Protocol):
+    """Hands out arrays of one kind of memory. An OrtValue keeps the allocator of its array alive."""
+
+    @property
+    def memory_info(self) -> OrtMemoryInfo: ...
+    def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> Array:
+        """A new array with undefined contents, aligned for the device; zero elements are allowed.
+
+        Raises:
+            MemoryError: the device has not enough memory; says bytes asked and bytes in use.
+        """
+
+    def release(self, array: Array) -> None:
+        """Give the array's memory back. The caller holds no other reference and reads it no more."""
+
+
+@runtime_checkable
+class DataTransfer(Protocol):
+    """Copies tensors between the provider's device and the host, or another device. Keeps its arguments alive until done."""
+
+    def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
+        """Whether ``copy`` works between the two devices."""
+
+    def copy(self, array: Array, source: OrtDevice, target: OrtDevice) -> Array:
+        """A new array on ``target`` with the contents of ``array``, which is on ``source``.
+
+        A copy to the host returns only when the contents are there; a copy to a device may still run on its queue, in
+        order with the kernels queued later. The result never aliases ``array``.
+        """
+
+
+class SupportsReadInto(Protocol):
+    """Data transfers that can also fill an array the caller owns (IOBinding with preallocated outputs)."""
+
+    def copy_into(self, array: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> None:
+        """Fill ``destination`` (on ``target``, same shape and type) with ``array`` (on ``source``)."""

@@ -1,0 +1,42 @@
+"""Execution providers as the host holds them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from .device import CPU_DEVICE, OrtDevice
+from .element_type import TensorElementType, element_type_of
+from .kernel import Array
+
+__all__ = ["API_VERSION", "ExecutionProvider"]
+
+API_VERSION = 1
+"""Version of this contract. A provider built for a newer one is refused."""
+
+
+class ExecutionProvider:
+    """One provider in one session, made by the hook ``create_execution_provider``. Subclass it.
+
+    Args:
+        name: ORT-style name, ``CUDAExecutionProvider``.
+        device: where the provider's arrays live.
+        options: provider options the user gave, as text.
+    """
+
+    def __init__(self, name: str, device: OrtDevice = CPU_DEVICE, options: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.device = device
+        self.options: dict[str, str] = dict(options or {})
+
+    def run_scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Context of every run: owns the stream and the allocator; its exit waits until all queued work is done."""
+        return contextlib.nullcontext()
+
+    def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
+        """Element type and shape of one of the provider's arrays. Reads no contents."""
+        return element_type_of(array), tuple(int(dimension) for dimension in array.shape)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.device})"

@@ -1,0 +1,5 @@
+"""Operators of the activation family."""
+
+from . import relu
+
+__all__ = ["relu"]

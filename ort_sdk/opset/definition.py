@@ -1,0 +1,223 @@
+"""How an operator is declared once and registered for every version and type its specification lists."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, TypeVar
+
+from ort_sdk.api import (
+    KernelCreateInfo,
+    KernelDef,
+    KernelInfo,
+    KernelPredicate,
+    KernelRegistry,
+    OperatorSchema,
+    OrtMemType,
+    TensorElementType,
+    find_schema,
+    schema_versions,
+)
+
+from .namespace import ArrayNamespace
+from .numpy_namespace import NumpyNamespace
+from .widening import widened
+
+__all__ = ["DEFINITIONS", "OperatorDefinition", "OperatorFactory", "OpsetKernel", "add_opset", "as_namespace", "operator"]
+
+OperatorFactory = Callable[[KernelInfo, Any], Any]
+"""Makes a node's kernel over an array namespace: ``factory(info, xp)`` returns a function or a kernel object."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDefinition:
+    """One implementation of an operator, for a range of its versions."""
+
+    op_type: str
+    domain: str
+    since: int
+    until: int | None
+    factory: OperatorFactory
+    shape_inputs: tuple[int, ...] | None
+    host_inputs: tuple[int, ...]
+    host_outputs: tuple[int, ...]
+    deterministic: bool
+    contents_from_shapes: bool
+    host_only: bool
+    any_type: bool
+    alias: tuple[tuple[int, int], ...] = ()
+    when: KernelPredicate | None = field(default=None, compare=False)
+
+    def versions(self) -> tuple[int, ...]:
+        """Since-versions of the operator's schemas that this definition implements."""
+        return tuple(
+            version
+            for version in schema_versions(self.op_type, self.domain)
+            if self.since <= version and (self.until is None or version <= self.until)
+        )
+
+
+DEFINITIONS: dict[tuple[str, str], list[OperatorDefinition]] = {}
+"""(domain, op_type) → definitions, filled by importing the family modules."""
+
+_F = TypeVar("_F", bound=OperatorFactory)
+
+
+def operator(
+    op_type: str,
+    *,
+    domain: str = "",
+    since: int = 1,
+    until: int | None = None,
+    shape_inputs: Iterable[int] | None = (),
+    host_inputs: Iterable[int] = (),
+    host_outputs: Iterable[int] = (),
+    deterministic: bool = True,
+    contents_from_shapes: bool = False,
+    host_only: bool = False,
+    any_type: bool = False,
+    alias: Iterable[tuple[int, int]] = (),
+    when: KernelPredicate | None = None,
+) -> Callable[[_F], _F]:
+    """Decorator that declares an operator's implementation over an array namespace.
+
+    Args:
+        op_type: operator.
+        domain: its domain.
+        since: first since-version implemented.
+        until: last since-version implemented; None for all later ones the schema table knows.
+        shape_inputs: inputs whose contents decide output shapes; None if any contents may (NonZero).
+        host_inputs: inputs the kernel reads as NumPy arrays whatever the library; -1 for all.
+        host_outputs: outputs the kernel leaves as NumPy arrays; -1 for all.
+        deterministic: equal inputs give equal outputs.
+        contents_from_shapes: output contents depend on input shapes alone.
+        host_only: the operator only makes sense over NumPy (strings, images, trees).
+        any_type: the kernel moves elements without computing on them, so no type is widened around it.
+        alias: (input, output) pairs where the output may be a view of the input.
+        when: predicate that may decline a node.
+    """
+
+    def declare(factory: _F) -> _F:
+        definition = OperatorDefinition(
+            op_type=op_type,
+            domain=domain,
+            since=since,
+            until=until,
+            factory=factory,
+            shape_inputs=None if shape_inputs is None else tuple(shape_inputs),
+            host_inputs=tuple(host_inputs),
+            host_outputs=tuple(host_outputs),
+            deterministic=deterministic,
+            contents_from_shapes=contents_from_shapes,
+            host_only=host_only,
+            any_type=any_type,
+            alias=tuple(alias),
+            when=when,
+        )
+        DEFINITIONS.setdefault((domain, op_type), []).append(definition)
+        return factory
+
+    return declare
+
+
+class OpsetKernel:
+    """A function kernel with the abilities its definition declares."""
+
+    __slots__ = ("compute", "contents_from_shapes", "deterministic", "shape_inputs")
+
+    def __init__(self, compute: Callable[..., Any], definition: OperatorDefinition) -> None:
+        self.compute = compute
+        self.deterministic = definition.deterministic
+        self.shape_inputs = definition.shape_inputs
+        self.contents_from_shapes = definition.contents_from_shapes
+
+
+def as_namespace(xp: ModuleType | ArrayNamespace) -> ArrayNamespace:
+    """The adapter for an array library: itself if it is one, NumPy's own, or the generic one."""
+    if isinstance(xp, ArrayNamespace):
+        return xp
+    return NumpyNamespace() if xp.__name__ == "numpy" else ArrayNamespace(xp)
+
+
+def add_opset(
+    registry: KernelRegistry,
+    xp: ModuleType | ArrayNamespace,
+    *,
+    types: Iterable[TensorElementType] | None = None,
+    exclude: Collection[str] = (),
+) -> None:
+    """Register ONNX's operators, implemented over an array library.
+
+    Args:
+        registry: registry to add to; kernels registered in it one by one take precedence.
+        xp: a module that follows the array API standard, or an ``ArrayNamespace`` around one.
+        types: element types to register kernels for; all the library stores by default.
+        exclude: op types to leave out.
+    """
+    from . import families
+
+    families.load()
+    namespace = as_namespace(xp)
+    element_types = frozenset(namespace.element_types if types is None else types)
+    allowed = frozenset(element_type.onnx_name for element_type in element_types)
+    operators = [
+        key
+        for key, rows in DEFINITIONS.items()
+        if key[1] not in exclude and (namespace.is_host or not all(row.host_only for row in rows))
+    ]
+
+    def source(domain: str, op_type: str) -> list[KernelCreateInfo]:
+        rows = []
+        for definition in DEFINITIONS[domain, op_type]:
+            if definition.host_only and not namespace.is_host:
+                continue
+            create = functools.partial(_create, definition, namespace)
+            for version in definition.versions():
+                kernel_def = _kernel_def(definition, version, allowed)
+                if kernel_def is not None:
+                    rows.append(KernelCreateInfo(kernel_def, create))
+        return rows
+
+    registry.add_source(source, operators)
+
+
+def _kernel_def(definition: OperatorDefinition, version: int, allowed: frozenset[str]) -> KernelDef | None:
+    schema = find_schema(definition.op_type, version, definition.domain)
+    if schema is None or schema.is_deprecated:
+        return None
+    constraints = _constraints(schema, allowed)
+    if constraints is None:
+        return None
+    return KernelDef(
+        op_type=definition.op_type,
+        since_version=version,
+        domain=definition.domain,
+        type_constraints=constraints,
+        input_memory_types=dict.fromkeys(definition.host_inputs, OrtMemType.CPU_INPUT),
+        output_memory_types=dict.fromkeys(definition.host_outputs, OrtMemType.CPU_OUTPUT),
+        alias=definition.alias,
+        when=definition.when,
+    )
+
+
+def _constraints(schema: OperatorSchema, allowed: frozenset[str]) -> Mapping[str, tuple[str, ...]] | None:
+    constraints = {}
+    for name, types in schema.type_constraints.items():
+        kept = tuple(type_string for type_string in types if _element_name(type_string) in allowed)
+        if not kept:
+            return None
+        constraints[name] = kept
+    return constraints
+
+
+@functools.cache
+def _element_name(type_string: str) -> str:
+    """Innermost element name: ``float`` of ``optional(seq(tensor(float)))``, the value's of a map."""
+    return type_string.rstrip(")").rpartition("(")[2].rpartition(",")[2].strip()
+
+
+def _create(definition: OperatorDefinition, namespace: ArrayNamespace, info: KernelInfo) -> Any:
+    kernel = definition.factory(info, namespace) if definition.any_type else widened(definition.factory, info, namespace)
+    return OpsetKernel(kernel, definition) if not hasattr(kernel, "compute") else kernel

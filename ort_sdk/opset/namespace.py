@@ -1,0 +1,96 @@
+"""An array library as the operators see it: the array API standard plus the few things the standard lacks.
+
+``ArrayNamespace`` works over any module that follows the Python array API standard (2023.12 or newer); a library's own
+adapter subclasses it and overrides what the library does better. Attribute access falls through to the module, so
+operators write ``xp.matmul(a, b)`` and look functions up once, when the kernel is made.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Array, HostArray, TensorElementType
+
+__all__ = ["ArrayNamespace"]
+
+_STANDARD_DTYPES = {
+    TensorElementType.BOOL: "bool",
+    TensorElementType.INT8: "int8",
+    TensorElementType.INT16: "int16",
+    TensorElementType.INT32: "int32",
+    TensorElementType.INT64: "int64",
+    TensorElementType.UINT8: "uint8",
+    TensorElementType.UINT16: "uint16",
+    TensorElementType.UINT32: "uint32",
+    TensorElementType.UINT64: "uint64",
+    TensorElementType.FLOAT: "float32",
+    TensorElementType.DOUBLE: "float64",
+    TensorElementType.COMPLEX64: "complex64",
+    TensorElementType.COMPLEX128: "complex128",
+}
+
+
+class ArrayNamespace:
+    """Generic adapter over an array API module.
+
+    Args:
+        module: a module with the standard's functions (``array_api_strict``, ``array_api_compat.torch``, …).
+    """
+
+    is_host = False
+    """Whether arrays are NumPy's: operators on strings, images and trees are registered only then."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self._dtypes = {
+            element_type: getattr(module, name) for element_type, name in _STANDARD_DTYPES.items() if hasattr(module, name)
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name)
+
+    @property
+    def element_types(self) -> frozenset[TensorElementType]:
+        """Element types the library stores."""
+        return frozenset(self._dtypes)
+
+    def dtype(self, element_type: TensorElementType) -> Any:
+        """The library's dtype for an element type."""
+        return self._dtypes[element_type]
+
+    def compute_type(self, element_type: TensorElementType) -> TensorElementType:
+        """Element type arithmetic is done in: the type itself, or a wider one for types outside the standard."""
+        return WIDER_TYPES.get(element_type, element_type)
+
+    def astype(self, array: Array, element_type: TensorElementType) -> Array:
+        """The array converted to an element type; the array itself if it has it already."""
+        return self.module.astype(array, self.dtype(element_type), copy=False)
+
+    def to_host(self, array: Array) -> HostArray:
+        """Contents as a NumPy array. Synchronises if the library computes elsewhere."""
+        return np.from_dlpack(array)
+
+    def from_host(self, array: HostArray) -> Array:
+        """A new array of the library with the contents of a NumPy array."""
+        return self.module.asarray(np.ascontiguousarray(array).copy())
+
+
+WIDER_TYPES = {
+    TensorElementType.FLOAT16: TensorElementType.FLOAT,
+    TensorElementType.BFLOAT16: TensorElementType.FLOAT,
+    TensorElementType.FLOAT8E4M3FN: TensorElementType.FLOAT,
+    TensorElementType.FLOAT8E4M3FNUZ: TensorElementType.FLOAT,
+    TensorElementType.FLOAT8E5M2: TensorElementType.FLOAT,
+    TensorElementType.FLOAT8E5M2FNUZ: TensorElementType.FLOAT,
+    TensorElementType.FLOAT8E8M0: TensorElementType.FLOAT,
+    TensorElementType.FLOAT6E2M3: TensorElementType.FLOAT,
+    TensorElementType.FLOAT6E3M2: TensorElementType.FLOAT,
+    TensorElementType.FLOAT4E2M1: TensorElementType.FLOAT,
+    TensorElementType.INT4: TensorElementType.INT8,
+    TensorElementType.INT2: TensorElementType.INT8,
+    TensorElementType.UINT4: TensorElementType.UINT8,
+    TensorElementType.UINT2: TensorElementType.UINT8,
+}

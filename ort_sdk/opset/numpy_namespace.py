@@ -1,0 +1,38 @@
+"""NumPy as an array namespace: every ONNX element type, and NumPy's own ways where they are faster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, TensorElementType
+
+from .namespace import ArrayNamespace
+
+__all__ = ["NumpyNamespace"]
+
+
+class NumpyNamespace(ArrayNamespace):
+    """Adapter over NumPy 2, which follows the standard itself."""
+
+    is_host = True
+
+    def __init__(self) -> None:
+        super().__init__(np)
+
+    @property
+    def element_types(self) -> frozenset[TensorElementType]:
+        return frozenset(TensorElementType) - {TensorElementType.UNDEFINED}
+
+    def dtype(self, element_type: TensorElementType) -> Any:
+        return element_type.numpy_dtype
+
+    def astype(self, array: HostArray, element_type: TensorElementType) -> HostArray:
+        return array.astype(element_type.numpy_dtype, copy=False)
+
+    def to_host(self, array: HostArray) -> HostArray:
+        return array
+
+    def from_host(self, array: HostArray) -> HostArray:
+        return array

@@ -1,0 +1,99 @@
+"""Arithmetic on types outside the array API standard: compute in a declared wider type, cast back once.
+
+NumPy over ml_dtypes drifts silently otherwise (bfloat16 @ bfloat16 gives float32), and float16 sums lose digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, NodeArg, Tensor, TensorElementType, tensor_type
+
+from .namespace import ArrayNamespace
+
+__all__ = ["widened"]
+
+
+def widened(factory: Callable[[KernelInfo, Any], Any], info: KernelInfo, namespace: ArrayNamespace) -> Any:
+    """The factory's kernel, with narrow tensor inputs widened before it and its outputs narrowed after it."""
+    wide_inputs = _casts(info.inputs, namespace)
+    narrow_outputs = {
+        index: argument.element_type
+        for index, argument in enumerate(info.outputs)
+        if argument is not None and argument.element_type is not None and _is_narrow(argument.element_type, namespace)
+    }
+    if not wide_inputs and not narrow_outputs:
+        return factory(info, namespace)
+    kernel = factory(_widened_info(info, namespace), namespace)
+    inner = getattr(kernel, "compute", kernel)
+
+    def compute(*inputs: Any) -> Any:
+        arguments = list(inputs)
+        for index, element_type in wide_inputs.items():
+            if index < len(arguments) and arguments[index] is not None:
+                arguments[index] = namespace.astype(arguments[index], element_type)
+        outputs = inner(*arguments)
+        if not narrow_outputs:
+            return outputs
+        if not isinstance(outputs, tuple):
+            return namespace.astype(outputs, narrow_outputs[0]) if 0 in narrow_outputs else outputs
+        return tuple(
+            namespace.astype(output, narrow_outputs[index]) if index in narrow_outputs and output is not None else output
+            for index, output in enumerate(outputs)
+        )
+
+    return compute
+
+
+def _is_narrow(element_type: TensorElementType, namespace: ArrayNamespace) -> bool:
+    return namespace.compute_type(element_type) is not element_type
+
+
+def _casts(arguments: tuple[NodeArg | None, ...], namespace: ArrayNamespace) -> dict[int, TensorElementType]:
+    casts = {}
+    for index, argument in enumerate(arguments):
+        element_type = None if argument is None else argument.element_type
+        if element_type is not None and _is_narrow(element_type, namespace):
+            casts[index] = namespace.compute_type(element_type)
+    return casts
+
+
+def _widened_info(info: KernelInfo, namespace: ArrayNamespace) -> KernelInfo:
+    return dataclasses.replace(
+        info,
+        inputs=tuple(_widened_argument(argument, namespace) for argument in info.inputs),
+        outputs=tuple(_widened_argument(argument, namespace) for argument in info.outputs),
+        constants={index: _WidenedTensor(tensor, namespace) for index, tensor in info.constants.items()},
+    )
+
+
+def _widened_argument(argument: NodeArg | None, namespace: ArrayNamespace) -> NodeArg | None:
+    if argument is None or argument.element_type is None:
+        return argument
+    return dataclasses.replace(argument, type=tensor_type(namespace.compute_type(argument.element_type)))
+
+
+class _WidenedTensor:
+    """A constant seen through its wider type."""
+
+    def __init__(self, tensor: Tensor, namespace: ArrayNamespace) -> None:
+        self._tensor = tensor
+        self.element_type = namespace.compute_type(tensor.element_type)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._tensor.shape
+
+    @property
+    def nbytes(self) -> int:
+        return self.element_type.nbytes(int(np.prod(self.shape, dtype=np.int64)))
+
+    def numpy(self) -> HostArray:
+        return self._tensor.numpy().astype(self.element_type.numpy_dtype, copy=False)
+
+    def packed(self) -> HostArray:
+        return np.ascontiguousarray(self.numpy()).reshape(-1).view(np.uint8)
