@@ -89,9 +89,9 @@ def table() -> dict[str, Any]:
     for schema in sorted(schemas, key=lambda item: (item.domain, item.name, item.since_version)):
         versions = operators.setdefault(schema.domain, {}).setdefault(schema.name, {})
         versions[str(schema.since_version)] = entry(schema, type_sets)
-    for domain in operators:
+    for domain, by_name in operators.items():
         if domain not in newest:
-            known = max(int(version) for versions in operators[domain].values() for version in versions)
+            known = max(int(version) for versions in by_name.values() for version in versions)
             newest[domain] = max(known, onnx.defs.onnx_opset_version()) if domain == "" else known
     return {"newest_opset": newest, "type_sets": type_sets.rows, "operators": operators}
 

@@ -1,0 +1,10 @@
+"""The in-memory model: values and references, no protobuf."""
+
+from __future__ import annotations
+
+from .graph import Graph
+from .model import Function, Model
+from .node import AttributeReference, Node
+from .tensor import ArrayTensor, SparseTensor
+
+__all__ = ["ArrayTensor", "AttributeReference", "Function", "Graph", "Model", "Node", "SparseTensor"]

@@ -1,0 +1,182 @@
+"""The graph: nodes in order, named values, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ort_sdk.api import InvalidGraph, NodeArg, Tensor, tensor_type
+
+from .node import Node
+
+__all__ = ["Graph"]
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """A main graph or a body of control flow.
+
+    A stage that changes a graph works on its own ``copy`` and calls ``touch`` after structural changes, so that the
+    producer and consumer tables are rebuilt.
+    """
+
+    name: str = ""
+    nodes: list[Node] = field(default_factory=list)
+    """In topological order."""
+    inputs: list[NodeArg] = field(default_factory=list)
+    """Formal inputs; one that is also an initializer has a default and may be overridden by a feed."""
+    outputs: list[NodeArg] = field(default_factory=list)
+    initializers: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, NodeArg] = field(default_factory=dict)
+    """What is known of every value of this graph: inputs, initializers and node outputs."""
+    parent: Graph | None = None
+    """Enclosing graph of a body."""
+    doc_string: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    _producers: dict[str, Node] | None = field(default=None, repr=False)
+    _consumers: dict[str, list[Node]] | None = field(default=None, repr=False)
+
+    def touch(self) -> None:
+        """Forget derived tables after a change of nodes."""
+        self._producers = None
+        self._consumers = None
+
+    def node_arg(self, name: str) -> NodeArg:
+        """Type and shape known for a value, here or in an enclosing graph; a bare NodeArg if nothing is known."""
+        graph: Graph | None = self
+        while graph is not None:
+            found = graph.values.get(name)
+            if found is not None:
+                return found
+            graph = graph.parent
+        return NodeArg(name)
+
+    def set_value(self, argument: NodeArg) -> None:
+        """Record what is known of a value."""
+        self.values[argument.name] = argument
+
+    def add_initializer(self, name: str, tensor: Tensor) -> None:
+        """Add or replace a constant, and record its type and shape."""
+        self.initializers[name] = tensor
+        self.values[name] = NodeArg(name, tensor_type(tensor.element_type), tuple(tensor.shape))
+
+    def is_overridable(self, name: str) -> bool:
+        """Whether a feed may replace the initializer of that name."""
+        return name in self.initializers and any(argument.name == name for argument in self.inputs)
+
+    def constant(self, name: str) -> Tensor | None:
+        """Constant initializer visible under a name: this graph's, or an enclosing graph's if not shadowed here."""
+        graph: Graph | None = self
+        while graph is not None:
+            if name in graph.initializers:
+                return None if graph.is_overridable(name) else graph.initializers[name]
+            if name in graph.values:
+                return None
+            graph = graph.parent
+        return None
+
+    def producer(self, name: str) -> Node | None:
+        """Node of this graph that makes a value."""
+        if self._producers is None:
+            self._producers = {output: node for node in self.nodes for output in node.outputs if output}
+        return self._producers.get(name)
+
+    def consumers(self, name: str) -> list[Node]:
+        """Nodes of this graph that read a value, themselves or in their subgraphs; a node reading it twice counts once."""
+        if self._consumers is None:
+            table: dict[str, list[Node]] = {}
+            for node in self.nodes:
+                for read in dict.fromkeys(node.reads()):
+                    table.setdefault(read, []).append(node)
+            self._consumers = table
+        return self._consumers.get(name, [])
+
+    def output_names(self) -> set[str]:
+        """Names of the graph's outputs."""
+        return {argument.name for argument in self.outputs}
+
+    def walk(self) -> Iterator[Graph]:
+        """This graph and all bodies in it, innermost first."""
+        for node in self.nodes:
+            for body in node.subgraphs.values():
+                yield from body.walk()
+        yield self
+
+    def copy(self, parent: Graph | None = None) -> Graph:
+        """A copy with nodes, tables and bodies of its own; tensors are shared."""
+        duplicate = Graph(
+            name=self.name,
+            inputs=list(self.inputs),
+            outputs=list(self.outputs),
+            initializers=dict(self.initializers),
+            values=dict(self.values),
+            parent=parent,
+            doc_string=self.doc_string,
+            metadata=dict(self.metadata),
+        )
+        duplicate.nodes = [node.copy(duplicate) for node in self.nodes]
+        return duplicate
+
+    def sort(self, outer: Iterable[str] = ()) -> None:
+        """Put nodes in topological order, keeping the given order where it is one.
+
+        Args:
+            outer: values of enclosing graphs that may be read.
+
+        Raises:
+            InvalidGraph: a cycle, a value made twice, or a value that nothing makes.
+        """
+        available = {*outer, *self.initializers, *(argument.name for argument in self.inputs)}
+        makers = self._makers(available)
+        waiting: dict[str, list[Node]] = {}
+        missing: dict[int, int] = {}
+        ready: list[Node] = []
+        for node in self.nodes:
+            needs = {name for name in node.reads() if name not in available}
+            unknown = needs - makers.keys()
+            if unknown:
+                raise InvalidGraph(
+                    f"{node.describe()} reads {sorted(unknown)}, which no node, input or initializer of graph '{self.name}' makes"
+                )
+            missing[id(node)] = len(needs)
+            for name in needs:
+                waiting.setdefault(name, []).append(node)
+            if not needs:
+                ready.append(node)
+        self.nodes = self._drain(ready, waiting, missing)
+        self.touch()
+
+    def _makers(self, available: set[str]) -> dict[str, Node]:
+        makers: dict[str, Node] = {}
+        own = {argument.name for argument in self.inputs} | self.initializers.keys()
+        for node in self.nodes:
+            for name in node.outputs:
+                if name and (name in makers or name in own):
+                    raise InvalidGraph(
+                        f"{node.describe()} makes '{name}', which graph '{self.name}' already has: names must be unique"
+                    )
+                if name:
+                    makers[name] = node
+                    available.discard(name)
+        return makers
+
+    def _drain(self, ready: list[Node], waiting: dict[str, list[Node]], missing: dict[int, int]) -> list[Node]:
+        import heapq
+
+        position = {id(node): index for index, node in enumerate(self.nodes)}
+        heap = [position[id(node)] for node in ready]
+        heapq.heapify(heap)
+        ordered: list[Node] = []
+        while heap:
+            node = self.nodes[heapq.heappop(heap)]
+            ordered.append(node)
+            for name in node.outputs:
+                for reader in waiting.pop(name, ()) if name else ():
+                    missing[id(reader)] -= 1
+                    if missing[id(reader)] == 0:
+                        heapq.heappush(heap, position[id(reader)])
+        if len(ordered) < len(self.nodes):
+            placed = {id(node) for node in ordered}
+            stuck = [node.describe() for node in self.nodes if id(node) not in placed]
+            raise InvalidGraph(f"graph '{self.name}' has a cycle through {len(stuck)} nodes: {'; '.join(stuck[:5])}")
+        return ordered

@@ -1,0 +1,65 @@
+"""A model: a graph, its functions and what the file says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .graph import Graph
+from .node import Node
+
+__all__ = ["Function", "Model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A model-local function (ONNX's ``FunctionProto``)."""
+
+    name: str
+    domain: str
+    overload: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[str, ...]
+    """Attributes without a default."""
+    attribute_defaults: Mapping[str, Any]
+    nodes: tuple[Node, ...]
+    opset_imports: Mapping[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Model:
+    """Everything a model file says; weights are references, not bytes."""
+
+    graph: Graph
+    opset_imports: dict[str, int]
+    """Domain (empty for ai.onnx) → opset version."""
+    ir_version: int = 0
+    functions: dict[tuple[str, str, str], Function] = field(default_factory=dict)
+    """(domain, name, overload) → function."""
+    producer_name: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    model_version: int | None = None
+    doc_string: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    path: Path | None = None
+    """File the model came from; None for bytes."""
+
+    def copy(self) -> Model:
+        """A copy whose graph may be changed; functions and tensors are shared."""
+        return Model(
+            graph=self.graph.copy(),
+            opset_imports=dict(self.opset_imports),
+            ir_version=self.ir_version,
+            functions=dict(self.functions),
+            producer_name=self.producer_name,
+            producer_version=self.producer_version,
+            domain=self.domain,
+            model_version=self.model_version,
+            doc_string=self.doc_string,
+            metadata=dict(self.metadata),
+            path=self.path,
+        )
