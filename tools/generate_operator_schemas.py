@@ -17,6 +17,8 @@ import onnxruntime.capi.onnxruntime_pybind11_state as onnxruntime_state
 
 TARGET = Path(__file__).parents[1] / "ort_sdk" / "api" / "data" / "operator_schemas.json"
 MICROSOFT = "com.microsoft"
+RUNTIME_ONLY = ("Memcpy", "_TRT", "GRUUnit", "GivenTensorFill")
+"""Parts of names of operators that onnxruntime adds to ai.onnx for its own graphs or for one accelerator."""
 
 
 class TypeSets:
@@ -47,7 +49,9 @@ def attribute_defaults(schema: Any) -> dict[str, Any]:
     defaults = {}
     for name, attribute in schema.attributes.items():
         value = getattr(attribute, "default_value", None)
-        if value is None or not value.name:
+        if value is None:
+            value = onnx.AttributeProto.FromString(getattr(attribute, "_default_value", b""))
+        if not value.name:
             continue
         plain = onnx.helper.get_attribute_value(value)
         if isinstance(plain, bytes):
@@ -79,13 +83,22 @@ def entry(schema: Any, type_sets: TypeSets) -> dict[str, Any]:
     return row
 
 
+def is_wanted(schema: Any, known: set[tuple[str, str, int]]) -> bool:
+    """Whether a schema of onnxruntime is of its own domain, or one it adds to ai.onnx (SimplifiedLayerNormalization)."""
+    if schema.domain == MICROSOFT:
+        return True
+    added = schema.domain == "" and (schema.domain, schema.name, schema.since_version) not in known
+    return added and not any(part in schema.name for part in RUNTIME_ONLY)
+
+
 def table() -> dict[str, Any]:
     type_sets = TypeSets()
     operators: dict[str, dict[str, dict[str, Any]]] = {}
     newest: dict[str, int] = {MICROSOFT: 1}
     schemas = list(onnx.defs.get_all_schemas_with_history())
     # An operator deprecated by a later opset (Upsample) keeps its entry: a model of that opset is refused by it.
-    schemas += [schema for schema in onnxruntime_state.get_all_operator_schema() if schema.domain == MICROSOFT]
+    known = {(schema.domain, schema.name, schema.since_version) for schema in schemas}
+    schemas += [schema for schema in onnxruntime_state.get_all_operator_schema() if is_wanted(schema, known)]
     for schema in sorted(schemas, key=lambda item: (item.domain, item.name, item.since_version)):
         versions = operators.setdefault(schema.domain, {}).setdefault(schema.name, {})
         versions[str(schema.since_version)] = entry(schema, type_sets)
