@@ -69,6 +69,16 @@ class ArrayNamespace:
         """The array converted to an element type; the array itself if it has it already."""
         return self.module.astype(array, self.dtype(element_type), copy=False)
 
+    def round_and_clip(self, values: Array, shift: Array | None, low: float, high: float, dtype: Any) -> Array:
+        """Floating-point ``values`` rounded half to even, plus ``shift``, clipped to [low, high] and cast to ``dtype``.
+
+        ``values`` belongs to the caller's temporaries: an adapter may overwrite it.
+        """
+        rounded = self.module.round(values)
+        if shift is not None:
+            rounded = rounded + shift
+        return self.module.astype(self.module.clip(rounded, low, high), dtype)
+
     def to_host(self, array: Array) -> HostArray:
         """Contents as a NumPy array. Synchronises if the library computes elsewhere."""
         return np.from_dlpack(array)

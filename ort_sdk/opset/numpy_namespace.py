@@ -31,6 +31,13 @@ class NumpyNamespace(ArrayNamespace):
     def astype(self, array: HostArray, element_type: TensorElementType) -> HostArray:
         return array.astype(element_type.numpy_dtype, copy=False)
 
+    def round_and_clip(self, values: HostArray, shift: HostArray | None, low: float, high: float, dtype: Any) -> HostArray:
+        buffer = np.asarray(values)
+        np.rint(buffer, out=buffer)
+        if shift is not None:
+            buffer += shift
+        return np.clip(buffer, low, high, out=buffer).astype(dtype)
+
     def to_host(self, array: HostArray) -> HostArray:
         return array
 
