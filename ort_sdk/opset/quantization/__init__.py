@@ -1,1 +1,5 @@
 """Operators of the quantization family."""
+
+from . import linear, matmul
+
+__all__ = ["linear", "matmul"]

@@ -1,0 +1,86 @@
+"""Products of small integers through floating-point BLAS, where the sums are exact.
+
+Libraries multiply integer matrices without BLAS, which is slow. Sums of products of 8-bit integers are whole numbers, so
+float32 is exact while no sum can pass 2**24, and float64 always is for the sizes that occur.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Array, KernelInfo, TensorElementType
+
+__all__ = ["IntegerProduct", "centre", "wrap_to_int32"]
+
+FLOAT32_EXACT = 2**24
+
+_RANGES = {
+    TensorElementType.INT8: (-128, 127),
+    TensorElementType.UINT8: (0, 255),
+    TensorElementType.INT16: (-32768, 32767),
+    TensorElementType.UINT16: (0, 65535),
+}
+
+
+class IntegerProduct:
+    """Chooses the floating-point type for sums of ``a * b`` over a contracted dimension.
+
+    Args:
+        info: the node.
+        first: (input, zero point input) of the first factor.
+        second: the same for the second factor; if constant, its contents tighten the bound.
+        contracted: axes of the second factor that are summed over.
+    """
+
+    def __init__(self, info: KernelInfo, first: tuple[int, int], second: tuple[int, int], contracted: tuple[int, ...]) -> None:
+        self._largest_first = _largest(info, *first)
+        self._largest_second = _largest(info, *second)
+        self._contracted = contracted
+        self._constant_sum = _largest_sum(info, second, contracted)
+
+    def element_type(self, second_shape: tuple[int, ...]) -> TensorElementType:
+        """FLOAT if sums are exact in float32 for a second factor of this shape, else DOUBLE."""
+        total = self._constant_sum
+        if total is None:
+            total = self._largest_second * math.prod(second_shape[axis] for axis in self._contracted)
+        return TensorElementType.FLOAT if total * self._largest_first < FLOAT32_EXACT else TensorElementType.DOUBLE
+
+
+def centre(xp: Any, values: Array, zero_point: Array | None, element_type: TensorElementType) -> Array:
+    """Integers minus their zero point (which broadcasts against them), as floating-point numbers."""
+    wide = xp.astype(values, element_type)
+    return wide if zero_point is None else wide - xp.astype(zero_point, element_type)
+
+
+def wrap_to_int32(xp: Any, sums: Array) -> Array:
+    """Whole numbers as int32, modulo 2**32 as 32-bit accumulation gives them."""
+    if sums.dtype == xp.float32:
+        return xp.astype(sums, TensorElementType.INT32)
+    return xp.astype(xp.astype(sums, TensorElementType.INT64), TensorElementType.INT32)
+
+
+def _largest(info: KernelInfo, index: int, zero_point_index: int) -> int:
+    """Largest magnitude of an input minus its zero point, as far as its type and a constant zero point tell."""
+    element_type = info.input_element_type(index)
+    low, high = _RANGES.get(element_type, (-65535, 65535)) if element_type is not None else (-65535, 65535)
+    if not info.has_input(zero_point_index):
+        return max(-low, high)
+    zero_point = info.constant_input(zero_point_index)
+    if zero_point is None or zero_point.size == 0:
+        return high - low
+    return int(max(zero_point.max() - low, high - zero_point.min()))
+
+
+def _largest_sum(info: KernelInfo, second: tuple[int, int], contracted: tuple[int, ...]) -> float | None:
+    """Largest sum of magnitudes of a constant second factor over the contracted axes; None if it is not constant."""
+    values = info.constant_input(second[0])
+    zero_point = info.constant_input(second[1])
+    if values is None or values.size == 0 or (info.has_input(second[1]) and zero_point is None):
+        return None
+    offset = 0 if zero_point is None or zero_point.size == 0 else int(np.abs(zero_point.astype(np.int64)).max())
+    sums = np.abs(values.astype(np.float32)).sum(axis=contracted)
+    terms = np.prod([values.shape[axis] for axis in contracted], dtype=np.int64)
+    return float(sums.max()) * 1.0001 + float(terms) * offset
