@@ -7,6 +7,8 @@ operators write ``xp.matmul(a, b)`` and look functions up once, when the kernel 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -78,6 +80,27 @@ class ArrayNamespace:
         if shift is not None:
             rounded = rounded + shift
         return self.module.astype(self.module.clip(rounded, low, high), dtype)
+
+    def sliding_windows(
+        self, array: Array, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    ) -> Array:
+        """All windows over the trailing axes of (N, C, *spatial), as (N, C, *kernel, *output). Not to be written to."""
+        spatial = array.shape[2:]
+        spans = [(kernel - 1) * dilation + 1 for kernel, dilation in zip(kernel_shape, dilations, strict=True)]
+        output = [(size - span) // stride + 1 for size, span, stride in zip(spatial, spans, strides, strict=True)]
+        taps = [
+            array[
+                (
+                    ...,
+                    *(
+                        slice(tap * dilation, tap * dilation + (out - 1) * stride + 1, stride)
+                        for tap, dilation, out, stride in zip(index, dilations, output, strides, strict=True)
+                    ),
+                )
+            ]
+            for index in itertools.product(*map(range, kernel_shape))
+        ]
+        return self.module.reshape(self.module.stack(taps, axis=2), (*array.shape[:2], *kernel_shape, *output))
 
     def to_host(self, array: Array) -> HostArray:
         """Contents as a NumPy array. Synchronises if the library computes elsewhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,19 @@ class NumpyNamespace(ArrayNamespace):
         if shift is not None:
             buffer += shift
         return np.clip(buffer, low, high, out=buffer).astype(dtype)
+
+    def sliding_windows(
+        self, array: HostArray, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    ) -> HostArray:
+        outer, steps = array.strides[:2], array.strides[2:]
+        output = [
+            (size - (kernel - 1) * dilation - 1) // stride + 1
+            for size, kernel, dilation, stride in zip(array.shape[2:], kernel_shape, dilations, strides, strict=True)
+        ]
+        tap_steps = [step * dilation for step, dilation in zip(steps, dilations, strict=True)]
+        window_steps = [step * stride for step, stride in zip(steps, strides, strict=True)]
+        shape = (*array.shape[:2], *kernel_shape, *output)
+        return np.lib.stride_tricks.as_strided(array, shape, (*outer, *tap_steps, *window_steps), writeable=False)
 
     def to_host(self, array: HostArray) -> HostArray:
         return array
