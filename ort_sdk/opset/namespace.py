@@ -16,6 +16,8 @@ import numpy as np
 
 from ort_sdk.api import Array, HostArray, TensorElementType
 
+from .special_functions import erf, erf_single
+
 __all__ = ["ArrayNamespace"]
 
 _STANDARD_DTYPES = {
@@ -101,6 +103,33 @@ class ArrayNamespace:
             for index in itertools.product(*map(range, kernel_shape))
         ]
         return self.module.reshape(self.module.stack(taps, axis=2), (*array.shape[:2], *kernel_shape, *output))
+
+    def scatter_flat(self, size: int, indices: Array, values: Array) -> Array:
+        """A new array of ``size`` zeros, with ``values`` at ``indices`` (both one-dimensional). Goes through the host."""
+        result = np.zeros(size, dtype=self.to_host(values).dtype)
+        result[self.to_host(indices)] = self.to_host(values)
+        return self.from_host(result)
+
+    def erf(self, x: Array) -> Array:
+        """Error function of a floating-point array, computed in float64."""
+        wide = self.module.astype(x, self.module.float64, copy=False)
+        value = erf(wide, self.module) if x.dtype == self.module.float64 else erf_single(wide, self.module)
+        return self.module.astype(value, x.dtype, copy=False)
+
+    def clamp(self, x: Array, low: Array, high: Array) -> Array:
+        """min(max(x, low), high), also where low > high."""
+        return self.module.minimum(self.module.maximum(x, low), high)
+
+    def softmax(self, x: Array, axis: int) -> Array:
+        """exp(x) divided by its sum along an axis, without overflow."""
+        if 0 in x.shape:
+            return self.module.asarray(x, copy=True)
+        powers = self.module.exp(x - self.module.max(x, axis=axis, keepdims=True))
+        return powers / self.module.sum(powers, axis=axis, keepdims=True)
+
+    def smallest_indices(self, keys: Array, k: int) -> Array:
+        """Indices of the ``k`` smallest keys along the last axis, ascending; of equal keys the earlier comes first."""
+        return self.module.argsort(keys, axis=-1, stable=True)[..., :k]
 
     def to_host(self, array: Array) -> HostArray:
         """Contents as a NumPy array. Synchronises if the library computes elsewhere."""

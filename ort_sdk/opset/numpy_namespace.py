@@ -13,6 +13,12 @@ from .namespace import ArrayNamespace
 
 __all__ = ["NumpyNamespace"]
 
+_BLOCK = 32768
+"""Elements of a long formula computed at a time, so that its temporaries stay in cache."""
+
+_PARTITION_SIZE = 1024
+"""Row length from which selecting by partition beats sorting."""
+
 
 class NumpyNamespace(ArrayNamespace):
     """Adapter over NumPy 2, which follows the standard itself."""
@@ -51,6 +57,41 @@ class NumpyNamespace(ArrayNamespace):
         window_steps = [step * stride for step, stride in zip(steps, strides, strict=True)]
         shape = (*array.shape[:2], *kernel_shape, *output)
         return np.lib.stride_tricks.as_strided(array, shape, (*outer, *tap_steps, *window_steps), writeable=False)
+
+    def erf(self, x: HostArray) -> HostArray:
+        flat = np.ascontiguousarray(x).reshape(-1)
+        out = np.empty_like(flat)
+        for start in range(0, flat.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            out[block] = super().erf(flat[block])
+        return out.reshape(x.shape)
+
+    def clamp(self, x: HostArray, low: HostArray, high: HostArray) -> HostArray:
+        result = np.asarray(np.maximum(x, low))
+        return np.minimum(result, high, out=result)
+
+    def softmax(self, x: HostArray, axis: int) -> HostArray:
+        if 0 in x.shape:
+            return x.copy()
+        result = np.asarray(x - np.max(x, axis=axis, keepdims=True))
+        np.exp(result, out=result)
+        result /= np.sum(result, axis=axis, keepdims=True)
+        return result
+
+    def smallest_indices(self, keys: HostArray, k: int) -> HostArray:
+        size = keys.shape[-1]
+        if size < _PARTITION_SIZE or k * 8 > size or k == 0:
+            return super().smallest_indices(keys, k)
+        rows = keys.reshape(-1, size)
+        threshold = np.partition(rows, k - 1, axis=-1)[:, k - 1 : k]
+        if keys.dtype.kind == "f" and np.isnan(threshold).any():
+            return super().smallest_indices(keys, k)
+        below, ties = rows < threshold, rows == threshold
+        missing = k - np.count_nonzero(below, axis=-1, keepdims=True)
+        chosen = below | (ties & (np.cumsum(ties, axis=-1) <= missing))
+        columns = np.nonzero(chosen)[1].reshape(-1, k)
+        order = np.argsort(np.take_along_axis(rows, columns, axis=-1), axis=-1, stable=True)
+        return np.take_along_axis(columns, order, axis=-1).reshape(*keys.shape[:-1], k)
 
     def to_host(self, array: HostArray) -> HostArray:
         return array
