@@ -18,7 +18,7 @@ from ort_sdk.api import Array, HostArray, TensorElementType
 
 from .special_functions import erf, erf_single
 
-__all__ = ["ArrayNamespace"]
+__all__ = ["ArrayNamespace", "scatter_rows"]
 
 _STANDARD_DTYPES = {
     TensorElementType.BOOL: "bool",
@@ -131,6 +131,32 @@ class ArrayNamespace:
         """Indices of the ``k`` smallest keys along the last axis, ascending; of equal keys the earlier comes first."""
         return self.module.argsort(keys, axis=-1, stable=True)[..., :k]
 
+    def gather(self, array: Array, indices: Array, axis: int) -> Array:
+        """Slices of ``array`` along ``axis`` at int32 or int64 ``indices`` of any shape, whose axes replace that axis.
+
+        Negative indices count from the end.
+
+        Raises:
+            IndexError: an index is out of bounds, where the library notices.
+        """
+        module, shape, dim = self.module, array.shape, array.shape[axis]
+        flat = module.reshape(module.astype(indices, module.int64, copy=False), (-1,))
+        flat = module.where(flat < 0, flat + dim, flat)
+        return module.reshape(module.take(array, flat, axis=axis), (*shape[:axis], *indices.shape, *shape[axis + 1 :]))
+
+    def scatter(self, array: Array, positions: Array, updates: Array, reduction: str = "none") -> Array:
+        """A copy of ``array`` with ``updates[i]`` put in, or combined with, its row ``positions[i]`` along axis 0.
+
+        Args:
+            array: (R, ...) array.
+            positions: (M,) integers in [0, R).
+            updates: (M, ...) array of the same type.
+            reduction: ``none`` (the last duplicate wins), ``add``, ``mul``, ``min`` or ``max``.
+        """
+        rows = np.array(self.to_host(array))
+        scatter_rows(rows, self.to_host(positions), self.to_host(updates), reduction)
+        return self.from_host(rows)
+
     def to_host(self, array: Array) -> HostArray:
         """Contents as a NumPy array. Synchronises if the library computes elsewhere."""
         return np.from_dlpack(array)
@@ -138,6 +164,17 @@ class ArrayNamespace:
     def from_host(self, array: HostArray) -> Array:
         """A new array of the library with the contents of a NumPy array."""
         return self.module.asarray(np.ascontiguousarray(array).copy())
+
+
+_COMBINE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def scatter_rows(rows: HostArray, positions: HostArray, updates: HostArray, reduction: str) -> None:
+    """``ArrayNamespace.scatter`` on a NumPy array that may be written."""
+    if reduction == "none":
+        rows[positions] = updates
+    else:
+        _COMBINE[reduction].at(rows, positions, updates)
 
 
 WIDER_TYPES = {
