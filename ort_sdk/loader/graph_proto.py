@@ -1,0 +1,120 @@
+"""``GraphProto`` and ``NodeProto`` → Graph and Node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ort_sdk.api import InvalidGraph, NodeArg, Tensor
+from ort_sdk.graph import Graph, Node, SparseTensor
+from ort_sdk.graph.captures import implicit_inputs
+
+from .attributes import AttributeReader
+from .types import node_arg
+from .versions import OperatorResolver, normal_domain
+
+__all__ = ["GraphReader"]
+
+_FIRST_IR_VERSION_WITH_DEFAULTS = 4
+"""Below it, initializers had to be listed as inputs and were constants all the same."""
+
+
+class GraphReader:
+    """Converts graphs and nodes in one scope of opset imports.
+
+    Args:
+        ir_version: the model's.
+        resolver: schema look-up of the scope.
+        read_tensor: decodes dense constants.
+        read_sparse_tensor: decodes sparse attributes.
+        read_sparse_initializer: decodes sparse initializers to their dense form.
+    """
+
+    def __init__(
+        self,
+        ir_version: int,
+        resolver: OperatorResolver,
+        read_tensor: Callable[[Any], Tensor],
+        read_sparse_tensor: Callable[[Any], SparseTensor],
+        read_sparse_initializer: Callable[[Any], Tensor],
+    ) -> None:
+        self._ir_version = ir_version
+        self._resolver = resolver
+        self._read_tensor = read_tensor
+        self._read_sparse_tensor = read_sparse_tensor
+        self._read_sparse_initializer = read_sparse_initializer
+
+    def read_graph(self, proto: Any, parent: Graph | None = None) -> Graph:
+        """Convert a graph with its bodies; nodes keep the file's order.
+
+        Raises:
+            InvalidGraph: duplicate names, or nodes that do not fit their operator's schema.
+        """
+        graph = Graph(name=proto.name, parent=parent, doc_string=proto.doc_string, metadata=read_metadata(proto.metadata_props))
+        self._read_values(graph, proto)
+        self._read_initializers(graph, proto)
+        graph.nodes = self.read_nodes(proto.node, graph)
+        return graph
+
+    def _read_values(self, graph: Graph, proto: Any) -> None:
+        graph.outputs = [node_arg(value) for value in proto.output]
+        graph.inputs = [node_arg(value) for value in proto.input]
+        _refuse_duplicates((argument.name for argument in graph.inputs), "input", graph)
+        for argument in (*map(node_arg, proto.value_info), *graph.outputs, *graph.inputs):
+            graph.set_value(argument)
+
+    def _read_initializers(self, graph: Graph, proto: Any) -> None:
+        tensors = [(tensor.name, self._read_tensor(tensor)) for tensor in proto.initializer]
+        tensors += [(tensor.values.name, self._read_sparse_initializer(tensor)) for tensor in proto.sparse_initializer]
+        _refuse_duplicates((name for name, _ in tensors), "initializer", graph)
+        for name, tensor in tensors:
+            graph.add_initializer(name, tensor)
+        if self._ir_version < _FIRST_IR_VERSION_WITH_DEFAULTS:
+            graph.inputs = [argument for argument in graph.inputs if argument.name not in graph.initializers]
+        for argument in graph.inputs:
+            graph.set_value(_with_default(argument, graph.values[argument.name]))
+
+    def read_nodes(self, protos: Iterable[Any], graph: Graph | None) -> list[Node]:
+        """Convert nodes; ``graph`` becomes the parent of their bodies."""
+        reader = AttributeReader(self._read_tensor, self._read_sparse_tensor, lambda proto: self.read_graph(proto, graph))
+        return [self._read_node(proto, reader) for proto in protos]
+
+    def _read_node(self, proto: Any, reader: AttributeReader) -> Node:
+        node = Node(
+            op_type=proto.op_type,
+            inputs=list(proto.input),
+            outputs=list(proto.output),
+            domain=normal_domain(proto.domain),
+            name=proto.name,
+            overload=proto.overload,
+        )
+        for attribute in proto.attribute:
+            if attribute.name in node.attributes:
+                raise InvalidGraph(f"{node.describe()} has the attribute '{attribute.name}' twice")
+            node.attributes[attribute.name] = reader.read(attribute, node.describe())
+        self._resolver.resolve(node)
+        if node.subgraphs:
+            node.implicit_inputs = implicit_inputs(node)
+        return node
+
+
+def read_metadata(protos: Iterable[Any]) -> dict[str, str]:
+    """``StringStringEntryProto`` messages → dictionary; of equal keys the last one counts."""
+    return {entry.key: entry.value for entry in protos}
+
+
+def _with_default(declared: NodeArg, known: NodeArg) -> NodeArg:
+    """An input's declared type and shape, completed by those of its default."""
+    if declared.type is None:
+        return known
+    return declared
+
+
+def _refuse_duplicates(names: Iterable[str], what: str, graph: Graph) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not name:
+            raise InvalidGraph(f"graph '{graph.name}' has an {what} without a name")
+        if name in seen:
+            raise InvalidGraph(f"graph '{graph.name}' has the {what} '{name}' twice: names must be unique")
+        seen.add(name)

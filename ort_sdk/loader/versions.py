@@ -1,0 +1,127 @@
+"""IR versions, opset imports, and what they make of a node's operator."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+from ort_sdk.api import Fail, InvalidGraph, OperatorSchema, find_schema, newest_opset, operator_names
+from ort_sdk.graph import Node
+
+__all__ = ["KNOWN_DOMAINS", "FunctionKey", "OperatorResolver", "check_ir_version", "normal_domain", "read_opset_imports"]
+
+FunctionKey = tuple[str, str, str]
+"""(domain, name, overload)"""
+
+KNOWN_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
+_OFFICIAL_DOMAINS = ("", "ai.onnx.ml")
+_FIRST_IR_VERSION_WITH_OPSETS = 3
+
+
+def normal_domain(domain: str) -> str:
+    """The domain as the graph names it: empty for ``ai.onnx``."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def check_ir_version(found: int, newest: int) -> None:
+    """Refuse models of no or of a newer IR version.
+
+    Raises:
+        Fail: the version is missing, or newer than the installed onnx package knows.
+    """
+    if found < 1:
+        raise Fail(f"the model's ir_version is {found or 'missing'}; an ONNX model must have one from 1 to {newest}")
+    if found > newest:
+        raise Fail(f"Unsupported model IR version: {found}, max supported IR version: {newest}. Install a newer onnx package.")
+
+
+def read_opset_imports(proto: Any, ir_version: int) -> dict[str, int]:
+    """Opset imports of a model: what it says, and the newest version of each known domain it does not mention.
+
+    Raises:
+        InvalidGraph: none at all in a model whose IR version needs them, or one domain twice with different versions.
+        Fail: a version of an official domain that is newer than the schema table, or below 1.
+    """
+    imports = parse_opset_imports(proto.opset_import)
+    if not imports:
+        if ir_version >= _FIRST_IR_VERSION_WITH_OPSETS:
+            raise InvalidGraph("Missing opset in the model. All ModelProtos MUST have at least one entry in opset_import.")
+        imports[""] = 1
+    return {**{domain: newest_opset(domain) for domain in KNOWN_DOMAINS if domain not in imports}, **imports}
+
+
+def parse_opset_imports(protos: Iterable[Any]) -> dict[str, int]:
+    """``OperatorSetIdProto`` messages → domain → version, checked.
+
+    Raises:
+        InvalidGraph: one domain twice with different versions.
+        Fail: a version of an official domain that is newer than the schema table, or below 1.
+    """
+    imports: dict[str, int] = {}
+    for proto in protos:
+        domain = normal_domain(proto.domain)
+        if imports.setdefault(domain, proto.version) != proto.version:
+            raise InvalidGraph(f"domain '{domain or 'ai.onnx'}' is imported at versions {imports[domain]} and {proto.version}")
+    for domain in _OFFICIAL_DOMAINS:
+        version = imports.get(domain, 1)
+        if not 1 <= version <= newest_opset(domain):
+            raise Fail(
+                f"the model imports opset {version} of domain '{domain or 'ai.onnx'}'; supported are 1 to {newest_opset(domain)}"
+            )
+    return imports
+
+
+class OperatorResolver:
+    """Finds the schema of nodes in a scope of opset imports, and checks calls against it.
+
+    Args:
+        imports: domain → opset version in force.
+        functions: keys of model-local functions, whose calls need no schema.
+    """
+
+    def __init__(self, imports: Mapping[str, int], functions: Container[FunctionKey]) -> None:
+        self._imports = imports
+        self._functions = functions
+
+    def resolve(self, node: Node) -> None:
+        """Set the node's since-version: its schema's, or the opset version imported for a domain without schemas.
+
+        Raises:
+            InvalidGraph: the domain has schemas but none of that operator and version, or the call does not fit the schema.
+        """
+        version = self._imports.get(node.domain, 1)
+        schema = find_schema(node.op_type, version, node.domain)
+        if schema is not None:
+            node.since_version = schema.since_version
+        elif node.domain not in KNOWN_DOMAINS:
+            node.since_version = version
+        if (node.domain, node.op_type, node.overload) in self._functions:
+            return
+        if schema is None and node.domain in KNOWN_DOMAINS:
+            raise InvalidGraph(_unknown_operator(node, version))
+        if schema is not None:
+            _check_call(node, schema, version)
+
+
+def _unknown_operator(node: Node, version: int) -> str:
+    known = node.op_type in operator_names(node.domain)
+    hint = "; the operator exists in later versions" if known else ""
+    return (
+        f"This is an invalid model. In Node ('{node.name}', {node.op_type}, '{node.domain or 'ai.onnx'}'), Error: "
+        f"No Op registered for {node.op_type} with domain_version of {version}{hint}"
+    )
+
+
+def _check_call(node: Node, schema: OperatorSchema, version: int) -> None:
+    if schema.is_deprecated:
+        raise InvalidGraph(f"{node.describe()}: Op registered for {node.op_type} is deprecated in domain_version of {version}")
+    _check_arity(node, "inputs", len(node.inputs), schema.min_inputs, schema.max_inputs)
+    _check_arity(node, "outputs", len(node.outputs), schema.min_outputs, schema.max_outputs)
+    missing = [name for name in schema.required_attributes if name not in node.attributes]
+    if missing:
+        raise InvalidGraph(f"{node.describe()} lacks the required attributes {missing}")
+
+
+def _check_arity(node: Node, what: str, found: int, least: int, most: int) -> None:
+    if not least <= found <= most:
+        raise InvalidGraph(f"{node.describe()} has {found} {what}; its operator takes {least} to {most}")
