@@ -77,7 +77,7 @@ def erf_single(x: Array, xp: Any) -> Array:
 def erf(x: Array, xp: Any) -> Array:
     """Error function of a float64 array, to a few units in the last place.
 
-    x·P(x²)/Q(x²) up to 1, and 1 − exp(−x²)·R(x)/S(x) beyond.
+    x·P(x²)/Q(x²) up to 1, and 1 - exp(-x²)·R(x)/S(x) beyond.
     """
     magnitude = xp.abs(x)
     near = _clamped(x, -1.0, 1.0, xp)

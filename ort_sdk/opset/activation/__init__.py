@@ -1,5 +1,5 @@
 """Operators of the activation family."""
 
-from . import relu
+from . import gated, linear_unit, relu, sigmoid, softmax
 
-__all__ = ["relu"]
+__all__ = ["gated", "linear_unit", "relu", "sigmoid", "softmax"]
