@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, TensorElementType
 
-from .namespace import ArrayNamespace
+from .namespace import ArrayNamespace, scatter_rows
 
 __all__ = ["NumpyNamespace"]
 
@@ -92,6 +92,14 @@ class NumpyNamespace(ArrayNamespace):
         columns = np.nonzero(chosen)[1].reshape(-1, k)
         order = np.argsort(np.take_along_axis(rows, columns, axis=-1), axis=-1, stable=True)
         return np.take_along_axis(columns, order, axis=-1).reshape(*keys.shape[:-1], k)
+
+    def gather(self, array: HostArray, indices: HostArray, axis: int) -> HostArray:
+        return np.asarray(np.take(array, indices, axis=axis), dtype=array.dtype)
+
+    def scatter(self, array: HostArray, positions: HostArray, updates: HostArray, reduction: str = "none") -> HostArray:
+        rows = np.array(array)
+        scatter_rows(rows, positions, updates, reduction)
+        return rows
 
     def to_host(self, array: HostArray) -> HostArray:
         return array
