@@ -126,7 +126,7 @@ _BIT_WIDTHS = {
 
 _BY_NAME = {member.onnx_name: member for member in TensorElementType if member}
 
-_NATIVE_DTYPES = {
+_NATIVE_DTYPES: dict[TensorElementType, np.dtype[Any]] = {
     TensorElementType.FLOAT: np.dtype(np.float32),
     TensorElementType.UINT8: np.dtype(np.uint8),
     TensorElementType.INT8: np.dtype(np.int8),
@@ -174,7 +174,8 @@ def _numpy_dtype(element_type: TensorElementType) -> np.dtype[Any]:
         raise InvalidArgument(f"tensor element type {element_type.name} has no NumPy dtype")
     import ml_dtypes
 
-    return np.dtype(getattr(ml_dtypes, _ML_DTYPE_NAMES[element_type]))
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPE_NAMES[element_type]))
+    return dtype
 
 
 @functools.cache

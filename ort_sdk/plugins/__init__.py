@@ -1,0 +1,20 @@
+"""Which providers are installed, which can be used, and why not the others."""
+
+from __future__ import annotations
+
+from .handle import PluginsHandle, ProviderHandle
+from .manager import PluginManager, get_manager, reset_manager
+from .report import provider_report, report_text
+from .state import ProviderRecord, ProviderState
+
+__all__ = [
+    "PluginManager",
+    "PluginsHandle",
+    "ProviderHandle",
+    "ProviderRecord",
+    "ProviderState",
+    "get_manager",
+    "provider_report",
+    "report_text",
+    "reset_manager",
+]
