@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .handle import PluginsHandle, ProviderHandle
-from .manager import PluginManager, get_manager, reset_manager
+from .manager import PluginManager, plugin_manager, reset_manager
 from .report import provider_report, report_text
 from .state import ProviderRecord, ProviderState
 
@@ -13,7 +13,7 @@ __all__ = [
     "ProviderHandle",
     "ProviderRecord",
     "ProviderState",
-    "get_manager",
+    "plugin_manager",
     "provider_report",
     "report_text",
     "reset_manager",

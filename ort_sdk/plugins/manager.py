@@ -34,7 +34,7 @@ from .handle import PluginsHandle, ProviderHandle
 from .known import hardware_of, install_hint
 from .state import ProviderRecord, ProviderState
 
-__all__ = ["DISABLED_PLUGINS", "DISABLED_PROVIDERS", "LOAD_PROVIDERS", "PluginManager", "get_manager", "reset_manager"]
+__all__ = ["DISABLED_PLUGINS", "DISABLED_PROVIDERS", "LOAD_PROVIDERS", "PluginManager", "plugin_manager", "reset_manager"]
 
 DISABLED_PROVIDERS = "ORT_SDK_DISABLED_PROVIDERS"
 """Environment variable: providers to keep out, by provider or entry-point name, separated by commas."""
@@ -75,7 +75,7 @@ class _PluggyManager(pluggy.PluginManager):
 
 
 class PluginManager:
-    """The plugins of a process. Thread-safe; ``get_manager`` gives the one that sessions use.
+    """The plugins of a process. Thread-safe; ``plugin_manager`` gives the one that sessions use.
 
     Args:
         discovery: whether to look for installed plugins, at the first question that needs them.
@@ -129,7 +129,7 @@ class PluginManager:
             self.discover()
             return tuple(entry.record for entry in self._plugins)
 
-    def provider(self, name: str) -> ProviderHandle:
+    def handle(self, name: str) -> ProviderHandle:
         """The usable provider of that provider name or entry-point name.
 
         Raises:
@@ -448,7 +448,7 @@ _default_lock = threading.Lock()
 _default: list[PluginManager] = []
 
 
-def get_manager() -> PluginManager:
+def plugin_manager() -> PluginManager:
     """The manager of this process. What it discovered is kept until ``reset_manager``."""
     with _default_lock:
         if not _default:
@@ -457,6 +457,6 @@ def get_manager() -> PluginManager:
 
 
 def reset_manager() -> None:
-    """Forget what was discovered and registered; the next ``get_manager`` starts anew. For tests."""
+    """Forget what was discovered and registered; the next ``plugin_manager`` starts anew. For tests."""
     with _default_lock:
         _default.clear()
