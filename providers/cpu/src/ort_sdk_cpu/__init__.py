@@ -1,1 +1,1 @@
-"""The CPU execution provider of ort_sdk: the shared operator set over NumPy."""
+"""The CPU execution provider of ort_sdk: ONNX's operators over NumPy."""

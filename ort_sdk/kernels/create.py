@@ -1,0 +1,77 @@
+"""From a node to its kernel: what the kernel is told, and the factory call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ort_sdk.api import ExecutionProvider, KernelCreateInfo, KernelInfo, NodeArg, OrtSdkError, Subgraph, Tensor
+from ort_sdk.graph import Graph, Node
+
+__all__ = ["create_kernel", "kernel_info"]
+
+
+def kernel_info(
+    node: Node,
+    graph: Graph,
+    opset_version: int,
+    *,
+    subgraphs: Mapping[str, Subgraph] | None = None,
+    execution_provider: ExecutionProvider | None = None,
+    session_config: Mapping[str, str] | None = None,
+) -> KernelInfo:
+    """All a kernel may know of its node. Reads no weight."""
+    return KernelInfo(
+        op_type=node.op_type,
+        since_version=node.since_version,
+        domain=node.domain,
+        name=node.name,
+        attributes={name: value for name, value in node.attributes.items() if not isinstance(value, Graph)},
+        inputs=_arguments(node.inputs, graph),
+        outputs=_arguments(node.outputs, graph),
+        constants=_constants(node, graph),
+        subgraphs=subgraphs or {},
+        implicit_input_count=len(node.implicit_inputs),
+        execution_provider=execution_provider,
+        session_config=session_config or {},
+        opset_version=opset_version,
+    )
+
+
+def _arguments(names: list[str], graph: Graph) -> tuple[NodeArg | None, ...]:
+    return tuple(graph.node_arg(name) if name else None for name in names)
+
+
+def _constants(node: Node, graph: Graph) -> dict[int, Tensor]:
+    found = ((index, graph.constant(name)) for index, name in enumerate(node.inputs) if name)
+    return {index: tensor for index, tensor in found if tensor is not None}
+
+
+def create_kernel(create_info: KernelCreateInfo, info: KernelInfo) -> Any:
+    """Make the kernel of a node.
+
+    Returns:
+        An object with ``compute``: the factory's kernel, or a wrapper around the function it returned.
+
+    Raises:
+        OrtSdkError: what the factory raised, with node and provider named.
+    """
+    try:
+        kernel = create_info.create(info)
+    except OrtSdkError as error:
+        error.add_note(f"while making the kernel of {info.describe()}")
+        raise
+    return kernel if hasattr(kernel, "compute") else FunctionKernel(kernel)
+
+
+class FunctionKernel:
+    """A plain function as a kernel: it declares nothing, so it is never folded and never bound."""
+
+    __slots__ = ("compute",)
+
+    deterministic = False
+    shape_inputs = None
+    contents_from_shapes = False
+
+    def __init__(self, compute: Any) -> None:
+        self.compute = compute

@@ -1,0 +1,59 @@
+"""Copies of values between devices: one transfer if one can do it, over the host otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ort_sdk.api import CPU_DEVICE, Array, DataTransfer, Fail, OrtDevice
+
+__all__ = ["DataTransferManager"]
+
+
+class DataTransferManager:
+    """The data transfers of a session's providers.
+
+    Args:
+        transfers: in order of the providers.
+    """
+
+    def __init__(self, transfers: Sequence[DataTransfer]) -> None:
+        self._transfers = tuple(transfers)
+
+    def copy(self, value: Array, source: OrtDevice, target: OrtDevice) -> Array:
+        """The value on another device; sequences element by element, maps and None as they are.
+
+        Raises:
+            Fail: no transfer reaches either device.
+        """
+        if value is None or isinstance(value, dict):
+            return value
+        if isinstance(value, list):
+            return [self.copy(element, source, target) for element in value]
+        direct = self._find(source, target)
+        if direct is not None:
+            return direct.copy(value, source, target)
+        to_host = self._find(source, CPU_DEVICE)
+        from_host = self._find(CPU_DEVICE, target)
+        if to_host is None or from_host is None:
+            raise Fail(
+                f"There's no data transfer registered for copying tensors from {source} to {target}: "
+                f"{len(self._transfers)} transfers were asked, directly and over the host"
+            )
+        return from_host.copy(to_host.copy(value, source, CPU_DEVICE), CPU_DEVICE, target)
+
+    def copy_into(self, value: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> bool:
+        """Fill an array the caller owns.
+
+        Returns:
+            False if no transfer between the two devices can do it.
+        """
+        transfer: Any = self._find(source, target)
+        copy_into = getattr(transfer, "copy_into", None)
+        if copy_into is None:
+            return False
+        copy_into(value, source, destination, target)
+        return True
+
+    def _find(self, source: OrtDevice, target: OrtDevice) -> DataTransfer | None:
+        return next((transfer for transfer in self._transfers if transfer.can_copy(source, target)), None)

@@ -1,0 +1,189 @@
+"""Placing nodes on providers: in order of preference, inner graphs first, function bodies inlined where nothing else helps.
+
+After ORT's ``GraphPartitioner``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ort_sdk.api import ComputeCapability, Fail, KernelCreateInfo, NoKernelError, OrtSdkError
+from ort_sdk.graph import Function, Graph, Node
+from ort_sdk.graph.type_inference import infer_types
+from ort_sdk.kernels import RegistryLookup
+
+from .assignment import Assignment, Placement, ProviderBinding
+from .fuse import fuse_group
+
+__all__ = ["FunctionLookup", "partition"]
+
+FunctionLookup = Callable[[Node, Graph], "Function | None"]
+"""Gives the body an operator is defined by, for a node in a graph; None if it has none."""
+
+MAX_INLINE_ROUNDS = 64
+
+
+def partition(
+    graph: Graph,
+    opset_imports: Mapping[str, int],
+    providers: Sequence[ProviderBinding],
+    find_function: FunctionLookup,
+) -> Assignment:
+    """Place every node of a graph and its bodies.
+
+    Args:
+        graph: changed in place: nodes get their provider, groups are fused, functions inlined.
+        opset_imports: domain → version, of the model.
+        providers: in order of preference.
+        find_function: used for nodes that no provider has a kernel for.
+
+    Raises:
+        NoKernelError: some node has neither a kernel nor a function body; the text lists every rejection.
+    """
+    partitioner = _Partitioner(dict(opset_imports), providers)
+    for _ in range(MAX_INLINE_ROUNDS):
+        for binding in providers:
+            partitioner.ask(binding, graph)
+        if not _inline_unplaced(graph, find_function):
+            break
+        graph.sort()
+        infer_types(graph)
+    return partitioner.finish(graph)
+
+
+def _inline_unplaced(graph: Graph, find_function: FunctionLookup) -> bool:
+    inlined = False
+    for inner in graph.walk():
+        for node in [node for node in inner.nodes if not node.execution_provider]:
+            function = find_function(node, inner)
+            if function is not None:
+                from ort_sdk.graph.inline import inline_function
+
+                inline_function(inner, node, function)
+                inlined = True
+        if inlined:
+            inner.touch()
+    return inlined
+
+
+class _Partitioner:
+    def __init__(self, opset_imports: dict[str, int], providers: Sequence[ProviderBinding]) -> None:
+        self._opset_imports = opset_imports
+        self._providers = providers
+        self._kernels: dict[int, KernelCreateInfo] = {}
+        self._compiled: dict[int, Any] = {}
+
+    def ask(self, binding: ProviderBinding, graph: Graph) -> None:
+        """Offer a graph's unplaced nodes, and its bodies' before them, to one provider."""
+        for node in graph.nodes:
+            for body in node.subgraphs.values():
+                self.ask(binding, body)
+        lookup = RegistryLookup(binding.registry, graph, self._opset_imports)
+        capabilities = self._capabilities(binding, graph, lookup)
+        if capabilities is None:
+            self._claim_all(binding, graph, lookup)
+        else:
+            self._claim(binding, graph, lookup, capabilities)
+
+    def _capabilities(self, binding: ProviderBinding, graph: Graph, lookup: RegistryLookup) -> Sequence[ComputeCapability] | None:
+        try:
+            return binding.get_capability(graph, lookup)  # type: ignore[arg-type]
+        except OrtSdkError as error:
+            error.add_note(f"while {binding.name} was asked what it can run of graph '{graph.name}'")
+            raise
+
+    def _claim_all(self, binding: ProviderBinding, graph: Graph, lookup: RegistryLookup) -> None:
+        for node in graph.nodes:
+            if not node.execution_provider:
+                self._place(binding, node, lookup.lookup(node))
+
+    def _place(self, binding: ProviderBinding, node: Node, found: KernelCreateInfo | None) -> None:
+        if found is not None:
+            node.execution_provider = binding.name
+            self._kernels[id(node)] = found
+
+    def _claim(
+        self, binding: ProviderBinding, graph: Graph, lookup: RegistryLookup, capabilities: Sequence[ComputeCapability]
+    ) -> None:
+        own = {id(node): node for node in graph.nodes}
+        groups: list[tuple[Node, Any]] = []
+        for capability in capabilities:
+            nodes = [own[id(node)] for node in capability.nodes if id(node) in own]
+            if len(nodes) != len(capability.nodes) or any(node.execution_provider for node in nodes):
+                continue
+            if not capability.fuse:
+                for node in nodes:
+                    self._place(binding, node, lookup.lookup(node))
+                continue
+            fused = fuse_group(graph, nodes, binding.name, f"{binding.name}_{capability.name or 'group'}_{len(groups)}")
+            if fused is not None:
+                groups.append(fused)
+                own = {id(node): node for node in graph.nodes}
+        if groups:
+            self._compile(binding, groups)
+
+    def _compile(self, binding: ProviderBinding, groups: list[tuple[Node, Any]]) -> None:
+        kernels = binding.compile([fused for _, fused in groups])
+        if kernels is None or len(kernels) != len(groups):
+            count = "none" if kernels is None else str(len(kernels))
+            raise Fail(
+                f"{binding.name} claimed {len(groups)} groups and its `compile` hook returned {count} kernels; one per group is needed"
+            )
+        for (node, _), kernel in zip(groups, kernels, strict=True):
+            self._compiled[id(node)] = kernel
+
+    def finish(self, graph: Graph) -> Assignment:
+        """Freeze the result, or say why nodes are left."""
+        placements: list[Placement] = []
+        for inner in graph.walk():
+            placements.extend(self._placement(node, inner) for node in inner.nodes)
+        unplaced = [placement for placement in placements if not placement.provider]
+        if unplaced:
+            raise NoKernelError(_no_kernel_text(unplaced, self._describe_inputs(graph)))
+        return Assignment(graph=graph, kernels=self._kernels, compiled=self._compiled, placements=tuple(placements))
+
+    def _placement(self, node: Node, graph: Graph) -> Placement:
+        rejections: dict[str, tuple[str, ...]] = {}
+        for binding in self._providers:
+            if binding.name == node.execution_provider:
+                break
+            lookup = RegistryLookup(binding.registry, graph, self._opset_imports)
+            reasons = lookup.rejections(node) or ["has a kernel, and did not claim the node"]
+            rejections[binding.name] = tuple(reasons)
+        return Placement(
+            graph.name, node.name, node.domain, node.op_type, node.since_version, node.execution_provider, rejections
+        )
+
+    @staticmethod
+    def _describe_inputs(graph: Graph) -> Callable[[Placement], str]:
+        def describe(placement: Placement) -> str:
+            for inner in graph.walk():
+                for node in inner.nodes:
+                    if not node.execution_provider and (node.name, node.op_type) == (placement.node, placement.op_type):
+                        return ", ".join(_argument_text(inner, name) for name in node.inputs)
+            return ""
+
+        return describe
+
+
+def _argument_text(graph: Graph, name: str) -> str:
+    if not name:
+        return "(absent)"
+    argument = graph.node_arg(name)
+    shape = "" if argument.shape is None else str(list(argument.shape))
+    return f"{argument.type or 'unknown type'}{shape}"
+
+
+def _no_kernel_text(unplaced: Sequence[Placement], inputs_of: Callable[[Placement], str]) -> str:
+    lines = []
+    for placement in unplaced[:10]:
+        operator = f"{placement.domain + '.' if placement.domain else ''}{placement.op_type}({placement.since_version})"
+        reasons = " ".join(f"{provider}: {'; '.join(reasons)}." for provider, reasons in placement.rejections.items())
+        lines.append(
+            f"Could not find an implementation for {operator} node with name '{placement.node}' "
+            f"(inputs: {inputs_of(placement)}). {reasons or 'No provider was asked.'}"
+        )
+    if len(unplaced) > len(lines):
+        lines.append(f"... and {len(unplaced) - len(lines)} more nodes.")
+    return "\n".join(lines) + " Add a provider with such a kernel, or change the node's types or version."

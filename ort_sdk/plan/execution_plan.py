@@ -1,0 +1,88 @@
+"""What a run does, as data: steps over numbered values. Names end here (ORT's ``SequentialExecutionPlan``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ort_sdk.api import Array, OrtDevice, Shape
+
+__all__ = ["ABSENT", "ExecutionPlan", "Feed", "Fetch", "Step"]
+
+ABSENT = 0
+"""Index of the value that is always None: omitted inputs read it, outputs nobody asked for go nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel launch or copy, and the values that end with it."""
+
+    compute: Any
+    """Callable of the input values."""
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    """One index per output; ``ABSENT`` for one nobody asked for."""
+    frees: tuple[int, ...]
+    """Values not read after this step."""
+    kernel: Any
+    """The kernel object, for its declared abilities; None for a copy."""
+    op_type: str
+    domain: str
+    node: str
+    """Node's name."""
+    provider: str
+    """Empty for a copy."""
+    device: OrtDevice
+    """Where the step's outputs are, unless the kernel leaves them on the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One input of a graph."""
+
+    name: str
+    index: int
+    device: OrtDevice
+    """Where the plan wants the value."""
+    type: str | None
+    shape: Shape | None
+    has_default: bool
+    """Whether an initializer stands in when nothing is fed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One output of a graph."""
+
+    name: str
+    index: int
+    device: OrtDevice
+    """Where the plan leaves the value."""
+    type: str | None
+    shape: Shape | None
+    is_owned: bool
+    """Whether the value is made by a step, and aliases no feed and no constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPlan:
+    """The steps of one graph. Knows no shapes; the same plan serves every call."""
+
+    name: str
+    value_names: tuple[str, ...]
+    """Index → name; index 0 is the absent value."""
+    feeds: tuple[Feed, ...]
+    fetches: tuple[Fetch, ...]
+    constants: Mapping[int, Array]
+    """Values that are the same in every run."""
+    captures: tuple[tuple[int, int], ...]
+    """(position among the control-flow node's captured values, index here), for a body."""
+    steps: tuple[Step, ...]
+
+    def new_frame(self) -> list[Any]:
+        """Values before the first step: constants in place, everything else None."""
+        frame: list[Any] = [None] * len(self.value_names)
+        for index, array in self.constants.items():
+            frame[index] = array
+        return frame

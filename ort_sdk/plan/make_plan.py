@@ -1,0 +1,187 @@
+"""From a placed graph to an execution plan: values numbered, kernels attached, lifetimes ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ort_sdk.api import CPU_DEVICE, Array, OrtDevice, Tensor
+from ort_sdk.graph import Graph, Node
+
+from .execution_plan import ABSENT, ExecutionPlan, Feed, Fetch, Step
+
+__all__ = ["NodeKernel", "make_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKernel:
+    """A node's kernel, ready to run, and what the plan must know of it."""
+
+    kernel: Any
+    """Object with ``compute``; for a copy, only ``compute`` matters."""
+    device: OrtDevice
+    packed_inputs: frozenset[int] = frozenset()
+    """Constant inputs the kernel keeps in its own form: the plan passes None for them."""
+    host_inputs: Callable[[int], bool] = lambda _index: False
+    """Whether input ``index`` is read on the host."""
+    aliases: tuple[tuple[int, int], ...] = ()
+    """(input, output) pairs that may share memory."""
+
+
+def make_plan(
+    graph: Graph,
+    devices: Mapping[str, OrtDevice],
+    kernels: Mapping[int, NodeKernel],
+    place: Callable[[Tensor, OrtDevice], Array],
+    implicit_inputs: Sequence[str] = (),
+) -> ExecutionPlan:
+    """Number the values of a graph and make its steps.
+
+    Args:
+        graph: placed, with copies inserted, in topological order.
+        devices: value → device, for everything that is no constant.
+        kernels: ``id(node)`` → its kernel.
+        place: gives a constant's array on a device.
+        implicit_inputs: for a body, the values its control-flow node captures, in order.
+    """
+    return _Planner(graph, devices, kernels, place, implicit_inputs).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        graph: Graph,
+        devices: Mapping[str, OrtDevice],
+        kernels: Mapping[int, NodeKernel],
+        place: Callable[[Tensor, OrtDevice], Array],
+        implicit_inputs: Sequence[str],
+    ) -> None:
+        self._graph = graph
+        self._devices = devices
+        self._kernels = kernels
+        self._place = place
+        self._names: list[str] = [""]
+        self._index: dict[str, int] = {}
+        self._constants: dict[int, Array] = {}
+        self._constant_index: dict[tuple[str, OrtDevice], int] = {}
+        self._implicit = {name: position for position, name in enumerate(implicit_inputs)}
+        self._captures: list[tuple[int, int]] = []
+
+    def plan(self) -> ExecutionPlan:
+        feeds = tuple(self._feed(argument.name) for argument in self._graph.inputs)
+        self._capture()
+        drafts = [self._draft(node) for node in self._graph.nodes]
+        fetches = tuple(self._fetch(argument.name) for argument in self._graph.outputs)
+        shared = self._shared_memory(drafts, feeds)
+        frees = self._frees(drafts, {fetch.index for fetch in fetches})
+        return ExecutionPlan(
+            name=self._graph.name,
+            value_names=tuple(self._names),
+            feeds=feeds,
+            fetches=tuple(
+                Fetch(fetch.name, fetch.index, fetch.device, fetch.type, fetch.shape, is_owned=fetch.index not in shared)
+                for fetch in fetches
+            ),
+            constants=self._constants,
+            captures=tuple(self._captures),
+            steps=tuple(
+                _step(node, found, inputs, outputs, frees[position])
+                for position, (node, found, inputs, outputs) in enumerate(drafts)
+            ),
+        )
+
+    def _new_index(self, name: str) -> int:
+        self._names.append(name)
+        return len(self._names) - 1
+
+    def _feed(self, name: str) -> Feed:
+        index = self._index[name] = self._new_index(name)
+        default = self._graph.initializers.get(name)
+        device = self._devices.get(name, CPU_DEVICE)
+        if default is not None:
+            self._constants[index] = self._place(default, device)
+        argument = next(argument for argument in self._graph.inputs if argument.name == name)
+        return Feed(name, index, device, argument.type, argument.shape, default is not None)
+
+    def _capture(self) -> None:
+        for name, position in self._implicit.items():
+            if name not in self._index and name not in self._graph.initializers and self._graph.constant(name) is None:
+                index = self._index[name] = self._new_index(name)
+                self._captures.append((position, index))
+
+    def _read(self, name: str, device: OrtDevice) -> int:
+        """Index of a value read on a device; a constant gets one index per device."""
+        if not name:
+            return ABSENT
+        if name in self._index:
+            return self._index[name]
+        key = (name, device)
+        if key not in self._constant_index:
+            tensor = self._graph.constant(name)
+            if tensor is None:
+                raise AssertionError(f"value '{name}' of graph '{self._graph.name}' is neither made nor constant")
+            index = self._constant_index[key] = self._new_index(name)
+            self._constants[index] = self._place(tensor, device)
+        return self._constant_index[key]
+
+    def _draft(self, node: Node) -> tuple[Node, NodeKernel, tuple[int, ...], tuple[int, ...]]:
+        found = self._kernels[id(node)]
+        inputs = []
+        for index, name in enumerate(node.inputs):
+            device = CPU_DEVICE if found.host_inputs(index) else found.device
+            inputs.append(ABSENT if index in found.packed_inputs else self._read(name, device))
+        # A captured constant is the body's own constant: its place among the captured values stays empty.
+        inputs.extend(self._index.get(name, ABSENT) for name in node.implicit_inputs)
+        outputs = []
+        for name in node.outputs:
+            if not name:
+                outputs.append(ABSENT)
+                continue
+            index = self._index[name] = self._new_index(name)
+            outputs.append(index)
+        return node, found, tuple(inputs), tuple(outputs)
+
+    def _fetch(self, name: str) -> Fetch:
+        argument = next(argument for argument in self._graph.outputs if argument.name == name)
+        device = self._devices.get(name, CPU_DEVICE)
+        return Fetch(name, self._read(name, device), device, argument.type, argument.shape, is_owned=True)
+
+    def _shared_memory(
+        self, drafts: Sequence[tuple[Node, NodeKernel, tuple[int, ...], tuple[int, ...]]], feeds: Sequence[Feed]
+    ) -> set[int]:
+        """Values that may share memory with a feed, a constant or a captured value."""
+        shared = {feed.index for feed in feeds} | self._constants.keys() | {index for _, index in self._captures}
+        for _, found, inputs, outputs in drafts:
+            for source, target in found.aliases:
+                if source < len(inputs) and target < len(outputs) and inputs[source] in shared:
+                    shared.add(outputs[target])
+        return shared
+
+    def _frees(
+        self, drafts: Sequence[tuple[Node, NodeKernel, tuple[int, ...], tuple[int, ...]]], kept: set[int]
+    ) -> dict[int, tuple[int, ...]]:
+        last: dict[int, int] = {}
+        for position, (_, _, inputs, outputs) in enumerate(drafts):
+            for index in (*outputs, *inputs):
+                last[index] = position
+        frees: dict[int, list[int]] = {position: [] for position in range(len(drafts))}
+        for index, position in last.items():
+            if index != ABSENT and index not in kept and index not in self._constants:
+                frees[position].append(index)
+        return {position: tuple(indices) for position, indices in frees.items()}
+
+
+def _step(node: Node, found: NodeKernel, inputs: tuple[int, ...], outputs: tuple[int, ...], frees: tuple[int, ...]) -> Step:
+    return Step(
+        compute=found.kernel.compute,
+        inputs=inputs,
+        outputs=outputs,
+        frees=frees,
+        kernel=found.kernel,
+        op_type=node.op_type,
+        domain=node.domain,
+        node=node.name,
+        provider=node.execution_provider,
+        device=found.device,
+    )

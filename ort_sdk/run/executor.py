@@ -1,0 +1,183 @@
+"""The loop over the steps of a plan. Nothing in it is looked up by name."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from ort_sdk.api import Array, Fail, OrtSdkError, RuntimeException
+from ort_sdk.plan import ExecutionPlan, Step
+
+__all__ = ["BodyRunner", "RunControl", "StepObserver", "current_control", "execute", "raise_step_error", "run_steps"]
+
+
+class StepObserver(Protocol):
+    """Told of every step of a run that is profiled."""
+
+    def __call__(self, step: Step, start_ns: int, duration_ns: int) -> None: ...
+
+
+@dataclass(slots=True)
+class RunControl:
+    """What may interrupt or watch one run, its bodies included."""
+
+    terminate: Any = None
+    """Object whose ``terminate`` turns true when the run shall stop; None if it cannot."""
+    observer: StepObserver | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing has to be looked at between steps."""
+        return self.terminate is None and self.observer is None
+
+
+@dataclass(slots=True)
+class _Local(threading.local):
+    control: RunControl = field(default_factory=RunControl)
+
+
+_local = _Local()
+
+
+def current_control() -> RunControl:
+    """Control of the run this thread is in."""
+    return _local.control
+
+
+class RunScope:
+    """Makes a run's control current on this thread, for the bodies its kernels run."""
+
+    __slots__ = ("_control", "_previous")
+
+    def __init__(self, control: RunControl) -> None:
+        self._control = control
+        self._previous = _local.control
+
+    def __enter__(self) -> None:
+        _local.control = self._control
+
+    def __exit__(self, *_: object) -> None:
+        _local.control = self._previous
+
+
+def execute(plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl) -> list[Array]:
+    """Run a plan once.
+
+    Args:
+        plan: plan of a main graph.
+        feeds: one value per feed, on the device the plan wants it; None for one left at its default.
+        control: what may interrupt or watch the run.
+
+    Returns:
+        One value per fetch, on the device the plan leaves it; it may alias feeds and constants where ``Fetch.is_owned``
+        is False.
+    """
+    frame = plan.new_frame()
+    for feed, value in zip(plan.feeds, feeds, strict=True):
+        if value is not None:
+            frame[feed.index] = value
+    with RunScope(control):
+        run_steps(plan, frame, control)
+    return [frame[fetch.index] for fetch in plan.fetches]
+
+
+def run_steps(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> None:
+    """Run all steps on a frame."""
+    if not control.is_plain:
+        _run_watched(plan, frame, control)
+        return
+    generic = np.generic
+    step = None
+    try:
+        for step in plan.steps:
+            result = step.compute(*[frame[index] for index in step.inputs])
+            outputs = step.outputs
+            if type(result) is tuple:
+                for index, value in zip(outputs, result, strict=False):
+                    frame[index] = np.asarray(value) if isinstance(value, generic) else value
+                frame[0] = None
+            elif outputs:
+                frame[outputs[0]] = np.asarray(result) if isinstance(result, generic) else result
+            for index in step.frees:
+                frame[index] = None
+    except Exception as error:  # noqa: BLE001 - a kernel may raise anything; it is named and raised again
+        raise_step_error(error, step, frame)
+
+
+def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> None:
+    step = None
+    observer = control.observer
+    try:
+        for step in plan.steps:
+            if control.terminate is not None and control.terminate.terminate:
+                raise Fail("Exiting due to terminate flag being set to true.")
+            start = time.perf_counter_ns()
+            result = step.compute(*[frame[index] for index in step.inputs])
+            if observer is not None:
+                observer(step, start, time.perf_counter_ns() - start)
+            store_outputs(frame, step.outputs, result)
+            for index in step.frees:
+                frame[index] = None
+    except Exception as error:  # noqa: BLE001 - a kernel may raise anything; it is named and raised again
+        raise_step_error(error, step, frame)
+
+
+def store_outputs(frame: list[Any], outputs: tuple[int, ...], result: Any) -> None:
+    """Put a kernel's result in its places; NumPy scalars become arrays without dimensions."""
+    results = result if type(result) is tuple else (result,)
+    for index, value in zip(outputs, results, strict=False):
+        frame[index] = np.asarray(value) if isinstance(value, np.generic) else value
+    frame[0] = None
+
+
+def raise_step_error(error: Exception, step: Step | None, frame: list[Any]) -> NoReturn:
+    """Raise a kernel's error again, with node, provider and input shapes in its text."""
+    if step is None or getattr(error, "is_located", False) or (isinstance(error, Fail) and "terminate flag" in error.text):
+        raise error
+    text = error.text if isinstance(error, OrtSdkError) else f"{type(error).__name__}: {error}"
+    shapes = ", ".join(_describe(frame[index]) for index in step.inputs)
+    located = (type(error) if isinstance(error, OrtSdkError) else RuntimeException)(
+        f"Non-zero status code returned while running {step.op_type} node. Name:'{step.node}' Status Message: {text} "
+        f"(provider: {step.provider or 'copy'}, inputs: {shapes or 'none'})"
+    )
+    located.is_located = True  # type: ignore[union-attr]
+    raise located from error
+
+
+def _describe(value: Any) -> str:
+    if value is None:
+        return "absent"
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return f"{type(value).__name__} of {len(value)}" if hasattr(value, "__len__") else type(value).__name__
+    return f"{getattr(value, 'dtype', type(value).__name__)}{list(shape)}"
+
+
+class BodyRunner:
+    """A body of control flow as its kernel sees it (the contract's ``Subgraph``)."""
+
+    __slots__ = ("_plan", "input_names", "output_names", "output_shapes", "output_types")
+
+    def __init__(self, plan: ExecutionPlan) -> None:
+        self._plan = plan
+        self.input_names = tuple(feed.name for feed in plan.feeds)
+        self.output_names = tuple(fetch.name for fetch in plan.fetches)
+        self.output_types = tuple(fetch.type for fetch in plan.fetches)
+        self.output_shapes = tuple(fetch.shape for fetch in plan.fetches)
+
+    def __call__(self, inputs: Sequence[Array], implicit_inputs: Sequence[Array]) -> list[Array]:
+        plan = self._plan
+        if len(inputs) != len(plan.feeds):
+            raise Fail(f"body '{plan.name}' takes {len(plan.feeds)} inputs ({', '.join(self.input_names)}), got {len(inputs)}")
+        frame = plan.new_frame()
+        for feed, value in zip(plan.feeds, inputs, strict=True):
+            frame[feed.index] = value
+        for position, index in plan.captures:
+            frame[index] = implicit_inputs[position]
+        run_steps(plan, frame, _local.control)
+        return [frame[fetch.index] for fetch in plan.fetches]

@@ -1,0 +1,1 @@
+"""Sessions: the only folder that knows the order of the stages."""

@@ -1,0 +1,85 @@
+"""The stages a model passes through, one call each: load, optimize, partition, match kernels, place weights, plan.
+
+This page is the only one that knows the order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ort_sdk.api import OrtDevice
+from ort_sdk.graph import Model
+from ort_sdk.graph.type_inference import infer_types
+from ort_sdk.loader import load_model
+from ort_sdk.memory import DataTransferManager, InitializerPlacement
+from ort_sdk.partition import Assignment, ValueDevices, insert_copies, partition
+from ort_sdk.plan import ExecutionPlan
+
+from .functions import function_lookup
+from .planning import SessionPlanner
+from .session_providers import SessionProvider, data_transfers
+
+__all__ = ["BuildSettings", "SessionState", "build_session"]
+
+StageObserver = Callable[[str, Any], None]
+"""Told the name and the product of each stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSettings:
+    """What the stages need of the session's options."""
+
+    config: Mapping[str, str]
+    """Config entries, ``session.…`` and ``optimization.…``."""
+    optimization_level: int
+    """0 to 3: the highest optimizer level applied."""
+    external_data_folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """The products of all stages, frozen."""
+
+    model: Model
+    """After optimization, with copies inserted."""
+    providers: tuple[SessionProvider, ...]
+    assignment: Assignment
+    devices: ValueDevices
+    transfers: DataTransferManager
+    plan: ExecutionPlan
+
+
+def build_session(
+    source: str | os.PathLike[str] | bytes,
+    settings: BuildSettings,
+    providers: Sequence[SessionProvider],
+    observe: StageObserver,
+) -> SessionState:
+    """Take a model through all stages.
+
+    Args:
+        source: model file, or its bytes.
+        settings: options of the stages.
+        providers: opened providers, in order of preference.
+        observe: called after each stage.
+
+    Raises:
+        OrtSdkError: whatever a stage refuses.
+    """
+    model = load_model(source, external_data_folder=settings.external_data_folder)
+    infer_types(model.graph)
+    observe("load", model)
+    bindings = [provider.binding() for provider in providers]
+    assignment = partition(model.graph, model.opset_imports, bindings, function_lookup(model))
+    observe("partition", assignment)
+    device_of: dict[str, OrtDevice] = {provider.name: provider.device for provider in providers}
+    devices = insert_copies(assignment, device_of)
+    transfers = data_transfers(providers)
+    planner = SessionPlanner(model, assignment, providers, transfers, InitializerPlacement(transfers), settings.config)
+    plan = planner.plan(model.graph, devices)
+    observe("plan", plan)
+    return SessionState(model, tuple(providers), assignment, devices, transfers, plan)

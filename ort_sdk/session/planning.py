@@ -1,0 +1,112 @@
+"""Kernels made, constants packed and placed, and the plans of a graph and its bodies, innermost first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ort_sdk.api import OrtDevice, Tensor
+from ort_sdk.graph import Graph, Model, Node
+from ort_sdk.kernels import create_kernel, kernel_info
+from ort_sdk.memory import DataTransferManager, InitializerPlacement, prepack_inputs
+from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices
+from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
+from ort_sdk.run import BodyRunner
+
+from .session_providers import SessionProvider
+
+__all__ = ["SessionPlanner"]
+
+
+class SessionPlanner:
+    """Makes the plan of a partitioned model."""
+
+    def __init__(
+        self,
+        model: Model,
+        assignment: Assignment,
+        providers: Sequence[SessionProvider],
+        transfers: DataTransferManager,
+        placement: InitializerPlacement,
+        config: Mapping[str, str],
+    ) -> None:
+        self._model = model
+        self._assignment = assignment
+        self._providers = {provider.name: provider for provider in providers}
+        self._transfers = transfers
+        self._placement = placement
+        self._config = config
+
+    def plan(self, graph: Graph, devices: ValueDevices, implicit_inputs: Sequence[str] = ()) -> ExecutionPlan:
+        """Plan of a graph.
+
+        Args:
+            graph: placed, with copies inserted.
+            devices: where its values live.
+            implicit_inputs: for a body, the values its control-flow node captures.
+        """
+        kernels = {id(node): self._kernel(node, graph, devices) for node in graph.nodes}
+        return make_plan(graph, devices.devices, kernels, self._placement.place, implicit_inputs)
+
+    def _kernel(self, node: Node, graph: Graph, devices: ValueDevices) -> NodeKernel:
+        if node.domain == COPY_DOMAIN:
+            source, target = devices.devices[node.inputs[0]], devices.devices[node.outputs[0]]
+            return NodeKernel(_Copy(self._transfers, source, target), source)
+        provider = self._providers[node.execution_provider]
+        create_info = self._assignment.kernel_for(node)
+        if create_info is None:
+            compiled = self._assignment.compiled[id(node)]
+            return NodeKernel(compiled if hasattr(compiled, "compute") else _Compiled(compiled), provider.device)
+        bodies = {
+            name: BodyRunner(self.plan(body, devices.bodies[id(body)], node.implicit_inputs))
+            for name, body in node.subgraphs.items()
+        }
+        info = kernel_info(
+            node,
+            graph,
+            self._model.opset_imports.get(node.domain, 0),
+            subgraphs=bodies,
+            execution_provider=provider.execution_provider,
+            session_config=self._config,
+        )
+        kernel = create_kernel(create_info, info)
+        kernel_def = create_info.kernel_def
+        return NodeKernel(
+            kernel,
+            provider.device,
+            packed_inputs=self._prepack(provider, kernel, dict(info.constants)),
+            host_inputs=kernel_def.input_on_host,
+            aliases=(*kernel_def.alias, *kernel_def.may_inplace),
+        )
+
+    def _prepack(self, provider: SessionProvider, kernel: Any, constants: dict[int, Tensor]) -> frozenset[int]:
+        if self._config.get("session.disable_prepacking") == "1":
+            return frozenset()
+        handle, execution_provider = provider.handle, provider.execution_provider
+        return prepack_inputs(
+            kernel, constants, lambda kernel, tensor, index: handle.prepack(execution_provider, kernel, tensor, index, None)
+        )
+
+
+class _Compiled:
+    """A compiled group that is a plain function."""
+
+    __slots__ = ("compute",)
+
+    def __init__(self, compute: Any) -> None:
+        self.compute = compute
+
+
+class _Copy:
+    """A copy between two devices, as a step."""
+
+    __slots__ = ("_source", "_target", "_transfers")
+
+    def __init__(self, transfers: DataTransferManager, source: OrtDevice, target: OrtDevice) -> None:
+        self._transfers = transfers
+        self._source = source
+        self._target = target
+
+    def compute(self, value: Any) -> Any:
+        """The value on the other device."""
+        return self._transfers.copy(value, self._source, self._target)

@@ -1,0 +1,100 @@
+"""The providers of one session: opened on a device, with everything the host asked them for at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ort_sdk.api import (
+    CPU_DEVICE,
+    ComputeCapability,
+    DataTransfer,
+    ExecutionProvider,
+    Fail,
+    FusedNode,
+    GraphViewer,
+    InvalidArgument,
+    KernelLookup,
+    KernelRegistry,
+    OrtDevice,
+)
+from ort_sdk.memory import DataTransferManager
+from ort_sdk.partition import ProviderBinding
+from ort_sdk.plugins import ProviderHandle
+
+__all__ = ["SessionProvider", "data_transfers", "open_provider"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionProvider:
+    """One provider of a session."""
+
+    handle: ProviderHandle
+    execution_provider: ExecutionProvider
+    registry: KernelRegistry | None
+    data_transfer: DataTransfer | None
+
+    @property
+    def name(self) -> str:
+        """ORT-style name."""
+        return self.execution_provider.name
+
+    @property
+    def device(self) -> OrtDevice:
+        """Where its arrays live."""
+        return self.execution_provider.device
+
+    def binding(self) -> ProviderBinding:
+        """The provider as partitioning sees it."""
+        handle, execution_provider = self.handle, self.execution_provider
+
+        def get_capability(graph_viewer: GraphViewer, kernel_lookup: KernelLookup) -> Sequence[ComputeCapability] | None:
+            return handle.get_capability(execution_provider, graph_viewer, kernel_lookup)
+
+        def compile_groups(fused_nodes: Sequence[FusedNode]) -> Sequence[Any] | None:
+            return handle.compile(execution_provider, fused_nodes)
+
+        return ProviderBinding(self.name, execution_provider, self.registry, get_capability, compile_groups)
+
+
+def open_provider(handle: ProviderHandle, options: Mapping[str, str], session_config: Mapping[str, str]) -> SessionProvider:
+    """Create a provider for one session.
+
+    Args:
+        handle: the loaded provider.
+        options: provider options; ``device_id`` chooses among its devices.
+        session_config: the session's config entries.
+
+    Raises:
+        Fail: the provider has no such device, or made nothing.
+    """
+    device = _choose_device(handle, options)
+    execution_provider = handle.create_execution_provider(device, options, session_config)
+    if execution_provider is None:
+        raise Fail(
+            f"{handle.name}: its hook create_execution_provider returned None for device {device}; it must return an ExecutionProvider"
+        )
+    registry = handle.get_kernel_registry(execution_provider)
+    transfer = handle.get_data_transfer(execution_provider)
+    if transfer is None and device != CPU_DEVICE:
+        raise Fail(f"{handle.name}: its arrays live on {device}, so its hook get_data_transfer must return a DataTransfer")
+    return SessionProvider(handle, execution_provider, registry, transfer)
+
+
+def _choose_device(handle: ProviderHandle, options: Mapping[str, str]) -> OrtDevice:
+    devices = handle.get_supported_devices()
+    wanted = options.get("device_id")
+    if wanted is None:
+        return devices[0]
+    if not str(wanted).isdigit():
+        raise InvalidArgument(f"{handle.name}: provider option device_id must be a number, got {wanted!r}")
+    for device in devices:
+        if device.index == int(wanted):
+            return device
+    raise InvalidArgument(f"{handle.name}: no device {wanted}; it has {', '.join(str(device) for device in devices)}")
+
+
+def data_transfers(providers: Sequence[SessionProvider]) -> DataTransferManager:
+    """The copiers of a session's providers."""
+    return DataTransferManager([provider.data_transfer for provider in providers if provider.data_transfer is not None])

@@ -1,0 +1,33 @@
+"""Host memory, aligned for vector instructions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ort_sdk.api import HostArray, OrtMemoryInfo, TensorElementType
+
+__all__ = ["ALIGNMENT_BYTES", "CpuAllocator"]
+
+ALIGNMENT_BYTES = 64
+
+
+class CpuAllocator:
+    """Allocates NumPy arrays whose data starts at a multiple of 64 bytes; NumPy frees them."""
+
+    def __init__(self, memory_info: OrtMemoryInfo) -> None:
+        self.memory_info = memory_info
+
+    def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
+        dtype = element_type.numpy_dtype
+        if dtype.hasobject:
+            return np.empty(tuple(shape), dtype=dtype)
+        nbytes = math.prod(shape) * dtype.itemsize
+        buffer = np.empty(nbytes + ALIGNMENT_BYTES, dtype=np.uint8)
+        start = -buffer.ctypes.data % ALIGNMENT_BYTES
+        return buffer[start : start + nbytes].view(dtype).reshape(tuple(shape))
+
+    def release(self, array: HostArray) -> None:
+        """Nothing to do: the memory ends with its last array."""
