@@ -60,20 +60,21 @@ class NumpyNamespace(ArrayNamespace):
 
     def erf(self, x: HostArray) -> HostArray:
         flat = np.ascontiguousarray(x).reshape(-1)
-        out = np.empty_like(flat)
+        out: HostArray = np.empty_like(flat)
         for start in range(0, flat.size, _BLOCK):
             block = slice(start, start + _BLOCK)
             out[block] = super().erf(flat[block])
         return out.reshape(x.shape)
 
     def clamp(self, x: HostArray, low: HostArray, high: HostArray) -> HostArray:
-        result = np.asarray(np.maximum(x, low))
-        return np.minimum(result, high, out=result)
+        result: HostArray = np.asarray(np.maximum(x, low))
+        np.minimum(result, high, out=result)
+        return result
 
     def softmax(self, x: HostArray, axis: int) -> HostArray:
         if 0 in x.shape:
             return x.copy()
-        result = np.asarray(x - np.max(x, axis=axis, keepdims=True))
+        result: HostArray = np.asarray(x - np.max(x, axis=axis, keepdims=True))
         np.exp(result, out=result)
         result /= np.sum(result, axis=axis, keepdims=True)
         return result
@@ -91,7 +92,8 @@ class NumpyNamespace(ArrayNamespace):
         chosen = below | (ties & (np.cumsum(ties, axis=-1) <= missing))
         columns = np.nonzero(chosen)[1].reshape(-1, k)
         order = np.argsort(np.take_along_axis(rows, columns, axis=-1), axis=-1, stable=True)
-        return np.take_along_axis(columns, order, axis=-1).reshape(*keys.shape[:-1], k)
+        indices: HostArray = np.take_along_axis(columns, order, axis=-1)
+        return indices.reshape(*keys.shape[:-1], k)
 
     def gather(self, array: HostArray, indices: HostArray, axis: int) -> HostArray:
         return np.asarray(np.take(array, indices, axis=axis), dtype=array.dtype)

@@ -8,6 +8,8 @@ from typing import Any
 from ort_sdk.api import Array, Compute, InvalidArgument, InvalidGraph, KernelInfo
 from ort_sdk.opset.definition import operator
 
+from .sigmoid import stable_softplus
+
 __all__: list[str] = []
 
 
@@ -61,5 +63,5 @@ def hard_swish(info: KernelInfo, xp: Any) -> Compute:
 @operator("Mish")
 def mish(info: KernelInfo, xp: Any) -> Compute:
     """X·tanh(softplus(x))."""
-    logaddexp, tanh, zero = xp.logaddexp, xp.tanh, xp.asarray(0, dtype=xp.dtype(info.input_element_type(0)))
-    return lambda x: tanh(logaddexp(x, zero)) * x
+    tanh, softplus = xp.tanh, stable_softplus(info, xp)
+    return lambda x: tanh(softplus(x)) * x

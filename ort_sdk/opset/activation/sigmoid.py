@@ -7,7 +7,7 @@ from typing import Any
 from ort_sdk.api import Compute, KernelInfo
 from ort_sdk.opset.definition import operator
 
-__all__: list[str] = []
+__all__ = ["stable_softplus"]
 
 
 @operator("Sigmoid")
@@ -29,7 +29,8 @@ def hard_sigmoid(info: KernelInfo, xp: Any) -> Compute:
 @operator("Tanh")
 def tanh(_info: KernelInfo, xp: Any) -> Compute:
     """Hyperbolic tangent."""
-    return xp.tanh
+    function: Compute = xp.tanh
+    return function
 
 
 @operator("Softsign")
@@ -42,5 +43,11 @@ def softsign(_info: KernelInfo, xp: Any) -> Compute:
 @operator("Softplus")
 def softplus(info: KernelInfo, xp: Any) -> Compute:
     """log(1 + exp(x)), without overflow."""
-    logaddexp, zero = xp.logaddexp, xp.asarray(0, dtype=xp.dtype(info.input_element_type(0)))
-    return lambda x: logaddexp(x, zero)
+    return stable_softplus(info, xp)
+
+
+def stable_softplus(info: KernelInfo, xp: Any) -> Compute:
+    """max(x, 0) + log(1 + exp(-|x|)), several times faster than NumPy's ``logaddexp``."""
+    absolute, exp, log1p, maximum = xp.abs, xp.exp, xp.log1p, xp.maximum
+    zero = xp.asarray(0, dtype=xp.dtype(info.input_element_type(0)))
+    return lambda x: log1p(exp(-absolute(x))) + maximum(x, zero)
