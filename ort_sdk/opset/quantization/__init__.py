@@ -1,5 +1,5 @@
 """Operators of the quantization family."""
 
-from . import linear, matmul
+from . import conv, linear, matmul
 
-__all__ = ["linear", "matmul"]
+__all__ = ["conv", "linear", "matmul"]

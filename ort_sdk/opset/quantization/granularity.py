@@ -39,8 +39,8 @@ class Granularity:
         if parameter.ndim == 1 and parameter.shape[0] == shape[axis]:
             return self._xp.reshape(parameter, (1,) * axis + (shape[axis],) + (1,) * (len(shape) - axis - 1))
         raise InvalidArgument(
-            f"{self._where}: scale or zero point of shape {tuple(parameter.shape)} fits no tensor of shape {shape}; allowed are a "
-            f"scalar, a vector of {shape[axis]} (axis {axis}), or blocks with the attribute block_size"
+            f"{self._where}: scale or zero point of shape {tuple(parameter.shape)} fits no tensor of shape {shape}; allowed are "
+            f"a scalar, a vector of {shape[axis]} (axis {axis}), or blocks with the attribute block_size"
         )
 
     def _normalised_axis(self, rank: int) -> int:

@@ -6,7 +6,6 @@ float32 is exact while no sum can pass 2**24, and float64 always is for the size
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,8 @@ from ort_sdk.api import Array, KernelInfo, TensorElementType
 __all__ = ["IntegerProduct", "centre", "wrap_to_int32"]
 
 FLOAT32_EXACT = 2**24
+ROUNDING_SLACK = 1.0001
+"""What a float32 sum of magnitudes may fall short by."""
 
 _RANGES = {
     TensorElementType.INT8: (-128, 127),
@@ -26,26 +27,23 @@ _RANGES = {
 
 
 class IntegerProduct:
-    """Chooses the floating-point type for sums of ``a * b`` over a contracted dimension.
+    """Chooses the floating-point type for sums of products of two factors.
 
     Args:
         info: the node.
-        first: (input, zero point input) of the first factor.
-        second: the same for the second factor; if constant, its contents tighten the bound.
-        contracted: axes of the second factor that are summed over.
+        first: (input, zero point input) of the first factor, or the largest magnitude it can have.
+        second: (input, zero point input) of the second factor; if constant, its contents tighten the bound.
+        contracted: axis of the second factor, as the node gives it, that is summed over; None for all but the first.
     """
 
-    def __init__(self, info: KernelInfo, first: tuple[int, int], second: tuple[int, int], contracted: tuple[int, ...]) -> None:
-        self._largest_first = _largest(info, *first)
+    def __init__(self, info: KernelInfo, first: tuple[int, int] | int, second: tuple[int, int], contracted: int | None) -> None:
+        self._largest_first = first if isinstance(first, int) else _largest(info, *first)
         self._largest_second = _largest(info, *second)
-        self._contracted = contracted
         self._constant_sum = _largest_sum(info, second, contracted)
 
-    def element_type(self, second_shape: tuple[int, ...]) -> TensorElementType:
-        """FLOAT if sums are exact in float32 for a second factor of this shape, else DOUBLE."""
-        total = self._constant_sum
-        if total is None:
-            total = self._largest_second * math.prod(second_shape[axis] for axis in self._contracted)
+    def element_type(self, terms: int) -> TensorElementType:
+        """FLOAT if sums of so many products are exact in float32, else DOUBLE."""
+        total = terms * self._largest_second if self._constant_sum is None else self._constant_sum
         return TensorElementType.FLOAT if total * self._largest_first < FLOAT32_EXACT else TensorElementType.DOUBLE
 
 
@@ -74,13 +72,17 @@ def _largest(info: KernelInfo, index: int, zero_point_index: int) -> int:
     return int(max(zero_point.max() - low, high - zero_point.min()))
 
 
-def _largest_sum(info: KernelInfo, second: tuple[int, int], contracted: tuple[int, ...]) -> float | None:
+def _largest_sum(info: KernelInfo, second: tuple[int, int], contracted: int | None) -> float | None:
     """Largest sum of magnitudes of a constant second factor over the contracted axes; None if it is not constant."""
     values = info.constant_input(second[0])
     zero_point = info.constant_input(second[1])
     if values is None or values.size == 0 or (info.has_input(second[1]) and zero_point is None):
         return None
     offset = 0 if zero_point is None or zero_point.size == 0 else int(np.abs(zero_point.astype(np.int64)).max())
-    sums = np.abs(values.astype(np.float32)).sum(axis=contracted)
-    terms = np.prod([values.shape[axis] for axis in contracted], dtype=np.int64)
-    return float(sums.max()) * 1.0001 + float(terms) * offset
+    if values.ndim == 1:
+        axes: tuple[int, ...] = (0,)
+    else:
+        axes = tuple(range(1, values.ndim)) if contracted is None else (contracted,)
+    sums = np.abs(values.astype(np.float32)).sum(axis=axes)
+    terms = np.prod([values.shape[axis] for axis in axes], dtype=np.int64)
+    return float(sums.max()) * ROUNDING_SLACK + float(terms) * offset

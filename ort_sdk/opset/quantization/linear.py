@@ -64,7 +64,7 @@ def dequantize_linear(info: KernelInfo, xp: Any) -> Compute:
 
 
 @operator("DynamicQuantizeLinear", since=11)
-def dynamic_quantize_linear(info: KernelInfo, xp: Any) -> Compute:
+def dynamic_quantize_linear(_info: KernelInfo, xp: Any) -> Compute:
     """X in uint8 with the scale and zero point that cover its range and zero; (y, y_scale, y_zero_point)."""
     return lambda x: quantize_dynamically(xp, x, TensorElementType.UINT8)
 

@@ -60,22 +60,27 @@ def qlinear_matmul(info: KernelInfo, xp: Any) -> Compute:
 
 
 def integer_matmul(
-    info: KernelInfo, xp: Any, first: tuple[int, int], second: tuple[int, int]
+    info: KernelInfo,
+    xp: Any,
+    first: tuple[int, int] | int,
+    second: tuple[int, int],
+    *,
+    transposed: bool = False,
 ) -> Callable[[Array, Array | None, Array, Array | None], Array]:
     """A function ``(a, a_zero_point, b, b_zero_point) -> exact sums`` as float32 or float64 whole numbers.
 
     Args:
         info: the node.
         xp: array namespace.
-        first: input indices of A and of its zero point.
+        first: input indices of A and of its zero point, or the largest magnitude A minus its zero point can have.
         second: input indices of B and of its zero point.
+        transposed: whether the node's B is the transpose of the matrix the function is called with.
     """
-    bound = IntegerProduct(info, first, second, (-2,))
+    bound = IntegerProduct(info, first, second, -1 if transposed else -2)
     matmul = xp.matmul
 
     def product(a: Array, a_zero_point: Array | None, b: Array, b_zero_point: Array | None) -> Array:
-        shape = tuple(b.shape) if b.ndim > 1 else (*b.shape, 1)
-        element_type = bound.element_type(shape)
+        element_type = bound.element_type(a.shape[-1])
         left = centre(xp, a, per_row(xp, a_zero_point), element_type)
         right = centre(xp, b, per_column(xp, b_zero_point), element_type)
         return xp.asarray(matmul(left, right))
