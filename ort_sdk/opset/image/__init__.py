@@ -1,1 +1,5 @@
 """Operators of the image family."""
+
+from . import image_decoder
+
+__all__ = ["image_decoder"]

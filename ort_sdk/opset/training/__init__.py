@@ -1,1 +1,5 @@
-"""Operators of the training family."""
+"""Operators of the training family: one iteration of an optimizer."""
+
+from . import optimizers
+
+__all__ = ["optimizers"]

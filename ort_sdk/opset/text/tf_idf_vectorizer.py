@@ -1,0 +1,182 @@
+"""TfIdfVectorizer: counts of the n-grams of a pool, found level by level for all positions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.opset.definition import operator
+
+_MODES = ("TF", "IDF", "TFIDF")
+
+
+@operator("TfIdfVectorizer", host_only=True)
+def tf_idf_vectorizer(info: KernelInfo, xp: Any) -> Compute:
+    """Weighted counts of the pool's n-grams in each row, as float, [C] → [W] or [N, C] → [N, W].
+
+    Raises:
+        InvalidGraph: the attributes contradict each other.
+    """
+    mode = info.attribute("mode")
+    if mode not in _MODES:
+        raise InvalidGraph(f"{info.describe()}: mode '{mode}' is unknown; allowed are {', '.join(_MODES)}")
+    vocabulary = _Vocabulary(_pool(info))
+    tables = _tables(info, vocabulary)
+    columns = np.asarray(info.attribute("ngram_indexes"), dtype=np.intp)
+    width = int(columns.max(initial=-1)) + 1
+    weights = _weights(info, columns, width)
+    strides = range(1, info.attribute("max_skip_count") + 2)
+
+    def compute(x: HostArray) -> HostArray:
+        if x.ndim not in (1, 2):
+            raise InvalidArgument(f"{info.describe()}: input of shape {x.shape} is not [C] or [N, C]")
+        tokens = vocabulary.indices(x).reshape(-1, x.shape[-1])
+        counts = np.zeros(tokens.shape[0] * width, dtype=np.int64)
+        offsets = np.arange(tokens.shape[0], dtype=np.intp)[:, np.newaxis] * width
+        for table in tables:
+            for stride in strides if table.length > 1 else (1,):
+                found = table.find(tokens, stride)
+                places = (offsets + columns[found])[found >= 0]
+                counts += np.bincount(places, minlength=counts.size)
+        return _weighted(mode, counts.reshape(*x.shape[:-1], width), weights)
+
+    return compute
+
+
+def _weighted(mode: str, counts: HostArray, weights: HostArray | None) -> HostArray:
+    values = (counts > 0 if mode == "IDF" else counts).astype(np.float32)
+    return values if weights is None or mode == "TF" else values * weights
+
+
+class _Vocabulary:
+    """Numbers the distinct tokens of a pool."""
+
+    def __init__(self, pool: Sequence[int] | Sequence[str]) -> None:
+        self.pool = pool
+        self._numbers: dict[Any, int] = {}
+        for token in pool:
+            self._numbers.setdefault(token, len(self._numbers))
+        self.size = len(self._numbers)
+        self._sorted = (
+            None if any(isinstance(token, str) for token in pool) else np.sort(np.array([*self._numbers], dtype=np.int64))
+        )
+
+    def indices(self, tokens: HostArray) -> HostArray:
+        """Numbers of tokens, of the same shape; -1 where the pool has none."""
+        if self._sorted is not None and tokens.dtype.kind == "i":
+            return _position(self._sorted, tokens)
+        get = self._numbers.get
+        return np.fromiter((get(token, -1) for token in tokens.ravel().tolist()), dtype=np.intp, count=tokens.size).reshape(
+            tokens.shape
+        )
+
+    def pool_indices(self) -> HostArray:
+        """Numbers of the pool's own tokens, in the numbering of ``indices``."""
+        kind = object if self._sorted is None else np.int64
+        pool = np.empty(len(self.pool), dtype=kind)
+        pool[:] = self.pool
+        return self.indices(pool)
+
+
+class _NgramTable:
+    """The n-grams of one length: a sorted table of prefixes for each position in the n-gram."""
+
+    def __init__(self, ngrams: HostArray, first: int, vocabulary_size: int) -> None:
+        self.length = ngrams.shape[1]
+        self._factor = vocabulary_size
+        self._levels = []
+        prefix = np.zeros(len(ngrams), dtype=np.intp)
+        for position in range(self.length):
+            level, prefix = np.unique(prefix * self._factor + ngrams[:, position], return_inverse=True)
+            self._levels.append(level)
+        self._pool_index = np.zeros(len(self._levels[-1]), dtype=np.intp)
+        self._pool_index[prefix[::-1]] = first + np.arange(len(ngrams) - 1, -1, -1)
+
+    def find(self, tokens: HostArray, stride: int) -> HostArray:
+        """Pool indices of the n-grams that begin at each position of each row, -1 where there is none.
+
+        Args:
+            tokens: token numbers, (rows, columns).
+            stride: distance between neighbouring tokens of an n-gram.
+        """
+        starts = max(tokens.shape[1] - (self.length - 1) * stride, 0)
+        prefix = np.zeros((tokens.shape[0], starts), dtype=np.intp)
+        for position, level in enumerate(self._levels):
+            token = tokens[:, position * stride : position * stride + starts]
+            key = np.where((prefix < 0) | (token < 0), -1, prefix * self._factor + token)
+            prefix = _position(level, key)
+        return np.where(prefix < 0, -1, self._pool_index[prefix])
+
+
+def _position(table: HostArray, values: HostArray) -> HostArray:
+    """Where each value stands in a sorted table, -1 where it does not."""
+    if not table.size:
+        return np.full(values.shape, -1, dtype=np.intp)
+    place = np.minimum(np.searchsorted(table, values), table.size - 1)
+    return np.where(table[place] == values, place, -1)
+
+
+def _pool(info: KernelInfo) -> Sequence[int] | Sequence[str]:
+    pools: list[Any] = [info.attribute(name, None) for name in ("pool_int64s", "pool_strings")]
+    given = [pool for pool in pools if pool]
+    if len(given) != 1:
+        raise InvalidGraph(f"{info.describe()}: exactly one of pool_int64s and pool_strings must be given, not {len(given)}")
+    result: Sequence[int] | Sequence[str] = given[0]
+    return result
+
+
+def _tables(info: KernelInfo, vocabulary: _Vocabulary) -> list[_NgramTable]:
+    """One table for each n-gram length the node counts and the pool has.
+
+    Raises:
+        InvalidGraph: lengths, starts and pool do not fit together.
+    """
+    shortest, longest = info.attribute("min_gram_length"), info.attribute("max_gram_length")
+    starts = info.attribute("ngram_counts")
+    pool = vocabulary.pool_indices()
+    if not 1 <= shortest <= longest <= len(starts):
+        raise InvalidGraph(
+            f"{info.describe()}: n-gram lengths {shortest} to {longest} must be ascending, positive, and at most "
+            f"{len(starts)}, the length of ngram_counts"
+        )
+    ends = [*starts[1:], len(pool)]
+    tables = []
+    first = 0
+    for length, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
+        if not 0 <= start <= end <= len(pool) or (end - start) % length:
+            raise InvalidGraph(
+                f"{info.describe()}: the {length}-grams are at [{start}, {end}) of a pool of {len(pool)}; that must be a range "
+                f"inside it, of a multiple of {length} tokens"
+            )
+        ngrams = pool[start:end].reshape(-1, length)
+        if shortest <= length <= longest and len(ngrams):
+            tables.append(_NgramTable(ngrams, first, vocabulary.size))
+        first += len(ngrams)
+    _check_indexes(info, first)
+    return tables
+
+
+def _check_indexes(info: KernelInfo, ngrams: int) -> None:
+    indexes = info.attribute("ngram_indexes")
+    if len(indexes) != ngrams or any(index < 0 for index in indexes):
+        raise InvalidGraph(
+            f"{info.describe()}: ngram_indexes must give one output column >= 0 to each of the pool's {ngrams} n-grams; "
+            f"it has {len(indexes)}"
+        )
+    if info.attribute("max_skip_count") < 0:
+        raise InvalidGraph(f"{info.describe()}: max_skip_count {info.attribute('max_skip_count')} must not be negative")
+
+
+def _weights(info: KernelInfo, columns: HostArray, width: int) -> HostArray | None:
+    """Weight of each output column; None if all are one."""
+    weights = info.attribute("weights", None)
+    if not weights:
+        return None
+    if len(weights) != len(columns):
+        raise InvalidGraph(f"{info.describe()}: {len(weights)} weights are given for {len(columns)} n-grams; give one for each")
+    by_column = np.ones(width, dtype=np.float32)
+    by_column[columns] = weights
+    return by_column
