@@ -23,7 +23,7 @@ def project(folder: Path) -> dict:
 
 
 def source_of(folder: Path) -> Path:
-    return ROOT / "ort_sdk" if folder == ROOT else next((folder / "src").glob("ort_sdk_*"))
+    return ROOT / "ort_sdk" if folder == ROOT else folder / "src" / f"ort_sdk_{folder.name}"
 
 
 def copied(folder: Path, target: Path) -> Path:
