@@ -163,7 +163,7 @@ class ArrayNamespace:
 
     def from_host(self, array: HostArray) -> Array:
         """A new array of the library with the contents of a NumPy array."""
-        return self.module.asarray(np.ascontiguousarray(array).copy())
+        return self.module.asarray(np.array(array, order="C"))
 
 
 _COMBINE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
