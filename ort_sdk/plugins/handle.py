@@ -61,10 +61,8 @@ class ProviderHandle:
 
     @property
     def devices(self) -> tuple[OrtDevice, ...]:
-        """Devices the provider can use, asked once per process."""
-        if self._devices is None:
-            self._devices = self.get_supported_devices()
-        return self._devices
+        """Devices the provider can use here."""
+        return self.get_supported_devices()
 
     def rebind(self, callers: Mapping[str, pluggy.HookCaller]) -> None:
         """Take new callers, after other plugins came or went. For the plugin manager."""
@@ -75,11 +73,11 @@ class ProviderHandle:
         return bool(self._callers[hook].get_hookimpls())
 
     def get_supported_devices(self) -> tuple[OrtDevice, ...]:
-        """Devices the provider can use here; ``devices`` has the answer of this process."""
-        devices = tuple(self._call("get_supported_devices") or ())
-        for device in devices:
-            self._check(device, OrtDevice, "get_supported_devices")
-        return devices
+        """Devices the provider can use here. The provider is asked once; the answer is kept for the process."""
+        if self._devices is None:
+            devices = tuple(self._call("get_supported_devices") or ())
+            self._devices = tuple(self._check(device, OrtDevice, "get_supported_devices") for device in devices)
+        return self._devices
 
     def create_execution_provider(
         self, device: OrtDevice, provider_options: Mapping[str, str], session_options: Mapping[str, str]

@@ -1,0 +1,16 @@
+"""Its driver fails."""
+
+from ort_sdk.api import ExecutionProvider, ProviderHooks, hookimpl
+
+
+class Provider(ProviderHooks):
+    name = "DeviceErrorExecutionProvider"
+    api_version = 1
+
+    @hookimpl
+    def get_supported_devices(self):
+        raise OSError("driver 12 is too old")
+
+    @hookimpl
+    def create_execution_provider(self, device, provider_options, session_options):
+        return ExecutionProvider(self.name, device, provider_options)

@@ -1,0 +1,212 @@
+import json
+import sys
+import threading
+
+import pytest
+
+from ort_sdk.api import (
+    CPU_DEVICE,
+    EPFail,
+    ExecutionProvider,
+    OrtDevice,
+    PluginHooks,
+    ProviderHooks,
+    ProviderNotFoundError,
+    ProviderRefusedError,
+    hookimpl,
+)
+from ort_sdk.plugins import PluginManager, provider_report, report_text
+
+
+class MyProvider(ProviderHooks):
+    name = "MyExecutionProvider"
+
+    def __init__(self):
+        self.asked = 0
+
+    @hookimpl
+    def get_supported_devices(self):
+        self.asked += 1
+        return [OrtDevice("mine", 0)]
+
+    @hookimpl
+    def create_execution_provider(self, device, provider_options, session_options):
+        return ExecutionProvider(self.name, device, provider_options)
+
+
+class OtherProvider(MyProvider):
+    name = "OtherExecutionProvider"
+
+    @hookimpl
+    def get_kernel_registry(self, execution_provider):
+        return "no registry"
+
+    @hookimpl
+    def compile(self, execution_provider, fused_nodes):
+        raise ValueError("compiler lost")
+
+
+@pytest.fixture
+def manager():
+    return PluginManager(discovery=False)
+
+
+def test_hooks_of_one_provider_never_reach_another(manager):
+    mine = manager.register(MyProvider, name="mine")
+    other = manager.register(OtherProvider())
+    assert mine.create_execution_provider(mine.devices[0], {}, {}).name == "MyExecutionProvider"
+    assert other.create_execution_provider(other.devices[0], {}, {}).name == "OtherExecutionProvider"
+    assert not mine.implements("compile")
+    assert other.implements("compile")
+    assert mine.get_kernel_registry(None) is None
+
+
+def test_a_wrong_result_names_provider_hook_and_what_it_gave(manager):
+    other = manager.register(OtherProvider())
+    with pytest.raises(EPFail, match="hook get_kernel_registry must give KernelRegistry, gave str: 'no registry'"):
+        other.get_kernel_registry(None)
+
+
+def test_an_exception_keeps_its_type_and_says_which_hook_raised(manager):
+    other = manager.register(OtherProvider())
+    with pytest.raises(ValueError, match="compiler lost") as raised:
+        other.compile(None, [])
+    assert "raised in hook compile of execution provider 'OtherExecutionProvider'" in raised.value.__notes__[0]
+
+
+def test_devices_are_asked_once_also_from_many_threads(manager):
+    provider = MyProvider()
+    manager.register(provider)
+    threads = [threading.Thread(target=manager.available_providers) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert provider.asked == 1
+
+
+def test_a_name_taken_is_refused_until_unregistered(manager):
+    manager.register(MyProvider(), name="mine")
+    for name in ("mine", "second"):
+        with pytest.raises(ProviderRefusedError, match="is taken by 'MyExecutionProvider'"):
+            manager.register(MyProvider(), name=name)
+    manager.unregister("MyExecutionProvider")
+    assert manager.register(MyProvider(), name="mine").entry_point_name == "mine"
+    with pytest.raises(ProviderNotFoundError, match="registered are: mine"):
+        manager.unregister("yours")
+
+
+def test_registering_runs_the_same_checks(manager):
+    class Bad(MyProvider):
+        name = ""
+        api_version = True
+
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+        @hookimpl
+        async def get_data_transfer(self, execution_provider):
+            return None
+
+        @hookimpl(wrapper=True)
+        def get_kernel_registry(self, execution_provider):
+            return (yield)
+
+    with pytest.raises(ProviderRefusedError) as raised:
+        manager.register(Bad(), name="bad")
+    for text in ("api_version must be an int", "attribute 'name'", "defines __eq__", "is a coroutine", "is a wrapper"):
+        assert text in str(raised.value)
+    assert manager.provider_records() == ()
+
+
+def test_an_observer_that_is_also_a_provider_does_not_take_the_provider_with_it(manager):
+    provider = MyProvider()
+    handle = manager.register(provider)
+    with pytest.raises(ProviderRefusedError):
+        manager.register_plugin(provider, name="again")
+    assert handle.create_execution_provider(CPU_DEVICE, {}, {}).name == "MyExecutionProvider"
+
+
+def test_observers_see_stages_and_wrap_provider_hooks(discovered):
+    manager = discovered("good", "observer")
+    calls = sys.modules["fake_observer"].CALLS
+    calls.clear()
+    plugins = manager.plugins()
+    assert "Watcher" in plugins.names
+    assert plugins.observes_stages
+    plugins.on_stage_end("load", "graph")
+    manager.handle("good").create_execution_provider(OrtDevice("fake"), {}, {})
+    manager.register(MyProvider()).create_execution_provider(OrtDevice("mine"), {}, {})
+    assert calls == [
+        ("stage", "load", "graph"),
+        ("before", "fake"),
+        ("after", "GoodExecutionProvider"),
+        ("before", "mine"),
+        ("after", "MyExecutionProvider"),
+    ]
+
+
+def test_without_observers_nothing_is_called(manager):
+    plugins = manager.plugins()
+    assert not plugins.has_observers
+    plugins.on_stage_end("load", None)
+    plugins.on_node_run("n", "Abs", "p", 0, 0)
+    assert plugins.get_external_data_loaders() == []
+
+
+def test_observers_come_and_go(manager):
+    class Nodes(PluginHooks):
+        name = "Nodes"
+
+        def __init__(self):
+            self.seen = []
+
+        @hookimpl
+        def on_node_run(self, node_name, op_type, provider, start_ns, duration_ns):
+            self.seen.append((node_name, op_type, provider, start_ns, duration_ns))
+
+    observer = Nodes()
+    manager.register_plugin(observer)
+    assert manager.plugins().observes_nodes
+    manager.plugins().on_node_run("n", "Abs", "p", 1, 2)
+    assert observer.seen == [("n", "Abs", "p", 1, 2)]
+    manager.unregister_plugin("Nodes")
+    assert not manager.plugins().has_observers
+
+
+def test_a_failing_observer_is_named(manager):
+    class Failing(PluginHooks):
+        name = "Failing"
+
+        @hookimpl
+        def on_stage_end(self, stage, product):
+            raise RuntimeError("disk full")
+
+    manager.register_plugin(Failing)
+    with pytest.raises(RuntimeError, match="disk full") as raised:
+        manager.plugins().on_stage_end("load", None)
+    assert "Failing" in raised.value.__notes__[0]
+
+
+def test_plugins_without_a_device_offer_external_data(discovered, monkeypatch):
+    loaders = discovered("loader").plugins().get_external_data_loaders()
+    assert "Loader" in [type(loader).__name__ for loader in loaders]
+    monkeypatch.setenv("ORT_SDK_DISABLED_PLUGINS", "weights")
+    assert "Weights" not in discovered("loader").plugins().names
+
+
+def test_the_report_tells_state_reason_and_devices(discovered):
+    manager = discovered("good", "too_new", "no_device", "observer")
+    report = provider_report(manager)
+    json.dumps(report)
+    rows = {row["entry_point"]: row for row in report["providers"]}
+    assert rows["good"]["devices"] == ["fake:0"]
+    assert rows["no_device"]["state"] == "unavailable"
+    assert rows["too_new"]["state"] == "refused"
+    assert [row["name"] for row in report["plugins"] if row["entry_point"] == "watcher"] == ["Watcher"]
+    assert {"CUDAExecutionProvider"} <= {row["name"] for row in report["not_installed"]}
+    text = report_text(manager)
+    for part in ("GoodExecutionProvider", "fake:0", "fake-too-new 9.0", "API version 99", "pip install ort-sdk-cuda", "Watcher"):
+        assert part in text
