@@ -1,5 +1,16 @@
 """Neural network operators: convolution, pooling, normalization, dropout, recurrence and losses."""
 
-from . import conv, conv_transpose, global_pool, pool, unpool
+from . import batch_norm, conv, conv_transpose, dropout, global_pool, loss, lrn, normalization, pool, unpool
 
-__all__ = ["conv", "conv_transpose", "global_pool", "pool", "unpool"]
+__all__ = [
+    "batch_norm",
+    "conv",
+    "conv_transpose",
+    "dropout",
+    "global_pool",
+    "loss",
+    "lrn",
+    "normalization",
+    "pool",
+    "unpool",
+]

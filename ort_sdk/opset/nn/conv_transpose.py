@@ -65,6 +65,11 @@ class TransposeAttributes:
             for stride, size, more, taps, dilation in zip(strides, input_shape, extra, kernel, dilations, strict=True)
         )
         target = self._target(input_shape, strides)
+        if self.output_shape and any(size > whole for whole, size in zip(full, target or (), strict=True)):
+            raise InvalidArgument(
+                f"{base.description}: output_shape is {list(self.output_shape)}; strides, kernel and output_padding make at"
+                f" most {list(full)}"
+            )
         if target is not None:
             halves = [_split(max(0, whole - size), base.auto_pad) for whole, size in zip(full, target, strict=True)]
             begins, ends = tuple(half[0] for half in halves), tuple(half[1] for half in halves)

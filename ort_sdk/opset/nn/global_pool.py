@@ -17,13 +17,13 @@ def _spatial(x: Array) -> tuple[int, ...]:
 
 
 @operator("GlobalAveragePool")
-def global_average_pool(info: KernelInfo, xp: Any) -> Compute:  # noqa: ARG001 - a factory's signature
+def global_average_pool(info: KernelInfo, xp: Any) -> Compute:
     """Mean over all spatial axes: (N, C, *spatial) to (N, C, 1, ...)."""
     return lambda x: xp.mean(x, axis=_spatial(x), keepdims=True)
 
 
 @operator("GlobalMaxPool")
-def global_max_pool(info: KernelInfo, xp: Any) -> Compute:  # noqa: ARG001 - a factory's signature
+def global_max_pool(info: KernelInfo, xp: Any) -> Compute:
     """Maximum over all spatial axes: (N, C, *spatial) to (N, C, 1, ...)."""
     return lambda x: xp.max(x, axis=_spatial(x), keepdims=True)
 
