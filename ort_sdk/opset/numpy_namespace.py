@@ -82,11 +82,11 @@ class NumpyNamespace(ArrayNamespace):
     def smallest_indices(self, keys: HostArray, k: int) -> HostArray:
         size = keys.shape[-1]
         if size < _PARTITION_SIZE or k * 8 > size or k == 0:
-            return super().smallest_indices(keys, k)
+            return _smallest_by_sorting(keys, k)
         rows = keys.reshape(-1, size)
         threshold = np.partition(rows, k - 1, axis=-1)[:, k - 1 : k]
         if keys.dtype.kind == "f" and np.isnan(threshold).any():
-            return super().smallest_indices(keys, k)
+            return _smallest_by_sorting(keys, k)
         below, ties = rows < threshold, rows == threshold
         missing = k - np.count_nonzero(below, axis=-1, keepdims=True)
         chosen = below | (ties & (np.cumsum(ties, axis=-1) <= missing))
@@ -108,3 +108,8 @@ class NumpyNamespace(ArrayNamespace):
 
     def from_host(self, array: HostArray) -> HostArray:
         return array
+
+
+def _smallest_by_sorting(keys: HostArray, k: int) -> HostArray:
+    indices: HostArray = np.argsort(keys, axis=-1, stable=True)
+    return indices[..., :k]
