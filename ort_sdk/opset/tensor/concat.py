@@ -1,0 +1,92 @@
+"""Concat and Split."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.opset.definition import operator
+
+from .common import axis_slice, normalize_axis
+
+__all__ = ["concat", "split", "split_attribute", "split_input_1"]
+
+_MAX_VIEWS = 64
+"""Outputs a Split may declare as views of its input; a node with more copies."""
+
+_VIEWS = tuple((0, index) for index in range(_MAX_VIEWS))
+
+
+@operator("Concat", any_type=True)
+def concat(info: KernelInfo, xp: Any) -> Compute:
+    """The inputs one after another along ``axis``."""
+    axis = info.attribute("axis", 1) if info.since_version == 1 else info.attribute("axis")
+    function = xp.concat
+
+    def compute(*inputs: Array) -> Array:
+        return function(inputs, axis=normalize_axis(info, axis, inputs[0].ndim))
+
+    return compute
+
+
+def _even_parts(dim: int, count: int) -> list[int]:
+    """Equal parts, rounded up, of which the last ones are smaller."""
+    part = -(-dim // count)
+    return [min(part, max(dim - index * part, 0)) for index in range(count)]
+
+
+def _splitter(info: KernelInfo, xp: Any, axis: int) -> Any:
+    count = len(info.outputs)
+    copies = count > _MAX_VIEWS
+
+    def part(x: Array, axis: int, bounds: slice) -> Array:
+        view = x[axis_slice(axis, bounds)]
+        return xp.asarray(view, copy=True) if copies else view
+
+    def cut(x: Array, lengths: Sequence[int] | None) -> tuple[Array, ...]:
+        along = normalize_axis(info, axis, x.ndim)
+        dim = x.shape[along]
+        if lengths is None:
+            lengths = _even_parts(dim, count)
+        if sum(lengths) != dim or len(lengths) != count or min(lengths) < 0:
+            raise InvalidArgument(
+                f"{info.describe()}: cannot split {dim} elements of axis {along} into {list(lengths)}; "
+                f"give {count} lengths, one per output, that sum up to {dim}"
+            )
+        ends = list(itertools.accumulate(lengths, initial=0))
+        return tuple(part(x, along, slice(begin, end)) for begin, end in itertools.pairwise(ends))
+
+    return cut
+
+
+@operator("Split", until=1, any_type=True, shape_inputs=(1,), host_inputs=(1,), alias=_VIEWS)
+def split_input_1(info: KernelInfo, xp: Any) -> Compute:
+    """Parts along ``axis``: lengths from the second input, else from the attribute, else equal ones."""
+    cut = _splitter(info, xp, info.attribute("axis", 0))
+    lengths = info.attribute("split", None)
+
+    def compute(x: Array, split: HostArray | None = None) -> tuple[Array, ...]:
+        return cut(x, lengths if split is None else [int(length) for length in split.tolist()])
+
+    return compute
+
+
+@operator("Split", since=2, until=11, any_type=True, alias=_VIEWS)
+def split_attribute(info: KernelInfo, xp: Any) -> Compute:
+    """Parts along ``axis``: lengths from the attribute, else equal ones."""
+    cut = _splitter(info, xp, info.attribute("axis", 0))
+    lengths = info.attribute("split", None)
+    return lambda x: cut(x, lengths)
+
+
+@operator("Split", since=13, any_type=True, shape_inputs=(1,), host_inputs=(1,), alias=_VIEWS)
+def split(info: KernelInfo, xp: Any) -> Compute:
+    """Parts along ``axis``: lengths from the second input, else equal ones of which the last may be smaller."""
+    cut = _splitter(info, xp, info.attribute("axis", 0))
+
+    def compute(x: Array, split: HostArray | None = None) -> tuple[Array, ...]:
+        return cut(x, None if split is None else split.tolist())
+
+    return compute

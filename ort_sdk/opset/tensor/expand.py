@@ -1,0 +1,57 @@
+"""Expand and Tile: repeated elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.opset.definition import operator
+
+from .common import normalize_axis
+
+__all__ = ["expand", "tile", "tile_1"]
+
+
+@operator("Expand", any_type=True, shape_inputs=(1,), host_inputs=(1,), alias=((0, 0),))
+def expand(info: KernelInfo, xp: Any) -> Compute:
+    """The input broadcast together with a shape, by NumPy's rule in both directions; a view."""
+
+    def compute(x: Array, shape: HostArray) -> Array:
+        target = tuple(shape.tolist())
+        try:
+            broadcast = np.broadcast_shapes(x.shape, target)
+        except ValueError:
+            raise InvalidArgument(
+                f"{info.describe()}: cannot broadcast {tuple(x.shape)} with {target}; dimensions must be equal or 1"
+            ) from None
+        return xp.broadcast_to(x, broadcast)
+
+    return compute
+
+
+@operator("Tile", until=1, any_type=True, shape_inputs=(1, 2), host_inputs=(1, 2))
+def tile_1(info: KernelInfo, xp: Any) -> Compute:
+    """The input ``tiles`` times along ``axis``, both one-element inputs."""
+
+    def compute(x: Array, tiles: HostArray, axis: HostArray) -> Array:
+        repeats = [1] * x.ndim
+        repeats[normalize_axis(info, int(axis.reshape(-1)[0]), x.ndim)] = int(tiles.reshape(-1)[0])
+        return xp.tile(x, tuple(repeats))
+
+    return compute
+
+
+@operator("Tile", since=6, any_type=True, shape_inputs=(1,), host_inputs=(1,))
+def tile(info: KernelInfo, xp: Any) -> Compute:
+    """The input repeated ``repeats[i]`` times along each axis i."""
+    function = xp.tile
+
+    def compute(x: Array, repeats: HostArray) -> Array:
+        counts = tuple(repeats.tolist())
+        if len(counts) != x.ndim or min(counts, default=0) < 0:
+            raise InvalidArgument(f"{info.describe()}: repeats {counts} must hold a count ≥ 0 for each axis of {tuple(x.shape)}")
+        return function(x, counts)
+
+    return compute

@@ -1,0 +1,117 @@
+"""Reshape, Flatten, Squeeze and Unsqueeze: new shapes for the same elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.opset.definition import operator
+
+from .common import normalize_axes, normalize_axis
+
+__all__ = ["flatten", "reshape", "reshape_1", "squeeze", "squeeze_1", "unsqueeze", "unsqueeze_1"]
+
+_VIEW = ((0, 0),)
+
+
+def _target_shape(info: KernelInfo, shape: Sequence[int], target: Sequence[int], *, allow_zero: bool) -> tuple[int, ...]:
+    """Dimensions a Reshape asks for, with 0 copied from the input (unless allowed) and -1 inferred."""
+    dims = list(target)
+    if 0 in dims and not allow_zero:
+        if any(dim == 0 for dim in dims[len(shape) :]):
+            raise InvalidArgument(f"{info.describe()}: shape {dims} copies a dimension that the input {tuple(shape)} lacks")
+        dims = [shape[index] if dim == 0 else dim for index, dim in enumerate(dims)]
+    total = math.prod(shape)
+    if -1 in dims:
+        unknown = dims.index(-1)
+        known = math.prod(dims[:unknown] + dims[unknown + 1 :])
+        dims[unknown] = total // known if known > 0 and total % known == 0 else -1
+    if min(dims, default=0) < 0 or math.prod(dims) != total:
+        raise InvalidArgument(
+            f"{info.describe()}: cannot reshape {tuple(shape)} ({total} elements) to {list(target)}; "
+            "the number of elements must stay the same, and at most one dimension may be -1"
+        )
+    return tuple(dims)
+
+
+@operator("Reshape", until=1, any_type=True, alias=_VIEW)
+def reshape_1(info: KernelInfo, xp: Any) -> Compute:
+    """The input in the shape of the ``shape`` attribute."""
+    target = info.attribute("shape", ())
+    return lambda data: xp.reshape(data, _target_shape(info, data.shape, target, allow_zero=False))
+
+
+@operator("Reshape", since=5, any_type=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
+def reshape(info: KernelInfo, xp: Any) -> Compute:
+    """The input in the shape of the second input: 0 copies a dimension unless ``allowzero``, -1 is inferred."""
+    allow_zero = bool(info.attribute("allowzero", 0))
+    function = xp.reshape
+
+    def compute(data: Array, shape: HostArray) -> Array:
+        return function(data, _target_shape(info, data.shape, shape.tolist(), allow_zero=allow_zero))
+
+    return compute
+
+
+@operator("Flatten", any_type=True, alias=_VIEW)
+def flatten(info: KernelInfo, xp: Any) -> Compute:
+    """The input as a matrix: the dimensions before ``axis``, and those from it on."""
+    axis = info.attribute("axis", 1)
+
+    def compute(x: Array) -> Array:
+        split = x.ndim if axis == x.ndim else normalize_axis(info, axis, x.ndim)
+        return xp.reshape(x, (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
+
+    return compute
+
+
+def _squeezed(info: KernelInfo, shape: Sequence[int], axes: Iterable[int] | None) -> tuple[int, ...]:
+    if axes is None:
+        return tuple(dim for dim in shape if dim != 1)
+    dropped = normalize_axes(info, axes, len(shape))
+    if any(shape[axis] != 1 for axis in dropped):
+        raise InvalidArgument(f"{info.describe()}: axes {dropped} of {tuple(shape)} are not all of size 1; squeeze others")
+    return tuple(dim for axis, dim in enumerate(shape) if axis not in dropped)
+
+
+def _unsqueezed(info: KernelInfo, shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    rank = len(shape) + len(axes)
+    inserted = set(normalize_axes(info, axes, rank))
+    dims = iter(shape)
+    return tuple(1 if axis in inserted else next(dims) for axis in range(rank))
+
+
+@operator("Squeeze", until=11, any_type=True, alias=_VIEW)
+def squeeze_1(info: KernelInfo, xp: Any) -> Compute:
+    """The input without the axes of size 1 that the ``axes`` attribute names, or without any of them."""
+    axes = info.attribute("axes", None)
+    return lambda data: xp.reshape(data, _squeezed(info, data.shape, axes))
+
+
+@operator("Squeeze", since=13, any_type=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
+def squeeze(info: KernelInfo, xp: Any) -> Compute:
+    """The input without the axes of size 1 that the second input names, or without any of them."""
+
+    def compute(data: Array, axes: HostArray | None = None) -> Array:
+        return xp.reshape(data, _squeezed(info, data.shape, None if axes is None else axes.reshape(-1).tolist()))
+
+    return compute
+
+
+@operator("Unsqueeze", until=11, any_type=True, alias=_VIEW)
+def unsqueeze_1(info: KernelInfo, xp: Any) -> Compute:
+    """The input with axes of size 1 where the ``axes`` attribute says they are in the output."""
+    axes = info.attribute("axes")
+    return lambda data: xp.reshape(data, _unsqueezed(info, data.shape, axes))
+
+
+@operator("Unsqueeze", since=13, any_type=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
+def unsqueeze(info: KernelInfo, xp: Any) -> Compute:
+    """The input with axes of size 1 where the second input says they are in the output."""
+
+    def compute(data: Array, axes: HostArray) -> Array:
+        return xp.reshape(data, _unsqueezed(info, data.shape, axes.reshape(-1).tolist()))
+
+    return compute
