@@ -1,0 +1,1 @@
+"""The conformance kit for providers, and devices that find faults without hardware."""
