@@ -29,9 +29,8 @@ def bit_shift(info: KernelInfo, xp: Any) -> Compute:
     direction = info.attribute("direction")
     if direction not in {"LEFT", "RIGHT"}:
         raise InvalidGraph(f"{info.describe()}: attribute direction is '{direction}'; allowed: 'LEFT', 'RIGHT'")
-    element_type = info.input_element_type(0)
-    dtype = xp.dtype(element_type)
-    bits, zero, where = element_type.bit_width, xp.asarray(0, dtype=dtype), xp.where
+    dtype = xp.dtype(info.input_element_type(0))
+    bits, zero, where = xp.iinfo(dtype).bits, xp.asarray(0, dtype=dtype), xp.where
     shift = xp.bitwise_left_shift if direction == "LEFT" else xp.bitwise_right_shift
     extends_sign = direction == "RIGHT" and xp.isdtype(dtype, "signed integer")
 

@@ -9,11 +9,10 @@ from ort_sdk.opset.definition import operator
 
 __all__: list[str] = []
 
-_COMPLEX = {TensorElementType.FLOAT: TensorElementType.COMPLEX64, TensorElementType.DOUBLE: TensorElementType.COMPLEX128}
-
 
 def _as_complex(x: Array, info: KernelInfo, xp: Any) -> Array:
-    complex_type = _COMPLEX[info.input_element_type(0)]
+    is_double = info.input_element_type(0) is TensorElementType.DOUBLE
+    complex_type = TensorElementType.COMPLEX128 if is_double else TensorElementType.COMPLEX64
     real = xp.astype(x[..., 0], complex_type)
     return real if x.shape[-1] == 1 else real + xp.astype(x[..., 1], complex_type) * 1j
 

@@ -35,7 +35,8 @@ def _edges(count: int, length: int, sample_rate: int, lower: float, upper: float
     low, high = (2595 * np.log10(1 + hertz / 700) for hertz in (lower, upper))
     mels = low + np.arange(count + 2) * ((high - low) / (count + 2))
     hertz = 700 * (10 ** (mels / 2595) - 1)
-    return np.floor((length + 1) * hertz / sample_rate)
+    edges: HostArray = np.floor((length + 1) * hertz / sample_rate)
+    return edges
 
 
 def _triangles(edges: HostArray, rows: int) -> HostArray:
