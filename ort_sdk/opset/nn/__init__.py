@@ -1,6 +1,6 @@
 """Neural network operators: convolution, pooling, normalization, dropout, recurrence and losses."""
 
-from . import batch_norm, conv, conv_transpose, dropout, global_pool, loss, lrn, normalization, pool, unpool
+from . import batch_norm, conv, conv_transpose, dropout, global_pool, loss, lrn, normalization, pool, recurrent, unpool
 
 __all__ = [
     "batch_norm",
@@ -12,5 +12,6 @@ __all__ = [
     "lrn",
     "normalization",
     "pool",
+    "recurrent",
     "unpool",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, OpKernel, TensorElementType
+from ort_sdk.api import Array, HostArray, InvalidArgument, KernelInfo, OpKernel, TensorElementType
 from ort_sdk.opset.definition import operator
 
 __all__ = ["Dropout", "dropout", "dropout_inference", "dropout_test_attribute"]
@@ -29,7 +29,9 @@ class Dropout(OpKernel):
         self._ratio, self._training = ratio, training
         self._seed = info.attribute("seed", None)
         self._type = info.input_element_type(0) or TensorElementType.FLOAT
-        self._mask_type = info.output_element_type(1)
+        # Until version 7 the mask has the type of the data, since 10 it is boolean.
+        self._mask_type = self._type if info.since_version < 10 else TensorElementType.BOOL
+        self._wants_mask = info.wants_output(1)
         mode = info.constant_input(2)
         self.deterministic = not training and (not info.has_input(2) or (mode is not None and not mode.item()))
 
@@ -54,7 +56,7 @@ class Dropout(OpKernel):
         return xp.astype(xp.astype(data, compute_type) * factors, self._type)
 
     def _with_mask(self, output: Array, kept: HostArray | None) -> Any:
-        if self._mask_type is None:
+        if not self._wants_mask:
             return output
         mask = np.ones(tuple(output.shape), dtype=bool) if kept is None else kept
         return output, self._xp.from_host(mask.astype(self._mask_type.numpy_dtype))
@@ -73,6 +75,6 @@ def dropout_inference(info: KernelInfo, xp: Any) -> OpKernel:
 
 
 @operator("Dropout", until=6, deterministic=False, any_type=True, alias=((0, 0),))
-def dropout_test_attribute(info: KernelInfo, xp: Any) -> Compute | OpKernel:
+def dropout_test_attribute(info: KernelInfo, xp: Any) -> OpKernel:
     """Training unless ``is_test`` is set."""
     return Dropout(info, xp, float(info.attribute("ratio", 0.5)), training=not info.attribute("is_test", 0))
