@@ -1,1 +1,5 @@
 """Operators of the generator family."""
+
+from . import constant, distribution, ramp
+
+__all__ = ["constant", "distribution", "ramp"]

@@ -1,0 +1,47 @@
+"""Range and EyeLike."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.opset.definition import operator
+
+__all__: list[str] = []
+
+
+@operator("Range", host_inputs=(0, 1, 2), shape_inputs=(0, 1, 2))
+def range_(info: KernelInfo, xp: Any) -> Compute:
+    """Start, start + delta, … up to limit, which is left out."""
+
+    def compute(start: HostArray, limit: HostArray, delta: HostArray) -> Array:
+        if not delta.any():
+            raise InvalidArgument(f"{info.describe()}: delta must not be 0")
+        count = _count(start.reshape(()), limit.reshape(()), delta.reshape(()))
+        return xp.from_host(start.reshape(()) + np.arange(count, dtype=start.dtype) * delta.reshape(()))
+
+    return compute
+
+
+def _count(start: HostArray, limit: HostArray, delta: HostArray) -> int:
+    if start.dtype.kind in "iu":
+        count: int = -((start.item() - limit.item()) // delta.item())
+    else:
+        count = math.ceil((limit - start).item() / delta.item())
+    return max(count, 0)
+
+
+@operator("EyeLike", any_type=True, contents_from_shapes=True)
+def eye_like(info: KernelInfo, xp: Any) -> Compute:
+    """Ones on diagonal ``k`` of a zero matrix of the input's shape."""
+    diagonal, dtype, eye = info.attribute("k", 0), xp.dtype(info.output_element_type(0)), xp.eye
+
+    def compute(like: Array) -> Array:
+        if len(like.shape) != 2:
+            raise InvalidArgument(f"{info.describe()}: the input must be a matrix; its shape is {tuple(like.shape)}")
+        return eye(like.shape[0], like.shape[1], k=diagonal, dtype=dtype)
+
+    return compute
