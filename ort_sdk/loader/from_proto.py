@@ -42,13 +42,14 @@ def _convert(proto: Any, tensors: TensorReader) -> Model:
 
     if not proto.HasField("graph"):
         raise InvalidArgument("No graph was found in the protobuf.")
-    check_ir_version(proto.ir_version, onnx.IR_VERSION)
+    check_ir_version(proto.ir_version if proto.HasField("ir_version") else None, onnx.IR_VERSION)
     imports = read_opset_imports(proto, proto.ir_version)
     keys = _function_keys(proto)
     functions = {
         _key(function): _read_function(function, proto.ir_version, imports, keys, tensors) for function in proto.functions
     }
-    graph = _reader(proto.ir_version, OperatorResolver(imports, keys), tensors).read_graph(proto.graph)
+    graph = GraphReader(proto.ir_version, OperatorResolver(imports, keys), tensors).read_graph(proto.graph)
+    tensors.check_replacements_used()
     sort_graph(graph)
     return Model(
         graph=graph,
@@ -62,10 +63,6 @@ def _convert(proto: Any, tensors: TensorReader) -> Model:
         doc_string=proto.doc_string,
         metadata=read_metadata(proto.metadata_props),
     )
-
-
-def _reader(ir_version: int, resolver: OperatorResolver, tensors: TensorReader) -> GraphReader:
-    return GraphReader(ir_version, resolver, tensors.read, tensors.read_sparse, tensors.read_sparse_initializer)
 
 
 def _key(proto: Any) -> FunctionKey:
@@ -86,7 +83,7 @@ def _read_function(
     proto: Any, ir_version: int, model_imports: dict[str, int], keys: set[FunctionKey], tensors: TensorReader
 ) -> Function:
     imports = {**model_imports, **parse_opset_imports(proto.opset_import)}
-    reader = _reader(ir_version, OperatorResolver(imports, keys), tensors)
+    reader = GraphReader(ir_version, OperatorResolver(imports, keys), tensors)
     # A graph of its own gives the bodies of control flow inside the function a parent.
     body = Graph(name=proto.name)
     body.nodes = reader.read_nodes(proto.node, body)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from ort_sdk.api import InvalidGraph, NodeArg, Tensor
-from ort_sdk.graph import Graph, Node, SparseTensor
+from ort_sdk.api import InvalidGraph
+from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.captures import implicit_inputs
 
 from .attributes import AttributeReader
+from .tensor_proto import TensorReader
 from .types import node_arg
 from .versions import OperatorResolver, normal_domain
 
@@ -25,24 +26,13 @@ class GraphReader:
     Args:
         ir_version: the model's.
         resolver: schema look-up of the scope.
-        read_tensor: decodes dense constants.
-        read_sparse_tensor: decodes sparse attributes.
-        read_sparse_initializer: decodes sparse initializers to their dense form.
+        tensors: decodes constants.
     """
 
-    def __init__(
-        self,
-        ir_version: int,
-        resolver: OperatorResolver,
-        read_tensor: Callable[[Any], Tensor],
-        read_sparse_tensor: Callable[[Any], SparseTensor],
-        read_sparse_initializer: Callable[[Any], Tensor],
-    ) -> None:
+    def __init__(self, ir_version: int, resolver: OperatorResolver, tensors: TensorReader) -> None:
         self._ir_version = ir_version
         self._resolver = resolver
-        self._read_tensor = read_tensor
-        self._read_sparse_tensor = read_sparse_tensor
-        self._read_sparse_initializer = read_sparse_initializer
+        self._tensors = tensors
 
     def read_graph(self, proto: Any, parent: Graph | None = None) -> Graph:
         """Convert a graph with its bodies; nodes keep the file's order.
@@ -64,19 +54,22 @@ class GraphReader:
             graph.set_value(argument)
 
     def _read_initializers(self, graph: Graph, proto: Any) -> None:
-        tensors = [(tensor.name, self._read_tensor(tensor)) for tensor in proto.initializer]
-        tensors += [(tensor.values.name, self._read_sparse_initializer(tensor)) for tensor in proto.sparse_initializer]
+        read = self._tensors.read if graph.parent is not None else self._tensors.read_initializer
+        tensors = [(tensor.name, read(tensor)) for tensor in proto.initializer]
+        tensors += [(tensor.values.name, self._tensors.read_sparse_initializer(tensor)) for tensor in proto.sparse_initializer]
         _refuse_duplicates((name for name, _ in tensors), "initializer", graph)
         for name, tensor in tensors:
             graph.add_initializer(name, tensor)
         if self._ir_version < _FIRST_IR_VERSION_WITH_DEFAULTS:
             graph.inputs = [argument for argument in graph.inputs if argument.name not in graph.initializers]
         for argument in graph.inputs:
-            graph.set_value(_with_default(argument, graph.values[argument.name]))
+            if argument.type is not None:
+                # A feed may have another shape than the default.
+                graph.set_value(argument)
 
-    def read_nodes(self, protos: Iterable[Any], graph: Graph | None) -> list[Node]:
+    def read_nodes(self, protos: Iterable[Any], graph: Graph) -> list[Node]:
         """Convert nodes; ``graph`` becomes the parent of their bodies."""
-        reader = AttributeReader(self._read_tensor, self._read_sparse_tensor, lambda proto: self.read_graph(proto, graph))
+        reader = AttributeReader(self._tensors.read, self._tensors.read_sparse, lambda proto: self.read_graph(proto, graph))
         return [self._read_node(proto, reader) for proto in protos]
 
     def _read_node(self, proto: Any, reader: AttributeReader) -> Node:
@@ -101,13 +94,6 @@ class GraphReader:
 def read_metadata(protos: Iterable[Any]) -> dict[str, str]:
     """``StringStringEntryProto`` messages → dictionary; of equal keys the last one counts."""
     return {entry.key: entry.value for entry in protos}
-
-
-def _with_default(declared: NodeArg, known: NodeArg) -> NodeArg:
-    """An input's declared type and shape, completed by those of its default."""
-    if declared.type is None:
-        return known
-    return declared
 
 
 def _refuse_duplicates(names: Iterable[str], what: str, graph: Graph) -> None:

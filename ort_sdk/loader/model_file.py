@@ -3,62 +3,89 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ort_sdk.api import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
+from ort_sdk.api import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile, Tensor
 from ort_sdk.graph import Model
 
+from .byte_source import ByteSource, map_descriptor, wrap_buffer
+from .external_file import ExternalFiles
 from .from_proto import convert_model
 from .tensor_proto import TensorReader
+from .wire import strip_payloads
 
 __all__ = ["load_model"]
 
 
-def load_model(path_or_bytes: str | os.PathLike[str] | bytes, *, external_data_folder: Path | None = None) -> Model:
-    """Load an ONNX model.
+def load_model(
+    path_or_bytes: str | os.PathLike[str] | bytes,
+    *,
+    external_data_folder: Path | None = None,
+    in_memory_files: Mapping[str, Any] | None = None,
+    external_initializers: Mapping[str, Tensor] | None = None,
+) -> Model:
+    """Load an ONNX model. Weights are references: to the file's one shared read-only map, or to the caller's bytes.
 
     Args:
-        path_or_bytes: path of an ``.onnx`` file, or its content.
+        path_or_bytes: path of an ``.onnx`` file, or its content, which the model then keeps.
         external_data_folder: folder of external data instead of the model's own (or of the current directory for bytes).
+        in_memory_files: external data location → contiguous buffer to use in place of the file; kept, not copied. Locations that are
+            not in it are files.
+        external_initializers: name → value to use in place of an external initializer of the main graph.
 
     Returns:
-        The model: nodes in topological order, weights as references.
+        The model: nodes in topological order, every weight's range, path and size checked, none read.
 
     Raises:
         TypeError: the argument is neither a path nor bytes.
         NoSuchFile: no such file.
         InvalidProtobuf: the bytes are no ONNX model.
-        InvalidArgument: there is no graph in it.
+        InvalidArgument: there is no graph in it, or a given initializer does not fit.
         InvalidGraph: the graph breaks a rule of ONNX.
-        Fail: the IR version or an opset version is newer than supported, or a file cannot be read.
+        Fail: the IR version or an opset version is newer than supported, or a file cannot be read or must not be.
     """
     if isinstance(path_or_bytes, bytes):
-        return convert_model(_parse(path_or_bytes, "the given bytes"), TensorReader())
-    if not isinstance(path_or_bytes, (str, os.PathLike)):
-        raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
-    path = Path(path_or_bytes)
-    model = convert_model(_parse(_read(path), f"'{path}'"), TensorReader())
+        path, source = None, wrap_buffer(path_or_bytes)
+    else:
+        path = _path(path_or_bytes)
+        source = _open(path)
+    external = ExternalFiles(path, external_data_folder, in_memory_files)
+    stripped = strip_payloads(memoryview(source.array))
+    reader = TensorReader(source, stripped.payloads, external, external_initializers)
+    model = convert_model(_parse(stripped.message), reader)
     model.path = path
     return model
 
 
-def _read(path: Path) -> bytes:
+def _path(path: Any) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"Unable to load from type '{type(path)}'")
+    return Path(os.fsdecode(path))
+
+
+def _open(path: Path) -> ByteSource:
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise NoSuchFile(f"Load model from {path} failed: File doesn't exist") from None
+        descriptor = os.open(path, flags)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise NoSuchFile(f"Load model from {str(path)!r} failed. File doesn't exist") from None
     except OSError as error:
-        raise Fail(f"Load model from {path} failed: {error.strerror}") from error
+        raise Fail(f"Load model from {str(path)!r} failed: {error.strerror}") from error
+    try:
+        return map_descriptor(descriptor, str(path))
+    finally:
+        os.close(descriptor)
 
 
-def _parse(data: bytes, what: str) -> Any:
-    import google.protobuf.message
+def _parse(message: bytes | memoryview) -> Any:
     import onnx
+    from google.protobuf.message import DecodeError
 
-    if not data:
+    if not message:
         raise InvalidArgument("No graph was found in the protobuf.")
     try:
-        return onnx.ModelProto.FromString(data)
-    except google.protobuf.message.DecodeError as error:
-        raise InvalidProtobuf(f"Load model from {what} failed: Protobuf parsing failed ({error})") from error
+        return onnx.ModelProto.FromString(message)
+    except DecodeError as error:
+        raise InvalidProtobuf(f"Failed to load model because protobuf parsing failed: {error}") from error

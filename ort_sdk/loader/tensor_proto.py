@@ -1,72 +1,163 @@
-"""``TensorProto`` → constant tensor."""
+"""``TensorProto`` and ``SparseTensorProto`` → constants."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, InvalidGraph, Tensor, TensorElementType
+from ort_sdk.api import ExternalDataInfo, Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, Tensor, TensorElementType
 from ort_sdk.graph import ArrayTensor, SparseTensor
-from ort_sdk.graph.tensor import unpack_elements
 
+from .byte_source import ByteSource
+from .external_entries import parse_entries
+from .external_file import ExternalFiles
+from .mapped_tensor import ExternalTensor, MappedTensor
+from .sparse_tensor import DensifiedTensor, check_sparse
 from .typed_fields import decode_typed_field
 from .types import element_type
 
 __all__ = ["TensorReader"]
 
 _MAX_RANK = 64  # NumPy's
-_MAX_ELEMENTS = 2**63 - 1
+_MAX_BYTES = 2**63 - 1
+_EXTERNAL = 1  # TensorProto.EXTERNAL
 
 
 class TensorReader:
-    """Decodes the tensors of a model."""
+    """Decodes the tensors of one model; bytes stay where they are.
+
+    Args:
+        source: the model file, which payloads are ranges of.
+        payloads: ranges (first byte, end) that were taken out of the message.
+        external: the model's external data files.
+        replacements: initializers of the main graph given by the caller in place of external ones, by name.
+    """
+
+    def __init__(
+        self,
+        source: ByteSource,
+        payloads: frozenset[tuple[int, int]],
+        external: ExternalFiles,
+        replacements: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self._source = source
+        self._payloads = payloads
+        self._external = external
+        self._replacements = dict(replacements or {})
 
     def read(self, proto: Any) -> Tensor:
-        """Constant of a ``TensorProto``.
+        """Constant of a ``TensorProto``, all checks done, no weight read.
 
         Raises:
             InvalidGraph: shape, element type and data do not fit each other.
+            Fail: external data is described wrongly, not allowed, or not there.
         """
         kind = element_type(proto.data_type, f"tensor '{proto.name}'")
         shape = _shape(proto)
         elements = math.prod(shape)
-        if proto.HasField("raw_data"):
-            return ArrayTensor(_decode_raw(proto, kind, shape, elements))
+        if proto.data_location == _EXTERNAL:
+            return self._read_external(proto, kind, shape, kind.nbytes(elements))
+        if proto.HasField("segment") or proto.HasField("raw_data"):
+            return self._read_raw(proto, kind, shape, kind.nbytes(elements))
         return ArrayTensor(decode_typed_field(proto, kind, shape, elements))
 
+    def read_initializer(self, proto: Any) -> Tensor:
+        """Initializer of the main graph: the caller's replacement if there is one, else as ``read``.
+
+        Raises:
+            InvalidArgument: the replacement's type or shape differs, or the model's tensor is not external.
+        """
+        replacement = self._replacements.pop(proto.name, None)
+        if replacement is None:
+            return self.read(proto)
+        if proto.data_location != _EXTERNAL:
+            raise InvalidArgument(f"Trying to replace non-external initializer '{proto.name}' with external data")
+        if (replacement.element_type, tuple(replacement.shape)) != (proto.data_type, tuple(proto.dims)):
+            raise InvalidArgument(
+                f"the value given for initializer '{proto.name}' is {replacement.element_type.onnx_name}{list(replacement.shape)}; "
+                f"the model declares {element_type(proto.data_type, proto.name).onnx_name}{list(proto.dims)}"
+            )
+        return replacement
+
+    def check_replacements_used(self) -> None:
+        """Refuse replacements for names that are no initializers of the main graph.
+
+        Raises:
+            InvalidArgument: there are some.
+        """
+        if self._replacements:
+            raise InvalidArgument(
+                f"values are given for {sorted(self._replacements)}, which the main graph has no initializers for"
+            )
+
     def read_sparse(self, proto: Any) -> SparseTensor:
-        """Constant of a ``SparseTensorProto``."""
-        return SparseTensor(self.read(proto.values).numpy(), self.read(proto.indices).numpy(), tuple(proto.dims))
+        """Constant of a ``SparseTensorProto``, checked."""
+        shape = _shape(proto, proto.values.name)
+        sparse = SparseTensor(self.read(proto.values).numpy(), self.read(proto.indices).numpy(), shape)
+        check_sparse(sparse, proto.values.name)
+        return sparse
 
     def read_sparse_initializer(self, proto: Any) -> Tensor:
-        """Dense form of a ``SparseTensorProto``."""
-        return ArrayTensor(self.read_sparse(proto).to_dense())
+        """Dense form of a ``SparseTensorProto``, made when read."""
+        return DensifiedTensor(self.read_sparse(proto))
+
+    def _read_raw(self, proto: Any, kind: TensorElementType, shape: tuple[int, ...], nbytes: int) -> Tensor:
+        if kind is TensorElementType.STRING:
+            raise InvalidGraph(f"tensor '{proto.name}' holds strings in raw_data; ONNX keeps them in string_data")
+        if not proto.HasField("segment"):
+            _check_size(proto, kind, shape, len(proto.raw_data), nbytes)
+            return ArrayTensor(MappedTensor(_small_source(proto.raw_data), 0, kind, shape, nbytes).numpy())
+        start, end = proto.segment.begin, proto.segment.end
+        if (start, end) not in self._payloads:
+            raise InvalidGraph(f"tensor '{proto.name}' is a segment of a tensor, which is not supported; store it in one piece")
+        if proto.raw_data:
+            raise InvalidProtobuf(f"Protobuf parsing failed: tensor '{proto.name}' has raw_data twice")
+        _check_size(proto, kind, shape, end - start, nbytes)
+        return MappedTensor(self._source, start, kind, shape, nbytes)
+
+    def _read_external(self, proto: Any, kind: TensorElementType, shape: tuple[int, ...], nbytes: int) -> Tensor:
+        owner = f"'{proto.name}'"
+        if kind is TensorElementType.STRING:
+            raise Fail(f"tensor {owner} holds strings in external data; ONNX keeps them in string_data")
+        if proto.HasField("raw_data") or proto.HasField("segment"):
+            raise InvalidGraph(f"tensor {owner} has both raw_data and external data")
+        entries = parse_entries(proto.external_data, owner)
+        source, path = self._external.open(entries.location, owner)
+        if entries.length not in (0, nbytes):
+            raise Fail(
+                f"TensorProto: {proto.name} external data size mismatch. Computed size: {nbytes}, external_data.length: {entries.length}"
+            )
+        if entries.offset + nbytes > len(source):
+            raise Fail(
+                f"External initializer: {proto.name} offset: {entries.offset} size to read: {nbytes} given file_length: {len(source)} "
+                "are out of bounds or can not be read in full."
+            )
+        info = ExternalDataInfo(proto.name, entries.location, path, entries.offset, nbytes, kind, shape)
+        return ExternalTensor(source, info, entries.prepacked)
 
 
-def _shape(proto: Any) -> tuple[int, ...]:
+def _small_source(data: bytes) -> ByteSource:
+    return ByteSource(np.frombuffer(data, dtype=np.uint8), None)
+
+
+def _shape(proto: Any, name: str = "") -> tuple[int, ...]:
+    owner = f"tensor '{name or getattr(proto, 'name', '')}'"
     if len(proto.dims) > _MAX_RANK:
-        raise InvalidGraph(f"tensor '{proto.name}' has {len(proto.dims)} dimensions; at most {_MAX_RANK} are supported")
+        raise InvalidGraph(f"{owner} has {len(proto.dims)} dimensions; at most {_MAX_RANK} are supported")
     shape = tuple(proto.dims)
     if shape and min(shape) < 0:
-        raise InvalidGraph(f"tensor '{proto.name}' has shape {list(shape)}; sizes of a constant must not be negative")
-    if math.prod(shape) > _MAX_ELEMENTS:
-        raise InvalidGraph(f"tensor '{proto.name}' has shape {list(shape)}, which is more elements than can be addressed")
+        raise InvalidGraph(f"{owner} has shape {list(shape)}; sizes of a constant must not be negative")
+    # Sixteen bytes are the widest element; the product without zeros bounds every stride, too.
+    if 16 * math.prod(size for size in shape if size) > _MAX_BYTES:
+        raise InvalidGraph(f"{owner} has shape {list(shape)}, which is more elements than can be addressed")
     return shape
 
 
-def _decode_raw(proto: Any, kind: TensorElementType, shape: tuple[int, ...], elements: int) -> HostArray:
-    if kind is TensorElementType.STRING:
-        raise InvalidGraph(f"tensor '{proto.name}' holds strings in raw_data; ONNX keeps them in string_data")
-    data = np.frombuffer(proto.raw_data, dtype=np.uint8)
-    if len(data) != kind.nbytes(elements):
+def _check_size(proto: Any, kind: TensorElementType, shape: tuple[int, ...], found: int, needed: int) -> None:
+    if found != needed:
         raise InvalidGraph(
-            f"tensor '{proto.name}', {kind.onnx_name} of shape {list(shape)}, has {len(data)} bytes of data; it needs "
-            f"{kind.nbytes(elements)}"
+            f"tensor '{proto.name}', {kind.onnx_name} of shape {list(shape)}, has {found} bytes of data; it needs {needed}"
         )
-    if kind.is_packed:
-        return unpack_elements(data, kind, elements).reshape(shape)
-    if kind is TensorElementType.BOOL:
-        return (data != 0).reshape(shape)
-    return data.view(kind.numpy_dtype).reshape(shape)

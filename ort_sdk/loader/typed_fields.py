@@ -28,8 +28,8 @@ _FLOAT6 = (TensorElementType.FLOAT6E2M3, TensorElementType.FLOAT6E3M2)
 def decode_typed_field(proto: Any, element_type: TensorElementType, shape: tuple[int, ...], elements: int) -> HostArray:
     """Decode the typed field that belongs to an element type into a fresh array.
 
-    ``int32_data`` holds one entry per element (narrow integers by value, 16- and 8-bit floats and 6-bit floats by bit pattern), except
-    for 4-bit and 2-bit types, where one entry holds one byte of packed elements.
+    ``int32_data`` holds one entry per element (narrow integers by value, 16-, 8- and 6-bit floats by bit pattern), except for
+    4-bit and 2-bit types, where one entry holds one byte of packed elements.
 
     Raises:
         InvalidGraph: the field has more or fewer entries than the shape needs.
@@ -56,7 +56,7 @@ def _convert(values: HostArray, element_type: TensorElementType, elements: int) 
     if values.dtype != np.int32:
         return values.view(dtype) if dtype.kind == "c" else values.astype(dtype, copy=False)
     if element_type is TensorElementType.BOOL:
-        return values != 0
+        return np.not_equal(values, 0)
     if element_type in _FLOAT6:
         return (values.astype(np.uint8) & 0x3F).view(dtype)
     if element_type.is_packed:

@@ -23,14 +23,14 @@ def normal_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def check_ir_version(found: int, newest: int) -> None:
+def check_ir_version(found: int | None, newest: int) -> None:
     """Refuse models of no or of a newer IR version.
 
     Raises:
         Fail: the version is missing, or newer than the installed onnx package knows.
     """
-    if found < 1:
-        raise Fail(f"the model's ir_version is {found or 'missing'}; an ONNX model must have one from 1 to {newest}")
+    if found is None or found < 0:
+        raise Fail(f"the model's ir_version is {'missing' if found is None else found}; one from 1 to {newest} is needed")
     if found > newest:
         raise Fail(f"Unsupported model IR version: {found}, max supported IR version: {newest}. Install a newer onnx package.")
 

@@ -1,0 +1,118 @@
+"""Where weight bytes are: a file under one shared memory map, or a caller's buffer."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import sys
+import threading
+import weakref
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Fail, HostArray
+
+__all__ = ["ByteSource", "map_descriptor", "wrap_buffer"]
+
+
+class ByteSource:
+    """Bytes that tensors are ranges of. Whoever holds a range holds the source; the last one frees it.
+
+    Args:
+        array: all bytes, a read-only ``uint8`` vector that keeps its memory alive.
+        identity: equal for equal bytes as long as the source lives: the file's state, or the buffer's place in memory.
+    """
+
+    __slots__ = ("__weakref__", "_copies", "_lock", "array", "identity")
+
+    def __init__(self, array: HostArray, identity: Hashable) -> None:
+        self.array = array
+        self.identity = identity
+        self._copies: weakref.WeakValueDictionary[tuple[int, int], HostArray] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def range(self, offset: int, length: int) -> HostArray:
+        """View of a range."""
+        return self.array[offset : offset + length]
+
+    def aligned(self, offset: int, length: int, alignment: int) -> HostArray:
+        """A range at an address that is a multiple of ``alignment``: the view if it is, else a copy that all users share."""
+        view = self.range(offset, length)
+        if view.ctypes.data % alignment == 0:
+            return view
+        with self._lock:
+            copy = self._copies.get((offset, length))
+            if copy is None:
+                copy = view.copy()
+                copy.flags.writeable = False
+                self._copies[offset, length] = copy
+            return copy
+
+
+_lock = threading.Lock()
+_sources: weakref.WeakValueDictionary[Hashable, ByteSource] = weakref.WeakValueDictionary()
+
+
+def map_descriptor(descriptor: int, name: str) -> ByteSource:
+    """The process's one read-only map of an open file, made if there is none.
+
+    A file counts as the same while device, inode, size, and times of modification and status change are. It must be replaced
+    by rename, never rewritten in place, while it is mapped.
+
+    Args:
+        descriptor: open for reading; stays open and the caller's.
+        name: the file as messages name it.
+
+    Raises:
+        Fail: not a regular file, or it cannot be mapped.
+    """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise Fail(f"'{name}' is {_kind(status.st_mode)}; only regular files can be loaded")
+    identity = ("file", status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    with _lock:
+        source = _sources.get(identity)
+        if source is None:
+            source = ByteSource(_map(descriptor, status.st_size, name), identity)
+            _sources[identity] = source
+        return source
+
+
+def wrap_buffer(buffer: Any) -> ByteSource:
+    """A source over a caller's contiguous buffer, which is kept and not copied. The same memory gives the same source.
+
+    Raises:
+        TypeError: not a contiguous buffer.
+    """
+    array = np.frombuffer(buffer, dtype=np.uint8)
+    array.flags.writeable = False
+    identity = ("buffer", array.ctypes.data, len(array))
+    with _lock:
+        source = _sources.get(identity)
+        if source is None:
+            source = ByteSource(array, identity)
+            _sources[identity] = source
+        return source
+
+
+def _map(descriptor: int, size: int, name: str) -> HostArray:
+    if size == 0:
+        return np.empty(0, dtype=np.uint8)
+    # Python before 3.13 keeps a duplicate of the descriptor for the map's life.
+    options: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+    try:
+        mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **options)
+    except (OSError, ValueError) as error:
+        raise Fail(f"cannot map '{name}' ({size} bytes) into memory: {error}") from error
+    return np.frombuffer(mapped, dtype=np.uint8)
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
+    return next((text for test, text in kinds if test(mode)), "a device")

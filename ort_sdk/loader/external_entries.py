@@ -1,0 +1,66 @@
+"""Entries of ``TensorProto.external_data``, parsed strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ort_sdk.api import Fail
+
+__all__ = ["ExternalEntries", "parse_entries"]
+
+_IGNORED = ("checksum", "basepath")
+_ALLOWED = ("location", "offset", "length", *_IGNORED)
+_MAX_DIGITS = 19
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalEntries:
+    """What a tensor says of its external data."""
+
+    location: str
+    offset: int = 0
+    length: int = 0
+    """0 if the tensor does not say it."""
+    prepacked: tuple[str, ...] = ()
+    """Values of the ``prepacked_N`` entries, in order."""
+
+
+def parse_entries(protos: Iterable[Any], owner: str) -> ExternalEntries:
+    """Parse ``external_data`` entries.
+
+    Args:
+        protos: ``StringStringEntryProto`` messages.
+        owner: the tensor, for messages.
+
+    Raises:
+        Fail: an unknown key, a key twice, an empty value, a number that is none, or no location.
+    """
+    values: dict[str, str] = {}
+    prepacked: list[str] = []
+    for entry in protos:
+        if entry.key.startswith("prepacked"):
+            prepacked.append(entry.value)
+            continue
+        if entry.key not in _ALLOWED:
+            raise Fail(f"model format error! External data of {owner} has the unknown key {entry.key!r}; allowed: {_ALLOWED}")
+        if entry.key in values:
+            raise Fail(f"model format error! External data of {owner} has duplicate '{entry.key}' entries")
+        if not entry.value and entry.key != "basepath":
+            raise Fail(f"model format error! External data {entry.key} of {owner} cannot be empty")
+        values[entry.key] = entry.value
+    if "location" not in values:
+        raise Fail(f"model format error! Missing 'location' in the external data of {owner}")
+    return ExternalEntries(
+        values["location"], _number(values, "offset", owner), _number(values, "length", owner), tuple(prepacked)
+    )
+
+
+def _number(values: dict[str, str], key: str, owner: str) -> int:
+    text = values.get(key, "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        raise Fail(
+            f"Failed to parse value: {text!r} as {key} of the external data of {owner}; a decimal number of bytes is needed"
+        )
+    return int(text)

@@ -1,0 +1,76 @@
+"""Sparse constants: checks, and their dense form on demand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ort_sdk.api import HostArray, InvalidGraph, TensorElementType, element_type_of
+from ort_sdk.graph import ArrayTensor, SparseTensor
+
+__all__ = ["DensifiedTensor", "check_sparse"]
+
+_MAX_DENSE_BYTES = 2**31 - 1  # what a dense tensor inside a model can have at most
+
+
+def check_sparse(tensor: SparseTensor, name: str) -> None:
+    """Check that values, indices and shape fit each other, and that the dense form is of a sane size.
+
+    Raises:
+        InvalidGraph: they do not.
+    """
+    owner = f"sparse tensor '{name}' of shape {list(tensor.shape)}"
+    elements = math.prod(tensor.shape)
+    if elements * max(tensor.values.dtype.itemsize, 1) > _MAX_DENSE_BYTES:
+        raise InvalidGraph(f"{owner} would take more than {_MAX_DENSE_BYTES} bytes in dense form")
+    if tensor.values.ndim != 1:
+        raise InvalidGraph(f"{owner} has values of {tensor.values.ndim} dimensions; they must be a vector")
+    count = len(tensor.values)
+    if tensor.indices.dtype != np.int64 or tensor.indices.shape not in ((count,), (count, len(tensor.shape))):
+        raise InvalidGraph(
+            f"{owner} has indices {tensor.indices.dtype}{list(tensor.indices.shape)} for {count} values; int64 indices of shape "
+            f"[{count}] or [{count}, {len(tensor.shape)}] are needed"
+        )
+    bounds = np.array(tensor.shape if tensor.indices.ndim == 2 else [elements], dtype=np.int64)
+    positions = tensor.indices.reshape(count, -1)
+    if np.any(positions < 0) or np.any(positions >= bounds):
+        raise InvalidGraph(f"{owner} has an index outside its shape")
+
+
+class DensifiedTensor:
+    """A sparse initializer seen as the dense constant it stands for, made dense when first read.
+
+    Args:
+        sparse: checked.
+    """
+
+    __slots__ = ("_dense", "_sparse", "element_type")
+
+    def __init__(self, sparse: SparseTensor) -> None:
+        self._sparse = sparse
+        self._dense: ArrayTensor | None = None
+        self.element_type: TensorElementType = element_type_of(sparse.values)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions of the dense form."""
+        return self._sparse.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense form."""
+        return self.element_type.nbytes(math.prod(self.shape))
+
+    def numpy(self) -> HostArray:
+        """The dense elements, read-only."""
+        return self._tensor().numpy()
+
+    def packed(self) -> HostArray:
+        """The dense bytes as ONNX packs them."""
+        return self._tensor().packed()
+
+    def _tensor(self) -> ArrayTensor:
+        if self._dense is None:
+            self._dense = ArrayTensor(self._sparse.to_dense())
+        return self._dense
