@@ -27,7 +27,7 @@ def make_model(op_type, inputs, outputs=1, *, domain="", opset=None, attributes=
     ]
     initializers = [onnx.numpy_helper.from_array(inputs[index], names[index]) for index in constants if inputs[index] is not None]
     graph_outputs = [helper.make_empty_tensor_value_info(name) for name in output_names if name]
-    for info, element_type in zip(graph_outputs, output_types):
+    for info, element_type in zip(graph_outputs, output_types, strict=False):
         info.CopyFrom(helper.make_tensor_value_info(info.name, element_type, None))
     opsets = [helper.make_opsetid(domain, opset or 1)] if domain else []
     opsets.append(helper.make_opsetid("", 21 if domain or opset is None else opset))
@@ -65,7 +65,7 @@ def compare(op_type, inputs, outputs=1, *, rtol=1e-5, atol=1e-5, off_by=0, **mod
     model, feeds = make_model(op_type, inputs, outputs, **{**model_arguments, "output_types": types})
     actual = run_sdk(model, feeds)
     assert len(actual) == len(expected)
-    for got, want in zip(actual, expected):
+    for got, want in zip(actual, expected, strict=True):
         assert_same(got, want, rtol, atol, off_by)
     return actual
 

@@ -164,7 +164,7 @@ def qlinear_concat(info: KernelInfo, xp: Any) -> Compute:
 
 
 @operator("MulInteger", domain=MICROSOFT)
-def mul_integer(info: KernelInfo, xp: Any) -> Compute:
+def mul_integer(_info: KernelInfo, xp: Any) -> Compute:
     """(A - A_zero_point) * (B - B_zero_point) in int32."""
     int32 = TensorElementType.INT32
 

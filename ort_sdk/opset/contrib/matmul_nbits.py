@@ -1,0 +1,122 @@
+"""MatMulNBits and MatMulBnb4: products with a weight stored in 2, 4 or 8 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Array, Compute, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.opset.definition import operator
+
+from .packing import unpack
+
+__all__ = ["dequantize_rows", "matmul_bnb4", "matmul_nbits"]
+
+MICROSOFT = "com.microsoft"
+CHUNK_ELEMENTS = 1 << 21
+"""Largest number of weight elements dequantised at once, which keeps memory flat."""
+
+NF4 = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+"""Values of the 4-bit normal-float type (QLoRA, arXiv 2305.14314)."""
+FP4_MAGNITUDES = (0.0, 0.0625 / 12, 8 / 12, 1.0, 4 / 12, 6 / 12, 2 / 12, 3 / 12)
+"""Magnitudes of the 4-bit float type of the same source, by its low three bits; the high bit is the sign."""
+FP4 = (*FP4_MAGNITUDES, *(-value for value in FP4_MAGNITUDES))
+
+
+@operator("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(info: KernelInfo, xp: Any) -> Compute:
+    """A @ dequantised(B)^T + bias for B (N, blocks, bytes), with a scale and a zero point per block of K.
+
+    The weight is dequantised some rows at a time. ``accuracy_level`` allows less accuracy than this and is not used.
+    """
+    size_k, size_n = info.attribute("K"), info.attribute("N")
+    bits, block_size = info.attribute("bits", 4), info.attribute("block_size")
+    if bits not in {2, 4, 8}:
+        raise InvalidGraph(f"{info.describe()}: attribute 'bits' is {bits}; it must be 2, 4 or 8")
+    blocks = -(-size_k // block_size)
+    step = max(1, CHUNK_ELEMENTS // (blocks * block_size))
+
+    def compute(
+        a: Array,
+        b: Array,
+        scales: Array,
+        zero_points: Array | None = None,
+        g_idx: Array | None = None,
+        bias: Array | None = None,
+    ) -> Array:
+        if a.shape[-1] != size_k:
+            raise InvalidArgument(f"{info.describe()}: A has shape {tuple(a.shape)}; its last dimension must be K = {size_k}")
+        rows = xp.reshape(b, (size_n, blocks, -1))
+        row_scales = xp.reshape(scales, (size_n, blocks))
+        zeros = None if zero_points is None else _zero_points(xp, zero_points, size_n, blocks, bits)
+        matrix = xp.reshape(a, (-1, size_k))
+        parts = []
+        for start in range(0, size_n, step):
+            chunk = slice(start, min(start + step, size_n))
+            chunk_zeros = None if zeros is None else zeros[chunk, :]
+            weight = dequantize_rows(xp, rows[chunk, ...], row_scales[chunk, :], chunk_zeros, bits, g_idx)
+            parts.append(xp.matmul(matrix, weight[:, :size_k].T))
+        result = parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
+        result = xp.reshape(result, (*a.shape[:-1], size_n))
+        return result if bias is None else result + bias
+
+    return compute
+
+
+def dequantize_rows(
+    xp: Any, rows: Array, scales: Array, zero_points: Array | None, bits: int, g_idx: Array | None = None
+) -> Array:
+    """Rows of a block-quantised weight as floating-point numbers.
+
+    Args:
+        xp: array namespace.
+        rows: (N, blocks, bytes) uint8, elements packed along the last axis, lowest bits first.
+        scales: (N, blocks).
+        zero_points: (N, blocks) of any type; None for half the range.
+        bits: 2, 4 or 8.
+        g_idx: (K,) block whose scale each element uses; None for its own.
+
+    Returns:
+        (N, blocks * elements per block) in the type of the scales.
+    """
+    values = xp.module.astype(unpack(xp, rows, bits), scales.dtype)
+    zeros = 2.0 ** (bits - 1) if zero_points is None else xp.module.astype(zero_points, scales.dtype)
+    if g_idx is not None:
+        flat = xp.reshape(values, (rows.shape[0], -1))[:, : g_idx.shape[0]]
+        offset = zeros if zero_points is None else xp.take(zeros, g_idx, axis=1)
+        return (flat - offset) * xp.take(scales, g_idx, axis=1)
+    values = values - (zeros if zero_points is None else xp.expand_dims(zeros, axis=-1))
+    values = values * xp.expand_dims(scales, axis=-1)
+    return xp.reshape(values, (rows.shape[0], -1))
+
+
+def _zero_points(xp: Any, zero_points: Array, size_n: int, blocks: int, bits: int) -> Array:
+    rows = xp.reshape(zero_points, (size_n, -1))
+    return unpack(xp, rows, bits)[:, :blocks] if rows.dtype == xp.uint8 else rows
+
+
+@operator("MatMulBnb4", domain=MICROSOFT)
+def matmul_bnb4(info: KernelInfo, xp: Any) -> Compute:
+    """A @ B^T (A @ B if transB is 0) for a flattened 4-bit weight, high half of each byte first, scaled by block maxima."""
+    size_k, size_n, block_size = info.attribute("K"), info.attribute("N"), info.attribute("block_size")
+    table = np.asarray(FP4 if info.attribute("quant_type") == 0 else NF4, dtype=np.float32)
+    transposed = bool(info.attribute("transB", 1))
+    elements = size_k * size_n
+    mask, shift = xp.asarray(15, dtype=xp.uint8), xp.asarray(4, dtype=xp.uint8)
+
+    def compute(a: Array, b: Array, absmax: Array) -> Array:
+        packed = xp.reshape(b, (-1,))
+        halves = xp.stack([xp.bitwise_right_shift(packed, shift), xp.bitwise_and(packed, mask)], axis=-1)
+        codes = xp.module.astype(xp.reshape(halves, (-1,)), xp.int64)[:elements]
+        values = xp.take(xp.module.astype(xp.from_host(table), a.dtype), codes)
+        scales = xp.repeat(xp.reshape(absmax, (-1,)), block_size)[:elements]
+        weight = xp.reshape(values * scales, (size_n, size_k))
+        return xp.matmul(a, weight.T if transposed else weight)
+
+    return compute
