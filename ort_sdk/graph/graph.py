@@ -133,7 +133,7 @@ class Graph:
         ready: list[Node] = []
         for node in self.nodes:
             needs = {name for name in node.reads() if name not in available}
-            unknown = needs - makers.keys()
+            unknown = [name for name in needs if name not in makers]
             if unknown:
                 raise InvalidGraph(
                     f"{node.describe()} reads {sorted(unknown)}, which no node, input or initializer of graph '{self.name}' makes"

@@ -60,7 +60,5 @@ def parse_entries(protos: Iterable[Any], owner: str) -> ExternalEntries:
 def _number(values: dict[str, str], key: str, owner: str) -> int:
     text = values.get(key, "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-        raise Fail(
-            f"Failed to parse value: {text!r} as {key} of the external data of {owner}; a decimal number of bytes is needed"
-        )
+        raise Fail(f"Failed to parse value: {text[:50]!r} as {key} of the external data of {owner}; decimal digits are needed")
     return int(text)

@@ -123,7 +123,7 @@ def _open_beneath(folder: Path, path: Path) -> int:
 def _open_and_recheck(path: Path) -> int:
     """For systems that cannot open relative to a folder: open, then check that the path still leads to what was opened."""
     descriptor = os.open(path, _FILE_FLAGS)
-    if os.path.realpath(path) != str(path) or not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+    if os.path.realpath(path) != str(path) or not os.path.samestat(os.fstat(descriptor), path.stat()):
         os.close(descriptor)
         raise OSError(errno.ELOOP, "it was replaced while it was opened")
     return descriptor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk.api import InvalidArgument, InvalidGraph, InvalidProtobuf
+from ort_sdk.api import InvalidArgument, InvalidGraph, InvalidProtobuf, NodeArg
 from ort_sdk.graph import Function, Graph, Model
 
 from .attributes import AttributeReader
@@ -84,11 +84,11 @@ def _read_function(
 ) -> Function:
     imports = {**model_imports, **parse_opset_imports(proto.opset_import)}
     reader = GraphReader(ir_version, OperatorResolver(imports, keys), tensors)
-    # A graph of its own gives the bodies of control flow inside the function a parent.
-    body = Graph(name=proto.name)
-    body.nodes = reader.read_nodes(proto.node, body)
-    attributes = AttributeReader(tensors.read, tensors.read_sparse, reader.read_graph)
     owner = f"function {proto.domain}::{proto.name}"
+    body = Graph(name=owner, inputs=[NodeArg(name) for name in proto.input], outputs=[NodeArg(name) for name in proto.output])
+    body.nodes = reader.read_nodes(proto.node, body)
+    sort_graph(body)
+    attributes = AttributeReader(tensors.read, tensors.read_sparse, lambda graph: reader.read_graph(graph, body))
     return Function(
         name=proto.name,
         domain=normal_domain(proto.domain),

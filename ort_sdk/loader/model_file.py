@@ -31,8 +31,8 @@ def load_model(
     Args:
         path_or_bytes: path of an ``.onnx`` file, or its content, which the model then keeps.
         external_data_folder: folder of external data instead of the model's own (or of the current directory for bytes).
-        in_memory_files: external data location → contiguous buffer to use in place of the file; kept, not copied. Locations that are
-            not in it are files.
+        in_memory_files: external data location → contiguous buffer to use in place of the file; kept, not copied. Locations
+            that are not in it are files.
         external_initializers: name → value to use in place of an external initializer of the main graph.
 
     Returns:
@@ -52,7 +52,7 @@ def load_model(
         path = _path(path_or_bytes)
         source = _open(path)
     external = ExternalFiles(path, external_data_folder, in_memory_files)
-    stripped = strip_payloads(memoryview(source.array))
+    stripped = strip_payloads(source.array.data)
     reader = TensorReader(source, stripped.payloads, external, external_initializers)
     model = convert_model(_parse(stripped.message), reader)
     model.path = path

@@ -12,7 +12,7 @@ from ort_sdk.api import ExternalDataInfo, Fail, InvalidArgument, InvalidGraph, I
 from ort_sdk.graph import ArrayTensor, SparseTensor
 
 from .byte_source import ByteSource
-from .external_entries import parse_entries
+from .external_entries import ExternalEntries, parse_entries
 from .external_file import ExternalFiles
 from .mapped_tensor import ExternalTensor, MappedTensor
 from .sparse_tensor import DensifiedTensor, check_sparse
@@ -76,10 +76,9 @@ class TensorReader:
         if proto.data_location != _EXTERNAL:
             raise InvalidArgument(f"Trying to replace non-external initializer '{proto.name}' with external data")
         if (replacement.element_type, tuple(replacement.shape)) != (proto.data_type, tuple(proto.dims)):
-            raise InvalidArgument(
-                f"the value given for initializer '{proto.name}' is {replacement.element_type.onnx_name}{list(replacement.shape)}; "
-                f"the model declares {element_type(proto.data_type, proto.name).onnx_name}{list(proto.dims)}"
-            )
+            given = f"{replacement.element_type.onnx_name}{list(replacement.shape)}"
+            declared = f"{element_type(proto.data_type, proto.name).onnx_name}{list(proto.dims)}"
+            raise InvalidArgument(f"the value given for initializer '{proto.name}' is {given}; the model declares {declared}")
         return replacement
 
     def check_replacements_used(self) -> None:
@@ -90,7 +89,7 @@ class TensorReader:
         """
         if self._replacements:
             raise InvalidArgument(
-                f"values are given for {sorted(self._replacements)}, which the main graph has no initializers for"
+                f"values are given for {sorted(self._replacements)}, which are no initializers of the main graph"
             )
 
     def read_sparse(self, proto: Any) -> SparseTensor:
@@ -126,17 +125,21 @@ class TensorReader:
             raise InvalidGraph(f"tensor {owner} has both raw_data and external data")
         entries = parse_entries(proto.external_data, owner)
         source, path = self._external.open(entries.location, owner)
-        if entries.length not in (0, nbytes):
-            raise Fail(
-                f"TensorProto: {proto.name} external data size mismatch. Computed size: {nbytes}, external_data.length: {entries.length}"
-            )
-        if entries.offset + nbytes > len(source):
-            raise Fail(
-                f"External initializer: {proto.name} offset: {entries.offset} size to read: {nbytes} given file_length: {len(source)} "
-                "are out of bounds or can not be read in full."
-            )
+        _check_range(proto.name, entries, nbytes, len(source))
         info = ExternalDataInfo(proto.name, entries.location, path, entries.offset, nbytes, kind, shape)
         return ExternalTensor(source, info, entries.prepacked)
+
+
+def _check_range(name: str, entries: ExternalEntries, nbytes: int, available: int) -> None:
+    if entries.length not in (0, nbytes):
+        raise Fail(
+            f"TensorProto: {name} external data size mismatch. Computed size: {nbytes}, external_data.length: {entries.length}"
+        )
+    if entries.offset + nbytes > available:
+        raise Fail(
+            f"External initializer: {name} offset: {entries.offset} size to read: {nbytes} given file_length: {available} "
+            "are out of bounds or can not be read in full."
+        )
 
 
 def _small_source(data: bytes) -> ByteSource:

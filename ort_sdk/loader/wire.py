@@ -1,8 +1,9 @@
 """A scan of a model's wire format that takes the weights out before protobuf sees them.
 
-Protobuf copies every ``raw_data`` it parses. The scan walks the messages that lead to tensors (model, graph, node, attribute, function,
-sparse tensor), skips everything else by its length, and gives a small copy of the model in which each large ``raw_data`` is replaced by
-the range of the file it is in. The range travels in ``TensorProto.segment``, which ONNX reserves and no reader supports.
+Protobuf copies every ``raw_data`` it parses. The scan walks the messages that lead to tensors (model, graph, node, attribute,
+function, sparse tensor), skips everything else by its length, and gives a small copy of the model in which each large
+``raw_data`` is replaced by the range of the file it is in. The range travels in ``TensorProto.segment``, which ONNX reserves
+and no reader supports.
 """
 
 from __future__ import annotations
@@ -133,7 +134,11 @@ class _Scanner:
             if tag & 7 != _LENGTH_DELIMITED:
                 position = self._skip_scalar(tag & 7, position, end)
                 continue
-            length, position = self._read_varint(position, end)
+            if position < end and data[position] < 0x80:
+                length = data[position]
+                position += 1
+            else:
+                length, position = self._read_varint(position, end)
             content_end = position + length
             if content_end > end or length > _MAX_LENGTH:
                 raise self._malformed(field_start, f"a field of {length} bytes, which is more than there are")
