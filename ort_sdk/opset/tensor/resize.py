@@ -1,0 +1,258 @@
+"""Resize and Upsample."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
+from ort_sdk.opset.definition import operator
+
+from .common import normalize_axes
+from .resize_axis import (
+    COORDINATE_MODES,
+    NEAREST_MODES,
+    AxisPlan,
+    Filter,
+    nearest_sources,
+    source_coordinates,
+    weighted_taps,
+)
+
+__all__ = ["resize", "resize_10", "upsample_attribute"]
+
+_DENSE_LIMIT = 128
+"""Axes up to this size are interpolated by a matrix product; longer ones by adding up their taps."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """Attributes of a node, with those of older versions translated."""
+
+    mode: str = "nearest"
+    coordinate_mode: str = "asymmetric"
+    nearest_mode: str = "simple"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+    extrapolation_value: float = 0.0
+    policy: str = "stretch"
+    axes: tuple[int, ...] | None = None
+
+
+_MODES = {"nearest": 0, "linear": 1, "bilinear": 1, "cubic": 2}
+"""Mode → filter support."""
+
+
+def _checked(info: KernelInfo, settings: _Settings) -> _Settings:
+    for name, value, allowed in (
+        ("mode", settings.mode, _MODES),
+        ("coordinate_transformation_mode", settings.coordinate_mode, COORDINATE_MODES),
+        ("nearest_mode", settings.nearest_mode, NEAREST_MODES),
+        ("keep_aspect_ratio_policy", settings.policy, ("stretch", "not_larger", "not_smaller")),
+    ):
+        if value not in allowed:
+            raise InvalidArgument(f"{info.describe()}: {name} is '{value}'; it must be one of {', '.join(allowed)}")
+    return settings
+
+
+def _axis_plans(
+    info: KernelInfo,
+    settings: _Settings,
+    shape: tuple[int, ...],
+    roi: Sequence[float],
+    scales: Sequence[float],
+    sizes: Sequence[int],
+) -> list[AxisPlan]:
+    axes = range(len(shape)) if settings.axes is None else normalize_axes(info, settings.axes, len(shape))
+    if len(scales or sizes) != len(axes) or (scales and sizes):
+        raise InvalidArgument(
+            f"{info.describe()}: scales {list(scales)} or sizes {list(sizes)}, one of them, must hold {len(axes)} numbers"
+        )
+    if min(scales or (1,)) <= 0:
+        raise InvalidArgument(f"{info.describe()}: scales {list(scales)} must be greater than 0")
+    dims = [shape[axis] for axis in axes]
+    if scales:
+        lengths = [float(np.float32(dim) * np.float32(scale)) for dim, scale in zip(dims, scales, strict=True)]
+        targets = [math.floor(length) for length in lengths]
+    else:
+        targets, scales = _sized(settings.policy, dims, sizes)
+        lengths = [float(target) for target in targets]
+    count = len(axes)
+    regions = list(zip(roi[:count], roi[count:], strict=True)) if len(roi) == 2 * count else [(0.0, 1.0)] * count
+    return [AxisPlan(*row) for row in zip(axes, dims, targets, scales, lengths, regions, strict=True)]
+
+
+def _sized(policy: str, dims: Sequence[int], sizes: Sequence[int]) -> tuple[list[int], list[float]]:
+    """Output sizes and scales for wanted sizes."""
+    ratios = [size / dim if dim else 1.0 for size, dim in zip(sizes, dims, strict=True)]
+    if policy == "stretch":
+        return list(sizes), ratios
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    return [math.floor(scale * dim + 0.5) for dim in dims], [scale] * len(dims)
+
+
+Step = Callable[[Array], Array]
+
+
+def _weighted_step(xp: Any, plan: AxisPlan, taps: HostArray, weights: HostArray, dtype: Any) -> Step:
+    """Interpolation along one axis of a floating-point array."""
+    host_dtype = np.float64 if dtype == xp.float64 else np.float32
+    if taps.shape[1] > 4 or plan.size <= _DENSE_LIMIT:
+        dense = np.zeros((plan.output_size, plan.size))
+        np.add.at(dense, (np.arange(plan.output_size)[:, np.newaxis], taps), weights)
+        matrix = xp.from_host(dense.astype(host_dtype))
+
+        def multiply(x: Array) -> Array:
+            before, after = x.shape[: plan.axis], x.shape[plan.axis + 1 :]
+            if math.prod(after) == 1:
+                product = xp.matmul(xp.reshape(x, (-1, plan.size)), xp.matrix_transpose(matrix))
+            else:
+                product = xp.matmul(matrix, xp.reshape(x, (math.prod(before), plan.size, math.prod(after))))
+            return xp.reshape(product, (*before, plan.output_size, *after))
+
+        return multiply
+    columns = [xp.from_host(np.ascontiguousarray(column)) for column in taps.T]
+    factors = [xp.from_host(np.ascontiguousarray(column, dtype=host_dtype)) for column in weights.T]
+
+    def add_up(x: Array) -> Array:
+        shape = (plan.output_size, *(1,) * (x.ndim - plan.axis - 1))
+        parts = [
+            xp.gather(x, column, plan.axis) * xp.reshape(factor, shape) for column, factor in zip(columns, factors, strict=True)
+        ]
+        return functools.reduce(lambda total, part: total + part, parts)
+
+    return add_up
+
+
+def _nearest_step(xp: Any, plan: AxisPlan, sources: HostArray) -> Step:
+    indices = xp.from_host(sources)
+    return lambda x: xp.gather(x, indices, plan.axis)
+
+
+def _extrapolated(xp: Any, outside: Sequence[tuple[int, HostArray]], rank: int, value: float) -> Step:
+    """Replaces the elements that any axis reads from outside the input."""
+    masks = [mask.reshape(-1, *(1,) * (rank - axis - 1)) for axis, mask in outside]
+    mask = xp.from_host(functools.reduce(np.logical_or, masks))
+
+    def replace(y: Array) -> Array:
+        filler = np.asarray(value).astype(y.dtype) if xp.is_host else xp.asarray(value, dtype=y.dtype)
+        return xp.where(mask, filler, y)
+
+    return replace
+
+
+def _steps(xp: Any, settings: _Settings, rank: int, plans: Sequence[AxisPlan], dtype: Any) -> list[Step]:
+    """What to do to an input, axis by axis, those that shrink most first."""
+    steps, outside = [], []
+    crop = settings.coordinate_mode == "tf_crop_and_resize"
+    for plan in sorted(plans, key=lambda plan: plan.output_size / max(plan.size, 1)):
+        coordinates = source_coordinates(plan, settings.coordinate_mode)
+        if plan.output_size == plan.size and np.array_equal(coordinates, np.arange(plan.size)):
+            continue
+        if crop:
+            outside.append((plan.axis, (coordinates < 0) | (coordinates > plan.size - 1)))
+        if settings.mode == "nearest":
+            steps.append(_nearest_step(xp, plan, nearest_sources(plan, coordinates, settings.nearest_mode)))
+            continue
+        kernel = Filter(_MODES[settings.mode], settings.cubic_coeff_a)
+        taps, weights = weighted_taps(
+            plan, coordinates, kernel, antialias=settings.antialias, exclude_outside=settings.exclude_outside
+        )
+        steps.append(_weighted_step(xp, plan, taps, weights, dtype))
+    if any(mask.any() for _, mask in outside):
+        steps.append(_extrapolated(xp, outside, rank, settings.extrapolation_value))
+    return steps
+
+
+def _resizer(info: KernelInfo, xp: Any, settings: _Settings) -> Callable[..., Array]:
+    """``resize(x, roi, scales, sizes)``, whose tables are kept for the shapes seen last."""
+    _checked(info, settings)
+    element_type = info.input_element_type(0)
+    double = element_type is TensorElementType.DOUBLE
+    compute_type = TensorElementType.DOUBLE if double else TensorElementType.FLOAT
+
+    @functools.lru_cache(maxsize=8)
+    def prepared(shape: tuple[int, ...], roi: Any, scales: Any, sizes: Any) -> tuple[list[Step], tuple[int, ...]]:
+        plans = _axis_plans(info, settings, shape, roi, scales, sizes)
+        output_shape = list(shape)
+        for plan in plans:
+            output_shape[plan.axis] = plan.output_size
+        if 0 in shape and 0 not in output_shape:
+            raise InvalidArgument(f"{info.describe()}: an empty input {shape} cannot be resized to {tuple(output_shape)}")
+        steps = [] if 0 in output_shape else _steps(xp, settings, len(shape), plans, xp.dtype(compute_type))
+        return steps, tuple(output_shape)
+
+    def run(x: Array, roi: HostArray | None, scales: HostArray | None, sizes: HostArray | None) -> Array:
+        keys = [() if part is None else tuple(part.tolist()) for part in (roi, scales, sizes)]
+        steps, output_shape = prepared(tuple(x.shape), *keys)
+        if 0 in output_shape:
+            return xp.zeros(output_shape, dtype=x.dtype)
+        if not steps:
+            return xp.asarray(x, copy=True)
+        y = x if settings.mode == "nearest" else xp.astype(x, compute_type)
+        for step in steps:
+            y = step(y)
+        return y if settings.mode == "nearest" or element_type is None else _narrowed(xp, y, element_type, settings)
+
+    return run
+
+
+def _narrowed(xp: Any, y: Array, element_type: TensorElementType, settings: _Settings) -> Array:
+    """Interpolated values as the input's type. Integers truncate, but antialiased ones round; both saturate."""
+    dtype = xp.dtype(element_type)
+    if element_type in _INTEGERS:
+        limits = xp.iinfo(dtype)
+        y = xp.clip(xp.round(y) if settings.antialias else y, float(limits.min), float(limits.max))
+    return xp.astype(y, element_type)
+
+
+_INTEGERS = frozenset({TensorElementType.UINT8, TensorElementType.INT8, TensorElementType.INT32})
+
+
+@operator("Upsample", until=7, any_type=True)
+def upsample_attribute(info: KernelInfo, xp: Any) -> Compute:
+    """The input enlarged by the attributes' scales: nearest, or linear."""
+    run = _resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")))
+    if info.since_version == 1:
+        factors = [1.0, 1.0, info.attribute("height_scale"), info.attribute("width_scale")]
+    else:
+        factors = info.attribute("scales")
+    scales = np.array(factors, dtype=np.float32)
+    return lambda x: run(x, None, scales, None)
+
+
+@operator("Upsample", since=9, any_type=True, shape_inputs=(1,), host_inputs=(1,))
+@operator("Resize", until=10, any_type=True, shape_inputs=(1,), host_inputs=(1,))
+def resize_10(info: KernelInfo, xp: Any) -> Compute:
+    """The input resized by the second input's scales: nearest, or linear."""
+    run = _resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")))
+    return lambda x, scales: run(x, None, scales, None)
+
+
+@operator("Resize", since=11, any_type=True, shape_inputs=(2, 3), host_inputs=(1, 2, 3))
+def resize(info: KernelInfo, xp: Any) -> Compute:
+    """The input resized to ``sizes`` or by ``scales``: nearest, linear or cubic; tables as ONNX's attributes say."""
+    axes = info.attribute("axes", None)
+    settings = _Settings(
+        mode=info.attribute("mode", "nearest"),
+        coordinate_mode=info.attribute("coordinate_transformation_mode", "half_pixel"),
+        nearest_mode=info.attribute("nearest_mode", "round_prefer_floor"),
+        cubic_coeff_a=info.attribute("cubic_coeff_a", -0.75),
+        exclude_outside=bool(info.attribute("exclude_outside", 0)),
+        antialias=bool(info.attribute("antialias", 0)),
+        extrapolation_value=info.attribute("extrapolation_value", 0.0),
+        policy=info.attribute("keep_aspect_ratio_policy", "stretch"),
+        axes=None if axes is None else tuple(axes),
+    )
+    run = _resizer(info, xp, settings)
+
+    def compute(x: Array, roi: HostArray | None = None, scales: HostArray | None = None, sizes: HostArray | None = None) -> Array:
+        return run(x, roi if settings.coordinate_mode == "tf_crop_and_resize" else None, scales, sizes)
+
+    return compute
