@@ -1,1 +1,5 @@
-"""Operators of the llm family."""
+"""Operators of large language models: attention, rotary embeddings and recurrent alternatives."""
+
+from . import attention, causal_conv, linear_attention, rotary
+
+__all__ = ["attention", "causal_conv", "linear_attention", "rotary"]
