@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .binding import BindingProvider
 from .executor import BodyRunner, RunControl, execute
+from .plan_runner import PlanRunner
 
-__all__ = ["BodyRunner", "RunControl", "execute"]
+__all__ = ["BindingProvider", "BodyRunner", "PlanRunner", "RunControl", "execute"]

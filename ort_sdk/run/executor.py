@@ -106,7 +106,7 @@ def run_steps(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> Non
             for index in step.frees:
                 frame[index] = None
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything; it is named and raised again
-        raise_step_error(error, step, frame)
+        raise_step_error(error, step, [] if step is None else [frame[index] for index in step.inputs])
 
 
 def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> None:
@@ -124,7 +124,7 @@ def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> 
             for index in step.frees:
                 frame[index] = None
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything; it is named and raised again
-        raise_step_error(error, step, frame)
+        raise_step_error(error, step, [] if step is None else [frame[index] for index in step.inputs])
 
 
 def store_outputs(frame: list[Any], outputs: tuple[int, ...], result: Any) -> None:
@@ -135,12 +135,12 @@ def store_outputs(frame: list[Any], outputs: tuple[int, ...], result: Any) -> No
     frame[0] = None
 
 
-def raise_step_error(error: Exception, step: Step | None, frame: list[Any]) -> NoReturn:
+def raise_step_error(error: Exception, step: Step | None, inputs: Sequence[Any]) -> NoReturn:
     """Raise a kernel's error again, with node, provider and input shapes in its text."""
     if step is None or getattr(error, "is_located", False) or (isinstance(error, Fail) and "terminate flag" in error.text):
         raise error
     text = error.text if isinstance(error, OrtSdkError) else f"{type(error).__name__}: {error}"
-    shapes = ", ".join(_describe(frame[index]) for index in step.inputs)
+    shapes = ", ".join(_describe(value) for value in inputs)
     located = (type(error) if isinstance(error, OrtSdkError) else RuntimeException)(
         f"Non-zero status code returned while running {step.op_type} node. Name:'{step.node}' Status Message: {text} "
         f"(provider: {step.provider or 'copy'}, inputs: {shapes or 'none'})"
@@ -161,17 +161,17 @@ def _describe(value: Any) -> str:
 class BodyRunner:
     """A body of control flow as its kernel sees it (the contract's ``Subgraph``)."""
 
-    __slots__ = ("_plan", "input_names", "output_names", "output_shapes", "output_types")
+    __slots__ = ("input_names", "output_names", "output_shapes", "output_types", "plan")
 
     def __init__(self, plan: ExecutionPlan) -> None:
-        self._plan = plan
+        self.plan = plan
         self.input_names = tuple(feed.name for feed in plan.feeds)
         self.output_names = tuple(fetch.name for fetch in plan.fetches)
         self.output_types = tuple(fetch.type for fetch in plan.fetches)
         self.output_shapes = tuple(fetch.shape for fetch in plan.fetches)
 
     def __call__(self, inputs: Sequence[Array], implicit_inputs: Sequence[Array]) -> list[Array]:
-        plan = self._plan
+        plan = self.plan
         if len(inputs) != len(plan.feeds):
             raise Fail(f"body '{plan.name}' takes {len(plan.feeds)} inputs ({', '.join(self.input_names)}), got {len(inputs)}")
         frame = plan.new_frame()

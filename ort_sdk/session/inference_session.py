@@ -11,10 +11,11 @@ import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Array, ExecutionProvider, InvalidArgument
 from ort_sdk.plan import Feed
-from ort_sdk.run import RunControl, execute
+from ort_sdk.run import PlanRunner, RunControl
 
 from .build import BuildSettings, SessionState, build_session
 from .environment import environment
+from .session_providers import binding_providers
 
 __all__ = ["InferenceSession"]
 
@@ -34,6 +35,9 @@ class InferenceSession:
         opened = environment().open_providers(providers, provider_options, config)
         settings = BuildSettings(config=config, optimization_level=3)
         self._state: SessionState = build_session(path_or_bytes, settings, opened, lambda _stage, _product: None)
+        self._runner = PlanRunner(
+            self._state.plan, binding_providers(opened), use_programs=config.get("session.disable_programs") != "1"
+        )
         self._scopes = [
             provider.execution_provider
             for provider in opened
@@ -55,7 +59,7 @@ class InferenceSession:
             for provider in self._scopes:
                 stack.enter_context(provider.run_scope())
             feeds = [self._to_device(feed, input_feed.get(feed.name)) for feed in plan.feeds]
-            results = execute(plan, feeds, RunControl())
+            results = self._runner.run(feeds, RunControl())
             fetched = [
                 value if fetch.device == CPU_DEVICE else transfers.copy(value, fetch.device, CPU_DEVICE)
                 for fetch, value in zip(plan.fetches, results, strict=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ort_sdk.api import (
     CPU_DEVICE,
+    Allocator,
     ComputeCapability,
     DataTransfer,
     ExecutionProvider,
@@ -18,12 +19,14 @@ from ort_sdk.api import (
     KernelLookup,
     KernelRegistry,
     OrtDevice,
+    OrtMemoryInfo,
 )
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.partition import ProviderBinding
 from ort_sdk.plugins import ProviderHandle
+from ort_sdk.run import BindingProvider
 
-__all__ = ["SessionProvider", "data_transfers", "open_provider"]
+__all__ = ["SessionProvider", "binding_providers", "data_transfers", "open_provider"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class SessionProvider:
     execution_provider: ExecutionProvider
     registry: KernelRegistry | None
     data_transfer: DataTransfer | None
+    allocator: Allocator | None
 
     @property
     def name(self) -> str:
@@ -79,7 +83,8 @@ def open_provider(handle: ProviderHandle, options: Mapping[str, str], session_co
     transfer = handle.get_data_transfer(execution_provider)
     if transfer is None and device != CPU_DEVICE:
         raise Fail(f"{handle.name}: its arrays live on {device}, so its hook get_data_transfer must return a DataTransfer")
-    return SessionProvider(handle, execution_provider, registry, transfer)
+    allocator = handle.create_allocator(execution_provider, OrtMemoryInfo(device))
+    return SessionProvider(handle, execution_provider, registry, transfer, allocator)
 
 
 def _choose_device(handle: ProviderHandle, options: Mapping[str, str]) -> OrtDevice:
@@ -98,3 +103,12 @@ def _choose_device(handle: ProviderHandle, options: Mapping[str, str]) -> OrtDev
 def data_transfers(providers: Sequence[SessionProvider]) -> DataTransferManager:
     """The copiers of a session's providers."""
     return DataTransferManager([provider.data_transfer for provider in providers if provider.data_transfer is not None])
+
+
+def binding_providers(providers: Sequence[SessionProvider]) -> dict[str, BindingProvider]:
+    """What binding kernels needs of the providers that can preallocate."""
+    return {
+        provider.name: BindingProvider(provider.execution_provider, provider.allocator, provider.device)
+        for provider in providers
+        if provider.allocator is not None
+    }

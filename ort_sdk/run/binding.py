@@ -1,0 +1,155 @@
+"""Binding: kernels that can are given fixed buffers and become calls without arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ort_sdk.api import Allocator, Array, ExecutionProvider, OrtDevice, TensorElementType
+from ort_sdk.memory import Arena, BufferLifetime, lay_out
+
+from .slots import ValueSlot
+from .specialise import ProgramStep, Specialisation
+
+__all__ = ["BindingProvider", "BoundSteps", "bind_steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class BindingProvider:
+    """What binding needs of a provider."""
+
+    execution_provider: ExecutionProvider
+    allocator: Allocator
+    device: OrtDevice
+
+
+@dataclass(slots=True)
+class BoundSteps:
+    """The bound part of a program."""
+
+    calls: dict[int, Callable[[], None]] = field(default_factory=dict)
+    """Position of a step → its call."""
+    slots: dict[int, ValueSlot] = field(default_factory=dict)
+    """Value → the slot bound kernels see it through."""
+    buffers: dict[int, Array] = field(default_factory=dict)
+    """Value → its buffer, fixed for the life of the program."""
+    fresh: dict[int, Callable[[], Array]] = field(default_factory=dict)
+    """Value handed to the user → makes the array for this run."""
+
+
+@dataclass(slots=True)
+class _Output:
+    index: int
+    position: int
+    element_type: TensorElementType
+    shape: tuple[int, ...]
+    provider: BindingProvider
+
+
+def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingProvider], arena: Arena) -> BoundSteps:
+    """Bind every step whose kernel offers it, whose shapes are known and whose provider can preallocate.
+
+    Args:
+        specialisation: steps with recorded values.
+        providers: provider name → what binding needs; providers without an allocator are left out.
+        arena: host memory shared by the session's programs.
+    """
+    bound = BoundSteps()
+    candidates = {
+        position: launched
+        for position, launched in enumerate(specialisation.steps)
+        if _can_bind(launched, specialisation, providers)
+    }
+    if not candidates:
+        return bound
+    outputs = [
+        output for position, launched in candidates.items() for output in _outputs(position, launched, specialisation, providers)
+    ]
+    _give_buffers(outputs, specialisation, arena, bound)
+    for position, launched in candidates.items():
+        inputs = [_input_slot(index, specialisation, bound) for index in launched.inputs]
+        call = launched.step.kernel.bind(inputs, [bound.slots[index] for index in launched.outputs])
+        bound.calls[position] = call
+    return bound
+
+
+def _can_bind(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
+    return (
+        launched.outputs_known
+        and getattr(launched.step.kernel, "bind", None) is not None
+        and launched.step.provider in providers
+        and all(launched.step.outputs)
+        and all(hasattr(specialisation.values[index], "shape") for index in launched.outputs)
+    )
+
+
+def _outputs(
+    position: int, launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]
+) -> list[_Output]:
+    provider = providers[launched.step.provider]
+    found = []
+    for index in launched.outputs:
+        element_type, shape = provider.execution_provider.describe(specialisation.values[index])
+        found.append(_Output(index, position, element_type, shape, provider))
+    return found
+
+
+def _give_buffers(outputs: list[_Output], specialisation: Specialisation, arena: Arena, bound: BoundSteps) -> None:
+    held = _held_until(specialisation, {output.index for output in outputs})
+    on_host: list[_Output] = []
+    for output in outputs:
+        if held[output.index] >= len(specialisation.steps):
+            allocate = output.provider.allocator.allocate
+            bound.fresh[output.index] = functools.partial(allocate, output.shape, output.element_type)
+            bound.slots[output.index] = ValueSlot()
+        elif output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject:
+            on_host.append(output)
+        else:
+            _fix(output.index, output.provider.allocator.allocate(output.shape, output.element_type), bound)
+    lifetimes = [BufferLifetime(_host_bytes(output), output.position, held[output.index]) for output in on_host]
+    offsets, total = lay_out(lifetimes)
+    buffer = arena.reserve(total)
+    for output, offset in zip(on_host, offsets, strict=True):
+        _fix(output.index, Arena.view(buffer, offset, output.shape, output.element_type), bound)
+
+
+def _fix(index: int, array: Array, bound: BoundSteps) -> None:
+    bound.buffers[index] = array
+    bound.slots[index] = ValueSlot(array, is_fixed=True)
+
+
+def _host_bytes(output: _Output) -> int:
+    elements = 1
+    for dimension in output.shape:
+        elements *= dimension
+    return elements * output.element_type.numpy_dtype.itemsize
+
+
+def _held_until(specialisation: Specialisation, indices: set[int]) -> dict[int, int]:
+    """Last step that may touch a value's memory.
+
+    A kernel that is not bound may hand on views of its inputs, so its outputs' lives extend its inputs'. A value that may
+    reach the user that way is held past the last step.
+    """
+    end = len(specialisation.steps)
+    held: dict[int, int] = dict.fromkeys(specialisation.fetches, end)
+    for position in range(end - 1, -1, -1):
+        launched = specialisation.steps[position]
+        through = max((held.get(index, position) for index in launched.outputs), default=position)
+        is_bound = any(index in indices for index in launched.outputs)
+        for index in launched.outputs:
+            held.setdefault(index, position)
+        for index in launched.inputs:
+            held[index] = max(held.get(index, position), position if is_bound else through)
+    return held
+
+
+def _input_slot(index: int, specialisation: Specialisation, bound: BoundSteps) -> ValueSlot:
+    slot = bound.slots.get(index)
+    if slot is None:
+        constant: Any = specialisation.constants.get(index)
+        slot = ValueSlot(constant, is_fixed=True) if index in specialisation.constants else ValueSlot()
+        bound.slots[index] = slot
+    return slot

@@ -1,0 +1,155 @@
+"""Programs: a plan specialised for one input signature, as straight-line code with no dictionary, name or hook in it."""
+
+from __future__ import annotations
+
+import linecache
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Array
+
+from .binding import BoundSteps
+from .executor import RunControl, RunScope, raise_step_error
+from .specialise import ProgramStep, Specialisation
+
+__all__ = ["Program"]
+
+
+class Program:
+    """Replays a plan for one signature.
+
+    Args:
+        specialisation: what is left to do.
+        bound: steps that run on buffers of their own; they make the program usable by one run at a time.
+    """
+
+    __slots__ = ("_bound", "_filename", "_function", "_lines", "_plain")
+
+    def __init__(self, specialisation: Specialisation, bound: BoundSteps) -> None:
+        self._bound = bound
+        writer = _Writer(specialisation, bound)
+        self._function, self._lines, self._filename = writer.function()
+        self._plain = RunControl()
+
+    def run(self, feeds: Sequence[Array]) -> list[Array]:
+        """Replay. Arguments and result as for ``execute``."""
+        try:
+            with RunScope(self._plain):
+                return self._function(feeds)
+        except Exception as error:
+            self._locate(error)
+            raise
+
+    def _locate(self, error: Exception) -> None:
+        """Name the step whose line raised."""
+        traceback = error.__traceback__
+        while traceback is not None:
+            if traceback.tb_frame.f_code.co_filename == self._filename:
+                launched = self._lines.get(traceback.tb_lineno)
+                if launched is not None:
+                    found = traceback.tb_frame.f_locals
+                    raise_step_error(error, launched.step, [found.get(f"v{index}") for index in launched.inputs])
+            traceback = traceback.tb_next
+
+
+class _Writer:
+    """Writes the function: one line per step, constants and kernels as arguments with defaults, so that all are locals."""
+
+    def __init__(self, specialisation: Specialisation, bound: BoundSteps) -> None:
+        self._specialisation = specialisation
+        self._bound = bound
+        self._names: dict[str, Any] = {"asarray": np.asarray, "generic": np.generic}
+        self._lines: list[str] = []
+        self._steps: dict[int, ProgramStep] = {}
+
+    def function(self) -> tuple[Callable[[Sequence[Array]], list[Array]], dict[int, ProgramStep], str]:
+        """The compiled function, its line table and the name its code goes by."""
+        specialisation = self._specialisation
+        for index, value in specialisation.constants.items():
+            self._names[f"v{index}"] = value
+        for index, array in self._bound.buffers.items():
+            self._names[f"v{index}"] = array
+        self._feeds()
+        frees = self._frees()
+        for position, launched in enumerate(specialisation.steps):
+            self._step(position, launched)
+            if frees[position]:
+                self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
+        self._lines.append(f"return [{', '.join(f'v{index}' for index in specialisation.fetches)}]")
+        return self._compiled()
+
+    def _feeds(self) -> None:
+        for position, feed in enumerate(self._specialisation.plan.feeds):
+            if feed.index not in self._specialisation.constants:
+                self._lines.append(f"v{feed.index} = feeds[{position}]")
+                self._fill_slot(feed.index)
+
+    def _fill_slot(self, index: int) -> None:
+        slot = self._bound.slots.get(index)
+        if slot is not None and not slot.is_fixed:
+            self._names[f"s{index}"] = slot
+            self._lines.append(f"s{index}.array = v{index}")
+
+    def _step(self, position: int, launched: ProgramStep) -> None:
+        call = self._bound.calls.get(position)
+        if call is not None:
+            self._bound_step(position, launched, call)
+            return
+        kernel = f"k{position}"
+        self._names[kernel] = launched.step.compute
+        invocation = f"{kernel}({', '.join(f'v{index}' for index in launched.inputs)})"
+        outputs = [(place, index) for place, index in enumerate(launched.outputs) if launched.step.outputs[place]]
+        if not outputs:
+            self._line(invocation, launched)
+        elif not launched.returns_tuple:
+            self._line(f"v{outputs[0][1]} = {invocation}", launched)
+        else:
+            self._line(f"r = {invocation}", launched)
+            self._lines.extend(f"v{index} = r[{place}]" for place, index in outputs)
+        for _, index in outputs:
+            if launched.may_return_scalar:
+                self._lines.append(f"if isinstance(v{index}, generic): v{index} = asarray(v{index})")
+            self._fill_slot(index)
+
+    def _bound_step(self, position: int, launched: ProgramStep, call: Callable[[], None]) -> None:
+        self._names[f"b{position}"] = call
+        fresh = [index for index in launched.outputs if index in self._bound.fresh]
+        for index in fresh:
+            self._names[f"a{index}"] = self._bound.fresh[index]
+            self._names[f"s{index}"] = self._bound.slots[index]
+            self._lines.append(f"v{index} = s{index}.array = a{index}()")
+        self._line(f"b{position}()", launched)
+
+    def _line(self, text: str, launched: ProgramStep) -> None:
+        self._lines.append(text)
+        self._steps[len(self._lines) + 1] = launched
+
+    def _frees(self) -> list[list[int]]:
+        """Values to forget after each step: made here, read no more, and not fixed."""
+        specialisation = self._specialisation
+        last: dict[int, int] = {}
+        for position, launched in enumerate(specialisation.steps):
+            for index in (*launched.outputs, *launched.inputs):
+                last[index] = position
+        kept = {*specialisation.fetches, *specialisation.constants, *self._bound.buffers, *self._bound.slots}
+        made = {index for launched in specialisation.steps for index in launched.outputs}
+        frees: list[list[int]] = [[] for _ in specialisation.steps]
+        for index, position in last.items():
+            if index in made and index not in kept and specialisation.steps[position].step.outputs:
+                frees[position].append(index)
+        return frees
+
+    def _compiled(self) -> tuple[Callable[[Sequence[Array]], list[Array]], dict[int, ProgramStep], str]:
+        filename = f"<ort_sdk program {id(self):x}>"
+        parameters = ", ".join(f"{name}={name}" for name in self._names)
+        source = f"def program(feeds, {parameters}):\n" + "".join(f"    {line}\n" for line in self._lines)
+        namespace = dict(self._names)
+        exec(compile(source, filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
+        function = namespace["program"]
+        if not isinstance(function, types.FunctionType):
+            raise AssertionError("the program's text did not define its function")
+        linecache.cache.pop(filename, None)
+        return function, self._steps, filename
