@@ -1,0 +1,288 @@
+"""Memory of a strict device: arrays nobody can read, filled late, poisoned when nobody may use them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ort_sdk.api import HostArray, InvalidArgument, OrtDevice, OrtMemoryInfo, RuntimeException, TensorElementType, element_type_of
+
+from .strict_queue import StrictQueue, Work
+
+__all__ = ["POISON", "StrictAllocator", "StrictArray", "StrictDevice", "peek"]
+
+POISON = 0xCD
+"""Every byte of memory that holds nothing yet, or no more."""
+
+
+class _Cell:
+    """The memory of one array, which queued work keeps hold of after the array itself is gone."""
+
+    __slots__ = ("is_released", "storage")
+
+    def __init__(self, storage: HostArray | None = None) -> None:
+        self.storage = storage
+        self.is_released = False
+
+    def read(self) -> HostArray:
+        """The contents, not to be written."""
+        if self.storage is None:
+            raise RuntimeException("the array's contents were never computed, since the work before it failed")
+        view = self.storage.view()
+        view.flags.writeable = False
+        return view
+
+    def fill(self, contents: HostArray) -> None:
+        """Take a copy of the contents; memory that exists already must fit."""
+        if self.storage is None:
+            self.storage = np.array(contents, order="C", copy=True)
+        elif self.storage.shape != contents.shape or self.storage.dtype != contents.dtype:
+            raise RuntimeException(
+                f"cannot write {contents.dtype}{list(contents.shape)} into memory for "
+                f"{self.storage.dtype}{list(self.storage.shape)}"
+            )
+        else:
+            self.storage[...] = contents
+
+    def poison(self) -> None:
+        """Overwrite every byte."""
+        if self.storage is not None:
+            self.storage.reshape(-1).view(np.uint8)[...] = POISON
+
+
+class StrictDevice:
+    """One device: a queue, the arrays that live on it, and the element types it stores.
+
+    Args:
+        device: the device as a value.
+        element_types: element types its arrays may have.
+    """
+
+    def __init__(self, device: OrtDevice, element_types: frozenset[TensorElementType]) -> None:
+        self.device = device
+        self.element_types = element_types
+        self.queue = StrictQueue(str(device))
+        self._live: weakref.WeakSet[StrictArray] = weakref.WeakSet()
+        self._live_lock = threading.Lock()
+
+    @property
+    def live_arrays(self) -> int:
+        """Arrays that are neither released nor collected."""
+        return len(self._live)
+
+    @property
+    def bytes_in_use(self) -> int:
+        """Bytes of the live arrays whose size is known by now."""
+        with self._live_lock:
+            arrays = list(self._live)
+        return sum(array.known_nbytes for array in arrays)
+
+    def poisoned(self, shape: Sequence[int], element_type: TensorElementType) -> StrictArray:
+        """A new array that holds poison.
+
+        Raises:
+            InvalidArgument: the device does not store the type.
+        """
+        self.require_type(element_type)
+        dtype = element_type.numpy_dtype
+        count = int(np.prod(shape, dtype=np.int64))
+        storage = np.full(count * dtype.itemsize, POISON, np.uint8).view(dtype).reshape(tuple(shape))
+        return self._adopt(StrictArray(self, _Cell(storage), None))
+
+    def promised(self, compute: Callable[[Sequence[_Cell]], None], outputs: int, label: str) -> list[StrictArray]:
+        """New arrays that queued work will fill; their shapes are not known before."""
+        cells = [_Cell() for _ in range(outputs)]
+        work = self.queue.submit(lambda: compute(cells), label)
+        return [self._adopt(StrictArray(self, cell, work)) for cell in cells]
+
+    def require_type(self, element_type: TensorElementType) -> None:
+        """Refuse an element type that the device does not store."""
+        if element_type not in self.element_types:
+            names = ", ".join(sorted(member.onnx_name for member in self.element_types))
+            raise InvalidArgument(f"device {self.device} cannot store {element_type.onnx_name}; it stores {names}")
+
+    def release(self, array: StrictArray) -> None:
+        """Poison an array's memory, after the work queued so far."""
+        cell = self.cell_of(array, "release")
+        cell.is_released = True
+        with self._live_lock:
+            self._live.discard(array)
+        self.queue.submit(cell.poison, "release")
+
+    def cell_of(self, array: Any, purpose: str) -> _Cell:
+        """The memory of an array that is about to be used on this device.
+
+        Raises:
+            InvalidArgument: it is no array of this device.
+            RuntimeException: it was released.
+        """
+        if not isinstance(array, StrictArray):
+            raise InvalidArgument(
+                f"{purpose} on device {self.device} got {type(array).__name__}, not one of its arrays: "
+                "a copy to the device is missing"
+            )
+        if array.strict_device is not self:
+            raise InvalidArgument(
+                f"{purpose} on device {self.device} got an array of device {array.device}: a copy between the devices is missing"
+            )
+        if array.cell.is_released:
+            raise RuntimeException(f"{purpose} on device {self.device} got an array that was released before")
+        return array.cell
+
+    def _adopt(self, array: StrictArray) -> StrictArray:
+        with self._live_lock:
+            self._live.add(array)
+        finalizer = weakref.finalize(array, _poison_later, self.queue, array.cell)
+        finalizer.atexit = False
+        return array
+
+
+def _poison_later(queue: StrictQueue, cell: _Cell) -> None:
+    if not cell.is_released:
+        cell.is_released = True
+        queue.submit(cell.poison, "collection of an array")
+
+
+class StrictArray:
+    """An array of a strict device. Shape and type can be asked (and wait for the work that decides them); contents cannot.
+
+    ``DataTransfer.copy`` is the only way to the contents.
+    """
+
+    __slots__ = ("__weakref__", "cell", "strict_device", "work")
+
+    def __init__(self, strict_device: StrictDevice, cell: _Cell, work: Work | None) -> None:
+        self.strict_device = strict_device
+        self.cell = cell
+        self.work = work
+
+    @property
+    def device(self) -> OrtDevice:
+        """Where the array lives."""
+        return self.strict_device.device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions in elements."""
+        shape: tuple[int, ...] = self._metadata().shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy dtype of the elements."""
+        dtype: np.dtype[Any] = self._metadata().dtype
+        return dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._metadata().size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory it takes."""
+        return self._metadata().nbytes
+
+    @property
+    def known_nbytes(self) -> int:
+        """Bytes of memory it takes, 0 while that is not known. Does not wait."""
+        storage = self.cell.storage
+        return 0 if storage is None else storage.nbytes
+
+    def _metadata(self) -> HostArray:
+        if self.work is not None:
+            self.strict_device.queue.wait(self.work)
+        return self.cell.read()
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            f"the contents of an array on device {self.device} cannot be read, changed or converted here: "
+            "copy it to the host with its provider's DataTransfer"
+        )
+
+    # Each way that Python and array libraries have of looking inside; without __array__ NumPy would wrap the object.
+    __array__ = __array_ufunc__ = __array_function__ = __array_namespace__ = _refuse
+    __dlpack__ = __dlpack_device__ = numpy = tolist = tobytes = item = _refuse
+    __float__ = __int__ = __complex__ = __index__ = __bool__ = _refuse
+    __len__ = __iter__ = __getitem__ = __setitem__ = __contains__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _refuse
+    __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = _refuse
+
+    def __repr__(self) -> str:
+        storage = self.cell.storage
+        contents = "not computed" if storage is None else f"{storage.dtype}{list(storage.shape)}"
+        return f"StrictArray({self.device}, {contents}{', released' if self.cell.is_released else ''})"
+
+
+class StrictAllocator:
+    """Allocator of a strict device; what it hands out holds poison.
+
+    Args:
+        strict_device: the device.
+        memory_info: the kind of memory, as the host asked for it.
+        capacity_bytes: bytes the device has; None for no limit.
+    """
+
+    def __init__(self, strict_device: StrictDevice, memory_info: OrtMemoryInfo, capacity_bytes: int | None = None) -> None:
+        self._device = strict_device
+        self._memory_info = memory_info
+        self._capacity_bytes = capacity_bytes
+
+    @property
+    def memory_info(self) -> OrtMemoryInfo:
+        """The kind of memory it hands out."""
+        return self._memory_info
+
+    def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> StrictArray:
+        """A new poisoned array.
+
+        Raises:
+            MemoryError: more bytes than the device has left.
+            InvalidArgument: the device does not store the type.
+        """
+        self._device.require_type(element_type)
+        wanted = int(np.prod(shape, dtype=np.int64)) * element_type.numpy_dtype.itemsize
+        used = 0 if self._capacity_bytes is None else self._device.bytes_in_use
+        if self._capacity_bytes is not None and used + wanted > self._capacity_bytes:
+            raise MemoryError(
+                f"device {self._device.device}: {wanted} bytes asked, {used} of {self._capacity_bytes} bytes are in use"
+            )
+        return self._device.poisoned(shape, element_type)
+
+    def release(self, array: Any) -> None:
+        """Give an array back; it holds poison from then on, and any later use of it raises.
+
+        Raises:
+            InvalidArgument: it is no array of this device.
+            RuntimeException: it was released before.
+        """
+        self._device.release(array)
+
+
+def peek(array: StrictArray) -> HostArray:
+    """Contents of an array as tests see them, past the data transfer that is under test. Waits for queued work."""
+    device = array.strict_device
+    cell = device.cell_of(array, "peek")
+    taken: list[HostArray] = []
+    device.queue.wait(device.queue.submit(lambda: taken.append(cell.read().copy()), "peek"))
+    return taken[0]
+
+
+def host_type(array: Any) -> TensorElementType:
+    """Element type of a host array.
+
+    Raises:
+        InvalidArgument: it is no NumPy array.
+    """
+    if not isinstance(array, np.ndarray):
+        raise InvalidArgument(f"expected a NumPy array in host memory, got {type(array).__name__}")
+    return element_type_of(array)
