@@ -1,0 +1,70 @@
+"""RotaryEmbedding and GemmaRotaryEmbedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
+from ort_sdk.opset.definition import operator
+
+__all__ = ["rotate"]
+
+MICROSOFT = "com.microsoft"
+
+
+def rotate(xp: Any, x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
+    """Rotate pairs of features; features beyond twice the width of ``cos`` pass unchanged.
+
+    Args:
+        xp: array namespace.
+        x: (..., width).
+        cos: cosines, broadcast against (..., pairs).
+        sin: sines, likewise.
+        interleaved: pairs are neighbours (0, 1), (2, 3), … instead of (0, pairs), (1, pairs + 1), ….
+    """
+    pairs = cos.shape[-1]
+    head, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
+    first, second = (head[..., 0::2], head[..., 1::2]) if interleaved else (head[..., :pairs], head[..., pairs:])
+    real, imaginary = first * cos - second * sin, first * sin + second * cos
+    if interleaved:
+        rotated = xp.reshape(xp.stack([real, imaginary], axis=-1), head.shape)
+        return xp.concat([rotated, rest], axis=-1) if rest.shape[-1] else rotated
+    return xp.concat([real, imaginary, rest] if rest.shape[-1] else [real, imaginary], axis=-1)
+
+
+@operator("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
+    """Rotary position embedding of (batch, sequence, hidden) or (batch, heads, sequence, head size) data.
+
+    ``position_ids`` is (batch, sequence), or one offset (1,) of the first position.
+    """
+    interleaved, heads = bool(info.attribute("interleaved", 0)), info.attribute("num_heads", 0)
+    rotary_width = info.attribute("rotary_embedding_dim", 0)
+
+    def compute(x: Array, position_ids: Array, cos_cache: Array, sin_cache: Array) -> Array:
+        length = x.shape[2] if x.ndim == 4 else x.shape[1]
+        positions = position_ids
+        if position_ids.ndim == 1 or position_ids.size == 1 != length * x.shape[0]:
+            positions = xp.reshape(position_ids, (1, 1)) + xp.expand_dims(xp.arange(length, dtype=position_ids.dtype), axis=0)
+        cos, sin = xp.gather(cos_cache, positions, 0), xp.gather(sin_cache, positions, 0)
+        if x.ndim == 4:
+            return rotate(xp, x, xp.expand_dims(cos, axis=1), xp.expand_dims(sin, axis=1), interleaved=interleaved)
+        if x.ndim != 3:
+            raise InvalidArgument(f"{info.describe()}: input has shape {tuple(x.shape)}; it must have 3 or 4 dimensions")
+        width = x.shape[2] // heads if heads and rotary_width else 2 * cos.shape[-1]
+        split = xp.reshape(x, (*x.shape[:2], -1, width))
+        rotated = rotate(xp, split, xp.expand_dims(cos, axis=2), xp.expand_dims(sin, axis=2), interleaved=interleaved)
+        return xp.reshape(rotated, x.shape)
+
+    return compute
+
+
+@operator("GemmaRotaryEmbedding", domain=MICROSOFT)
+def gemma_rotary_embedding(_info: KernelInfo, xp: Any) -> Compute:
+    """(q * cos + q_rot * sin, k * cos + k_rot * sin) for angles ``emb`` (batch, sequence, width)."""
+
+    def compute(emb: Array, q: Array, q_rot: Array, k: Array, k_rot: Array) -> tuple[Array, Array]:
+        cos, sin = xp.expand_dims(xp.cos(emb), axis=1), xp.expand_dims(xp.sin(emb), axis=1)
+        return q * cos + q_rot * sin, k * cos + k_rot * sin
+
+    return compute

@@ -1,0 +1,151 @@
+"""com.microsoft attention operators against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.opset.one_node import assert_same, compare, make_model, run_reference, run_sdk
+
+MICROSOFT = "com.microsoft"
+RNG = np.random.default_rng(13)
+
+
+def floats(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def mask_of(kind, batch, length, keys):
+    return {
+        "none": None,
+        "ends": np.array([keys, keys - 1], np.int32)[:batch],
+        "raw": (RNG.random((batch, keys)) > 0.3).astype(np.int32),
+        "matrix": (RNG.random((batch, length, keys)) > 0.3).astype(np.int32),
+    }[kind]
+
+
+@pytest.mark.parametrize("mask", ["none", "ends", "raw", "matrix"])
+@pytest.mark.parametrize("past", [0, 3])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention(mask, past, causal):
+    x, weights, bias = floats(2, 4, 8), floats(8, 36), floats(36)
+    past_state = floats(2, 2, 3, past, 4) if past else None
+    inputs = [x, weights, bias, mask_of(mask, 2, 4, 4 + past), past_state]
+    attributes = {"num_heads": 3, "unidirectional": causal}
+    compare("Attention", inputs, 2, domain=MICROSOFT, attributes=attributes, atol=1e-4)
+
+
+def test_attention_with_bias_and_value_width():
+    inputs = [floats(2, 4, 8), floats(8, 8 + 8 + 12), floats(28), None, None, floats(1, 2, 4, 4)]
+    attributes = {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 12], "scale": 0.3}
+    compare("Attention", inputs, domain=MICROSOFT, attributes=attributes, atol=1e-4)
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+@pytest.mark.parametrize("past", [0, 3])
+def test_qattention(per_column, past):
+    weight_scale = RNG.uniform(0.01, 0.02, 24).astype(np.float32) if per_column else np.array(0.01, np.float32)
+    inputs = [
+        RNG.integers(0, 256, (2, 4, 8)).astype(np.uint8),
+        RNG.integers(-128, 128, (8, 24)).astype(np.int8),
+        floats(24),
+        np.array(0.02, np.float32),
+        weight_scale,
+        np.array([4 + past, 3 + past], np.int32),
+        np.array(128, np.uint8),
+        np.zeros(24, np.int8) if per_column else np.array(0, np.int8),
+        floats(2, 2, 2, past, 4) if past else None,
+    ]
+    attributes = {"num_heads": 2, "unidirectional": 1}
+    compare("QAttention", inputs, 2 if past else 1, domain=MICROSOFT, attributes=attributes, constants=(1, 4, 7), atol=1e-4)
+
+
+@pytest.mark.parametrize("mask", ["none", "ends", "raw", "matrix"])
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_multi_head_attention(mask, causal, with_bias):
+    inputs = [floats(2, 4, 12), floats(2, 4, 12), floats(2, 4, 18), floats(42) if with_bias else None]
+    inputs += [mask_of(mask, 2, 4, 4), floats(2, 3, 4, 4)]
+    attributes = {"num_heads": 3, "unidirectional": causal}
+    compare("MultiHeadAttention", inputs, domain=MICROSOFT, attributes=attributes, atol=1e-4)
+
+
+def test_multi_head_attention_with_past():
+    inputs = [floats(2, 1, 12), floats(2, 1, 12), floats(2, 1, 12), None, None, None, floats(2, 3, 5, 4), floats(2, 3, 5, 4)]
+    compare("MultiHeadAttention", inputs, 3, domain=MICROSOFT, attributes={"num_heads": 3, "scale": 0.4}, atol=1e-4)
+
+
+def test_multi_head_cross_attention():
+    inputs = [floats(2, 4, 12), floats(2, 3, 6, 4), floats(2, 3, 6, 4)]
+    compare("MultiHeadAttention", inputs, domain=MICROSOFT, attributes={"num_heads": 3}, atol=1e-4)
+
+
+def test_packed_queries_keys_and_values():
+    q, k, v = floats(2, 4, 12), floats(2, 4, 12), floats(2, 4, 12)
+    packed = np.stack([part.reshape(2, 4, 3, 4) for part in (q, k, v)], axis=3)
+    attributes = {"num_heads": 3}
+    arguments = {"domain": MICROSOFT, "attributes": attributes, "output_types": [1]}
+    (expected,) = run_sdk(*make_model("MultiHeadAttention", [q, k, v], **arguments))
+    (got,) = run_sdk(*make_model("MultiHeadAttention", [packed], **arguments))
+    assert_same(got, expected, 1e-5, 1e-6)
+    (got,) = run_sdk(*make_model("MultiHeadAttention", [q, packed[:, :, :, 1:]], **arguments))
+    assert_same(got, expected, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 5, 24), (2, 3, 5, 8)])
+@pytest.mark.parametrize("rotary_width", [0, 4])
+@pytest.mark.parametrize("offset", [False, True])
+def test_rotary_embedding(interleaved, shape, rotary_width, offset):
+    cache = floats(20, (rotary_width or 8) // 2), floats(20, (rotary_width or 8) // 2)
+    positions = np.array([3], np.int64) if offset else RNG.integers(0, 20, (2, 5)).astype(np.int64)
+    attributes = {"interleaved": interleaved}
+    if rotary_width:
+        attributes |= {"rotary_embedding_dim": rotary_width, "num_heads": 3}
+    compare("RotaryEmbedding", [floats(*shape), positions, *cache], domain=MICROSOFT, attributes=attributes)
+
+
+GROUP_QUERY = {"num_heads": 4, "kv_num_heads": 2}
+
+
+def group_query_inputs(new, past, capacity=None, batch=2, packed=False, rotary=False):
+    capacity = past if capacity is None else capacity
+    parts = [floats(batch, new, 64), floats(batch, new, 32), floats(batch, new, 32)]
+    inputs = [np.concatenate(parts, axis=-1), None, None] if packed else parts
+    inputs += [floats(batch, 2, capacity, 16), floats(batch, 2, capacity, 16)]
+    total = new + past
+    inputs += [np.full(batch, total - 1, np.int32), np.array(total, np.int32)]
+    return inputs + ([floats(40, 8), floats(40, 8)] if rotary else [None, None])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize(("new", "past"), [(5, 0), (1, 6), (3, 6)])
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"scale": 0.2, "softcap": 3.0}, {"local_window_size": 3}, {"rotary_interleaved": 1}, {"smooth_softmax": 1}],
+)
+def test_group_query_attention(packed, rotary, new, past, attributes):
+    inputs = group_query_inputs(new, past, batch=1 if new > 1 and past else 2, packed=packed, rotary=rotary)
+    attributes = {**GROUP_QUERY, **attributes, "do_rotary": int(rotary)}
+    compare("GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes=attributes, atol=1e-4)
+
+
+def test_group_query_attention_of_unequal_sequences():
+    inputs = group_query_inputs(1, 6, capacity=9, rotary=True)
+    inputs[5] = np.array([6, 3], np.int32)
+    model, feeds = make_model(
+        "GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes={**GROUP_QUERY, "do_rotary": 1}, output_types=[1, 1, 1]
+    )
+    expected, got = run_reference(model, feeds), run_sdk(model, feeds)
+    assert_same(got[0], expected[0], 1e-4, 1e-4)
+    for cache, wanted in zip(got[1:], expected[1:], strict=True):
+        for index, total in enumerate([7, 4]):
+            assert_same(cache[index, :, :total], wanted[index, :, :total], 1e-5, 1e-5)
+
+
+def test_group_query_attention_with_bias_positions_and_sink():
+    inputs = group_query_inputs(4, 0, rotary=True, batch=1)
+    inputs += [np.arange(4, dtype=np.int64)[None] + 2, floats(1, 4, 4, 4), floats(4)]
+    attributes = {**GROUP_QUERY, "do_rotary": 1}
+    compare("GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes=attributes, atol=1e-4)
