@@ -1,1 +1,5 @@
-"""Operators of the ml family."""
+"""Operators of the ml family: ai.onnx.ml."""
+
+from . import encoders, features, linear, maps, svm, tree_ensemble
+
+__all__ = ["encoders", "features", "linear", "maps", "svm", "tree_ensemble"]

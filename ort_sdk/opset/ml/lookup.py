@@ -1,0 +1,66 @@
+"""Tables from keys to positions: sorted arrays for numbers, a dictionary for strings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+
+__all__ = ["as_vector", "position_finder"]
+
+
+def as_vector(values: Any) -> HostArray:
+    """A list of strings as an object vector, one of numbers as int64 or float32."""
+    if values and isinstance(values[0], str):
+        vector = np.empty(len(values), dtype=object)
+        vector[:] = values
+        return vector
+    kind = np.float32 if any(isinstance(value, float) for value in values) else np.int64
+    return np.asarray(values, dtype=kind)
+
+
+def position_finder(keys: HostArray, *, last_wins: bool = False) -> Callable[[HostArray], HostArray]:
+    """Function that gives the position in ``keys`` of each element of an array (intp, same shape), -1 if it has none.
+
+    Not-a-number keys match any not-a-number.
+
+    Args:
+        keys: vector of numbers or strings.
+        last_wins: which position a repeated key has; the first one by default.
+    """
+    if keys.dtype == object:
+        return _string_finder(keys, last_wins)
+    positions = np.arange(keys.size, dtype=np.intp)
+    if last_wins:
+        keys, positions = keys[::-1], positions[::-1]
+    table, first = np.unique(keys, return_index=True)
+    table_positions = positions[first]
+    has_nan = bool(table.size) and bool(np.isnan(table[-1])) if table.dtype.kind == "f" else False
+
+    def find(values: HostArray) -> HostArray:
+        if not table.size:
+            return np.full(values.shape, -1, dtype=np.intp)
+        place = np.minimum(np.searchsorted(table, values), table.size - 1)
+        found = table[place] == values
+        if has_nan:
+            found |= np.isnan(values) & (place == table.size - 1)
+        return np.where(found, table_positions[place], -1)
+
+    return find
+
+
+def _string_finder(keys: HostArray, last_wins: bool) -> Callable[[HostArray], HostArray]:
+    numbers: dict[Any, int] = {}
+    for position, key in enumerate(keys.tolist()):
+        if last_wins or key not in numbers:
+            numbers[key] = position
+    get = numbers.get
+
+    def find(values: HostArray) -> HostArray:
+        found = (get(value, -1) for value in values.ravel().tolist())
+        return np.fromiter(found, dtype=np.intp, count=values.size).reshape(values.shape)
+
+    return find

@@ -1,0 +1,162 @@
+"""TreeEnsemble, TreeEnsembleRegressor and TreeEnsembleClassifier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import Compute, HostArray, InvalidGraph, KernelInfo
+from ort_sdk.opset.definition import operator
+
+from .scores import class_labels, expand_binary, post_transform, regression_transform
+from .tree_attributes import Trees, read_trees, read_trees_by_id
+
+DOMAIN = "ai.onnx.ml"
+
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+
+_BLOCK = 1 << 20
+"""Votes (row, tree and target) added up at once."""
+
+
+@operator("TreeEnsemble", domain=DOMAIN, host_only=True)
+def tree_ensemble(info: KernelInfo, xp: Any) -> Compute:
+    """Votes of the leaves that each row reaches, put together for each target, (N, F) → (N, targets)."""
+    aggregate = info.attribute("aggregate_function", 1)
+    if not 0 <= aggregate < len(_AGGREGATES):
+        raise InvalidGraph(
+            f"{info.describe()}: aggregate_function {aggregate} is unknown; allowed are 0 to {len(_AGGREGATES) - 1}"
+        )
+    return _regressor(info, read_trees(info), _AGGREGATES[aggregate])
+
+
+@operator("TreeEnsembleRegressor", domain=DOMAIN, host_only=True)
+def tree_ensemble_regressor(info: KernelInfo, xp: Any) -> Compute:
+    """Votes of the leaves that each row reaches, put together for each target, as float, (N, F) → (N, targets)."""
+    aggregate = info.attribute("aggregate_function", "SUM")
+    if aggregate not in _AGGREGATES:
+        raise InvalidGraph(
+            f"{info.describe()}: aggregate_function '{aggregate}' is unknown; allowed are {', '.join(_AGGREGATES)}"
+        )
+    return _regressor(info, read_trees_by_id(info, "target"), aggregate)
+
+
+@operator("TreeEnsembleClassifier", domain=DOMAIN, host_only=True)
+def tree_ensemble_classifier(info: KernelInfo, xp: Any) -> Compute:
+    """The class with the highest score, (N), and the scores as float, (N, classes).
+
+    If two classes have votes for one of them only, that score alone decides: the second class wins above 0.5 if no vote is
+    negative (a probability), else above zero.
+    """
+    labels = class_labels(info, "classlabels_int64s", "classlabels_strings")
+    trees = read_trees_by_id(info, "class")
+    scores_of = _Votes(info, trees, labels.size, "SUM")
+    base = _base_values(info, labels.size)
+    name = post_transform(info)
+    transform = regression_transform(name, labels.size)
+    decide = _decision(trees, labels.size, base_values=len(_given_base_values(info)))
+    expands = decide is not None and not trees.vote_targets.any()
+
+    def compute(x: HostArray) -> tuple[HostArray, HostArray]:
+        scores = scores_of(x) + base
+        winners = scores.argmax(axis=1) if decide is None else decide(scores)
+        scores = scores.astype(np.float32)
+        if expands:
+            return labels[winners], expand_binary(scores[:, :1], name, is_probability=bool((trees.vote_weights >= 0).all()))
+        return labels[winners], transform(scores)
+
+    return compute
+
+
+def _decision(trees: Trees, classes: int, base_values: int) -> Callable[[HostArray], HostArray] | None:
+    """How the winner of two classes follows from the one score that there is; None if scores are compared."""
+    voted = np.unique(trees.vote_targets)
+    if classes != 2 or voted.size != 1 or base_values > 1:
+        return None
+    column = int(voted[0])
+    limit = 0.5 if (trees.vote_weights >= 0).all() else 0.0
+    return lambda scores: (scores[:, column] > limit).astype(np.intp)
+
+
+def _regressor(info: KernelInfo, trees: Trees, aggregate: str) -> Compute:
+    targets = info.attribute("n_targets", None) or int(trees.vote_targets.max(initial=0)) + 1
+    votes = _Votes(info, trees, targets, aggregate)
+    base = _base_values(info, targets)
+    transform = regression_transform(post_transform(info), targets)
+    element_type = info.output_element_type(0)
+    dtype = np.dtype(np.float32) if element_type is None else element_type.numpy_dtype
+    return lambda x: transform((votes(x) + base).astype(dtype))
+
+
+def _given_base_values(info: KernelInfo) -> HostArray:
+    tensor = info.attribute("base_values_as_tensor", None)
+    values = info.attribute("base_values", None) or () if tensor is None else tensor.numpy()
+    return np.asarray(values, dtype=np.float64).reshape(-1)
+
+
+def _base_values(info: KernelInfo, targets: int) -> HostArray:
+    """What every row starts with, (targets); missing values are zero."""
+    given = _given_base_values(info)
+    if given.size > targets:
+        raise InvalidGraph(f"{info.describe()}: {given.size} base_values are given for {targets} targets or classes")
+    base = np.zeros(targets)
+    base[: given.size] = given
+    return base
+
+
+class _Votes:
+    """Puts the votes of the leaves that rows reach together: (N, F) → (N, targets) in float64."""
+
+    def __init__(self, info: KernelInfo, trees: Trees, targets: int, aggregate: str) -> None:
+        ids = trees.vote_targets
+        if targets < 1 or (ids.size and (ids.min() < 0 or ids.max() >= targets)):
+            raise InvalidGraph(f"{info.describe()}: votes are for targets {ids.min()} to {ids.max()}; allowed is [0, {targets})")
+        self._leaves = trees.nodes.leaves
+        self._targets = targets
+        self._aggregate = aggregate
+        self._tree_count = max(trees.nodes.roots.size, 1)
+        self._empty = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
+        node_count = trees.nodes.is_leaf.size
+        by_node = np.bincount(trees.vote_nodes, minlength=node_count)
+        self._is_sparse = targets > 1 and self._empty == 0.0 and int(by_node.max(initial=0)) <= 1
+        if self._is_sparse:
+            self._target_of = np.zeros(node_count, dtype=np.intp)
+            self._weight_of = np.zeros(node_count)
+            self._target_of[trees.vote_nodes] = ids
+            self._weight_of[trees.vote_nodes] = trees.vote_weights
+        else:
+            self._row_of, self._table = self._dense(trees, by_node)
+
+    def _dense(self, trees: Trees, by_node: HostArray) -> tuple[HostArray, HostArray]:
+        """Row of each node in a table of votes, (rows, targets); row 0 is for nodes without votes."""
+        voters = np.flatnonzero(by_node)
+        row_of = np.zeros(by_node.size, dtype=np.intp)
+        row_of[voters] = np.arange(1, voters.size + 1)
+        table = np.full((voters.size + 1, self._targets), self._empty)
+        put = {"MIN": np.minimum, "MAX": np.maximum}.get(self._aggregate, np.add)
+        put.at(table, (row_of[trees.vote_nodes], trees.vote_targets), trees.vote_weights)
+        return row_of, table
+
+    def __call__(self, x: HostArray) -> HostArray:
+        result = np.empty((len(x), self._targets))
+        rows = max(1, _BLOCK // (self._tree_count * (1 if self._is_sparse else self._targets)))
+        for start in range(0, len(x), rows):
+            result[start : start + rows] = self._together(self._leaves(x[start : start + rows]))
+        if self._aggregate == "AVERAGE":
+            result /= self._tree_count
+        return result
+
+    def _together(self, leaves: HostArray) -> HostArray:
+        if self._is_sparse:
+            places = np.arange(len(leaves), dtype=np.intp)[:, np.newaxis] * self._targets + self._target_of.take(leaves)
+            size = len(leaves) * self._targets
+            sums = np.bincount(places.reshape(-1), self._weight_of.take(leaves).reshape(-1), minlength=size)
+            return sums.reshape(-1, self._targets)
+        votes: HostArray = self._table[self._row_of.take(leaves)]
+        if self._empty == 0.0:
+            total: HostArray = votes.sum(axis=1)
+            return total
+        best: HostArray = votes.min(axis=1) if self._aggregate == "MIN" else votes.max(axis=1)
+        return np.where(np.isinf(best), 0.0, best)
