@@ -9,11 +9,12 @@ __all__ = ["free_values", "implicit_inputs"]
 
 
 def free_values(graph: Graph) -> list[str]:
-    """Values that the nodes of a body, nested bodies included, read and the body does not define, in order of first use."""
+    """Values that a body's nodes (nested bodies included) and outputs read and the body does not define, in order of first use."""
     own = {argument.name for argument in graph.inputs} | graph.initializers.keys()
     own.update(name for node in graph.nodes for name in node.outputs)
     reads = (name for node in graph.nodes for name in node.reads())
-    return [name for name in dict.fromkeys(reads) if name not in own]
+    outputs = (argument.name for argument in graph.outputs)
+    return [name for name in dict.fromkeys((*reads, *outputs)) if name not in own]
 
 
 def implicit_inputs(node: Node) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class ModelCase:
     def data_sets(self) -> Iterator[tuple[list[Any], list[Any]]]:
         """(inputs, expected outputs) of each run, in the order of the graph's inputs that have no initializer."""
         if self.source.data_sets:
-            yield from ((list(inputs), list(outputs)) for inputs, outputs in self.source.data_sets)
+            yield from ((_arrays(inputs), _arrays(outputs)) for inputs, outputs in self.source.data_sets)
         elif self.source.model_dir is not None:
             folders = sorted(Path(self.source.model_dir).glob("test_data_set*"))
             if not folders:
@@ -56,7 +56,11 @@ class ModelCase:
 
         graph = onnx.ModelProto.FromString(self.model_bytes()).graph
         return (
-            [_read(folder / f"input_{index}.pb", value.type) for index, value in enumerate(_fed(graph)) if _exists(folder, index)],
+            [
+                _read(folder / f"input_{index}.pb", value.type)
+                for index, value in enumerate(_fed(graph))
+                if _exists(folder, index)
+            ],
             [_read(folder / f"output_{index}.pb", value.type) for index, value in enumerate(graph.output)],
         )
 
@@ -71,8 +75,17 @@ class ModelCase:
             shape = [dimension.dim_value or 1 for dimension in value.type.tensor_type.shape.dim]
             elements = int(np.prod(shape))
             inputs.append((np.arange(elements).reshape(shape) / elements).astype(np.float32))
-        outputs = [_read(path.with_name(f"{path.stem}_output_{index}.pb"), value.type) for index, value in enumerate(graph.output)]
+        outputs = [
+            _read(path.with_name(f"{path.stem}_output_{index}.pb"), value.type) for index, value in enumerate(graph.output)
+        ]
         return inputs, outputs
+
+
+def _arrays(values: Sequence[Any]) -> list[Any]:
+    """Values of a data set: element types NumPy lacks come as TensorProto there."""
+    from onnx import TensorProto, numpy_helper
+
+    return [numpy_helper.to_array(value) if isinstance(value, TensorProto) else value for value in values]
 
 
 def _fed(graph: Any) -> list[Any]:

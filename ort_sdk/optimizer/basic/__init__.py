@@ -1,0 +1,12 @@
+"""Level 1: passes before partition, which use ONNX operators only."""
+
+from __future__ import annotations
+
+from ort_sdk.optimizer.transformer import GraphTransformer
+
+__all__ = ["transformers"]
+
+
+def transformers() -> list[GraphTransformer]:
+    """The passes, in the order they run."""
+    return []

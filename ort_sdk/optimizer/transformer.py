@@ -1,0 +1,94 @@
+"""Graph passes: what one is, what it may use, and the manager that runs them by level (ORT's ``GraphTransformerManager``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ort_sdk.api import HostArray, OrtSdkError
+from ort_sdk.graph import Graph, Node
+
+__all__ = ["GraphTransformer", "TransformerContext", "apply_transformers"]
+
+logger = logging.getLogger("ort_sdk.optimizer")
+
+MAX_ROUNDS = 10
+
+Evaluator = Callable[[Node, Graph, Sequence["HostArray | None"]], "list[Any] | None"]
+"""Computes a node whose inputs are all constant, on the host; None if no kernel can."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerContext:
+    """What a pass may use beside the graph."""
+
+    opset_imports: Mapping[str, int]
+    """Domain → version, of the model."""
+    evaluate: Evaluator
+    has_kernel: Callable[[Node, Graph], bool]
+    """Whether the node's provider (any provider of the session, if it is not placed yet) has a kernel for it."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """The session's config entries."""
+
+
+class GraphTransformer(Protocol):
+    """One pass. Stateless."""
+
+    name: str
+    """ORT's name of the pass where it has one (``ConstantFolding``), by which it can be disabled."""
+
+    def apply(self, graph: Graph, context: TransformerContext) -> bool:
+        """Change one graph, bodies excluded; they are offered on their own, innermost first.
+
+        New nodes get ``since_version`` from the schema table, types for their outputs in ``graph.values``, and, if the
+        nodes they replace are placed, the same provider.
+
+        Returns:
+            Whether anything changed.
+        """
+
+
+def apply_transformers(
+    graph: Graph,
+    transformers: Sequence[GraphTransformer],
+    context: TransformerContext,
+    disabled: Collection[str] = (),
+) -> list[str]:
+    """Run passes in order, over every graph, until none changes anything.
+
+    Args:
+        graph: changed in place; the caller owns it.
+        transformers: passes of one level.
+        context: what they may use.
+        disabled: names of passes to leave out.
+
+    Returns:
+        Names of the passes that changed something, in the order they did.
+
+    Raises:
+        OrtSdkError: what a pass raised, with its name.
+    """
+    active = [transformer for transformer in transformers if transformer.name not in disabled]
+    changed: list[str] = []
+    for _ in range(MAX_ROUNDS):
+        before = len(changed)
+        for transformer in active:
+            if _apply_everywhere(transformer, graph, context):
+                changed.append(transformer.name)
+                logger.debug("%s changed graph '%s'", transformer.name, graph.name)
+        if len(changed) == before:
+            break
+    return changed
+
+
+def _apply_everywhere(transformer: GraphTransformer, graph: Graph, context: TransformerContext) -> bool:
+    modified = False
+    for inner in list(graph.walk()):
+        try:
+            modified |= transformer.apply(inner, context)
+        except OrtSdkError as error:
+            error.add_note(f"in pass {transformer.name}, graph '{inner.name}'")
+            raise
+    return modified
