@@ -33,6 +33,11 @@ def _check_parts(x: Array, info: KernelInfo) -> None:
         )
 
 
+def _check_complex(x: Array, info: KernelInfo) -> None:
+    if x.shape[-1] != 2:
+        raise InvalidArgument(f"{info.describe()}: a one-sided inverse needs complex input; the last dimension holds 1 part")
+
+
 def _signal_axis(axis: int, rank: int, info: KernelInfo) -> int:
     if not -rank <= axis < rank - 1 or axis == -1:
         raise InvalidArgument(f"{info.describe()}: axis {axis} is outside [{-rank}, -2] and [0, {rank - 2}]")
@@ -69,6 +74,7 @@ def _transform(info: KernelInfo, xp: Any) -> Compute:
         if length < 1:
             raise InvalidArgument(f"{info.describe()}: the transform's length must be positive; it is {length}")
         if to_real:
+            _check_complex(x, info)
             real = xp.fft.irfft(_as_complex(x, info, xp), n=length, axis=along)
             return xp.astype(real[..., None], info.input_element_type(0))
         return _as_parts(_to_complex(x, length, along), info, xp)
@@ -76,23 +82,27 @@ def _transform(info: KernelInfo, xp: Any) -> Compute:
     def _to_complex(x: Array, length: int, axis: int) -> Array:
         if inverse:
             return xp.fft.ifft(_as_complex(x, info, xp), n=length, axis=axis)
+        if onesided and x.shape[-1] == 2:
+            raise InvalidArgument(f"{info.describe()}: a one-sided spectrum needs real input; the last dimension holds 2 parts")
         return _forward(x, length, axis, onesided, info, xp)
 
     return compute
 
 
 def _forward(x: Array, length: int, axis: int, onesided: bool, info: KernelInfo, xp: Any) -> Array:
-    """Spectrum of parts along an axis."""
-    if not onesided:
-        return xp.fft.fft(_as_complex(x, info, xp), n=length, axis=axis)
-    if x.shape[-1] == 2:
-        raise InvalidArgument(f"{info.describe()}: a one-sided spectrum needs real input; the last dimension holds 2 parts")
-    return xp.fft.rfft(x[..., 0], n=length, axis=axis)
+    """Spectrum of parts along an axis; its first half, the zero frequency and, for even lengths, the highest if one-sided."""
+    if onesided and x.shape[-1] == 1:
+        return xp.fft.rfft(x[..., 0], n=length, axis=axis)
+    spectrum = xp.fft.fft(_as_complex(x, info, xp), n=length, axis=axis)
+    return spectrum[(slice(None),) * axis + (slice(0, length // 2 + 1),)] if onesided else spectrum
 
 
 @operator("STFT", host_inputs=(1, 3), shape_inputs=(1, 3))
 def stft(info: KernelInfo, xp: Any) -> Compute:
-    """Spectra of windowed frames of a signal (batch, length, parts), as (batch, frames, bins, 2)."""
+    """Spectra of windowed frames of a signal (batch, length, parts), as (batch, frames, bins, 2).
+
+    A complex signal may be asked for one side of its spectrum too, as in ONNX Runtime.
+    """
     onesided = bool(info.attribute("onesided", 1))
 
     def compute(
