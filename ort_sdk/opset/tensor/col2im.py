@@ -1,0 +1,50 @@
+"""Col2Im."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.opset.definition import operator
+
+__all__ = ["col2im"]
+
+
+@operator("Col2Im", shape_inputs=(1, 2), host_inputs=(1, 2))
+def col2im(info: KernelInfo, xp: Any) -> Compute:
+    """(N, C, *image_shape): columns (N, C · block elements, blocks) added up where their blocks lie in the image."""
+
+    def compute(columns: Array, image_shape: HostArray, block_shape: HostArray) -> Array:
+        image, block = image_shape.tolist(), block_shape.tolist()
+        rank = len(image)
+        strides = info.attribute("strides", [1] * rank)
+        dilations = info.attribute("dilations", [1] * rank)
+        pads = info.attribute("pads", [0] * 2 * rank)
+        padded = [size + pads[axis] + pads[axis + rank] for axis, size in enumerate(image)]
+        counts = [
+            (size - dilation * (taps - 1) - 1) // stride + 1
+            for size, taps, dilation, stride in zip(padded, block, dilations, strides, strict=True)
+        ]
+        batch, depth, blocks = columns.shape
+        if depth % math.prod(block) or blocks != math.prod(counts):
+            raise InvalidArgument(
+                f"{info.describe()}: columns {columns.shape} do not fit blocks {block} of an image {image}; expected a multiple "
+                f"of {math.prod(block)} rows and {math.prod(counts)} blocks"
+            )
+        channels = depth // math.prod(block)
+        parts = xp.reshape(columns, (batch, channels, *block, *counts))
+        total = xp.zeros((batch, channels, *padded), dtype=columns.dtype)
+        for tap in itertools.product(*map(range, block)):
+            window = (
+                ...,
+                *(
+                    slice(index * dilation, index * dilation + (count - 1) * stride + 1, stride)
+                    for index, dilation, count, stride in zip(tap, dilations, counts, strides, strict=True)
+                ),
+            )
+            total[window] = total[window] + parts[(slice(None), slice(None), *tap, ...)]
+        return total[(..., *(slice(pads[axis], pads[axis] + size) for axis, size in enumerate(image)))]
+
+    return compute
