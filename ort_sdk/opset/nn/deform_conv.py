@@ -67,17 +67,19 @@ def _sample(xp: Any, x: Array, positions: list[Array], offset_groups: int) -> Ar
     batch, channels, *spatial = x.shape
     flat = xp.reshape(x, (batch, offset_groups, channels // offset_groups, math.prod(spatial)))
     low = [xp.floor(position) for position in positions]
-    total = None
+    total = xp.zeros((*flat.shape[:3], low[0].shape[3]), dtype=x.dtype)
     for corner in itertools.product((0, 1), repeat=len(spatial)):
-        index, factor = None, None
-        for axis, upper in enumerate(corner):
-            place, size = low[axis] + upper, spatial[axis]
-            share = 1 - xp.abs(positions[axis] - place)
-            inside = (place >= 0) & (place <= size - 1)
-            share = xp.where(inside, share, xp.zeros_like(share))
-            step = xp.module.astype(xp.where(inside, place, xp.zeros_like(place)), xp.int64)
-            index = step if index is None else index * size + step
-            factor = share if factor is None else factor * share
-        values = xp.take_along_axis(flat, xp.broadcast_to(index, (*flat.shape[:3], index.shape[3])), axis=3) * factor
-        total = values if total is None else total + values
+        index, factor = _corner(xp, positions, [place + upper for place, upper in zip(low, corner, strict=True)], spatial)
+        values = xp.take_along_axis(flat, xp.broadcast_to(index, total.shape), axis=3)
+        total += values * factor
     return total
+
+
+def _corner(xp: Any, positions: list[Array], places: list[Array], spatial: list[int]) -> tuple[Array, Array]:
+    """Flat index of the grid points at ``places``, and their share in the samples at ``positions``: zero outside the input."""
+    index, factor = xp.zeros(places[0].shape, dtype=xp.int64), xp.ones(places[0].shape, dtype=places[0].dtype)
+    for position, place, size in zip(positions, places, spatial, strict=True):
+        inside = (place >= 0) & (place <= size - 1)
+        factor = xp.where(inside, factor * (1 - xp.abs(position - place)), xp.zeros_like(factor))
+        index = index * size + xp.module.astype(xp.where(inside, place, xp.zeros_like(place)), xp.int64)
+    return index, factor

@@ -115,10 +115,11 @@ def _gru_step_reset_after(xp: Any, weights: Weights, functions: Sequence[Activat
 
 
 def _lstm_step(xp: Any, weights: Weights, functions: Sequence[Activation], *, coupled: bool = False) -> Step:
+    if weights.peepholes is not None:
+        return _lstm_peephole_step(xp, weights, functions, weights.peepholes, coupled=coupled)
     f, g, h = functions
     hidden = weights.recurrent.shape[1]
     matrix, matmul = xp.matrix_transpose(weights.recurrent), xp.matmul
-    peepholes = weights.peepholes
 
     def step(gates: Array, state: State) -> State:
         before, cell = state
@@ -128,16 +129,26 @@ def _lstm_step(xp: Any, weights: Weights, functions: Sequence[Activation], *, co
         cell = (1 - i if coupled else forget) * cell + i * g(gates[:, 3 * hidden :])
         return o * h(cell), cell
 
-    def peephole_step(gates: Array, state: State) -> State:
+    return step
+
+
+def _lstm_peephole_step(xp: Any, weights: Weights, functions: Sequence[Activation], peepholes: Array, *, coupled: bool) -> Step:
+    """Gates also see the cell state: input and forget gate the one before, the output gate the new one."""
+    f, g, h = functions
+    hidden = weights.recurrent.shape[1]
+    matrix, matmul = xp.matrix_transpose(weights.recurrent), xp.matmul
+    p_i, p_o, p_f = peepholes[:hidden], peepholes[hidden : 2 * hidden], peepholes[2 * hidden :]
+
+    def step(gates: Array, state: State) -> State:
         before, cell = state
         gates = gates + matmul(before, matrix)
-        i = f(gates[:, :hidden] + peepholes[:hidden] * cell)
-        forget = 1 - i if coupled else f(gates[:, 2 * hidden : 3 * hidden] + peepholes[2 * hidden :] * cell)
+        i = f(gates[:, :hidden] + p_i * cell)
+        forget = 1 - i if coupled else f(gates[:, 2 * hidden : 3 * hidden] + p_f * cell)
         cell = forget * cell + i * g(gates[:, 3 * hidden :])
-        o = f(gates[:, hidden : 2 * hidden] + peepholes[hidden : 2 * hidden] * cell)
+        o = f(gates[:, hidden : 2 * hidden] + p_o * cell)
         return o * h(cell), cell
 
-    return step if peepholes is None else peephole_step
+    return step
 
 
 def _lstm_step_coupled(xp: Any, weights: Weights, functions: Sequence[Activation]) -> Step:
