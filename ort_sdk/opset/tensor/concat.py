@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
@@ -37,7 +37,7 @@ def _even_parts(dim: int, count: int) -> list[int]:
     return [min(part, max(dim - index * part, 0)) for index in range(count)]
 
 
-def _splitter(info: KernelInfo, xp: Any, axis: int) -> Any:
+def _splitter(info: KernelInfo, xp: Any, axis: int) -> Callable[[Array, Sequence[int] | None], tuple[Array, ...]]:
     count = len(info.outputs)
     copies = count > _MAX_VIEWS
 

@@ -117,7 +117,8 @@ def grid_sample(info: KernelInfo, xp: Any) -> Compute:
         sizes, batch, channels, output = tuple(x.shape[2:]), x.shape[0], x.shape[1], grid.shape[1:-1]
         if grid.shape[0] != batch or grid.shape[-1] != len(sizes) or grid.ndim != x.ndim:
             raise InvalidArgument(
-                f"{info.describe()}: grid {grid.shape} does not fit X {x.shape}; expected ({batch}, ..., {len(sizes)}), of the same rank"
+                f"{info.describe()}: grid {grid.shape} does not fit X {x.shape}; "
+                f"expected ({batch}, ..., {len(sizes)}), of the same rank"
             )
         points = xp.reshape(xp.astype(grid, compute_type), (batch, math.prod(output), len(sizes)))
         pixels = x if _MODES[mode] == "nearest" else xp.astype(x, compute_type)
@@ -142,7 +143,7 @@ def affine_grid(info: KernelInfo, xp: Any) -> Compute:
     def even(size: int, dtype: Any) -> Array:
         if not align_corners:
             return (xp.arange(size, dtype=dtype) * 2.0 + 1.0) / size - 1.0
-        return xp.linspace(-1.0, 1.0, size, dtype=dtype) if size > 1 else xp.zeros((size,), dtype=dtype)
+        return xp.linspace(-1.0, 1.0, size, dtype=dtype)
 
     def compute(theta: Array, size: HostArray) -> Array:
         batch, _, *spatial = size.tolist()

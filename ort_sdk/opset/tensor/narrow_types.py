@@ -51,7 +51,7 @@ def to_narrow_float(values: HostArray, target: TensorElementType, *, saturate: b
     return (np.clip(values, -largest, largest) if saturate else values).astype(target.numpy_dtype)
 
 
-_ROUND_UP: dict[str, Callable[[HostArray, HostArray], HostArray]] = {
+_ROUND_UP: dict[str, Callable[[HostArray, int], HostArray]] = {
     "up": lambda mantissa, _: mantissa > 0,
     "down": lambda mantissa, _: mantissa < 0,
     "nearest": lambda mantissa, half: mantissa >= half,
@@ -72,7 +72,7 @@ def to_e8m0(values: HostArray, *, saturate: bool, round_mode: str) -> HostArray:
     subnormal = exponent == 0
     too_small = subnormal & (mantissa < 0x400000)
     mantissa = np.where(subnormal, (mantissa - 0x400000) * 2, mantissa)
-    code = exponent + _ROUND_UP[round_mode](mantissa, np.int32(0x400000))
+    code = exponent + _ROUND_UP[round_mode](mantissa, 0x400000)
     code = np.where(too_small, 0 if saturate else 0xFF, code)
     code = np.where(code > 0xFE, 0xFE if saturate else 0xFF, code)
     code = np.where(np.isnan(values), 0xFF, code)

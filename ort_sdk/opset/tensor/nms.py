@@ -27,7 +27,8 @@ def _overlaps(box: HostArray, others: HostArray) -> HostArray:
     areas = (others[:, 2] - others[:, 0]) * (others[:, 3] - others[:, 1])
     area = (box[2] - box[0]) * (box[3] - box[1])
     usable = (areas > 0) & (area > 0) & (intersection > 0)
-    return np.divide(intersection, area + areas - intersection, out=np.zeros_like(intersection), where=usable)
+    shares: HostArray = np.divide(intersection, area + areas - intersection, out=np.zeros_like(intersection), where=usable)
+    return shares
 
 
 def _selected(

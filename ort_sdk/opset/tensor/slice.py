@@ -16,11 +16,15 @@ _VIEW = ((0, 0),)
 
 
 def _bounds(start: int, end: int, step: int, dim: int) -> slice:
-    """A slice within the dimension: the standard leaves bounds outside it undefined."""
-    first, last, step = slice(start, end, step).indices(dim)
+    """A slice within the dimension, by ONNX's clamping: a backward one starts at 0 at least, where Python's is empty."""
+    first, last = (bound + dim if bound < 0 else bound for bound in (start, end))
     if step > 0:
+        first, last = min(max(first, 0), dim), min(max(last, 0), dim)
         return slice(first, max(first, last), step)
-    return slice(first, None if last < 0 else last, step) if first > last else slice(0, 0)
+    first, last = min(max(first, 0), dim - 1), min(max(last, -1), dim - 1)
+    if first <= last:
+        return slice(0, 0)
+    return slice(first, None if last < 0 else last, step)
 
 
 def _sliced(
