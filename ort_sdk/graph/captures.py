@@ -9,7 +9,7 @@ __all__ = ["free_values", "implicit_inputs"]
 
 
 def free_values(graph: Graph) -> list[str]:
-    """Values that a body's nodes (nested bodies included) and outputs read and the body does not define, in order of first use."""
+    """Values that a body's nodes (nested bodies' too) and outputs read and the body does not define, in order of first use."""
     own = {argument.name for argument in graph.inputs} | graph.initializers.keys()
     own.update(name for node in graph.nodes for name in node.outputs)
     reads = (name for node in graph.nodes for name in node.reads())

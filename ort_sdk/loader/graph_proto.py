@@ -14,7 +14,7 @@ from .tensor_proto import TensorReader
 from .types import node_arg
 from .versions import OperatorResolver, normal_domain
 
-__all__ = ["GraphReader"]
+__all__ = ["GraphReader", "read_metadata", "sort_graph"]
 
 _FIRST_IR_VERSION_WITH_DEFAULTS = 4
 """Below it, initializers had to be listed as inputs and were constants all the same."""
@@ -94,6 +94,29 @@ class GraphReader:
 def read_metadata(protos: Iterable[Any]) -> dict[str, str]:
     """``StringStringEntryProto`` messages → dictionary; of equal keys the last one counts."""
     return {entry.key: entry.value for entry in protos}
+
+
+def sort_graph(graph: Graph, outer: Iterable[str] = ()) -> None:
+    """Put a graph and its bodies in topological order, and check that every value has a maker.
+
+    Args:
+        graph: changed in place.
+        outer: values of enclosing graphs that may be read.
+
+    Raises:
+        InvalidGraph: a cycle, a value made twice, read or given out without a maker, or a body that gives out an outer value.
+    """
+    graph.sort(outer)
+    made = {argument.name for argument in graph.inputs} | graph.initializers.keys()
+    made.update(name for node in graph.nodes for name in node.outputs if name)
+    for argument in graph.outputs:
+        if argument.name not in made:
+            raise InvalidGraph(
+                f"output '{argument.name}' of graph '{graph.name}' is made by no node, input or initializer of that graph"
+            )
+    for node in graph.nodes:
+        for body in node.subgraphs.values():
+            sort_graph(body, node.implicit_inputs)
 
 
 def _refuse_duplicates(names: Iterable[str], what: str, graph: Graph) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 from ort_sdk.api import Fail, InvalidGraph, OperatorSchema, find_schema, newest_opset, operator_names
 from ort_sdk.graph import Node
 
-__all__ = ["KNOWN_DOMAINS", "FunctionKey", "OperatorResolver", "check_ir_version", "normal_domain", "read_opset_imports"]
+__all__ = [
+    "FunctionKey",
+    "OperatorResolver",
+    "check_ir_version",
+    "newest_imports",
+    "normal_domain",
+    "parse_opset_imports",
+    "read_opset_imports",
+]
 
 FunctionKey = tuple[str, str, str]
 """(domain, name, overload)"""
@@ -47,7 +55,12 @@ def read_opset_imports(proto: Any, ir_version: int) -> dict[str, int]:
         if ir_version >= _FIRST_IR_VERSION_WITH_OPSETS:
             raise InvalidGraph("Missing opset in the model. All ModelProtos MUST have at least one entry in opset_import.")
         imports[""] = 1
-    return {**{domain: newest_opset(domain) for domain in KNOWN_DOMAINS if domain not in imports}, **imports}
+    return newest_imports(imports)
+
+
+def newest_imports(imports: Mapping[str, int]) -> dict[str, int]:
+    """Imports completed by the newest version of each known domain they do not mention."""
+    return {**{domain: newest_opset(domain) for domain in KNOWN_DOMAINS}, **imports}
 
 
 def parse_opset_imports(protos: Iterable[Any]) -> dict[str, int]:

@@ -1,0 +1,120 @@
+"""``FunctionProto`` → Function, and checks on a model's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ort_sdk.api import InvalidGraph, NodeArg
+from ort_sdk.graph import Function, Graph, Node
+
+from .attributes import AttributeReader
+from .graph_proto import GraphReader, sort_graph
+from .tensor_proto import TensorReader
+from .versions import FunctionKey, OperatorResolver, normal_domain, parse_opset_imports
+
+__all__ = ["check_calls", "function_keys", "read_function", "read_functions"]
+
+_MAX_INLINED_NODES = 10_000_000
+
+
+def function_keys(protos: Iterable[Any]) -> set[FunctionKey]:
+    """Keys of a model's functions.
+
+    Raises:
+        InvalidGraph: one key twice.
+    """
+    keys: set[FunctionKey] = set()
+    for proto in protos:
+        key = (normal_domain(proto.domain), proto.name, proto.overload)
+        if key in keys:
+            raise InvalidGraph(f"the model defines the function {key[0]}::{key[1]} (overload '{key[2]}') twice")
+        keys.add(key)
+    return keys
+
+
+def read_functions(
+    protos: Iterable[Any], ir_version: int, model_imports: Mapping[str, int], keys: set[FunctionKey], tensors: TensorReader
+) -> dict[FunctionKey, Function]:
+    """Convert a model's functions. Domains that a function does not import are in force as the model imports them.
+
+    Raises:
+        InvalidGraph: a function breaks a rule of ONNX, or functions call each other in a circle.
+    """
+    functions: dict[FunctionKey, Function] = {}
+    for proto in protos:
+        imports = {**model_imports, **parse_opset_imports(proto.opset_import)}
+        reader = GraphReader(ir_version, OperatorResolver(imports, keys), tensors)
+        function = read_function(proto, imports, reader, tensors)
+        functions[function.domain, function.name, function.overload] = function
+    check_calls(functions)
+    return functions
+
+
+def read_function(
+    proto: Any, imports: Mapping[str, int], reader: GraphReader, tensors: TensorReader, captures: Iterable[str] = ()
+) -> Function:
+    """Convert one function, its nodes put in topological order.
+
+    Args:
+        proto: ``FunctionProto``.
+        imports: opset imports in force in it.
+        reader: converts its nodes.
+        tensors: decodes tensors in the defaults of attributes.
+        captures: values that its nodes may read beside its inputs.
+
+    Raises:
+        InvalidGraph: the body breaks a rule of ONNX.
+    """
+    owner = f"function {proto.domain}::{proto.name}"
+    outputs = [NodeArg(name) for name in proto.output if name]
+    body = Graph(name=owner, inputs=[NodeArg(name) for name in proto.input], outputs=outputs)
+    body.nodes = reader.read_nodes(proto.node, body)
+    sort_graph(body, captures)
+    attributes = AttributeReader(tensors.read, tensors.read_sparse, lambda graph: reader.read_graph(graph, body))
+    return Function(
+        name=proto.name,
+        domain=normal_domain(proto.domain),
+        overload=proto.overload,
+        inputs=tuple(proto.input),
+        outputs=tuple(proto.output),
+        attributes=tuple(proto.attribute),
+        attribute_defaults={attribute.name: attributes.read(attribute, owner) for attribute in proto.attribute_proto},
+        nodes=tuple(body.nodes),
+        opset_imports=dict(imports),
+    )
+
+
+def check_calls(functions: Mapping[FunctionKey, Function]) -> None:
+    """Refuse functions that call each other in a circle, or that would grow beyond all measure when inlined.
+
+    Raises:
+        InvalidGraph: they do.
+    """
+    calls = {key: [call for call in _calls(function.nodes) if call in functions] for key, function in functions.items()}
+    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in functions}
+    missing = {key: len(called) for key, called in calls.items()}
+    for key, called in calls.items():
+        for callee in called:
+            callers[callee].append(key)
+    sizes: dict[FunctionKey, int] = {}
+    ready = [key for key, count in missing.items() if count == 0]
+    while ready:
+        key = ready.pop()
+        sizes[key] = len(functions[key].nodes) + sum(sizes[callee] for callee in calls[key])
+        if sizes[key] > _MAX_INLINED_NODES:
+            raise InvalidGraph(f"function {key[0]}::{key[1]} would inline to more than {_MAX_INLINED_NODES} nodes")
+        for caller in callers[key]:
+            missing[caller] -= 1
+            if missing[caller] == 0:
+                ready.append(caller)
+    circle = [f"{key[0]}::{key[1]}" for key in functions if key not in sizes]
+    if circle:
+        raise InvalidGraph(f"functions of the model call each other in a circle: {', '.join(circle[:5])}")
+
+
+def _calls(nodes: Iterable[Node]) -> Iterable[FunctionKey]:
+    for node in nodes:
+        yield (node.domain, node.op_type, node.overload)
+        for body in node.subgraphs.values():
+            yield from _calls(body.nodes)
