@@ -76,6 +76,14 @@ class Subgraph(Protocol):
         """Formal inputs of the body, in order."""
 
     @property
+    def input_shapes(self) -> Sequence[tuple[int | str | None, ...] | None]:
+        """Declared shapes of the formal inputs."""
+
+    @property
+    def output_is_owned(self) -> Sequence[bool]:
+        """Whether the body makes an output itself; if not, it may share memory with inputs, captured values or constants."""
+
+    @property
     def output_names(self) -> Sequence[str]: ...
     @property
     def output_types(self) -> Sequence[str | None]:

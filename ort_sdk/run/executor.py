@@ -115,7 +115,7 @@ def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> 
     try:
         for step in plan.steps:
             if control.terminate is not None and control.terminate.terminate:
-                raise Fail("Exiting due to terminate flag being set to true.")
+                raise _terminated()
             start = time.perf_counter_ns()
             result = step.compute(*[frame[index] for index in step.inputs])
             if observer is not None:
@@ -125,6 +125,10 @@ def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> 
                 frame[index] = None
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything; it is named and raised again
         raise_step_error(error, step, [] if step is None else [frame[index] for index in step.inputs])
+
+
+def _terminated() -> Fail:
+    return Fail("Exiting due to terminate flag being set to true.")
 
 
 def store_outputs(frame: list[Any], outputs: tuple[int, ...], result: Any) -> None:
@@ -161,12 +165,14 @@ def _describe(value: Any) -> str:
 class BodyRunner:
     """A body of control flow as its kernel sees it (the contract's ``Subgraph``)."""
 
-    __slots__ = ("input_names", "output_names", "output_shapes", "output_types", "plan")
+    __slots__ = ("input_names", "input_shapes", "output_is_owned", "output_names", "output_shapes", "output_types", "plan")
 
     def __init__(self, plan: ExecutionPlan) -> None:
         self.plan = plan
         self.input_names = tuple(feed.name for feed in plan.feeds)
+        self.input_shapes = tuple(feed.shape for feed in plan.feeds)
         self.output_names = tuple(fetch.name for fetch in plan.fetches)
+        self.output_is_owned = tuple(fetch.is_owned for fetch in plan.fetches)
         self.output_types = tuple(fetch.type for fetch in plan.fetches)
         self.output_shapes = tuple(fetch.shape for fetch in plan.fetches)
 
