@@ -64,6 +64,8 @@ class OrtSdkError(Exception):
 
     code: ClassVar[int] = 1
     code_name: ClassVar[str] = "FAIL"
+    is_located: bool = False
+    """Whether the text names the node that failed already."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -221,7 +221,7 @@ def _validate_constraint(kernel_def: KernelDef, name: str, types: Sequence[str],
     unknown = [type_string for type_string in types if type_string not in allowed]
     if unknown or not types:
         raise KernelRegistrationError(
-            f"{_label(kernel_def)}: constraint '{name}' does not allow {unknown or 'an empty list of types'}; it allows {sorted(allowed)}"
+            f"{_label(kernel_def)}: constraint '{name}' does not allow {unknown or 'an empty list'}; it allows {sorted(allowed)}"
         )
 
 

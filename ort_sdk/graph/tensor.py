@@ -29,7 +29,7 @@ class ArrayTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """Dimensions in elements."""
-        return self._array.shape
+        return tuple(self._array.shape)
 
     @property
     def nbytes(self) -> int:

@@ -22,7 +22,10 @@ def schema_of(node: Node) -> OperatorSchema | None:
 
 
 def infer_types(graph: Graph) -> None:
-    """Fill in the types of all values of a graph and its bodies, in topological order. Declared types stay if nothing better is known."""
+    """Fill in the types of all values of a graph and its bodies, in topological order.
+
+    Declared types stay where nothing better is known.
+    """
     for node in graph.nodes:
         for body in node.subgraphs.values():
             _seed_body_inputs(node, graph, body)
@@ -115,7 +118,7 @@ def _code(value: object) -> str | None:
 
 
 def _attribute_code(name: str, default: TensorElementType | None = None, like_input: int | None = None) -> TypeRule:
-    def rule(node: Node, input_types: list[str | None], index: int) -> str | None:
+    def rule(node: Node, input_types: list[str | None], _index: int) -> str | None:
         found = _code(node.attributes.get(name, 0))
         if found is None and like_input is not None and like_input < len(input_types):
             found = input_types[like_input]

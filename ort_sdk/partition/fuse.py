@@ -37,7 +37,7 @@ def fuse_group(graph: Graph, nodes: list[Node], provider: str, name: str) -> tup
     before = [node for node in graph.nodes[: last + 1] if id(node) not in members]
     graph.nodes = [*before, fused, *graph.nodes[last + 1 :]]
     graph.sort(_outer_names(graph))
-    return fused, FusedNode(name=name, graph=body)  # type: ignore[arg-type]
+    return fused, FusedNode(name=name, graph=body)
 
 
 def _outer_names(graph: Graph) -> set[str]:

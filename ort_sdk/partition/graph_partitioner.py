@@ -29,6 +29,7 @@ def partition(
     opset_imports: Mapping[str, int],
     providers: Sequence[ProviderBinding],
     find_function: FunctionLookup,
+    previous: Assignment | None = None,
 ) -> Assignment:
     """Place every node of a graph and its bodies.
 
@@ -37,11 +38,14 @@ def partition(
         opset_imports: domain → version, of the model.
         providers: in order of preference.
         find_function: used for nodes that no provider has a kernel for.
+        previous: an earlier assignment of the same graph, which passes have changed since: placed nodes stay, new ones
+            are placed where the nodes they replaced were, if there is a kernel.
 
     Raises:
         NoKernelError: some node has neither a kernel nor a function body; the text lists every rejection.
     """
-    partitioner = _Partitioner(dict(opset_imports), providers)
+    partitioner = _Partitioner(dict(opset_imports), providers, previous)
+    partitioner.keep(graph)
     for _ in range(MAX_INLINE_ROUNDS):
         for binding in providers:
             partitioner.ask(binding, graph)
@@ -68,11 +72,25 @@ def _inline_unplaced(graph: Graph, find_function: FunctionLookup) -> bool:
 
 
 class _Partitioner:
-    def __init__(self, opset_imports: dict[str, int], providers: Sequence[ProviderBinding]) -> None:
+    def __init__(self, opset_imports: dict[str, int], providers: Sequence[ProviderBinding], previous: Assignment | None) -> None:
         self._opset_imports = opset_imports
         self._providers = providers
-        self._kernels: dict[int, KernelCreateInfo] = {}
-        self._compiled: dict[int, Any] = {}
+        # Nodes are told apart by identity: keeping the old ones alive keeps their identities from being given again.
+        self._previous = previous
+        self._kernels: dict[int, KernelCreateInfo] = {} if previous is None else dict(previous.kernels)
+        self._compiled: dict[int, Any] = {} if previous is None else dict(previous.compiled)
+
+    def keep(self, graph: Graph) -> None:
+        """Match nodes that passes have placed; those without a kernel there are offered to every provider again."""
+        bindings = {binding.name: binding for binding in self._providers}
+        for inner in graph.walk():
+            for node in inner.nodes:
+                if not node.execution_provider or id(node) in self._kernels or id(node) in self._compiled:
+                    continue
+                binding = bindings[node.execution_provider]
+                found = RegistryLookup(binding.registry, inner, self._opset_imports).lookup(node)
+                node.execution_provider = ""
+                self._place(binding, node, found)
 
     def ask(self, binding: ProviderBinding, graph: Graph) -> None:
         """Offer a graph's unplaced nodes, and its bodies' before them, to one provider."""
@@ -128,7 +146,7 @@ class _Partitioner:
         if kernels is None or len(kernels) != len(groups):
             count = "none" if kernels is None else str(len(kernels))
             raise Fail(
-                f"{binding.name} claimed {len(groups)} groups and its `compile` hook returned {count} kernels; one per group is needed"
+                f"{binding.name} claimed {len(groups)} groups and its `compile` hook returned {count} kernels; one each is needed"
             )
         for (node, _), kernel in zip(groups, kernels, strict=True):
             self._compiled[id(node)] = kernel

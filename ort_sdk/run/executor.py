@@ -141,7 +141,11 @@ def store_outputs(frame: list[Any], outputs: tuple[int, ...], result: Any) -> No
 
 def raise_step_error(error: Exception, step: Step | None, inputs: Sequence[Any]) -> NoReturn:
     """Raise a kernel's error again, with node, provider and input shapes in its text."""
-    if step is None or getattr(error, "is_located", False) or (isinstance(error, Fail) and "terminate flag" in error.text):
+    if (
+        step is None
+        or (isinstance(error, OrtSdkError) and error.is_located)
+        or (isinstance(error, Fail) and "terminate flag" in error.text)
+    ):
         raise error
     text = error.text if isinstance(error, OrtSdkError) else f"{type(error).__name__}: {error}"
     shapes = ", ".join(_describe(value) for value in inputs)
@@ -149,7 +153,7 @@ def raise_step_error(error: Exception, step: Step | None, inputs: Sequence[Any])
         f"Non-zero status code returned while running {step.op_type} node. Name:'{step.node}' Status Message: {text} "
         f"(provider: {step.provider or 'copy'}, inputs: {shapes or 'none'})"
     )
-    located.is_located = True  # type: ignore[union-attr]
+    located.is_located = True
     raise located from error
 
 

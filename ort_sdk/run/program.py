@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -148,8 +146,4 @@ class _Writer:
         source = f"def program(feeds, {parameters}):\n" + "".join(f"    {line}\n" for line in self._lines)
         namespace = dict(self._names)
         exec(compile(source, filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
-        function = namespace["program"]
-        if not isinstance(function, types.FunctionType):
-            raise AssertionError("the program's text did not define its function")
-        linecache.cache.pop(filename, None)
-        return function, self._steps, filename
+        return namespace["program"], self._steps, filename

@@ -20,6 +20,7 @@ from ort_sdk.partition import Assignment, ValueDevices, insert_copies, partition
 from ort_sdk.plan import ExecutionPlan
 
 from .functions import function_lookup
+from .optimizing import SessionOptimizer
 from .planning import SessionPlanner
 from .session_providers import SessionProvider, data_transfers
 
@@ -37,6 +38,7 @@ class BuildSettings:
     """Config entries, ``session.…`` and ``optimization.…``."""
     optimization_level: int
     """0 to 3: the highest optimizer level applied."""
+    disabled_optimizers: frozenset[str] = frozenset()
     external_data_folder: Path | None = None
 
 
@@ -74,7 +76,14 @@ def build_session(
     infer_types(model.graph)
     observe("load", model)
     bindings = [provider.binding() for provider in providers]
-    assignment = partition(model.graph, model.opset_imports, bindings, function_lookup(model))
+    find_function = function_lookup(model)
+    optimizer = SessionOptimizer(model, providers, settings.config, settings.disabled_optimizers)
+    if settings.optimization_level >= 1:
+        optimizer.apply(1)
+        observe("optimized", model)
+    assignment = partition(model.graph, model.opset_imports, bindings, find_function)
+    if optimizer.apply_range(2, settings.optimization_level):
+        assignment = partition(model.graph, model.opset_imports, bindings, find_function, assignment)
     observe("partition", assignment)
     device_of: dict[str, OrtDevice] = {provider.name: provider.device for provider in providers}
     devices = insert_copies(assignment, device_of)

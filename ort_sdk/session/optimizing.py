@@ -1,0 +1,85 @@
+"""The optimizer's passes over a session's model, with what they need of the session's providers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ort_sdk.api import HostArray, KernelRegistry
+from ort_sdk.graph import Graph, Model, Node
+from ort_sdk.graph.type_inference import infer_types
+from ort_sdk.kernels import RegistryLookup, create_kernel, kernel_info
+from ort_sdk.optimizer import GraphTransformer, TransformerContext, apply_transformers, transformers_of_level
+
+from .session_providers import SessionProvider
+
+__all__ = ["SessionOptimizer"]
+
+DISABLED_KEY = "optimization.disable_specified_optimizers"
+
+
+class SessionOptimizer:
+    """Applies levels of passes to one model.
+
+    Args:
+        model: its graph is changed in place.
+        providers: the session's providers; their own passes run after ours.
+        config: the session's config entries.
+        disabled: names of passes to leave out, beside those the config lists.
+    """
+
+    def __init__(
+        self, model: Model, providers: Sequence[SessionProvider], config: Mapping[str, str], disabled: frozenset[str]
+    ) -> None:
+        self._model = model
+        self._providers = providers
+        self._disabled = disabled | {
+            name.strip() for name in config.get(DISABLED_KEY, "").replace(";", ",").split(",") if name.strip()
+        }
+        self._context = TransformerContext(model.opset_imports, self._evaluate, self._has_kernel, config)
+
+    def apply(self, level: int) -> list[str]:
+        """Run one level; returns the passes that changed something."""
+        changed = apply_transformers(self._model.graph, self._transformers(level), self._context, self._disabled)
+        if changed:
+            self._model.graph.sort()
+            infer_types(self._model.graph)
+        return changed
+
+    def apply_range(self, first: int, last: int) -> list[str]:
+        """Run several levels in order."""
+        return [name for level in range(first, last + 1) for name in self.apply(level)]
+
+    def _transformers(self, level: int) -> list[GraphTransformer]:
+        transformers = list(transformers_of_level(level))
+        for provider in self._providers:
+            transformers.extend(provider.handle.get_graph_transformers(provider.execution_provider, level) or ())
+        return transformers
+
+    def _has_kernel(self, node: Node, graph: Graph) -> bool:
+        return any(
+            RegistryLookup(provider.registry, graph, self._model.opset_imports).lookup(node) is not None
+            for provider in self._providers
+            if not node.execution_provider or node.execution_provider == provider.name
+        )
+
+    def _evaluate(self, node: Node, graph: Graph, inputs: Sequence[HostArray | None]) -> list[Any] | None:
+        """Compute a node on the host, with the first provider there that has a kernel for it."""
+        if node.subgraphs:
+            return None
+        for provider in self._providers:
+            if not provider.device.is_cpu or provider.registry is None:
+                continue
+            kernel = self._kernel(node, graph, provider.registry)
+            if kernel is not None:
+                result = kernel.compute(*inputs)
+                return list(result) if isinstance(result, tuple) else [result]
+        return None
+
+    def _kernel(self, node: Node, graph: Graph, registry: KernelRegistry) -> Any:
+        found = RegistryLookup(registry, graph, self._model.opset_imports).lookup(node)
+        if found is None:
+            return None
+        kernel = create_kernel(found, kernel_info(node, graph, self._model.opset_imports.get(node.domain, 0)))
+        is_foldable = getattr(kernel, "deterministic", False) or getattr(kernel, "contents_from_shapes", False)
+        return kernel if is_foldable else None
