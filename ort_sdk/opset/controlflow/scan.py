@@ -1,0 +1,110 @@
+"""Scan of version 9 and newer: any axes, no batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ort_sdk.api import Array, Compute, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.opset.definition import operator
+
+from .bodies import empty_scan_output, fresh, owned, scan_axis, stacked
+
+
+@operator("Scan", since=9, shape_inputs=None, deterministic=False, any_type=True)
+def scan(info: KernelInfo, xp: Any) -> Compute:
+    """Runs the body on one slice of each scan input after the other, passing state on.
+
+    Outputs are the last state, then the scan outputs of all iterations, stacked along their axes.
+
+    Raises:
+        InvalidGraph: attributes and body do not fit each other.
+    """
+    return _Scan(info, xp).compute
+
+
+class ScanBody:
+    """The body of a Scan with its numbers of state variables, scan inputs and scan outputs."""
+
+    def __init__(self, info: KernelInfo, xp: Any, state_and_scan_inputs: int) -> None:
+        self.info = info
+        self.xp = xp
+        self.body = info.subgraph("body")
+        self.scan_inputs = info.attribute("num_scan_inputs")
+        self.states = state_and_scan_inputs - self.scan_inputs
+        self.scan_outputs = len(self.body.output_names) - self.states
+        if (
+            self.scan_inputs < 1
+            or self.states < 0
+            or self.scan_outputs < 0
+            or len(self.body.input_names) != state_and_scan_inputs
+        ):
+            raise InvalidGraph(
+                f"{info.describe()}: {state_and_scan_inputs} values with {self.scan_inputs} scan inputs do not fit a body of "
+                f"{len(self.body.input_names)} inputs and {len(self.body.output_names)} outputs"
+            )
+
+    def flags(self, name: str, count: int) -> list[int]:
+        """An attribute with one integer for each scan input or output; zeros if it is absent.
+
+        Raises:
+            InvalidGraph: it has another length.
+        """
+        values = info_values = self.info.attribute(name, None) or [0] * count
+        if len(info_values) != count:
+            raise InvalidGraph(f"{self.info.describe()}: {name} has {len(info_values)} entries; it needs {count}")
+        return list(values)
+
+    def run(
+        self, state: Sequence[Array], scans: Sequence[Sequence[Array]], length: int, captured: Sequence[Array]
+    ) -> tuple[list[Array], list[list[Array]]]:
+        """Run ``length`` iterations; gives the last state, freshly owned, and what each scan output was in each iteration."""
+        gathered: list[list[Array]] = [[] for _ in range(self.scan_outputs)]
+        for iteration in range(length):
+            outputs = self.body([*state, *(slices[iteration] for slices in scans)], captured)
+            state = outputs[: self.states]
+            for values, value in zip(gathered, outputs[self.states :], strict=True):
+                values.append(value)
+        final = owned(self.xp, self.body, state) if length else [fresh(self.xp, value) for value in state]
+        return final, gathered
+
+    def output(self, index: int, values: Sequence[Array], axis: int) -> Array:
+        """A scan output: its values in order, stacked along an axis."""
+        position = self.states + index
+        if not values:
+            return empty_scan_output(self.info, self.xp, self.body, position, axis)
+        return stacked(self.info, self.xp, values, axis, self.body.output_names[position])
+
+
+class _Scan(ScanBody):
+    def __init__(self, info: KernelInfo, xp: Any) -> None:
+        super().__init__(info, xp, len(info.inputs))
+        self._input_axes = self.flags("scan_input_axes", self.scan_inputs)
+        self._input_reversed = self.flags("scan_input_directions", self.scan_inputs)
+        self._output_axes = self.flags("scan_output_axes", self.scan_outputs)
+        self._output_reversed = self.flags("scan_output_directions", self.scan_outputs)
+
+    def compute(self, *values: Array) -> tuple[Array, ...]:
+        count = self.states + self.scan_inputs
+        state, inputs, captured = values[: self.states], values[self.states : count], values[count:]
+        axes = [scan_axis(self.info, axis, x.ndim, "scan input") for axis, x in zip(self._input_axes, inputs, strict=True)]
+        lengths = {x.shape[axis] for x, axis in zip(inputs, axes, strict=True)}
+        if len(lengths) != 1:
+            raise InvalidArgument(
+                f"{self.info.describe()}: scan inputs have lengths {sorted(lengths)} along their axes; they must be equal"
+            )
+        length = lengths.pop()
+        scans = [slices(x, axis, backward) for x, axis, backward in zip(inputs, axes, self._input_reversed, strict=True)]
+        final, gathered = self.run(state, scans, length, captured)
+        outputs = [
+            self.output(index, each[::-1] if backward else each, axis)
+            for index, (each, axis, backward) in enumerate(zip(gathered, self._output_axes, self._output_reversed, strict=True))
+        ]
+        return (*final, *outputs)
+
+
+def slices(x: Array, axis: int, backward: int) -> list[Array]:
+    """Views of an array at each position of an axis, without that axis."""
+    before = (slice(None),) * axis
+    parts = [x[(*before, position, ...)] for position in range(x.shape[axis])]
+    return parts[::-1] if backward else parts
