@@ -132,7 +132,7 @@ def group_normalization(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("MeanVarianceNormalization")
+@operator("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(info: KernelInfo, xp: Any) -> Compute:
     """Zero mean and unit variance over ``axes``."""
     axes = tuple(int(axis) for axis in info.attribute("axes", (0, 2, 3)))
