@@ -2,28 +2,38 @@
 
 from . import (
     attention,
+    conv,
     embedding,
+    fused_matmul,
     gather_block_quantized,
     gelu,
     group_query_attention,
+    legacy,
     matmul_nbits,
     multi_head_attention,
     normalization,
+    numeric,
     quantized_elementwise,
     quantized_matmul,
     rotary,
+    tensor_ops,
 )
 
 __all__ = [
     "attention",
+    "conv",
     "embedding",
+    "fused_matmul",
     "gather_block_quantized",
     "gelu",
     "group_query_attention",
+    "legacy",
     "matmul_nbits",
     "multi_head_attention",
     "normalization",
+    "numeric",
     "quantized_elementwise",
     "quantized_matmul",
     "rotary",
+    "tensor_ops",
 ]

@@ -90,7 +90,7 @@ def relative_position_bias(info: KernelInfo, xp: Any) -> Compute:
 def _buckets(queries: int, keys: int, count: int, max_distance: int, *, bidirectional: bool) -> HostArray:
     """Bucket of each (query, key) pair: exact for near pairs, logarithmic in the distance for far ones."""
     distance = np.arange(queries)[:, None] - np.arange(keys)[None, :]
-    offset = np.zeros_like(distance)
+    offset: HostArray = np.zeros_like(distance)
     if bidirectional:
         count //= 2
         offset = np.where(distance < 0, count, 0)
@@ -99,7 +99,8 @@ def _buckets(queries: int, keys: int, count: int, max_distance: int, *, bidirect
     exact = count // 2
     ratio = np.log(np.maximum(distance, 1).astype(np.float32) / exact) / np.log(np.float32(max_distance / exact))
     far = np.minimum(exact + (ratio * (count - exact)).astype(np.int64), count - 1)
-    return offset + np.where(distance < exact, distance, far)
+    buckets: HostArray = offset + np.where(distance < exact, distance, far)
+    return buckets
 
 
 @operator("GatedRelativePositionBias", domain=MICROSOFT)

@@ -9,10 +9,10 @@ import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.llm.rotary import rotate
 
 from .attention_core import attend, merge_heads, split_heads
 from .normalization import root_mean_square_normalized
-from .rotary import rotate
 
 __all__ = ["group_query_attention"]
 

@@ -45,7 +45,8 @@ def simplified_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
 def _sum(info: KernelInfo, x: Array, skip: Array, bias: Array | None) -> Array:
     if skip.shape[-1] != x.shape[-1] or skip.ndim > x.ndim:
         raise InvalidArgument(
-            f"{info.describe()}: skip has shape {tuple(skip.shape)}; it must be that of input, {tuple(x.shape)}, or broadcast to it"
+            f"{info.describe()}: skip has shape {tuple(skip.shape)}; it must be that of input, {tuple(x.shape)}, or broadcast to"
+            " it"
         )
     total = x + skip
     return total if bias is None else total + bias
@@ -100,8 +101,7 @@ def gated_rms_norm(info: KernelInfo, xp: Any) -> Compute:
 @operator("GroupNorm", domain=MICROSOFT)
 def group_norm(info: KernelInfo, xp: Any) -> Compute:
     """Normalisation over groups of channels of NHWC (or NCHW) data, scaled per channel, then optionally SiLU."""
-    normalize = _group_normalizer(info, xp)
-    return lambda x, gamma, beta: normalize(x, gamma, beta)
+    return _group_normalizer(info, xp)
 
 
 @operator("SkipGroupNorm", domain=MICROSOFT)

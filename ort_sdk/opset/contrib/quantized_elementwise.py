@@ -9,7 +9,7 @@ from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo, TensorEleme
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.quantization.saturation import saturating_cast
 
-__all__ = ["dequantize", "requantize"]
+__all__ = ["dequantize", "requantize", "storage_type"]
 
 MICROSOFT = "com.microsoft"
 FLOAT = TensorElementType.FLOAT
@@ -29,12 +29,13 @@ def requantize(xp: Any, values: Array, scale: Array, zero_point: Array | None, e
     return saturating_cast(xp, xp.asarray(values / xp.reshape(scale, ())), element_type, shift)
 
 
-def _storage_type(info: KernelInfo, index: int = 0) -> TensorElementType:
+def storage_type(info: KernelInfo, index: int = 0) -> TensorElementType:
+    """Type of the output, or else of an input that has the same."""
     return info.output_element_type(0) or info.input_element_type(index) or TensorElementType.UINT8
 
 
 def _binary(info: KernelInfo, xp: Any, function: Callable[[Array, Array], Array]) -> Compute:
-    element_type = _storage_type(info)
+    element_type = storage_type(info)
 
     def compute(
         a: Array,
@@ -65,7 +66,7 @@ def qlinear_mul(info: KernelInfo, xp: Any) -> Compute:
 
 
 def _unary(info: KernelInfo, xp: Any, function: Callable[[Array], Array]) -> Compute:
-    element_type = _storage_type(info)
+    element_type = storage_type(info)
 
     def compute(x: Array, x_scale: Array, x_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None = None) -> Array:
         return requantize(xp, function(dequantize(xp, x, x_scale, x_zero_point)), y_scale, y_zero_point, element_type)
@@ -124,7 +125,7 @@ def qlinear_global_average_pool(info: KernelInfo, xp: Any) -> Compute:
 @operator("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(info: KernelInfo, xp: Any) -> Compute:
     """Quantised Where: X or Y by a condition, each rescaled to Z's parameters."""
-    element_type = _storage_type(info, 1)
+    element_type = storage_type(info, 1)
 
     def compute(
         condition: Array,
@@ -147,7 +148,7 @@ def qlinear_where(info: KernelInfo, xp: Any) -> Compute:
 def qlinear_concat(info: KernelInfo, xp: Any) -> Compute:
     """Concatenation of (tensor, scale, zero point) triples, each rescaled to Y's parameters."""
     axis = info.attribute("axis")
-    element_type = _storage_type(info, 1)
+    element_type = storage_type(info, 1)
 
     def compute(y_scale: Array, y_zero_point: Array, *triples: Array) -> Array:
         if not triples or len(triples) % 3:

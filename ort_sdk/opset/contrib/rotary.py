@@ -6,30 +6,11 @@ from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.llm.rotary import rotate
 
-__all__ = ["rotate"]
+__all__ = ["gemma_rotary_embedding", "rotary_embedding"]
 
 MICROSOFT = "com.microsoft"
-
-
-def rotate(xp: Any, x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
-    """Rotate pairs of features; features beyond twice the width of ``cos`` pass unchanged.
-
-    Args:
-        xp: array namespace.
-        x: (..., width).
-        cos: cosines, broadcast against (..., pairs).
-        sin: sines, likewise.
-        interleaved: pairs are neighbours (0, 1), (2, 3), … instead of (0, pairs), (1, pairs + 1), ….
-    """
-    pairs = cos.shape[-1]
-    head, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
-    first, second = (head[..., 0::2], head[..., 1::2]) if interleaved else (head[..., :pairs], head[..., pairs:])
-    real, imaginary = first * cos - second * sin, first * sin + second * cos
-    if interleaved:
-        rotated = xp.reshape(xp.stack([real, imaginary], axis=-1), head.shape)
-        return xp.concat([rotated, rest], axis=-1) if rest.shape[-1] else rotated
-    return xp.concat([real, imaginary, rest] if rest.shape[-1] else [real, imaginary], axis=-1)
 
 
 @operator("RotaryEmbedding", domain=MICROSOFT)

@@ -1,0 +1,89 @@
+"""CDist, complex products, Inverse, Rfft and Irfft."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
+from ort_sdk.opset.definition import operator
+
+__all__ = ["cdist", "complex_mul", "inverse", "irfft", "rfft"]
+
+MICROSOFT = "com.microsoft"
+
+
+@operator("CDist", domain=MICROSOFT)
+def cdist(info: KernelInfo, xp: Any) -> Compute:
+    """Distance of each row of A to each row of B: ``sqeuclidean`` or ``euclidean``."""
+    metric = info.attribute("metric", "sqeuclidean")
+    if metric not in {"sqeuclidean", "euclidean"}:
+        raise InvalidArgument(f"{info.describe()}: metric is '{metric}'; it must be 'sqeuclidean' or 'euclidean'")
+
+    def compute(a: Array, b: Array) -> Array:
+        squares = xp.sum(a * a, axis=1, keepdims=True) + xp.sum(b * b, axis=1)
+        distances = xp.maximum(squares - 2 * xp.matmul(a, b.T), xp.zeros_like(squares))
+        return xp.sqrt(distances) if metric == "euclidean" else distances
+
+    return compute
+
+
+def _complex_product(xp: Any, sign: float) -> Compute:
+    def compute(a: Array, b: Array) -> Array:
+        a_real, a_imaginary, b_real, b_imaginary = a[..., 0], a[..., 1], b[..., 0], b[..., 1] * sign
+        real = a_real * b_real - a_imaginary * b_imaginary
+        return xp.stack([real, a_real * b_imaginary + a_imaginary * b_real], axis=-1)
+
+    return compute
+
+
+@operator("ComplexMul", domain=MICROSOFT)
+def complex_mul(_info: KernelInfo, xp: Any) -> Compute:
+    """Products of complex numbers, whose parts lie along the last axis."""
+    return _complex_product(xp, 1.0)
+
+
+@operator("ComplexMulConj", domain=MICROSOFT)
+def complex_mul_conj(_info: KernelInfo, xp: Any) -> Compute:
+    """Products of A with the conjugate of B."""
+    return _complex_product(xp, -1.0)
+
+
+@operator("Inverse", domain=MICROSOFT)
+def inverse(_info: KernelInfo, xp: Any) -> Compute:
+    """Inverses of square matrices."""
+    function: Compute = xp.linalg.inv
+    return function
+
+
+def _check_fourier(info: KernelInfo) -> None:
+    if info.attribute("normalized", 0) or not info.attribute("onesided", 1) or info.attribute("signal_ndim", 1) not in {1, 2}:
+        raise InvalidArgument(
+            f"{info.describe()}: normalized must be 0, onesided 1 and signal_ndim 1 or 2; they are "
+            f"{info.attribute('normalized', 0)}, {info.attribute('onesided', 1)} and {info.attribute('signal_ndim', 1)}"
+        )
+
+
+@operator("Rfft", domain=MICROSOFT)
+def rfft(info: KernelInfo, xp: Any) -> Compute:
+    """Fourier transform of real data over the last ``signal_ndim`` axes, with the parts along a new last axis."""
+    _check_fourier(info)
+    axes = tuple(range(-info.attribute("signal_ndim", 1), 0))
+
+    def compute(x: Array) -> Array:
+        z = xp.fft.rfftn(x, axes=axes)
+        return xp.module.astype(xp.stack([xp.real(z), xp.imag(z)], axis=-1), x.dtype, copy=False)
+
+    return compute
+
+
+@operator("Irfft", domain=MICROSOFT)
+def irfft(info: KernelInfo, xp: Any) -> Compute:
+    """Inverse of Rfft, of even length."""
+    _check_fourier(info)
+    axes = tuple(range(-info.attribute("signal_ndim", 1), 0))
+
+    def compute(x: Array) -> Array:
+        z = x[..., 0] + x[..., 1] * xp.asarray(1j, dtype=xp.complex128 if x.dtype == xp.float64 else xp.complex64)
+        return xp.module.astype(xp.fft.irfftn(z, axes=axes), x.dtype, copy=False)
+
+    return compute
