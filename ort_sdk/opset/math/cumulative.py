@@ -21,7 +21,7 @@ def _cumulative(info: KernelInfo, xp: Any, function: Compute) -> Compute:
         ordered = flip(x, axis=along) if reverse else x
         result = function(ordered, axis=along, dtype=x.dtype, include_initial=exclusive)
         if exclusive:
-            result = result[(slice(None),) * along + (slice(0, -1),)]
+            result = result[(*((slice(None),) * along), slice(0, -1), ...)]
         return flip(result, axis=along) if reverse else result
 
     return compute

@@ -94,7 +94,7 @@ def _forward(x: Array, length: int, axis: int, onesided: bool, info: KernelInfo,
     if onesided and x.shape[-1] == 1:
         return xp.fft.rfft(x[..., 0], n=length, axis=axis)
     spectrum = xp.fft.fft(_as_complex(x, info, xp), n=length, axis=axis)
-    return spectrum[(slice(None),) * axis + (slice(0, length // 2 + 1),)] if onesided else spectrum
+    return spectrum[(*((slice(None),) * axis), slice(0, length // 2 + 1), ...)] if onesided else spectrum
 
 
 @operator("STFT", host_inputs=(1, 3), shape_inputs=(1, 3))
