@@ -62,7 +62,7 @@ def attention(info: KernelInfo, xp: Any) -> Compute:
         factor = 1 / math.sqrt(query.shape[3]) if scale is None else float(scale)
         y, shown = _attend(xp, query * factor, key, value, bias, scores)
         if packed:
-            y = xp.reshape(xp.permute_dims(y, (0, 2, 1, 3)), (y.shape[0], y.shape[2], -1))
+            y = xp.reshape(xp.permute_dims(y, (0, 2, 1, 3)), (y.shape[0], y.shape[2], y.shape[1] * y.shape[3]))
         if not wants_present and shown is None:
             return y
         if past_key is None and wants_present:
@@ -112,7 +112,7 @@ def _attend(xp: Any, query: Array, key: Array, value: Array, bias: Array | None,
     shown = None
     if scores.output_mode is not None:
         shown = (stages[0], capped, masked, weights / sums)[scores.output_mode]
-    mixed = xp.matmul(xp.reshape(weights, (batch, kv_heads, -1, total)), value)
+    mixed = xp.matmul(xp.reshape(weights, (*stacked.shape[:3], total)), value)
     return xp.reshape(mixed, (batch, heads, length, value.shape[3])) / sums, shown
 
 

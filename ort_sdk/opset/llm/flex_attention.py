@@ -74,6 +74,6 @@ def _check(info: KernelInfo, q: Array, k: Array, v: Array) -> None:
     )
     if not is_valid:
         raise InvalidArgument(
-            f"{info.describe()}: Q, K and V of shapes {shapes} must be [B, Hq, L, E], [B, Hkv, S, E] and [B, Hkv, S, Ev] with Hq a "
-            "multiple of Hkv"
+            f"{info.describe()}: Q, K and V of shapes {shapes} must be [B, Hq, L, E], [B, Hkv, S, E] and [B, Hkv, S, Ev] "
+            "with Hq a multiple of Hkv"
         )

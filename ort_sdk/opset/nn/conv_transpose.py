@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +99,7 @@ def _transposed(xp: Any, x: Array, weight: Array, windows: Windows, groups: int)
     per_group = channels // groups
     outputs = weight.shape[1] * groups
     matrix = xp.matrix_transpose(xp.reshape(weight, (groups, per_group, -1)))
-    taps = xp.matmul(matrix, xp.reshape(x, (batch, groups, per_group, -1)))
+    taps = xp.matmul(matrix, xp.reshape(x, (batch, groups, per_group, math.prod(windows.output_shape))))
     taps = xp.reshape(taps, (batch, outputs, *windows.kernel_shape, *windows.output_shape))
     spans = tuple(
         max(extent, begin + size)

@@ -31,7 +31,7 @@ def deform_conv(info: KernelInfo, xp: Any) -> Compute:
         samples = _sample(xp, x, positions, offset_groups)
         if mask is not None:
             _check_offset(info, x.shape, mask, "mask", offset_groups * taps, windows)
-            samples = samples * xp.reshape(mask, (x.shape[0], offset_groups, 1, -1))
+            samples = samples * xp.reshape(mask, (x.shape[0], offset_groups, 1, samples.shape[3]))
         batch, outputs = x.shape[0], weight.shape[0]
         columns = xp.reshape(samples, (batch, groups, x.shape[1] // groups * taps, math.prod(windows.output_shape)))
         y = xp.matmul(xp.reshape(weight, (groups, outputs // groups, -1)), columns)
@@ -58,7 +58,7 @@ def _positions(xp: Any, offset: Array, windows: Windows, offset_groups: int) -> 
         # (kernel..., output...) to (taps, output...): only this axis' kernel and output sizes differ from 1.
         grid = xp.broadcast_to(xp.reshape(xp.from_host(grid), tuple(shape)), (*windows.kernel_shape, *shape[rank:]))
         where = shifts[:, :, :, axis, ...] + xp.reshape(grid, (taps, *shape[rank:]))
-        positions.append(xp.reshape(where, (*where.shape[:2], 1, -1)))
+        positions.append(xp.reshape(where, (*where.shape[:2], 1, math.prod(where.shape[2:]))))
     return positions
 
 

@@ -1,0 +1,159 @@
+"""Pooling of ai.onnx against onnxruntime, and over another array library."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ort_sdk.api import InvalidArgument, TensorElementType
+from tests.opset.library_kernel import run_kernel
+from tests.opset.one_node import assert_same, compare, make_model, run_sdk
+
+RNG = np.random.default_rng(4)
+FLOAT, INT64 = TensorElementType.FLOAT, TensorElementType.INT64
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+PADDINGS = [
+    {"auto_pad": "NOTSET"},
+    {"pads": [1, 0, 0, 1]},
+    {"pads": [1, 1, 1, 1]},
+    {"auto_pad": "SAME_UPPER"},
+    {"auto_pad": "SAME_LOWER"},
+    {"auto_pad": "VALID"},
+]
+WINDOWS = [
+    {"kernel_shape": kernel, "strides": strides}
+    for kernel, strides in itertools.product(([3, 2], [2, 3]), ([1, 1], [2, 2], [3, 2]))
+]
+
+
+@pytest.mark.parametrize("opset", [8, 10, 11, 12, 22])
+@pytest.mark.parametrize("padding", PADDINGS, ids=str)
+def test_max_pool(padding, opset):
+    for window, ceil_mode, order in itertools.product(WINDOWS, (0, 1), (0, 1)):
+        attributes = {**window, **padding, "storage_order": order, **({"ceil_mode": ceil_mode} if opset >= 10 else {})}
+        compare("MaxPool", [normal(2, 2, 8, 7)], 2, opset=opset, attributes=attributes)
+
+
+@pytest.mark.parametrize("opset", [7, 10, 11, 19, 22])
+@pytest.mark.parametrize("padding", PADDINGS, ids=str)
+def test_average_pool(padding, opset):
+    for window, ceil_mode, include in itertools.product(WINDOWS, (0, 1), (0, 1)):
+        attributes = {**window, **padding, "count_include_pad": include, **({"ceil_mode": ceil_mode} if opset >= 10 else {})}
+        compare("AveragePool", [normal(2, 2, 8, 7)], opset=opset, attributes=attributes)
+
+
+@pytest.mark.parametrize("opset", [2, 11, 18, 22])
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_lp_pool(p, opset):
+    for window, padding in itertools.product(WINDOWS, PADDINGS):
+        attributes = {**window, **padding, "p": p, **({"ceil_mode": 1} if opset >= 18 else {})}
+        compare("LpPool", [normal(2, 2, 8, 7)], opset=opset, attributes=attributes, rtol=1e-4)
+
+
+def test_first_versions_agree_with_the_next_ones():
+    x, attributes = normal(1, 2, 6, 6), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}
+    for op_type, later, extra in (("AveragePool", 7, {}), ("LpPool", 2, {"p": 3}), ("MaxPool", 8, {})):
+        first = {**attributes, **{name: float(value) for name, value in extra.items()}}
+        (old,) = run_sdk(*make_model(op_type, [x], opset=1, attributes=first, output_types=[1]))
+        (new,) = run_sdk(*make_model(op_type, [x], opset=later, attributes={**attributes, **extra}, output_types=[1]))
+        assert_same(old, new, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ((2, 2, 9), {"kernel_shape": [3], "dilations": [2], "pads": [1, 1]}),
+        ((2, 2, 9, 9), {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [1, 1, 1, 1]}),
+        ((2, 2, 5, 6, 7), {"kernel_shape": [3, 2, 2], "dilations": [2, 1, 1], "storage_order": 1}),
+        ((2, 2, 4, 4), {"kernel_shape": [1, 1], "strides": [2, 2]}),
+        ((2, 2, 4, 4), {"kernel_shape": [1, 1]}),
+    ],
+)
+def test_max_pool_of_other_ranks_and_dilations(shape, attributes):
+    x = normal(*shape)
+    y, indices = compare("MaxPool", [x], 2, opset=12, attributes=attributes)
+    if not attributes.get("storage_order"):
+        np.testing.assert_array_equal(x.reshape(-1)[indices], y)
+    results = run_kernel("MaxPool", [x], [FLOAT, INT64], opset=12, attributes=attributes)
+    assert_same(results[0], y, 0, 0)
+    assert_same(results[1], indices, 0, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_max_pool_of_integers(dtype):
+    limits = np.iinfo(dtype)
+    x = RNG.integers(limits.min, limits.max, (1, 2, 6, 6)).astype(dtype)
+    compare("MaxPool", [x], 2, opset=12, attributes={"kernel_shape": [3, 2], "pads": [1, 1, 1, 1]})
+
+
+def test_max_pool_takes_the_first_of_equal_elements():
+    x = np.zeros((1, 1, 4, 4), np.float32)
+    _, indices = compare("MaxPool", [x], 2, opset=12, attributes={"kernel_shape": [2, 2], "strides": [2, 2]})
+    assert indices.reshape(-1).tolist() == [0, 2, 8, 10]
+
+
+def test_average_pool_with_dilations():
+    attributes = {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [1, 1, 1, 1]}
+    compare("AveragePool", [normal(2, 2, 9, 9)], opset=19, attributes=attributes)
+
+
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool"])
+def test_sums_over_another_library(op_type):
+    x, attributes = normal(2, 2, 9, 8), {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}
+    (result,) = run_kernel(op_type, [x], [FLOAT], opset=22, attributes=attributes)
+    assert_same(result, run_sdk(*make_model(op_type, [x], opset=22, attributes=attributes, output_types=[1]))[0], 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "opset"),
+    [("GlobalAveragePool", 1), ("GlobalAveragePool", 22), ("GlobalMaxPool", 1), ("GlobalMaxPool", 22), ("GlobalLpPool", 2)],
+)
+def test_global_pools(op_type, opset):
+    for shape in ((2, 3, 4, 5), (2, 3, 7), (1, 2, 3, 4, 2)):
+        (result,) = compare(op_type, [normal(*shape)], opset=opset, rtol=1e-4)
+        assert result.shape == (*shape[:2], *(1 for _ in shape[2:]))
+
+
+def test_global_lp_pool_with_another_power_over_another_library():
+    x = normal(2, 3, 4, 5)
+    (result,) = run_kernel("GlobalLpPool", [x], [FLOAT], opset=22, attributes={"p": 3})
+    expected = np.sum(np.abs(x.astype(np.float64)) ** 3, axis=(2, 3), keepdims=True) ** (1 / 3)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("library", ["session", "other"])
+def test_max_unpool_inverts_max_pool(library):
+    attributes = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    x = normal(2, 3, 8, 8)
+    y, indices = run_kernel("MaxPool", [x], [FLOAT, INT64], opset=12, attributes=attributes)
+    expected = np.zeros(x.size, np.float32)
+    expected[indices.reshape(-1)] = y.reshape(-1)
+    for size in ((8, 8), (9, 10)):
+        inputs = [y, indices, np.array([2, 3, *size])]
+        if library == "session":
+            (result,) = run_sdk(*make_model("MaxUnpool", inputs, opset=11, attributes=attributes, output_types=[1]))
+        else:
+            (result,) = run_kernel("MaxUnpool", inputs, [FLOAT], opset=22, attributes=attributes)
+        np.testing.assert_array_equal(result[:, :, :8, :8].reshape(-1), expected)
+        assert result.shape[2:] == size
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes"),
+    [
+        ("MaxPool", [normal(2, 3)], {"kernel_shape": [2]}),
+        ("AveragePool", [normal(1, 1, 4, 4)], {"kernel_shape": [2]}),
+        ("LpPool", [normal(1, 1, 4, 4)], {"kernel_shape": [5, 5]}),
+        ("MaxUnpool", [normal(1, 1, 2, 2), np.zeros((1, 1, 2, 1), np.int64)], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    ],
+)
+def test_what_does_not_fit_is_refused(op_type, inputs, attributes):
+    with pytest.raises(InvalidArgument):
+        run_kernel(op_type, inputs, [FLOAT], opset=22, attributes=attributes)
