@@ -83,6 +83,9 @@ def host_converter(
     else:
         steps.append(_number_converter(target, saturate=saturate, round_mode=round_mode))
 
+    if len(steps) == 1 and source in _INTEGERS | {TensorElementType.BOOL} and target in _INTEGERS:
+        return steps[0]
+
     def convert(values: HostArray) -> HostArray:
         with np.errstate(all="ignore"):
             for step in steps:

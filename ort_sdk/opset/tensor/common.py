@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk.api import Array, HostArray, InvalidArgument, KernelInfo
 
-__all__ = ["axis_slice", "fill_array", "normalize_axes", "normalize_axis", "zero_of"]
+__all__ = ["axis_slice", "fill_array", "is_text", "normalize_axes", "normalize_axis", "zero_of"]
 
 
 def normalize_axis(info: KernelInfo, axis: int, rank: int) -> int:
@@ -40,19 +40,20 @@ def axis_slice(axis: int, part: slice) -> tuple[slice, ...]:
     return (*(slice(None),) * axis, part)
 
 
-def _is_text(dtype: Any) -> bool:
+def is_text(dtype: Any) -> bool:
+    """Whether a dtype is that of strings: NumPy's ``object``."""
     return isinstance(dtype, np.dtype) and dtype.kind == "O"
 
 
 def zero_of(xp: Any, dtype: Any) -> Array:
     """0-d array of a dtype's zero: 0, False, or the empty string."""
-    return np.asarray("", dtype=object) if _is_text(dtype) else xp.zeros((), dtype=dtype)
+    return np.asarray("", dtype=object) if is_text(dtype) else xp.zeros((), dtype=dtype)
 
 
 def fill_array(xp: Any, shape: Sequence[int], value: HostArray | None, dtype: Any) -> Array:
     """New writable array filled with one host value; zero, False or "" if there is none."""
     if value is None:
-        return np.full(tuple(shape), "", dtype=object) if _is_text(dtype) else xp.zeros(tuple(shape), dtype=dtype)
+        return np.full(tuple(shape), "", dtype=object) if is_text(dtype) else xp.zeros(tuple(shape), dtype=dtype)
     if xp.is_host:
         return np.full(tuple(shape), np.reshape(value, ()), dtype=dtype)
     return xp.full(tuple(shape), np.reshape(value, ()).item(), dtype=dtype)

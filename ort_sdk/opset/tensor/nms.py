@@ -20,15 +20,20 @@ def _corners(boxes: HostArray, *, centered: bool) -> HostArray:
     return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=-1)
 
 
-def _overlaps(box: HostArray, others: HostArray) -> HostArray:
-    """Intersection over union of a box (4,) with others (count, 4); 0 where there is no area."""
-    sides = np.maximum(np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2]), 0)
-    intersection = sides[:, 0] * sides[:, 1]
-    areas = (others[:, 2] - others[:, 0]) * (others[:, 3] - others[:, 1])
-    area = (box[2] - box[0]) * (box[3] - box[1])
-    usable = (areas > 0) & (area > 0) & (intersection > 0)
-    shares: HostArray = np.divide(intersection, area + areas - intersection, out=np.zeros_like(intersection), where=usable)
+def _overlaps(boxes: HostArray, others: HostArray) -> HostArray:
+    """Intersection over union (boxes, others) of boxes (count, 4); 0 where there is no area."""
+    low = np.maximum(boxes[:, np.newaxis, :2], others[:, :2])
+    high = np.minimum(boxes[:, np.newaxis, 2:], others[:, 2:])
+    intersection = np.prod(np.maximum(high - low, 0), axis=-1)
+    areas, other_areas = (np.prod(part[:, 2:] - part[:, :2], axis=-1) for part in (boxes, others))
+    union = areas[:, np.newaxis] + other_areas - intersection
+    usable = (areas[:, np.newaxis] > 0) & (other_areas > 0) & (intersection > 0)
+    shares: HostArray = np.divide(intersection, union, out=np.zeros_like(intersection), where=usable)
     return shares
+
+
+_CHUNK = 128
+"""Candidates compared at a time: most nodes stop long before they have looked at all boxes."""
 
 
 def _selected(
@@ -39,10 +44,18 @@ def _selected(
     if score_threshold is not None:
         order = order[scores[order] > score_threshold]
     kept: list[int] = []
-    while order.size and len(kept) < limit:
-        best, order = int(order[0]), order[1:]
-        kept.append(best)
-        order = order[_overlaps(corners[best], corners[order]) <= iou_threshold]
+    for begin in range(0, order.size, _CHUNK):
+        chunk = order[begin : begin + _CHUNK]
+        if kept:
+            chunk = chunk[~np.any(_overlaps(corners[kept], corners[chunk]) > iou_threshold, axis=0)]
+        clashes = _overlaps(corners[chunk], corners[chunk]) > iou_threshold
+        alive = np.ones(chunk.size, dtype=bool)
+        for position in range(chunk.size):
+            if alive[position]:
+                kept.append(int(chunk[position]))
+                alive &= ~clashes[position]
+            if len(kept) >= limit:
+                return kept[:limit]
     return kept
 
 

@@ -148,10 +148,10 @@ def _extrapolated(xp: Any, outside: Sequence[tuple[int, HostArray]], rank: int, 
 
 
 def _steps(xp: Any, settings: _Settings, rank: int, plans: Sequence[AxisPlan], dtype: Any) -> list[Step]:
-    """What to do to an input, axis by axis, those that shrink most first."""
+    """What to do to an input, axis by axis: those that shrink most first, then the innermost."""
     steps, outside = [], []
     crop = settings.coordinate_mode == "tf_crop_and_resize"
-    for plan in sorted(plans, key=lambda plan: plan.output_size / max(plan.size, 1)):
+    for plan in sorted(plans, key=lambda plan: (plan.output_size / max(plan.size, 1), -plan.axis)):
         coordinates = source_coordinates(plan, settings.coordinate_mode)
         if plan.output_size == plan.size and np.array_equal(coordinates, np.arange(plan.size)):
             continue

@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 
-from .common import normalize_axis, zero_of
+from .common import is_text, normalize_axis, zero_of
 
 __all__ = ["compress", "nonzero", "one_hot", "trilu", "where"]
 
@@ -72,15 +72,14 @@ def one_hot(info: KernelInfo, xp: Any) -> Compute:
 @operator("Trilu", any_type=True, host_inputs=(1,))
 def trilu(info: KernelInfo, xp: Any) -> Compute:
     """The upper (or lower) triangle of each matrix from its diagonal ``k`` on, zeros elsewhere."""
-    upper = bool(info.attribute("upper", 1))
+    cut = xp.triu if info.attribute("upper", 1) else xp.tril
 
     def compute(x: Array, k: HostArray | None = None) -> Array:
         if x.ndim < 2:
             raise InvalidArgument(f"{info.describe()}: the input has shape {x.shape}; it must have at least two dimensions")
         diagonal = 0 if k is None else int(k.reshape(-1)[0])
-        rows, columns = x.shape[-2:]
-        distance = xp.arange(columns, dtype=xp.int64) - xp.reshape(xp.arange(rows, dtype=xp.int64), (rows, 1))
-        kept = distance >= diagonal if upper else distance <= diagonal
-        return xp.where(kept, x, zero_of(xp, x.dtype))
+        if not is_text(x.dtype):
+            return cut(x, k=diagonal)
+        return xp.where(cut(xp.ones(x.shape[-2:], dtype=xp.bool), k=diagonal), x, zero_of(xp, x.dtype))
 
     return compute
