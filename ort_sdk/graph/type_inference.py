@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ort_sdk.api import NodeArg, OperatorSchema, ParameterOption, TensorElementType, find_schema, tensor_type
+from ort_sdk.api import InvalidGraph, NodeArg, OperatorSchema, ParameterOption, TensorElementType, find_schema, tensor_type
 
 from .graph import Graph
 from .node import Node
@@ -50,7 +50,7 @@ def infer_node_output_types(node: Node, graph: Graph) -> list[str | None]:
     """Type strings of a node's outputs; None where neither schema nor rule knows."""
     input_types = [graph.node_arg(name).type if name else None for name in node.inputs]
     schema = schema_of(node)
-    bound = {} if schema is None else _bind(schema, input_types)
+    bound = {} if schema is None else _bind(node, schema, input_types)
     rule = _RULES.get((node.domain, node.op_type))
     types: list[str | None] = []
     for index, name in enumerate(node.outputs):
@@ -64,7 +64,8 @@ def infer_node_output_types(node: Node, graph: Graph) -> list[str | None]:
     return types
 
 
-def _bind(schema: OperatorSchema, input_types: list[str | None]) -> dict[str, str]:
+def _bind(node: Node, schema: OperatorSchema, input_types: list[str | None]) -> dict[str, str]:
+    """Type constraint → type, from the inputs; refuses types the operator does not allow."""
     bound: dict[str, str] = {}
     for index, type_string in enumerate(input_types):
         formal = schema.input(index)
@@ -72,7 +73,17 @@ def _bind(schema: OperatorSchema, input_types: list[str | None]) -> dict[str, st
             continue
         if formal.option == ParameterOption.VARIADIC and not formal.is_homogeneous:
             continue
-        bound.setdefault(formal.type_str, type_string)
+        allowed = schema.allowed_types(formal.type_str)
+        if type_string not in allowed:
+            raise InvalidGraph(
+                f"Type Error: Type '{type_string}' of input parameter ({node.inputs[index]}) of operator ({node.op_type}) in node "
+                f"({node.name}) is invalid; allowed: {', '.join(allowed)}"
+            )
+        if bound.setdefault(formal.type_str, type_string) != type_string:
+            raise InvalidGraph(
+                f"Type Error: Type parameter ({formal.type_str}) of Optype ({node.op_type}) bound to different types "
+                f"({bound[formal.type_str]} and {type_string}) in node ({node.name})."
+            )
     return bound
 
 
