@@ -19,7 +19,9 @@ def make_model(op_type, inputs, outputs=1, *, domain="", opset=None, attributes=
     output_names = [f"y{index}" for index in range(outputs)] if isinstance(outputs, int) else list(outputs)
     node = helper.make_node(op_type, names, output_names, domain=domain, **(attributes or {}))
     feeds = {
-        name: value for index, (name, value) in enumerate(zip(names, inputs)) if value is not None and index not in constants
+        name: value
+        for index, (name, value) in enumerate(zip(names, inputs, strict=True))
+        if value is not None and index not in constants
     }
     graph_inputs = [
         helper.make_tensor_value_info(name, int(TensorElementType.from_numpy_dtype(value.dtype)), value.shape)

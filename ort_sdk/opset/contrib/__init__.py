@@ -3,10 +3,12 @@
 from . import (
     attention,
     conv,
+    crop_and_resize,
     embedding,
     fused_matmul,
     gather_block_quantized,
     gelu,
+    generation,
     group_query_attention,
     legacy,
     matmul_nbits,
@@ -17,15 +19,19 @@ from . import (
     quantized_matmul,
     rotary,
     tensor_ops,
+    text,
+    word_conv_embedding,
 )
 
 __all__ = [
     "attention",
     "conv",
+    "crop_and_resize",
     "embedding",
     "fused_matmul",
     "gather_block_quantized",
     "gelu",
+    "generation",
     "group_query_attention",
     "legacy",
     "matmul_nbits",
@@ -36,4 +42,6 @@ __all__ = [
     "quantized_matmul",
     "rotary",
     "tensor_ops",
+    "text",
+    "word_conv_embedding",
 ]

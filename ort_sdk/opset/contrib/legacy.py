@@ -58,7 +58,8 @@ def crop(info: KernelInfo, xp: Any) -> Compute:
         height, width = (scale_hw or (x.shape[2] - top - bottom, x.shape[3] - left - right))[:2]
         if height < 0 or width < 0 or top + height > x.shape[2] or left + width > x.shape[3]:
             raise InvalidArgument(
-                f"{info.describe()}: border {[left, top, right, bottom]} and scale {list(scale_hw)} do not fit X of {tuple(x.shape)}"
+                f"{info.describe()}: border {[left, top, right, bottom]} and scale {list(scale_hw)} do not fit X of shape"
+                f" {tuple(x.shape)}"
             )
         return xp.asarray(x[:, :, top : top + height, left : left + width], copy=True)
 
@@ -81,12 +82,12 @@ def dynamic_slice(_info: KernelInfo, xp: Any) -> Compute:
 
 @operator("MeanVarianceNormalization", until=1)
 def mean_variance_normalization(info: KernelInfo, xp: Any) -> Compute:
-    """Zero mean and, with ``normalize_variance``, unit variance per sample and channel, or ``across_channels``."""
-    first = 1 if info.attribute("across_channels", 0) else 2
+    """Zero mean and, with ``normalize_variance``, unit variance of each channel over the batch, or ``across_channels``."""
+    across_channels = bool(info.attribute("across_channels", 0))
     unit_variance = bool(info.attribute("normalize_variance", 1))
 
     def compute(x: Array) -> Array:
-        axes = tuple(range(first, x.ndim))
+        axes = None if across_channels else (0, *range(2, x.ndim))
         centred = x - xp.mean(x, axis=axes, keepdims=True)
         if not unit_variance:
             return centred

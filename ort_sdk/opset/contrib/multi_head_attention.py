@@ -70,7 +70,8 @@ class _HeadInputs:
         elif key is None or value is None:
             raise InvalidArgument(
                 f"{self._info.describe()}: query has shape {tuple(query.shape)} and key or value is absent; without them "
-                "the query must be packed as (batch, sequence, heads, 3, head size), or the key as (batch, sequence, heads, 2, head size)"
+                "the query must be packed as (batch, sequence, heads, 3, head size), or the key as (batch, sequence, heads, 2, "
+                "head size)"
             )
         else:
             q = split_heads(self._xp, query, self._heads)
