@@ -86,6 +86,7 @@ TRANSPOSED = {
         [(2, 4, 5, 6), (4, 3, 3, 2), (6,)],
         {"group": 2, "strides": [2, 3], "pads": [1, 0, 1, 1], "output_padding": [1, 2], "dilations": [1, 2]},
     ),
+    "shape beyond the windows": ([(2, 4, 5, 5), (4, 3, 3, 3), (3,)], {"strides": [2, 2], "output_shape": [12, 11]}),
     "1d shape": ([(2, 4, 5), (4, 3, 3)], {"strides": [2], "output_shape": [10]}),
     "shape": ([(2, 4, 5, 5), (4, 3, 3, 3)], {"strides": [2, 2], "output_shape": [8, 8]}),
     "shape upper": ([(2, 4, 5, 5), (4, 3, 3, 3)], {"strides": [2, 2], "output_shape": [8, 8], "auto_pad": "SAME_UPPER"}),
@@ -118,7 +119,7 @@ def test_conv_transpose_over_another_library(case):
     [
         ([(1, 3, 4, 4), (2, 3, 3, 3)], {}),
         ([(1, 4, 4, 4), (4, 3, 3, 3)], {"output_padding": [1]}),
-        ([(1, 4, 4, 4), (4, 3, 3, 3)], {"output_shape": [20, 20]}),
+        ([(1, 4, 4, 4), (4, 3, 3, 3)], {"strides": [2, 2], "output_shape": [11, 9]}),
     ],
 )
 def test_conv_transpose_refuses_what_does_not_fit(shapes, attributes):

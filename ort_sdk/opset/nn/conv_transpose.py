@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ def conv_transpose(info: KernelInfo, xp: Any) -> Compute:
                 f"{info.describe()}: input X has shape {list(x.shape)}, weight W has {list(weight.shape)}, group is {groups};"
                 " X must be (N, C, *spatial) and W (C, M / group, *kernel) with C a multiple of group"
             )
-        windows = attributes.windows(tuple(x.shape[2:]), tuple(weight.shape[2:]))
+        windows = _windows(attributes, tuple(x.shape[2:]), tuple(weight.shape[2:]))
         return add_bias(xp, _transposed(xp, x, weight, windows, groups), bias)
 
     return compute
@@ -66,10 +67,10 @@ class TransposeAttributes:
             for stride, size, more, taps, dilation in zip(strides, input_shape, extra, kernel, dilations, strict=True)
         )
         target = self._target(input_shape, strides)
-        if self.output_shape and any(size > whole for whole, size in zip(full, target or (), strict=True)):
+        if self.output_shape and any(size >= whole + s for size, whole, s in zip(target or (), full, strides, strict=True)):
             raise InvalidArgument(
-                f"{base.description}: output_shape is {list(self.output_shape)}; strides, kernel and output_padding make at"
-                f" most {list(full)}"
+                f"{base.description}: output_shape is {list(self.output_shape)}; kernel, strides {list(strides)} and"
+                f" output_padding make {list(full)}, and each axis may exceed that by less than its stride"
             )
         if target is not None:
             halves = [_split(max(0, whole - size), base.auto_pad) for whole, size in zip(full, target, strict=True)]
@@ -86,6 +87,11 @@ class TransposeAttributes:
         if self.base.auto_pad.startswith("SAME"):
             return tuple(size * stride for size, stride in zip(input_shape, strides, strict=True))
         return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _windows(attributes: TransposeAttributes, input_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> Windows:
+    return attributes.windows(input_shape, weight_shape)
 
 
 def _split(total: int, auto_pad: str) -> tuple[int, int]:
