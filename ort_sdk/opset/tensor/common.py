@@ -35,9 +35,9 @@ def normalize_axes(info: KernelInfo, axes: Iterable[int], rank: int) -> list[int
     return result
 
 
-def axis_slice(axis: int, part: slice) -> tuple[slice, ...]:
-    """Index that takes ``part`` of one axis and all of those before it."""
-    return (*(slice(None),) * axis, part)
+def axis_slice(axis: int, part: slice) -> tuple[Any, ...]:
+    """Index that takes ``part`` of one axis and all of the others."""
+    return (*(slice(None),) * axis, part, ...)
 
 
 def is_text(dtype: Any) -> bool:
