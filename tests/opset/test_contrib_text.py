@@ -8,7 +8,7 @@ import pytest
 from ort_sdk.api import InvalidGraph, KernelInfo, NodeArg
 from ort_sdk.opset.contrib.text import tokenizer
 from ort_sdk.opset.definition import as_namespace
-from tests.opset.one_node import compare
+from tests.opset.one_node import compare, make_model, run_sdk
 
 MICROSOFT = "com.microsoft"
 RNG = np.random.default_rng(23)
@@ -89,7 +89,10 @@ def test_crop_and_resize(mode, crop_size):
 
 
 def test_word_conv_embedding():
-    words = np.array([[1, 2, 3, 0, 0], [4, 5, 0, 0, 0], [0, 0, 0, 0, 0], [1, 2, 3, 4, 5], [3, 0, 2, 1, 1]], np.int32)
+    words = np.array([[1, 2, 3, 0, 0], [4, 5, 0, 0, 0], [1, 2, 3, 4, 5], [3, 0, 2, 1, 1]], np.int32)
     weight, bias, characters = RNG.normal(size=(3, 1, 2, 4)), RNG.normal(size=3), RNG.normal(size=(7, 4))
     inputs = [words, *(value.astype(np.float32) for value in (weight, bias, characters))]
     compare("WordConvEmbedding", inputs, domain=MICROSOFT)
+    inputs[0] = np.zeros((2, 5), np.int32)
+    (empty,) = run_sdk(*make_model("WordConvEmbedding", inputs, domain=MICROSOFT, output_types=[1]))
+    assert not empty.any()

@@ -33,10 +33,8 @@ def crop_and_resize(info: KernelInfo, xp: Any) -> Compute:
             flat = (first + rows.astype(np.int64) * x.shape[3] + columns.astype(np.int64)).reshape(-1)
             return xp.reshape(xp.take(pixels, xp.from_host(flat), axis=0), (len(rois), height, width, channels))
 
-        if mode == "nearest":
-            values = at(np.floor(ys + 0.5), np.floor(xs + 0.5))
-        else:
-            values = _bilinear(xp, at, ys, xs, x.dtype)
+        is_nearest = mode == "nearest"
+        values = at(np.floor(ys + 0.5), np.floor(xs + 0.5)) if is_nearest else _bilinear(xp, at, ys, xs, x.dtype)
         kept = (ys >= 0) & (ys <= x.shape[2] - 1) & (xs >= 0) & (xs <= x.shape[3] - 1)
         values = xp.where(xp.from_host(kept[..., None]), values, xp.asarray(outside, dtype=x.dtype))
         return xp.permute_dims(values, (0, 3, 1, 2))

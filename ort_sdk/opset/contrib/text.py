@@ -80,7 +80,8 @@ def murmur_hash3(info: KernelInfo, _xp: Any) -> Compute:
         else:
             words = np.ascontiguousarray(x).reshape(-1).view(np.uint32).reshape(x.size, -1)
             hashes = _finish(_mix(words, np.full(x.size, seed, dtype=np.uint32)), words.shape[1] * 4)
-        return hashes.view(dtype).reshape(x.shape)
+        result: HostArray = hashes.view(dtype).reshape(x.shape)
+        return result
 
     return compute
 
