@@ -72,7 +72,8 @@ class SessionOptimizer:
                 continue
             kernel = self._kernel(node, graph, provider.registry)
             if kernel is not None:
-                result = kernel.compute(*inputs)
+                with provider.execution_provider.run_scope():
+                    result = kernel.compute(*inputs)
                 return list(result) if isinstance(result, tuple) else [result]
         return None
 

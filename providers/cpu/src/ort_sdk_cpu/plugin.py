@@ -32,7 +32,9 @@ class CpuProvider(ProviderHooks):
     def create_execution_provider(
         self, device: OrtDevice, provider_options: Mapping[str, str], session_options: Mapping[str, str]
     ) -> ExecutionProvider:
-        return ExecutionProvider(self.name, device, provider_options)
+        from .execution_provider import CpuExecutionProvider
+
+        return CpuExecutionProvider(self.name, device, provider_options)
 
     @hookimpl
     def get_kernel_registry(self, execution_provider: ExecutionProvider) -> KernelRegistry:

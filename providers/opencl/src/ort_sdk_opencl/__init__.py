@@ -1,0 +1,1 @@
+"""The OpenCL execution provider of ort_sdk."""

@@ -1,0 +1,1 @@
+"""Kernels: each Python module has its OpenCL C beside it."""
