@@ -104,47 +104,6 @@ def test_loop_carries_a_sequence():
 
 
 def test_loop_without_iterations_takes_shapes_from_the_body():
-    text = SUM_LOOP
-    for scalar in ("int64 M", "bool go", "int64 i", "bool c", "bool co", "int64 it"):
-        kind, name = scalar.split()
-        for end in (",", ")"):
-            text = text.replace(scalar + end, f"{kind}[1] {name}{end}")
-    text = text.replace("int64[k] numbers", "int64[k, 1] numbers")
-    (*_, numbers) = compare(text, {"M": np.array([2]), "go": np.array([True]), "a": vector(1, 2)})
-    assert numbers.tolist() == [[0], [1]]
-
-
-def test_loop_output_is_never_the_input():
-    text = """
-    g (int64 M, bool go, float[n] a) => (float[n] b) {
-      b = Loop <body = body (int64 i, bool c, float[n] x) => (bool co, float[n] y) {
-        co = Identity (c)
-        y = Identity (x)
-      }> (M, go, a)
-    }"""
-    for trips in (0, 2):
-        a = vector(1, 2)
-        (b,) = run_sdk(model(text), {"M": np.array(trips), "go": np.array(True), "a": a})
-        np.testing.assert_array_equal(b, a)
-        assert not np.shares_memory(a, b)
-
-
-def test_loop_carries_a_sequence():
-    text = """
-    g (int64 M, float[n] a) => (seq(float[n]) s) {
-      empty = SequenceEmpty ()
-      s = Loop <body = body (int64 i, bool c, seq(float[n]) t) => (bool co, seq(float[n]) u) {
-        co = Identity (c)
-        f = Cast <to = 1> (i)
-        row = Add (a, f)
-        u = SequenceInsert (t, row)
-      }> (M, , empty)
-    }"""
-    (sequence,) = compare(text, {"M": np.array(3), "a": vector(1, 2)})
-    assert [row.tolist() for row in sequence] == [[1, 2], [2, 3], [3, 4]]
-
-
-def test_loop_without_iterations_takes_shapes_from_the_body():
     text = SUM_LOOP.replace("float[n] s", "float[4, p, 2] s").replace("float[k, n] sums", "float[k, 4, p, 2] sums")
     _, sums, _ = run_sdk(model(text), {"M": np.array(0), "go": np.array(True), "a": vector(1, 2)})
     assert sums.shape == (0, 4, 0, 2)

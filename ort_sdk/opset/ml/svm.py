@@ -166,9 +166,10 @@ def _probabilities(info: KernelInfo, classes: int, pairs: list[tuple[int, int]])
     """Function from pair scores (N, pairs) to class probabilities (N, classes)."""
     slope, shift = _per_pair(info, "prob_a", pairs), _per_pair(info, "prob_b", pairs)
     first, second = np.array(pairs, dtype=np.intp).T
+    logistic = transform_rows("LOGISTIC")
 
     def estimate(scores: HostArray) -> HostArray:
-        pairwise = np.clip(1 / (1 + np.exp(scores * slope + shift)), 1e-7, 1 - 1e-7)
+        pairwise = np.clip(logistic(-(scores * slope + shift)), 1e-7, 1 - 1e-7)
         matrix = np.zeros((len(scores), classes, classes))
         matrix[:, first, second] = pairwise
         matrix[:, second, first] = 1 - pairwise
