@@ -143,6 +143,13 @@ def test_split_1_reads_lengths_from_its_input_or_attribute():
         assert_same(second, X[1:], 0, 0)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float64])
+@pytest.mark.parametrize("attributes", [{"mode": "nearest"}, {"mode": "linear"}, {"mode": "linear", "antialias": 1}])
+def test_resize_of_other_types(dtype, attributes):
+    image = (np.abs(IMAGE) * 60).astype(dtype)
+    compare("Resize", [image, None, None, ints(2, 8, 3, 9)], opset=18, attributes=attributes, off_by=1)
+
+
 def test_split_into_more_parts_than_it_may_alias():
     parts = run_kernel(
         "Split", [X.reshape(-1)], [TensorElementType.FLOAT] * 120, opset=18, attributes={"num_outputs": 120}, library=np

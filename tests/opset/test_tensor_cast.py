@@ -210,3 +210,14 @@ def test_session_casts_constants_and_feeds_alike():
 def test_float8e4m3fn_is_nan_from_the_first_number_beyond_its_range():
     values = np.array([464, 465, 480, 495, 496], np.float32)
     np.testing.assert_array_equal(cast(values, E.FLOAT8E4M3FN, saturate=0).astype(np.float32), [448, *[np.nan] * 4])
+
+
+@pytest.mark.parametrize("target", [member for member in E if member and "COMPLEX" not in member.name])
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 1)])
+def test_every_type_of_every_shape(target, shape):
+    for source in (E.FLOAT, E.INT8, E.STRING, E.FLOAT6E2M3, E.UINT4, E.BOOL):
+        values = np.full(shape, "1" if source is E.STRING else 1.0, dtype=object if source is E.STRING else np.float32)
+        actual = cast(values.astype(source.numpy_dtype), target, opset=28)
+        assert actual.shape == shape
+        assert actual.dtype == target.numpy_dtype
+        assert all(float(value) == 1 for value in actual.reshape(-1).tolist())

@@ -67,7 +67,7 @@ def to_e8m0(values: HostArray, *, saturate: bool, round_mode: str) -> HostArray:
     """
     if round_mode not in _ROUND_UP:
         raise InvalidArgument(f"round_mode '{round_mode}' of a cast to float8e8m0 must be one of {', '.join(_ROUND_UP)}")
-    bits = np.ascontiguousarray(values).view(np.uint32)
+    bits = values.view(np.uint32)
     exponent, mantissa = (bits >> 23 & 0xFF).astype(np.int32), (bits & 0x7FFFFF).astype(np.int32)
     subnormal = exponent == 0
     too_small = subnormal & (mantissa < 0x400000)
