@@ -1,0 +1,9 @@
+"""``python -m ort_sdk`` is the ``ort-sdk`` command."""
+
+from __future__ import annotations
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

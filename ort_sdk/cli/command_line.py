@@ -1,0 +1,74 @@
+"""Parser of the command line, dispatch to the subcommands, and errors made exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import ort_sdk
+from ort_sdk.api import OrtSdkError
+
+from .exit_codes import ExitCode, exit_code_of, exit_code_text
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "providers": "list installed execution providers, whether they are usable, and why not",
+    "run": "run a model once on files: pictures, arrays, text",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: the words after ``ort-sdk``; those of the process by default.
+
+    Returns:
+        An ``ExitCode``.
+    """
+    parsed = _parser().parse_args(arguments)
+    try:
+        code = int(importlib.import_module(f".{parsed.command}", __package__).run(parsed))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; that must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.BROKEN_PIPE
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except (OrtSdkError, OSError, MemoryError) as error:
+        if parsed.debug:
+            traceback.print_exc()
+        print(f"ort-sdk {parsed.command}: error: {_text_of(error)}", file=sys.stderr)  # noqa: T201
+        return exit_code_of(error)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ort-sdk",
+        description="Run, inspect and measure ONNX models on the installed execution providers.",
+        epilog=f"exit codes:\n{exit_code_text()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ort-sdk {ort_sdk.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog="Exit codes: see ort-sdk --help."
+        )
+        command.add_argument("--json", action="store_true", help="print JSON on stdout and nothing else there")
+        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        importlib.import_module(f".{name}", __package__).add_arguments(command)
+    return parser
+
+
+def _text_of(error: BaseException) -> str:
+    if isinstance(error, OrtSdkError):
+        return error.text
+    return f"{error.strerror}: {error.filename!r}" if isinstance(error, OSError) and error.filename else repr(error)

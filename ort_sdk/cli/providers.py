@@ -1,0 +1,44 @@
+"""``ort-sdk providers``: what is installed, whether it is usable, and why not."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ort_sdk.plugins import plugin_manager, provider_report, report_text
+
+from .exit_codes import ExitCode
+from .output import print_json, print_text, progress
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--check", action="store_true", help="open every usable device and compute something on it")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; ``PROVIDER`` if a check failed."""
+    manager = plugin_manager()
+    report = provider_report(manager)
+    checks = _checks(report) if arguments.check else []
+    if arguments.json:
+        print_json(report | {"checks": checks} if arguments.check else report)
+    else:
+        print_text(report_text(manager))
+        if checks:
+            print_text("\nchecks:")
+        for check in checks:
+            print_text(
+                f"  {'PASS' if check['passed'] else 'FAIL'}  {check['provider']}  {check['device']}  {check['detail']}".rstrip()
+            )
+    return ExitCode.OK if all(check["passed"] for check in checks) else ExitCode.PROVIDER
+
+
+def _checks(report: dict[str, Any]) -> list[dict[str, Any]]:
+    from .device_check import check_device
+
+    usable = [row for row in report["providers"] if row["state"] == "loaded"]
+    with progress("computing on every device"):
+        return [check_device(row["name"], device) for row in usable for device in row["devices"]]
