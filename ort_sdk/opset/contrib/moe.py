@@ -72,7 +72,11 @@ def qmoe(info: KernelInfo, xp: Any) -> Compute:
     bits = info.attribute("expert_weight_bits", 4)
     widths = [info.attribute(f"fc{layer}_expert_weight_bits", bits) for layer in (1, 2, 3)]
 
-    def linear(width: int, weights: Array, scales: Array, bias: Array | None, zero_points: Array | None) -> Linear:
+    def linear(width: int, layer: tuple[Array | None, ...], zero_points: Array | None) -> Linear:
+        weights: Any = layer[0]
+        scales: Any = layer[1]
+        bias = layer[2]
+
         def apply(x: Array, expert: int) -> Array:
             weight = _expert_weight(
                 xp, weights[expert, ...], scales[expert, ...], None if zero_points is None else zero_points[expert, ...], width
@@ -84,10 +88,9 @@ def qmoe(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(x: Array, router: HostArray, *rest: Array | None) -> Array:
         values = (*rest, *(None,) * 13)[:13]
-        first, second = (
-            linear(widths[index], *values[start : start + 3], values[9 + index]) for index, start in ((0, 0), (1, 3))
-        )
-        gate = None if values[6] is None else linear(widths[2], *values[6:9], values[11])
+        first = linear(widths[0], values[:3], values[9])
+        second = linear(widths[1], values[3:6], values[10])
+        gate = None if values[6] is None else linear(widths[2], values[6:9], values[11])
         return mix(x, router, router if values[12] is None else values[12], _Layers(first, second, gate))
 
     return compute

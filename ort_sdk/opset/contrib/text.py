@@ -102,10 +102,12 @@ def _mix(words: HostArray, state: HostArray) -> HostArray:
 
 
 def _finish(state: HostArray, length: int) -> HostArray:
+    """The hash of elements of ``length`` bytes, from the state after their bytes."""
     state = state ^ np.uint32(length)
     state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return state ^ (state >> np.uint32(16))
+    hashes: HostArray = state ^ (state >> np.uint32(16))
+    return hashes
 
 
 def _hash_text(data: bytes, seed: np.uint32) -> int:

@@ -69,7 +69,7 @@ def _largest(info: KernelInfo, index: int, zero_point_index: int) -> int:
     zero_point = info.constant_input(zero_point_index)
     if zero_point is None or zero_point.size == 0:
         return high - low
-    return int(max(zero_point.max() - low, high - zero_point.min()))
+    return max(int(zero_point.max()) - low, high - int(zero_point.min()))
 
 
 def _largest_sum(info: KernelInfo, second: tuple[int, int], contracted: int | None) -> float | None:
