@@ -12,7 +12,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.cltypes
 
-from ort_sdk.api import KernelFactory, KernelInfo, KernelPredicate, KernelRegistry, OpKernel, schema_versions
+from ort_sdk.api import InvalidArgument, KernelFactory, KernelInfo, KernelPredicate, KernelRegistry, OpKernel, schema_versions
 from ort_sdk_opencl.array import OpenClArray, empty
 
 __all__ = ["FLOAT", "MAX_RANK", "OpenClKernel", "decline_high_rank", "int8_vector", "register_float", "row_major_strides"]
@@ -78,16 +78,19 @@ def register_float(
 
 
 def decline_high_rank(info: KernelInfo) -> str | None:
-    """Predicate: the index vectors hold eight dimensions."""
-    ranks = [argument.rank for argument in (*info.inputs, *info.outputs) if argument is not None]
-    if any(rank is None for rank in ranks):
-        return "the rank of an argument is not known"
-    highest = max((rank for rank in ranks if rank is not None), default=0)
+    """Predicate: the index vectors hold eight dimensions. A rank known only at run time is checked there."""
+    highest = max((argument.rank or 0 for argument in info.inputs if argument is not None), default=0)
     return f"rank {highest} is over {MAX_RANK}" if highest > MAX_RANK else None
 
 
 def int8_vector(values: Sequence[int]) -> Any:
-    """Up to eight integers as an OpenCL ``int8``, zeros behind."""
+    """Up to eight integers as an OpenCL ``int8``, zeros behind.
+
+    Raises:
+        InvalidArgument: there are more.
+    """
+    if len(values) > MAX_RANK:
+        raise InvalidArgument(f"{len(values)} dimensions, {list(values)}: the OpenCL kernels take at most {MAX_RANK}")
     return pyopencl.cltypes.make_int8(*values, *([0] * (MAX_RANK - len(values))))
 
 
