@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api import InvalidGraph, Tensor
 from ort_sdk.graph import AttributeReference, Graph, SparseTensor
 
-from .types import type_string
+from .types import text, type_string
 
 __all__ = ["AttributeReader"]
 
@@ -28,14 +28,14 @@ class AttributeReader:
         self._decoders: dict[str, tuple[str, Callable[[Any], Any], bool]] = {
             "FLOAT": ("f", float, False),
             "INT": ("i", int, False),
-            "STRING": ("s", _text, False),
+            "STRING": ("s", text, False),
             "TENSOR": ("t", read_tensor, False),
             "GRAPH": ("g", read_graph, False),
             "SPARSE_TENSOR": ("sparse_tensor", read_sparse_tensor, False),
             "TYPE_PROTO": ("tp", read_type, False),
             "FLOATS": ("floats", float, True),
             "INTS": ("ints", int, True),
-            "STRINGS": ("strings", _text, True),
+            "STRINGS": ("strings", text, True),
             "TENSORS": ("tensors", read_tensor, True),
             "GRAPHS": ("graphs", read_graph, True),
             "SPARSE_TENSORS": ("sparse_tensors", read_sparse_tensor, True),
@@ -57,7 +57,7 @@ class AttributeReader:
             InvalidGraph: the attribute has no type or an unknown one.
         """
         if proto.ref_attr_name:
-            return AttributeReference(proto.ref_attr_name)
+            return AttributeReference(text(proto.ref_attr_name))
         field, decode, repeated = self._decoder(proto, owner)
         value = getattr(proto, field)
         return [decode(item) for item in value] if repeated else decode(value)
@@ -71,7 +71,3 @@ class AttributeReader:
             if decoder[0] in present:
                 return decoder
         raise InvalidGraph(f"attribute '{proto.name}' of {owner} has neither a type nor a value")
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")

@@ -59,7 +59,7 @@ _lock = threading.Lock()
 _sources: weakref.WeakValueDictionary[Hashable, ByteSource] = weakref.WeakValueDictionary()
 
 
-def map_descriptor(descriptor: int, name: str) -> ByteSource:
+def map_descriptor(descriptor: int, what: str) -> ByteSource:
     """The process's one read-only map of an open file, made if there is none.
 
     A file counts as the same while device, inode, size, and times of modification and status change are. It must be replaced
@@ -67,19 +67,19 @@ def map_descriptor(descriptor: int, name: str) -> ByteSource:
 
     Args:
         descriptor: open for reading; stays open and the caller's.
-        name: the file as messages name it.
+        what: the file as messages name it.
 
     Raises:
         Fail: not a regular file, or it cannot be mapped.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise Fail(f"'{name}' is {_kind(status.st_mode)}; only regular files can be loaded")
+        raise Fail(f"{what} is {_kind(status.st_mode)}; only regular files can be loaded")
     identity = ("file", status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     with _lock:
         source = _sources.get(identity)
         if source is None:
-            source = ByteSource(_map(descriptor, status.st_size, name), identity)
+            source = ByteSource(_map(descriptor, status.st_size, what), identity)
             _sources[identity] = source
         return source
 
@@ -101,7 +101,7 @@ def wrap_buffer(buffer: Any) -> ByteSource:
         return source
 
 
-def _map(descriptor: int, size: int, name: str) -> HostArray:
+def _map(descriptor: int, size: int, what: str) -> HostArray:
     if size == 0:
         return np.empty(0, dtype=np.uint8)
     # Python before 3.13 keeps a duplicate of the descriptor for the map's life.
@@ -109,7 +109,7 @@ def _map(descriptor: int, size: int, name: str) -> HostArray:
     try:
         mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **options)
     except (OSError, ValueError) as error:
-        raise Fail(f"cannot map '{name}' ({size} bytes) into memory: {error}") from error
+        raise Fail(f"cannot map {what} ({size} bytes) into memory: {error}") from error
     return np.frombuffer(mapped, dtype=np.uint8)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from ort_sdk.api import Fail
 
+from .types import text
+
 __all__ = ["ExternalEntries", "parse_entries"]
 
 _IGNORED = ("checksum", "basepath")
@@ -39,17 +41,17 @@ def parse_entries(protos: Iterable[Any], owner: str) -> ExternalEntries:
     """
     values: dict[str, str] = {}
     prepacked: list[str] = []
-    for entry in protos:
-        if entry.key.startswith("prepacked"):
-            prepacked.append(entry.value)
+    for key, value in ((text(entry.key), text(entry.value)) for entry in protos):
+        if key.startswith("prepacked"):
+            prepacked.append(value)
             continue
-        if entry.key not in _ALLOWED:
-            raise Fail(f"model format error! External data of {owner} has the unknown key {entry.key!r}; allowed: {_ALLOWED}")
-        if entry.key in values:
-            raise Fail(f"model format error! External data of {owner} has duplicate '{entry.key}' entries")
-        if not entry.value and entry.key != "basepath":
-            raise Fail(f"model format error! External data {entry.key} of {owner} cannot be empty")
-        values[entry.key] = entry.value
+        if key not in _ALLOWED:
+            raise Fail(f"model format error! External data of {owner} has the unknown key {key[:50]!r}; allowed: {_ALLOWED}")
+        if key in values:
+            raise Fail(f"model format error! External data of {owner} has duplicate '{key}' entries")
+        if not value and key != "basepath":
+            raise Fail(f"model format error! External data {key} of {owner} cannot be empty")
+        values[key] = value
     if "location" not in values:
         raise Fail(f"model format error! Missing 'location' in the external data of {owner}")
     return ExternalEntries(
@@ -58,7 +60,7 @@ def parse_entries(protos: Iterable[Any], owner: str) -> ExternalEntries:
 
 
 def _number(values: dict[str, str], key: str, owner: str) -> int:
-    text = values.get(key, "0")
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-        raise Fail(f"Failed to parse value: {text[:50]!r} as {key} of the external data of {owner}; decimal digits are needed")
-    return int(text)
+    digits = values.get(key, "0")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
+        raise Fail(f"Failed to parse value: {digits[:50]!r} as {key} of the external data of {owner}; decimal digits are needed")
+    return int(digits)

@@ -75,7 +75,7 @@ class ExternalFiles:
         except OSError as error:
             raise _refused(owner, f"'{path}' cannot be opened: {error.strerror}") from error
         try:
-            return map_descriptor(descriptor, str(path)), path
+            return map_descriptor(descriptor, f"'{path}', external data of {owner},"), path
         finally:
             os.close(descriptor)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk.api import InvalidArgument, InvalidProtobuf
+from ort_sdk.api import InvalidArgument
 from ort_sdk.graph import Model
 from ort_sdk.graph.constants import lift_constants
 
 from .function_proto import function_keys, read_functions
 from .graph_proto import GraphReader, read_metadata, sort_graph
 from .tensor_proto import TensorReader
+from .types import text
 from .versions import OperatorResolver, check_ir_version, read_opset_imports
 
 __all__ = ["convert_model"]
@@ -28,17 +29,9 @@ def convert_model(proto: Any, tensors: TensorReader) -> Model:
 
     Raises:
         InvalidArgument: there is no graph.
-        InvalidProtobuf: names that are not UTF-8.
         InvalidGraph: the graph breaks a rule of ONNX.
         Fail: IR or opset versions are not supported.
     """
-    try:
-        return _convert(proto, tensors)
-    except UnicodeDecodeError as error:
-        raise InvalidProtobuf(f"Protobuf parsing failed: the model holds a name that is not UTF-8 ({error})") from error
-
-
-def _convert(proto: Any, tensors: TensorReader) -> Model:
     import onnx
 
     if not proto.HasField("graph"):
@@ -56,10 +49,10 @@ def _convert(proto: Any, tensors: TensorReader) -> Model:
         opset_imports=imports,
         ir_version=proto.ir_version,
         functions=functions,
-        producer_name=proto.producer_name,
-        producer_version=proto.producer_version,
-        domain=proto.domain,
+        producer_name=text(proto.producer_name),
+        producer_version=text(proto.producer_version),
+        domain=text(proto.domain),
         model_version=proto.model_version if proto.HasField("model_version") else None,
-        doc_string=proto.doc_string,
+        doc_string=text(proto.doc_string),
         metadata=read_metadata(proto.metadata_props),
     )

@@ -11,6 +11,7 @@ from ort_sdk.graph import Function, Graph, Node
 from .attributes import AttributeReader
 from .graph_proto import GraphReader, sort_graph
 from .tensor_proto import TensorReader
+from .types import text
 from .versions import FunctionKey, OperatorResolver, normal_domain, parse_opset_imports
 
 __all__ = ["check_calls", "function_keys", "read_function", "read_functions"]
@@ -26,11 +27,15 @@ def function_keys(protos: Iterable[Any]) -> set[FunctionKey]:
     """
     keys: set[FunctionKey] = set()
     for proto in protos:
-        key = (normal_domain(proto.domain), proto.name, proto.overload)
+        key = _key(proto)
         if key in keys:
             raise InvalidGraph(f"the model defines the function {key[0]}::{key[1]} (overload '{key[2]}') twice")
         keys.add(key)
     return keys
+
+
+def _key(proto: Any) -> FunctionKey:
+    return (normal_domain(text(proto.domain)), text(proto.name), text(proto.overload))
 
 
 def read_functions(
@@ -66,20 +71,21 @@ def read_function(
     Raises:
         InvalidGraph: the body breaks a rule of ONNX.
     """
-    owner = f"function {proto.domain}::{proto.name}"
-    outputs = [NodeArg(name) for name in proto.output if name]
-    body = Graph(name=owner, inputs=[NodeArg(name) for name in proto.input], outputs=outputs)
+    domain, name, overload = _key(proto)
+    owner = f"function {domain}::{name}"
+    inputs, outputs = tuple(map(text, proto.input)), tuple(map(text, proto.output))
+    body = Graph(name=owner, inputs=[NodeArg(each) for each in inputs], outputs=[NodeArg(each) for each in outputs if each])
     body.nodes = reader.read_nodes(proto.node, body)
     sort_graph(body, captures)
     attributes = AttributeReader(tensors.read, tensors.read_sparse, lambda graph: reader.read_graph(graph, body))
     return Function(
-        name=proto.name,
-        domain=normal_domain(proto.domain),
-        overload=proto.overload,
-        inputs=tuple(proto.input),
-        outputs=tuple(proto.output),
-        attributes=tuple(proto.attribute),
-        attribute_defaults={attribute.name: attributes.read(attribute, owner) for attribute in proto.attribute_proto},
+        name=name,
+        domain=domain,
+        overload=overload,
+        inputs=inputs,
+        outputs=outputs,
+        attributes=tuple(map(text, proto.attribute)),
+        attribute_defaults={text(attribute.name): attributes.read(attribute, owner) for attribute in proto.attribute_proto},
         nodes=tuple(body.nodes),
         opset_imports=dict(imports),
     )

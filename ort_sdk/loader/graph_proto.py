@@ -11,7 +11,7 @@ from ort_sdk.graph.captures import implicit_inputs
 
 from .attributes import AttributeReader
 from .tensor_proto import TensorReader
-from .types import node_arg
+from .types import node_arg, text
 from .versions import OperatorResolver, normal_domain
 
 __all__ = ["GraphReader", "read_metadata", "sort_graph"]
@@ -40,7 +40,9 @@ class GraphReader:
         Raises:
             InvalidGraph: duplicate names, or nodes that do not fit their operator's schema.
         """
-        graph = Graph(name=proto.name, parent=parent, doc_string=proto.doc_string, metadata=read_metadata(proto.metadata_props))
+        graph = Graph(
+            name=text(proto.name), parent=parent, doc_string=text(proto.doc_string), metadata=read_metadata(proto.metadata_props)
+        )
         self._read_values(graph, proto)
         self._read_initializers(graph, proto)
         graph.nodes = self.read_nodes(proto.node, graph)
@@ -55,8 +57,10 @@ class GraphReader:
 
     def _read_initializers(self, graph: Graph, proto: Any) -> None:
         read = self._tensors.read if graph.parent is not None else self._tensors.read_initializer
-        tensors = [(tensor.name, read(tensor)) for tensor in proto.initializer]
-        tensors += [(tensor.values.name, self._tensors.read_sparse_initializer(tensor)) for tensor in proto.sparse_initializer]
+        tensors = [(text(tensor.name), read(tensor)) for tensor in proto.initializer]
+        tensors += [
+            (text(tensor.values.name), self._tensors.read_sparse_initializer(tensor)) for tensor in proto.sparse_initializer
+        ]
         _refuse_duplicates((name for name, _ in tensors), "initializer", graph)
         for name, tensor in tensors:
             graph.add_initializer(name, tensor)
@@ -74,17 +78,18 @@ class GraphReader:
 
     def _read_node(self, proto: Any, reader: AttributeReader) -> Node:
         node = Node(
-            op_type=proto.op_type,
-            inputs=list(proto.input),
-            outputs=list(proto.output),
-            domain=normal_domain(proto.domain),
-            name=proto.name,
-            overload=proto.overload,
+            op_type=text(proto.op_type),
+            inputs=list(map(text, proto.input)),
+            outputs=list(map(text, proto.output)),
+            domain=normal_domain(text(proto.domain)),
+            name=text(proto.name),
+            overload=text(proto.overload),
         )
         for attribute in proto.attribute:
-            if attribute.name in node.attributes:
-                raise InvalidGraph(f"{node.describe()} has the attribute '{attribute.name}' twice")
-            node.attributes[attribute.name] = reader.read(attribute, node.describe())
+            name = text(attribute.name)
+            if name in node.attributes:
+                raise InvalidGraph(f"{node.describe()} has the attribute '{name}' twice")
+            node.attributes[name] = reader.read(attribute, node.describe())
         self._resolver.resolve(node)
         if node.subgraphs:
             node.implicit_inputs = implicit_inputs(node)
@@ -93,7 +98,7 @@ class GraphReader:
 
 def read_metadata(protos: Iterable[Any]) -> dict[str, str]:
     """``StringStringEntryProto`` messages → dictionary; of equal keys the last one counts."""
-    return {entry.key: entry.value for entry in protos}
+    return {text(entry.key): text(entry.value) for entry in protos}
 
 
 def sort_graph(graph: Graph, outer: Iterable[str] = ()) -> None:

@@ -49,8 +49,8 @@ def load_model(
     if isinstance(path_or_bytes, bytes):
         path, source = None, wrap_buffer(path_or_bytes)
     else:
-        path = _path(path_or_bytes)
-        source = _open(path)
+        name = _file_name(path_or_bytes)
+        path, source = Path(name), _open(name)
     external = ExternalFiles(path, external_data_folder, in_memory_files)
     stripped = strip_payloads(source.array.data)
     reader = TensorReader(source, stripped.payloads, external, external_initializers)
@@ -59,22 +59,22 @@ def load_model(
     return model
 
 
-def _path(path: Any) -> Path:
+def _file_name(path: Any) -> str:
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"Unable to load from type '{type(path)}'")
-    return Path(os.fsdecode(path))
+    return os.fsdecode(path)
 
 
-def _open(path: Path) -> ByteSource:
+def _open(path: str) -> ByteSource:
     flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags)
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise NoSuchFile(f"Load model from {str(path)!r} failed. File doesn't exist") from None
+        raise NoSuchFile(f"Load model from {path!r} failed. File doesn't exist") from None
     except OSError as error:
-        raise Fail(f"Load model from {str(path)!r} failed: {error.strerror}") from error
+        raise Fail(f"Load model from {path!r} failed: {error.strerror}") from error
     try:
-        return map_descriptor(descriptor, str(path))
+        return map_descriptor(descriptor, f"'{path}'")
     finally:
         os.close(descriptor)
 

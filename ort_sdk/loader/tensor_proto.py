@@ -17,7 +17,7 @@ from .external_file import ExternalFiles
 from .mapped_tensor import ExternalTensor, MappedTensor
 from .sparse_tensor import DensifiedTensor, check_sparse
 from .typed_fields import decode_typed_field
-from .types import element_type
+from .types import element_type, text
 
 __all__ = ["TensorReader"]
 
@@ -70,7 +70,7 @@ class TensorReader:
         Raises:
             InvalidArgument: the replacement's type or shape differs, or the model's tensor is not external.
         """
-        replacement = self._replacements.pop(proto.name, None)
+        replacement = self._replacements.pop(text(proto.name), None)
         if replacement is None:
             return self.read(proto)
         if proto.data_location != _EXTERNAL:
@@ -111,22 +111,23 @@ class TensorReader:
             return ArrayTensor(MappedTensor(_small_source(proto.raw_data), 0, kind, shape, nbytes).numpy())
         start, end = proto.segment.begin, proto.segment.end
         if (start, end) not in self._payloads:
-            raise InvalidGraph(f"tensor '{proto.name}' is a segment of a tensor, which is not supported; store it in one piece")
+            raise InvalidGraph(f"tensor '{proto.name}' is a segment of one, which is not supported; store it whole")
         if proto.raw_data:
             raise InvalidProtobuf(f"Protobuf parsing failed: tensor '{proto.name}' has raw_data twice")
         _check_size(proto, kind, shape, end - start, nbytes)
         return MappedTensor(self._source, start, kind, shape, nbytes)
 
     def _read_external(self, proto: Any, kind: TensorElementType, shape: tuple[int, ...], nbytes: int) -> Tensor:
-        owner = f"'{proto.name}'"
+        name = text(proto.name)
+        owner = f"'{name}'"
         if kind is TensorElementType.STRING:
             raise Fail(f"tensor {owner} holds strings in external data; ONNX keeps them in string_data")
         if proto.HasField("raw_data") or proto.HasField("segment"):
             raise InvalidGraph(f"tensor {owner} has both raw_data and external data")
         entries = parse_entries(proto.external_data, owner)
         source, path = self._external.open(entries.location, owner)
-        _check_range(proto.name, entries, nbytes, len(source))
-        info = ExternalDataInfo(proto.name, entries.location, path, entries.offset, nbytes, kind, shape)
+        _check_range(name, entries, nbytes, len(source))
+        info = ExternalDataInfo(name, entries.location, path, entries.offset, nbytes, kind, shape)
         return ExternalTensor(source, info, entries.prepacked)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from ort_sdk.api import HostArray, InvalidGraph, TensorElementType
 from ort_sdk.graph.tensor import unpack_elements
 
+from .types import text
+
 __all__ = ["decode_typed_field"]
 
 _FIELDS: dict[TensorElementType, tuple[str, Any]] = {
@@ -69,7 +71,7 @@ def _convert(values: HostArray, element_type: TensorElementType, elements: int) 
 def _strings(proto: Any, shape: tuple[int, ...], elements: int) -> HostArray:
     _check_count(proto, "string_data", len(proto.string_data), elements, shape)
     array = np.empty(elements, dtype=object)
-    array[:] = [text.decode("utf-8", "surrogateescape") for text in proto.string_data]
+    array[:] = [text(item) for item in proto.string_data]
     return array.reshape(shape)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from ort_sdk.api import Fail, InvalidGraph, OperatorSchema, find_schema, newest_opset, operator_names
 from ort_sdk.graph import Node
 
+from .types import text
+
 __all__ = [
     "FunctionKey",
     "OperatorResolver",
@@ -72,7 +74,7 @@ def parse_opset_imports(protos: Iterable[Any]) -> dict[str, int]:
     """
     imports: dict[str, int] = {}
     for proto in protos:
-        domain = normal_domain(proto.domain)
+        domain = normal_domain(text(proto.domain))
         if imports.setdefault(domain, proto.version) != proto.version:
             raise InvalidGraph(f"domain '{domain or 'ai.onnx'}' is imported at versions {imports[domain]} and {proto.version}")
     for domain in _OFFICIAL_DOMAINS:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ort_sdk.api import InvalidProtobuf
+from ort_sdk.api import InvalidGraph, InvalidProtobuf
 
 __all__ = ["MIN_PAYLOAD_BYTES", "StrippedModel", "strip_payloads"]
 
@@ -38,12 +38,13 @@ class StrippedModel:
 class _Message:
     """Kind of message: which of its fields lead to tensors."""
 
-    __slots__ = ("children", "dropped", "payload_tag")
+    __slots__ = ("children", "dropped", "payload_tag", "segment_tag")
 
     def __init__(self) -> None:
         self.children: dict[int, _Message] = {}
         self.dropped: frozenset[int] = frozenset()
         self.payload_tag = -1
+        self.segment_tag = -1
 
 
 def _tag(field: int) -> int:
@@ -60,11 +61,12 @@ def _model_message() -> _Message:
     attribute.children = {_tag(5): tensor, _tag(6): graph, _tag(10): tensor, _tag(11): graph, _tag(22): sparse, _tag(23): sparse}
     sparse.children = {_tag(1): tensor, _tag(2): tensor}
     tensor.payload_tag = _tag(9)
+    tensor.segment_tag = _SEGMENT_TAG
     return model
 
 
-_MODEL = _model_message()
 _SEGMENT_TAG = _tag(3)
+_MODEL = _model_message()
 
 _Piece = bytes | memoryview
 
@@ -77,6 +79,7 @@ def strip_payloads(data: memoryview) -> StrippedModel:
 
     Raises:
         InvalidProtobuf: malformed wire data on that way, or messages nested too deep.
+        InvalidGraph: a tensor stored in segments.
     """
     scanner = _Scanner(data)
     pieces = scanner.strip(0, len(data), _MODEL, 0)
@@ -95,7 +98,7 @@ class _Scanner:
             raise InvalidProtobuf(f"Protobuf parsing failed: messages are nested deeper than {_MAX_DEPTH} levels")
         pieces: list[_Piece] = []
         kept = start
-        for tag, field_start, payload_start, payload_end in self._large_fields(start, end):
+        for tag, field_start, payload_start, payload_end in self._fields(start, end, kind.segment_tag):
             replacement = self._replace(tag, payload_start, payload_end, kind, depth)
             if replacement is not None:
                 pieces.append(self._data[kept:field_start])
@@ -111,6 +114,10 @@ class _Scanner:
         if tag == kind.payload_tag:
             self.payloads.append((start, end))
             return [_segment(start, end)]
+        if tag == kind.segment_tag:
+            raise InvalidGraph(
+                f"the tensor at byte {start} is a segment of a tensor, which is not supported; store it in one piece"
+            )
         if tag in kind.dropped:
             return []
         child = kind.children.get(tag)
@@ -119,8 +126,8 @@ class _Scanner:
             return None
         return [_varint(tag) + _varint(sum(map(len, pieces))), *pieces]
 
-    def _large_fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """Length-delimited fields long enough to hold a payload: tag, start of the field, start and end of its content."""
+    def _fields(self, start: int, end: int, wanted: int) -> Iterator[tuple[int, int, int, int]]:
+        """Length-delimited fields that may hold a payload, and wanted ones: tag, start of the field, start and end of content."""
         data = self._data
         position = start
         while position < end:
@@ -142,7 +149,7 @@ class _Scanner:
             content_end = position + length
             if content_end > end or length > _MAX_LENGTH:
                 raise self._malformed(field_start, f"a field of {length} bytes, which is more than there are")
-            if length >= MIN_PAYLOAD_BYTES:
+            if length >= MIN_PAYLOAD_BYTES or tag == wanted:
                 yield tag, field_start, position, content_end
             position = content_end
 
