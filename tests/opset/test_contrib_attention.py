@@ -149,3 +149,65 @@ def test_group_query_attention_with_bias_positions_and_sink():
     inputs += [np.arange(4, dtype=np.int64)[None] + 2, floats(1, 4, 4, 4), floats(4)]
     attributes = {**GROUP_QUERY, "do_rotary": 1}
     compare("GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes=attributes, atol=1e-4)
+
+
+def cached(capacity=9, past=5, batch=4):
+    parts = [floats(batch, 1, 12) for _ in range(3)]
+    return parts, [floats(batch, 3, capacity, 4), floats(batch, 3, capacity, 4), np.array([past], np.int32)]
+
+
+def beams():
+    return RNG.integers(0, 2, (2, 2, 9)).astype(np.int32)
+
+
+@pytest.mark.parametrize("with_beams", [False, True])
+def test_multi_head_attention_with_a_shared_cache(with_beams):
+    parts, cache = cached()
+    inputs = [*parts, None, None, None, *cache, beams() if with_beams else None]
+    compare("MultiHeadAttention", inputs, 3, domain=MICROSOFT, attributes={"num_heads": 3}, atol=1e-4)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_multi_head_attention_gives_scores(causal):
+    inputs = [floats(2, 4, 12), floats(2, 4, 12), floats(2, 4, 12)]
+    attributes = {"num_heads": 3, "unidirectional": causal}
+    model, feeds = make_model("MultiHeadAttention", inputs, 4, domain=MICROSOFT, attributes=attributes, output_types=[1] * 4)
+    for got, expected in zip(run_sdk(model, feeds), run_reference(model, feeds), strict=True):
+        assert_same(got, expected, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("with_beams", [False, True])
+@pytest.mark.parametrize("with_masks", [False, True])
+def test_decoder_masked_self_attention(with_beams, with_masks):
+    parts, cache = cached()
+    masks = [mask_of("raw", 4, 1, 6), floats(1, 3, 1, 6)] if with_masks else [None, None]
+    inputs = [*parts, *masks, *cache, None, None, floats(36) if with_masks else None]
+    if with_beams:
+        inputs[8:10] = [np.array([2], np.int32), beams()]
+    attributes = {"num_heads": 3, "past_present_share_buffer": 1}
+    compare("DecoderMaskedMultiHeadAttention", inputs, 3, domain=MICROSOFT, attributes=attributes, atol=1e-4)
+
+
+def test_decoder_masked_cross_attention():
+    inputs = [floats(4, 1, 12), floats(4, 3, 6, 4), floats(4, 3, 6, 4)]
+    compare("DecoderMaskedMultiHeadAttention", inputs, domain=MICROSOFT, attributes={"num_heads": 3}, atol=1e-4)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_group_query_attention_gives_scores_or_weights(stage):
+    inputs = [*group_query_inputs(4, 0, batch=1), None, None, None, None][:9]
+    attributes = {**GROUP_QUERY, "qk_output": stage}
+    compare("GroupQueryAttention", inputs, 4, domain=MICROSOFT, attributes=attributes, atol=1e-4)
+
+
+def test_bidirectional_group_query_attention():
+    inputs = group_query_inputs(5, 0, batch=2)
+    compare("GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes={**GROUP_QUERY, "causal": 0}, atol=1e-4)
+
+
+def test_group_query_attention_of_half_precision():
+    inputs = [
+        value.astype(np.float16) if value is not None and value.dtype == np.float32 else value
+        for value in group_query_inputs(1, 6)
+    ]
+    compare("GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes=GROUP_QUERY, rtol=1e-2, atol=1e-2)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array, InvalidArgument
 
-__all__ = ["Attended", "attend", "causal_bias", "mask_bias", "merge_heads", "split_heads"]
+__all__ = ["Attended", "attend", "causal_bias", "follow_beams", "mask_bias", "merge_heads", "put_behind", "split_heads"]
 
 
 def split_heads(xp: Any, x: Array, heads: int) -> Array:
@@ -21,6 +22,43 @@ def merge_heads(xp: Any, x: Array) -> Array:
     """(batch, heads, sequence, size) as (batch, sequence, heads * size)."""
     batch, heads, length, size = x.shape
     return xp.reshape(xp.permute_dims(x, (0, 2, 1, 3)), (batch, length, heads * size))
+
+
+def put_behind(xp: Any, past: Array | None, new: Array, starts: Sequence[int], capacity: int) -> Array:
+    """A cache with each sequence's new entries put behind its past ones. A new array, unless there is no past.
+
+    Args:
+        xp: array namespace.
+        past: (batch, heads, at most ``capacity``, size).
+        new: (batch, heads, count, size).
+        starts: position of the first new entry of each sequence.
+        capacity: length of the result; entries that do not fit are dropped.
+    """
+    batch, heads, count, size = new.shape
+    if past is None and capacity == count:
+        return new
+    present = xp.zeros((batch, heads, capacity, size), dtype=new.dtype)
+    if past is not None:
+        present[:, :, : past.shape[2], :] = past
+    for index, start in enumerate(starts):
+        stop = min(start + count, capacity)
+        present[index, :, start:stop, :] = new[index, :, : stop - start, :]
+    return present
+
+
+def follow_beams(xp: Any, cache: Array, indirection: Array, length: int) -> Array:
+    """A cache (batch * beams, heads, entries, size) with its first ``length`` entries taken from the beams they came from.
+
+    ``indirection`` is (batch, beams, at least ``length``) integers.
+    """
+    batch, beams = indirection.shape[:2]
+    rows = xp.module.astype(indirection[:, :, :length], xp.int64, copy=False)
+    rows = xp.reshape(rows + xp.reshape(xp.arange(batch, dtype=xp.int64) * beams, (batch, 1, 1)), (batch * beams, length))
+    positions = rows * length + xp.expand_dims(xp.arange(length, dtype=xp.int64), axis=0)
+    by_position = xp.permute_dims(cache[:, :, :length, :], (0, 2, 1, 3))
+    flat = xp.reshape(by_position, (batch * beams * length, *by_position.shape[2:]))
+    followed = xp.permute_dims(xp.gather(flat, positions, 0), (0, 2, 1, 3))
+    return xp.concat([followed, cache[:, :, length:, :]], axis=2)
 
 
 @dataclass(frozen=True, slots=True)

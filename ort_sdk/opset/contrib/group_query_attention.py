@@ -11,7 +11,7 @@ from ort_sdk.api import Array, Compute, HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.llm.rotary import rotate
 
-from .attention_core import attend, merge_heads, split_heads
+from .attention_core import attend, merge_heads, put_behind, split_heads
 from .normalization import root_mean_square_normalized
 
 __all__ = ["group_query_attention"]
@@ -104,8 +104,10 @@ def group_query_attention(info: KernelInfo, xp: Any) -> Compute:
             sink=xp.zeros(settings.heads, dtype=q.dtype) if settings.smooth and head_sink is None else head_sink,
         )
         output = merge_heads(xp, attended.output)
-        qk = attended.scores if qk_output == 1 else attended.weights
-        return output if outputs < 2 else (output, present_key, present_value, qk)[:outputs]
+        if outputs < 4:
+            return output if outputs < 2 else (output, present_key, present_value)[:outputs]
+        qk = _shown(xp, attended.scores, hidden) if qk_output == 1 else attended.weights
+        return output, present_key, present_value, qk
 
     return compute
 
@@ -179,17 +181,14 @@ class _Projection:
 
 def _appended(xp: Any, past: Array | None, new: Array, lengths: _Lengths) -> Array:
     """The cache with each sequence's new entries behind its past ones."""
-    capacity = max(lengths.longest, 0 if past is None else past.shape[2])
-    if past is None and capacity == lengths.new:
-        return new
-    batch, heads, _, size = new.shape
-    present = xp.zeros((batch, heads, capacity, size), dtype=new.dtype)
-    if past is not None:
-        present[:, :, : past.shape[2], :] = past
-    for index, start in enumerate(lengths.past.tolist()):
-        stop = min(start + lengths.new, capacity)
-        present[index, :, start:stop, :] = new[index, :, : stop - start, :]
-    return present
+    return put_behind(xp, past, new, lengths.past.tolist(), max(lengths.longest, 0 if past is None else past.shape[2]))
+
+
+def _shown(xp: Any, scores: Array, hidden: HostArray | None) -> Array:
+    """Scores with zeros where a key is hidden."""
+    if hidden is None:
+        return scores
+    return xp.where(xp.from_host(np.ascontiguousarray(hidden)), xp.zeros_like(scores), scores)
 
 
 def _lowest(xp: Any, hidden: HostArray, dtype: Any) -> Array:

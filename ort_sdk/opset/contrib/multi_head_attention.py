@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
 
 from .attention import MASK_FILTER_VALUE
-from .attention_core import attend, causal_bias, mask_bias, merge_heads, split_heads
+from .attention_core import attend, causal_bias, follow_beams, mask_bias, merge_heads, put_behind, split_heads
 
 __all__ = ["multi_head_attention"]
 
 MICROSOFT = "com.microsoft"
 
 
-def _no_shared_buffer(info: KernelInfo) -> str | None:
-    if info.has_input(8) or info.has_input(9):
-        return "past_sequence_length and cache_indirection (key and value buffers shared by beams) are not supported"
-    return None
-
-
-@operator("MultiHeadAttention", domain=MICROSOFT, when=_no_shared_buffer)
+@operator("MultiHeadAttention", domain=MICROSOFT, host_inputs=(8,))
 def multi_head_attention(info: KernelInfo, xp: Any) -> Compute:
-    """Attention with packed or separate inputs, projection bias, masks and past state; (output, keys, values, weights)."""
-    heads, scale = info.attribute("num_heads"), info.attribute("scale", 0.0) or None
-    causal = bool(info.attribute("unidirectional", 0))
-    filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
-    outputs = len(info.outputs)
-    inputs = _HeadInputs(info, xp, heads)
+    """Attention with packed or separate inputs, projection bias, masks and past state; (output, keys, values, scores)."""
+    attention = _CachedAttention(info, xp)
 
     def compute(
         query: Array,
@@ -39,18 +30,99 @@ def multi_head_attention(info: KernelInfo, xp: Any) -> Compute:
         attention_bias: Array | None = None,
         past_key: Array | None = None,
         past_value: Array | None = None,
+        past_length: HostArray | None = None,
+        indirection: Array | None = None,
     ) -> Any:
-        q, k, v = inputs.split(query, key, value, bias)
-        if past_key is not None and past_value is not None:
-            k, v = xp.concat([past_key, k], axis=2), xp.concat([past_value, v], axis=2)
-        shape = (q.shape[0], q.shape[2], k.shape[2])
-        hidden = mask_bias(xp, mask, shape, filter_value, q.dtype)
-        ahead = causal_bias(xp, shape[1], shape[2], q.dtype) if causal else None
-        attended = attend(xp, q, k, v, (attention_bias, hidden, ahead), scale=scale)
-        output = merge_heads(xp, attended.output)
-        return output if outputs < 2 else (output, k, v, attended.scores)[:outputs]
+        cache = _Cache(past_key, past_value, past_length, indirection)
+        return attention.run((query, key, value, bias), mask, attention_bias, cache)
 
     return compute
+
+
+@operator("DecoderMaskedMultiHeadAttention", domain=MICROSOFT, host_inputs=(7, 8))
+def decoder_masked_multi_head_attention(info: KernelInfo, xp: Any) -> Compute:
+    """MultiHeadAttention of one new token per sequence, whose past may be shared by beams."""
+    attention = _CachedAttention(info, xp)
+
+    def compute(
+        query: Array,
+        key: Array | None = None,
+        value: Array | None = None,
+        mask: Array | None = None,
+        attention_bias: Array | None = None,
+        past_key: Array | None = None,
+        past_value: Array | None = None,
+        past_length: HostArray | None = None,
+        _beam_width: HostArray | None = None,
+        indirection: Array | None = None,
+        bias: Array | None = None,
+    ) -> Any:
+        cache = _Cache(past_key, past_value, past_length, indirection)
+        return attention.run((query, key, value, bias), mask, attention_bias, cache)
+
+    return compute
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """Past keys and values, each (batch, heads, entries, size)."""
+
+    keys: Array | None
+    values: Array | None
+    length: HostArray | None
+    """How many entries are used, if the arrays are longer; one number."""
+    indirection: Array | None
+    """(batch, beams, entries): beam that each entry came from."""
+
+
+class _CachedAttention:
+    """What the attention operators with a cache do: (output, keys, values, scores), as many as the node asks for."""
+
+    def __init__(self, info: KernelInfo, xp: Any) -> None:
+        self._xp = xp
+        self._scale = info.attribute("scale", 0.0) or None
+        self._causal = bool(info.attribute("unidirectional", 0))
+        self._filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
+        self._outputs = len(info.outputs)
+        self._inputs = _HeadInputs(info, xp, info.attribute("num_heads"))
+
+    def run(
+        self,
+        projections: tuple[Array, Array | None, Array | None, Array | None],
+        mask: Array | None,
+        attention_bias: Array | None,
+        cache: _Cache,
+    ) -> Any:
+        """Attend over the cache and the new entries; ``projections`` are query, key, value and bias."""
+        xp = self._xp
+        q, k, v = self._inputs.split(*projections)
+        k, v, total = self._extended(k, v, cache)
+        keys, values = k[:, :, :total, :], v[:, :, :total, :]
+        if cache.indirection is not None:
+            past = total - q.shape[2]
+            keys, values = (follow_beams(xp, part, cache.indirection, past) for part in (keys, values))
+        shape = (q.shape[0], q.shape[2], total)
+        hidden = mask_bias(xp, mask, shape, self._filter_value, q.dtype)
+        ahead = causal_bias(xp, shape[1], total, q.dtype) if self._causal else None
+        attended = attend(xp, q, keys, values, (attention_bias, hidden, ahead), scale=self._scale)
+        output = merge_heads(xp, attended.output)
+        return output if self._outputs < 2 else (output, k, v, attended.scores)[: self._outputs]
+
+    def _extended(self, k: Array, v: Array, cache: _Cache) -> tuple[Array, Array, int]:
+        """Keys and values with the new ones behind the past ones, and how many entries count."""
+        if cache.keys is None or cache.values is None:
+            return k, v, k.shape[2]
+        if cache.length is None:
+            k, v = self._xp.concat([cache.keys, k], axis=2), self._xp.concat([cache.values, v], axis=2)
+            return k, v, k.shape[2]
+        start = int(cache.length.reshape(-1)[0])
+        starts, capacity = [start] * k.shape[0], cache.keys.shape[2]
+        total = start + k.shape[2]
+        return (
+            put_behind(self._xp, cache.keys, k, starts, capacity),
+            put_behind(self._xp, cache.values, v, starts, capacity),
+            total,
+        )
 
 
 class _HeadInputs:
