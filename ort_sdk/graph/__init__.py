@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .graph import Graph
 from .model import Function, Model
-from .node import AttributeReference, Node
+from .node import AttributeReference, Node, TypeString
 from .tensor import ArrayTensor, SparseTensor
 
-__all__ = ["ArrayTensor", "AttributeReference", "Function", "Graph", "Model", "Node", "SparseTensor"]
+__all__ = ["ArrayTensor", "AttributeReference", "Function", "Graph", "Model", "Node", "SparseTensor", "TypeString"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .graph import Graph
 
-__all__ = ["AttributeReference", "Node"]
+__all__ = ["AttributeReference", "Node", "TypeString"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,12 @@ class AttributeReference:
     """Attribute value inside a function body that stands for an attribute of the call (ONNX's ``ref_attr_name``)."""
 
     name: str
+
+
+class TypeString(str):
+    """Type string as an attribute's value (``optional(tensor(float))``), told apart from an attribute that is text."""
+
+    __slots__ = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +35,7 @@ class Node:
     inputs: list[str]
     outputs: list[str]
     attributes: dict[str, Any] = field(default_factory=dict)
-    """int, float, str, Tensor, Graph, type string, AttributeReference, or a list of one kind of these."""
+    """int, float, str, Tensor, Graph, TypeString, AttributeReference, or a list of one kind of these."""
     domain: str = ""
     name: str = ""
     overload: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ort_sdk.api import InvalidGraph, Tensor
-from ort_sdk.graph import AttributeReference, Graph, SparseTensor
+from ort_sdk.graph import AttributeReference, Graph, SparseTensor, TypeString
 
 from .types import text, type_string
 
@@ -22,9 +22,6 @@ class AttributeReader:
         read_sparse_tensor: Callable[[Any], SparseTensor],
         read_graph: Callable[[Any], Graph],
     ) -> None:
-        def read_type(proto: Any) -> str | None:
-            return type_string(proto, "an attribute")
-
         self._decoders: dict[str, tuple[str, Callable[[Any], Any], bool]] = {
             "FLOAT": ("f", float, False),
             "INT": ("i", int, False),
@@ -32,14 +29,14 @@ class AttributeReader:
             "TENSOR": ("t", read_tensor, False),
             "GRAPH": ("g", read_graph, False),
             "SPARSE_TENSOR": ("sparse_tensor", read_sparse_tensor, False),
-            "TYPE_PROTO": ("tp", read_type, False),
+            "TYPE_PROTO": ("tp", _read_type, False),
             "FLOATS": ("floats", float, True),
             "INTS": ("ints", int, True),
             "STRINGS": ("strings", text, True),
             "TENSORS": ("tensors", read_tensor, True),
             "GRAPHS": ("graphs", read_graph, True),
             "SPARSE_TENSORS": ("sparse_tensors", read_sparse_tensor, True),
-            "TYPE_PROTOS": ("type_protos", read_type, True),
+            "TYPE_PROTOS": ("type_protos", _read_type, True),
         }
 
     def read(self, proto: Any, owner: str) -> Any:
@@ -50,7 +47,7 @@ class AttributeReader:
             owner: node or function it belongs to, for messages.
 
         Returns:
-            int, float, str (bytes that are not UTF-8 as surrogate escapes), Tensor, SparseTensor, Graph, type string,
+            int, float, str (bytes that are not UTF-8 as surrogate escapes), Tensor, SparseTensor, Graph, TypeString,
             AttributeReference, or a list of one kind of these.
 
         Raises:
@@ -71,3 +68,10 @@ class AttributeReader:
             if decoder[0] in present:
                 return decoder
         raise InvalidGraph(f"attribute '{proto.name}' of {owner} has neither a type nor a value")
+
+
+def _read_type(proto: Any) -> TypeString:
+    found = type_string(proto, "an attribute")
+    if found is None:
+        raise InvalidGraph("an attribute that is a type says nothing")
+    return TypeString(found)

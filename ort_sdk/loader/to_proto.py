@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg, Tensor, TensorElementType
-from ort_sdk.graph import AttributeReference, Graph, Node, SparseTensor
+from ort_sdk.graph import AttributeReference, Graph, Node, SparseTensor, TypeString
 from ort_sdk.graph.tensor import ArrayTensor
 
 __all__ = ["graph_to_proto", "node_to_proto", "tensor_to_proto", "type_to_proto"]
@@ -123,6 +123,8 @@ def _fill_attribute(proto: Any, value: Any) -> None:
 def _attribute_field(sample: Any) -> tuple[str, str, Any, str]:
     if isinstance(sample, float):
         return "f", "floats", float, "FLOAT"
+    if isinstance(sample, TypeString):
+        return "tp", "type_protos", type_to_proto, "TYPE_PROTO"
     if isinstance(sample, str):
         return "s", "strings", _encoded, "STRING"
     if isinstance(sample, Graph):
