@@ -34,18 +34,20 @@ def _attribute(value):
     return SimpleNamespace(element_type=_element_type(value), shape=value.shape, numpy=lambda: value)
 
 
-def run_kernel(op_type, inputs, output_types, *, opset, attributes=None, library=array_api_strict):
+def run_kernel(op_type, inputs, output_types, *, opset, domain="", attributes=None, library=array_api_strict):
     """Outputs, as NumPy arrays, of one node over ``library``; ``inputs``: NumPy arrays, None where absent."""
-    schema = find_schema(op_type, opset)
+    schema = find_schema(op_type, opset, domain)
     info = KernelInfo(
         op_type=op_type,
         since_version=schema.since_version,
+        domain=domain,
         attributes={name: _attribute(value) for name, value in (attributes or {}).items()},
         inputs=tuple(_argument(f"x{index}", _element_type(value)) for index, value in enumerate(inputs)),
         outputs=tuple(_argument(f"y{index}", element_type) for index, element_type in enumerate(output_types)),
         opset_version=opset,
     )
-    row = next(row for row in _registry(library).candidates("", op_type) if row.kernel_def.matches_version(schema.since_version))
+    rows = _registry(library).candidates(domain, op_type)
+    row = next(row for row in rows if row.kernel_def.matches_version(schema.since_version))
     arguments = [
         value if value is None or row.kernel_def.input_on_host(index) else library.asarray(value)
         for index, value in enumerate(inputs)
