@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ort_sdk.api import Array, OrtDevice, Shape
+from ort_sdk.api import Array, OrtDevice, Shape, Tensor
 
-__all__ = ["ABSENT", "ExecutionPlan", "Feed", "Fetch", "Step"]
+__all__ = ["ABSENT", "Constants", "ExecutionPlan", "Feed", "Fetch", "Step"]
 
 ABSENT = 0
 """Index of the value that is always None: omitted inputs read it, outputs nobody asked for go nowhere."""
@@ -65,6 +65,44 @@ class Fetch:
     """Whether the value is made by a step, and aliases no feed and no constant."""
 
 
+class Constants:
+    """The constants of a plan by value index.
+
+    Those on the host are taken from their source in the first run, not before: a weight that has to be copied for its
+    alignment costs nothing until something reads it. Those on other devices are there already.
+
+    Args:
+        sources: value index → (tensor, device).
+        place: gives a tensor's array on a device, the same each time.
+    """
+
+    __slots__ = ("_arrays", "_place", "_sources")
+
+    def __init__(self, sources: Mapping[int, tuple[Tensor, OrtDevice]], place: Callable[[Tensor, OrtDevice], Array]) -> None:
+        self._sources = sources
+        self._place = place
+        self._arrays: dict[int, Array] | None = None
+
+    def __contains__(self, index: object) -> bool:
+        return index in self._sources
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def arrays(self) -> dict[int, Array]:
+        """Value index → array."""
+        if self._arrays is None:
+            self._arrays = {index: self._place(tensor, device) for index, (tensor, device) in self._sources.items()}
+        return self._arrays
+
+    def sources(self) -> Mapping[int, tuple[Tensor, OrtDevice]]:
+        """Value index → (tensor, device). Reads no weight."""
+        return self._sources
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
     """The steps of one graph. Knows no shapes; the same plan serves every call."""
@@ -74,7 +112,7 @@ class ExecutionPlan:
     """Index → name; index 0 is the absent value."""
     feeds: tuple[Feed, ...]
     fetches: tuple[Fetch, ...]
-    constants: Mapping[int, Array]
+    constants: Constants
     """Values that are the same in every run."""
     captures: tuple[tuple[int, int], ...]
     """(position among the control-flow node's captured values, index here), for a body."""
@@ -83,6 +121,6 @@ class ExecutionPlan:
     def new_frame(self) -> list[Any]:
         """Values before the first step: constants in place, everything else None."""
         frame: list[Any] = [None] * len(self.value_names)
-        for index, array in self.constants.items():
+        for index, array in self.constants.arrays().items():
             frame[index] = array
         return frame

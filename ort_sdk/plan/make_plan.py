@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, Array, OrtDevice, Tensor
+from ort_sdk.api import CPU_DEVICE, Array, NodeArg, OrtDevice, Tensor
 from ort_sdk.graph import Graph, Node
 
-from .execution_plan import ABSENT, ExecutionPlan, Feed, Fetch, Step
+from .execution_plan import ABSENT, Constants, ExecutionPlan, Feed, Fetch, Step
 
 __all__ = ["NodeKernel", "make_plan"]
 
@@ -63,16 +63,16 @@ class _Planner:
         self._place = place
         self._names: list[str] = [""]
         self._index: dict[str, int] = {}
-        self._constants: dict[int, Array] = {}
+        self._constants: dict[int, tuple[Tensor, OrtDevice]] = {}
         self._constant_index: dict[tuple[str, OrtDevice], int] = {}
         self._implicit = {name: position for position, name in enumerate(implicit_inputs)}
         self._captures: list[tuple[int, int]] = []
 
     def plan(self) -> ExecutionPlan:
-        feeds = tuple(self._feed(argument.name) for argument in self._graph.inputs)
+        feeds = tuple(self._feed(argument) for argument in self._graph.inputs)
         self._capture()
         drafts = [self._draft(node) for node in self._graph.nodes]
-        fetches = tuple(self._fetch(argument.name) for argument in self._graph.outputs)
+        fetches = tuple(self._fetch(argument) for argument in self._graph.outputs)
         shared = self._shared_memory(drafts, feeds)
         frees = self._frees(drafts, {fetch.index for fetch in fetches})
         return ExecutionPlan(
@@ -83,7 +83,7 @@ class _Planner:
                 Fetch(fetch.name, fetch.index, fetch.device, fetch.type, fetch.shape, is_owned=fetch.index not in shared)
                 for fetch in fetches
             ),
-            constants=self._constants,
+            constants=Constants(self._constants, self._place),
             captures=tuple(self._captures),
             steps=tuple(
                 _step(node, found, inputs, outputs, frees[position])
@@ -95,14 +95,19 @@ class _Planner:
         self._names.append(name)
         return len(self._names) - 1
 
-    def _feed(self, name: str) -> Feed:
+    def _feed(self, argument: NodeArg) -> Feed:
+        name = argument.name
         index = self._index[name] = self._new_index(name)
         default = self._graph.initializers.get(name)
         device = self._devices.get(name, CPU_DEVICE)
         if default is not None:
-            self._constants[index] = self._place(default, device)
-        argument = next(argument for argument in self._graph.inputs if argument.name == name)
+            self._add_constant(index, default, device)
         return Feed(name, index, device, argument.type, argument.shape, default is not None)
+
+    def _add_constant(self, index: int, tensor: Tensor, device: OrtDevice) -> None:
+        self._constants[index] = (tensor, device)
+        if not device.is_cpu:
+            self._place(tensor, device)
 
     def _capture(self) -> None:
         for name, position in self._implicit.items():
@@ -122,7 +127,7 @@ class _Planner:
             if tensor is None:
                 raise AssertionError(f"value '{name}' of graph '{self._graph.name}' is neither made nor constant")
             index = self._constant_index[key] = self._new_index(name)
-            self._constants[index] = self._place(tensor, device)
+            self._add_constant(index, tensor, device)
         return self._constant_index[key]
 
     def _draft(self, node: Node) -> tuple[Node, NodeKernel, tuple[int, ...], tuple[int, ...]]:
@@ -142,8 +147,8 @@ class _Planner:
             outputs.append(index)
         return node, found, tuple(inputs), tuple(outputs)
 
-    def _fetch(self, name: str) -> Fetch:
-        argument = next(argument for argument in self._graph.outputs if argument.name == name)
+    def _fetch(self, argument: NodeArg) -> Fetch:
+        name = argument.name
         device = self._devices.get(name, CPU_DEVICE)
         return Fetch(name, self._read(name, device), device, argument.type, argument.shape, is_owned=True)
 
