@@ -83,9 +83,25 @@ def pack_elements(array: HostArray, element_type: TensorElementType) -> HostArra
 def unpack_elements(data: HostArray, element_type: TensorElementType, elements: int) -> HostArray:
     """Elements of packed bytes, one a byte, in ml_dtypes' dtype. The inverse of ``pack_elements`` for sub-byte types."""
     width = element_type.bit_width
-    bits = np.unpackbits(data, bitorder="little", count=elements * width).reshape(elements, width)
-    padded = np.zeros((elements, 8), dtype=np.uint8)
-    padded[:, :width] = bits
+    codes = _split_bytes(data, width, elements) if 8 % width == 0 else _split_bits(data, width, elements)
     if element_type in (TensorElementType.INT4, TensorElementType.INT2):
-        padded[:, width:] = bits[:, width - 1 :]
-    return np.packbits(padded, axis=1, bitorder="little").reshape(-1).view(element_type.numpy_dtype)
+        signed = codes.view(np.int8)
+        np.left_shift(signed, 8 - width, out=signed)
+        np.right_shift(signed, 8 - width, out=signed)
+    else:
+        np.bitwise_and(codes, (1 << width) - 1, out=codes)
+    return codes.view(element_type.numpy_dtype)
+
+
+def _split_bytes(data: HostArray, width: int, elements: int) -> HostArray:
+    """Each element's bits at the low end of its own byte, whatever is above them; for widths that divide a byte."""
+    per_byte = 8 // width
+    codes = np.empty((len(data), per_byte), dtype=np.uint8)
+    for place in range(per_byte):
+        np.right_shift(data, place * width, out=codes[:, place])
+    return codes.reshape(-1)[:elements]
+
+
+def _split_bits(data: HostArray, width: int, elements: int) -> HostArray:
+    bits = np.unpackbits(data, bitorder="little", count=elements * width).reshape(elements, width)
+    return np.packbits(bits, axis=1, bitorder="little").reshape(-1)
