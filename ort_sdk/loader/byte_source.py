@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
-import sys
 import threading
 import weakref
 from collections.abc import Hashable
@@ -14,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Fail, HostArray
+
+from .memory_map import map_file
 
 __all__ = ["ByteSource", "map_descriptor", "wrap_buffer"]
 
@@ -102,15 +102,10 @@ def wrap_buffer(buffer: Any) -> ByteSource:
 
 
 def _map(descriptor: int, size: int, what: str) -> HostArray:
-    if size == 0:
-        return np.empty(0, dtype=np.uint8)
-    # Python before 3.13 keeps a duplicate of the descriptor for the map's life.
-    options: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
     try:
-        mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **options)
+        return map_file(descriptor, size)
     except (OSError, ValueError) as error:
         raise Fail(f"cannot map {what} ({size} bytes) into memory: {error}") from error
-    return np.frombuffer(mapped, dtype=np.uint8)
 
 
 def _kind(mode: int) -> str:

@@ -147,7 +147,9 @@ class _Scanner:
             else:
                 length, position = self._read_varint(position, end)
             content_end = position + length
-            if content_end > end or length > _MAX_LENGTH:
+            if length > _MAX_LENGTH:
+                raise self._malformed(field_start, f"a field of {length} bytes; larger ones than 2 GiB must be external data")
+            if content_end > end:
                 raise self._malformed(field_start, f"a field of {length} bytes, which is more than there are")
             if length >= MIN_PAYLOAD_BYTES or tag == wanted:
                 yield tag, field_start, position, content_end

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -339,6 +341,28 @@ def test_initializers_given_by_name_must_fit(load, add_model) -> None:
     inline = add_model([numpy_helper.from_array(VALUES, "w")]).SerializeToString()
     with pytest.raises(InvalidArgument, match="non-external initializer 'w'"):
         load_model(inline, external_initializers={"w": ArrayTensor(VALUES)})
+
+
+_MANY_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from ort_sdk.loader import load_model
+model = load_model(sys.argv[1])
+print(sum(float(tensor.numpy()[0]) for tensor in model.graph.initializers.values()))
+"""
+
+
+def test_many_files_need_few_descriptors(folder, add_model, external_tensor) -> None:
+    model = add_model([external_tensor(("location", "w.bin"))])
+    for index in range(200):
+        (folder / f"{index}.bin").write_bytes(np.full(4, index, np.float32).tobytes())
+        extra = model.graph.initializer.add()
+        extra.CopyFrom(external_tensor(("location", f"{index}.bin")))
+        extra.name = f"w{index}"
+    onnx.save(model, folder / "m.onnx")
+    command = [sys.executable, "-c", _MANY_FILES, folder / "m.onnx"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert float(result.stdout) == sum(range(200))
 
 
 def test_one_map_for_all_tensors_of_a_file_and_all_threads(folder, add_model, external_tensor) -> None:

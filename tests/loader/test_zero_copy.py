@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk.loader import load_model
 from ort_sdk.loader.byte_source import wrap_buffer
 from ort_sdk.loader.mapped_tensor import MappedTensor
+from ort_sdk.loader.memory_map import map_file
 from ort_sdk.loader.wire import MIN_PAYLOAD_BYTES, strip_payloads
 
 
@@ -68,6 +69,24 @@ def test_models_of_one_file_share_its_map_until_the_last_is_gone(rich_model, tmp
     del first, again
     gc.collect()
     np.testing.assert_array_equal(view.tobytes(), (np.arange(256, dtype=np.float32) + 1).tobytes())
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of maps")
+def test_maps_are_read_only_and_unmapped_with_their_last_view(tmp_path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(range(256)) * 4096)
+    with path.open("rb") as file:
+        array = map_file(file.fileno(), path.stat().st_size)
+    view = array[300:310]
+    del array
+    gc.collect()
+    assert view.tolist() == list(range(44, 54))
+    assert str(path) in Path("/proc/self/maps").read_text()
+    with pytest.raises(ValueError, match=r"cannot set WRITEABLE flag|read-only"):
+        view.flags.writeable = True
+    del view
+    gc.collect()
+    assert str(path) not in Path("/proc/self/maps").read_text()
 
 
 def test_a_replaced_file_is_another_source(rich_model, tmp_path) -> None:

@@ -1,0 +1,67 @@
+"""Read-only maps of files that do not keep a file descriptor open.
+
+Models exported with one file per weight have hundreds of external files, and the usual limit is 1024 descriptors. Before Python
+3.13 a ``mmap.mmap`` keeps a duplicate of its descriptor, so POSIX's own function is called instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+
+__all__ = ["map_file"]
+
+
+def map_file(descriptor: int, size: int) -> HostArray:
+    """Map a file.
+
+    Args:
+        descriptor: open for reading; may be closed afterwards.
+        size: bytes to map, the file's size.
+
+    Returns:
+        A read-only ``uint8`` vector; the map lives as long as it or a view of it.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    if size == 0:
+        return np.empty(0, dtype=np.uint8)
+    return np.frombuffer(_map(descriptor, size), dtype=np.uint8)
+
+
+def _map(descriptor: int, size: int) -> Any:
+    if os.name != "posix":
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
+    return _posix_map(descriptor, size)
+
+
+def _posix_map(descriptor: int, size: int) -> memoryview:
+    library = _c_library()
+    address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    content = (ctypes.c_ubyte * size).from_address(address)
+    # Not at exit: other threads may still read then, and the system unmaps anyway.
+    weakref.finalize(content, library.munmap, address, size).atexit = False
+    return memoryview(content).toreadonly()
+
+
+@functools.cache
+def _c_library() -> ctypes.CDLL:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong)
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return library
