@@ -211,3 +211,16 @@ def test_group_query_attention_of_half_precision():
         for value in group_query_inputs(1, 6)
     ]
     compare("GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes=GROUP_QUERY, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(np.int8, 8), (np.uint8, 4)])
+@pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
+@pytest.mark.parametrize(("new", "past"), [(4, 0), (1, 5)])
+def test_group_query_attention_with_a_quantized_cache(dtype, bits, kind, new, past):
+    limits, size = np.iinfo(dtype), 16 * bits // 8
+    inputs = [*group_query_inputs(new, past, batch=1), None, None, None]
+    inputs[3:5] = [RNG.integers(limits.min, limits.max + 1, (1, 2, past, size)).astype(dtype) for _ in range(2)]
+    shape = (1,) if kind == "PER_TENSOR" else (32,)
+    inputs += [RNG.uniform(0.05, 0.2, shape).astype(np.float32) for _ in range(2)]
+    attributes = {**GROUP_QUERY, "k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits}
+    compare("GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes=attributes, rtol=1e-3, atol=1e-3)

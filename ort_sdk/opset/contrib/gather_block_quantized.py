@@ -42,7 +42,7 @@ def gather_block_quantized(info: KernelInfo, xp: Any) -> Compute:
             if from_axis == along:
                 return real
             axis = along + (indices.ndim - 1 if along > from_axis else 0)
-            return xp.repeat(real, block, axis=axis)[(*(slice(None),) * axis, slice(0, size))]
+            return xp.repeat(real, block, axis=axis)[(*(slice(None),) * axis, slice(0, size), ...)]
 
         values = xp.astype(unpack(xp, _take(xp, data, rows, from_axis), bits), FLOAT)
         offset = default_zero if zero_points is None else parameter(zero_points)

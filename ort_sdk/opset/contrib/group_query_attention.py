@@ -12,18 +12,17 @@ from ort_sdk.opset.definition import operator
 from ort_sdk.opset.llm.rotary import rotate
 
 from .attention_core import attend, merge_heads, put_behind, split_heads
+from .cache_codec import CacheCodec
 from .normalization import root_mean_square_normalized
 
 __all__ = ["group_query_attention"]
-
-FLOATS = {TensorElementType.FLOAT, TensorElementType.FLOAT16, TensorElementType.BFLOAT16, None}
 
 
 def _supported(info: KernelInfo) -> str | None:
     if info.attribute("sliding_window_cache", 0):
         return "a key-value cache as short as the window (attribute sliding_window_cache) is not supported"
-    if info.input_element_type(3) not in FLOATS:
-        return "a quantised key-value cache is not supported"
+    if info.input_element_type(3) is TensorElementType.FLOAT8E4M3FN:
+        return "a key-value cache of float8e4m3fn is not supported"
     return None
 
 
@@ -68,6 +67,7 @@ def group_query_attention(info: KernelInfo, xp: Any) -> Compute:
     settings = _Settings.of(info)
     outputs, qk_output = len(info.outputs), info.attribute("qk_output", 0)
     project = _Projection(info, xp, settings)
+    key_codec, value_codec = CacheCodec(info, xp, "k_quant_type"), CacheCodec(info, xp, "v_quant_type")
 
     def compute(
         query: Array,
@@ -82,8 +82,8 @@ def group_query_attention(info: KernelInfo, xp: Any) -> Compute:
         position_ids: Array | None = None,
         attention_bias: Array | None = None,
         head_sink: Array | None = None,
-        _k_scale: Array | None = None,
-        _v_scale: Array | None = None,
+        k_scale: Array | None = None,
+        v_scale: Array | None = None,
         q_norm: Array | None = None,
         k_norm: Array | None = None,
     ) -> Any:
@@ -91,13 +91,14 @@ def group_query_attention(info: KernelInfo, xp: Any) -> Compute:
         q, k, v = project.split(query, key, value, q_norm, k_norm)
         if settings.do_rotary:
             q, k = project.rotated(q, k, cos_cache, sin_cache, position_ids, lengths)
-        present_key, present_value = (_appended(xp, *pair, lengths) for pair in ((past_key, k), (past_value, v)))
+        present_key = _appended(xp, past_key, key_codec.encode(k, k_scale), lengths)
+        present_value = _appended(xp, past_value, value_codec.encode(v, v_scale), lengths)
         hidden = lengths.hidden(causal=settings.causal, window=settings.window)
         attended = attend(
             xp,
             q,
-            present_key[:, :, : lengths.longest, :],
-            present_value[:, :, : lengths.longest, :],
+            key_codec.decode(present_key[:, :, : lengths.longest, :], k_scale),
+            value_codec.decode(present_value[:, :, : lengths.longest, :], v_scale),
             (attention_bias, None if hidden is None else _lowest(xp, hidden, q.dtype)),
             scale=settings.scale,
             softcap=settings.softcap,

@@ -70,7 +70,7 @@ def unfold_tensor(info: KernelInfo, xp: Any) -> Compute:
             raise InvalidArgument(f"{info.describe()}: size {size} exceeds dimension {dim} of an input of shape {tuple(x.shape)}")
         count = (x.shape[axis] - size) // step + 1
         lead = (slice(None),) * axis
-        taps = [x[(*lead, slice(tap, tap + (count - 1) * step + 1, step))] for tap in range(size)]
+        taps = [x[(*lead, slice(tap, tap + (count - 1) * step + 1, step), ...)] for tap in range(size)]
         return xp.stack(taps, axis=-1)
 
     return compute

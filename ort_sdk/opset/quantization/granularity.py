@@ -59,4 +59,4 @@ class Granularity:
         repeated = self._xp.repeat(parameter, self._block_size, axis=axis)
         if repeated.shape[axis] == shape[axis]:
             return repeated
-        return repeated[(slice(None),) * axis + (slice(0, shape[axis]),)]
+        return repeated[(*(slice(None),) * axis, slice(0, shape[axis]), ...)]
