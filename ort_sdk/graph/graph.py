@@ -35,11 +35,33 @@ class Graph:
     metadata: dict[str, str] = field(default_factory=dict)
     _producers: dict[str, Node] | None = field(default=None, repr=False)
     _consumers: dict[str, list[Node]] | None = field(default=None, repr=False)
+    _bodies: list[Graph] | None = field(default=None, repr=False)
 
     def touch(self) -> None:
         """Forget derived tables after a change of nodes."""
         self._producers = None
         self._consumers = None
+        self._bodies = None
+
+    def link(self, node: Node) -> None:
+        """Enter a node just put into ``nodes`` in the derived tables, which is cheaper than to ``touch``."""
+        if self._producers is not None:
+            self._producers.update((output, node) for output in node.outputs if output)
+        if self._consumers is not None:
+            for read in dict.fromkeys(node.reads()):
+                self._consumers.setdefault(read, []).append(node)
+        self._bodies = None
+
+    def unlink(self, node: Node) -> None:
+        """Take a node about to leave ``nodes``, or about to change, out of the derived tables."""
+        if self._producers is not None:
+            for output in node.outputs:
+                if self._producers.get(output) is node:
+                    del self._producers[output]
+        if self._consumers is not None:
+            for read in dict.fromkeys(node.reads()):
+                self._consumers[read].remove(node)
+        self._bodies = None
 
     def node_arg(self, name: str) -> NodeArg:
         """Type and shape known for a value, here or in an enclosing graph; a bare NodeArg if nothing is known."""
@@ -97,9 +119,12 @@ class Graph:
 
     def walk(self) -> Iterator[Graph]:
         """This graph and all bodies in it, innermost first."""
-        for node in self.nodes:
-            for body in node.subgraphs.values():
-                yield from body.walk()
+        if self._bodies is None:
+            self._bodies = [
+                value for node in self.nodes if node.attributes for value in node.attributes.values() if isinstance(value, Graph)
+            ]
+        for body in self._bodies:
+            yield from body.walk()
         yield self
 
     def copy(self, parent: Graph | None = None) -> Graph:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ort_sdk.api import HostArray, OrtSdkError
 from ort_sdk.graph import Graph, Node
+from ort_sdk.graph.editing import refresh_captures
 
 __all__ = ["GraphTransformer", "TransformerContext", "apply_transformers"]
 
@@ -46,7 +47,7 @@ class GraphTransformer(Protocol):
         nodes they replace are placed, the same provider.
 
         Returns:
-            Whether anything changed.
+            Whether nodes, names or constants changed. What is merely learnt about values does not count.
         """
 
 
@@ -84,11 +85,14 @@ def apply_transformers(
 
 
 def _apply_everywhere(transformer: GraphTransformer, graph: Graph, context: TransformerContext) -> bool:
-    modified = False
+    changed: list[Graph] = []
     for inner in list(graph.walk()):
         try:
-            modified |= transformer.apply(inner, context)
+            if transformer.apply(inner, context):
+                changed.append(inner)
         except OrtSdkError as error:
             error.add_note(f"in pass {transformer.name}, graph '{inner.name}'")
             raise
-    return modified
+    if any(inner is not graph for inner in changed):
+        refresh_captures(graph)
+    return bool(changed)
