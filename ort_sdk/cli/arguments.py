@@ -7,7 +7,10 @@ from typing import Any
 
 from ort_sdk.api import InvalidArgument
 
-__all__ = ["add_model_argument", "add_provider_arguments", "key_value", "provider_entries"]
+__all__ = ["LEVELS", "add_model_argument", "add_nodes_argument", "add_provider_arguments", "key_value", "provider_entries"]
+
+LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 3}
+"""Names of the optimizer's levels."""
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +32,16 @@ def add_provider_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="option of the provider named before it all (the first --provider); PROVIDER.KEY=VALUE for another one",
+        help="option of the first provider; NAME.KEY=VALUE for another one",
     )
+    parser.add_argument(
+        "--level", choices=list(LEVELS), default="all", help="how far the optimizer goes: none, basic, extended, all (default)"
+    )
+
+
+def add_nodes_argument(parser: argparse.ArgumentParser) -> None:
+    """Rows per node instead of per operator."""
+    parser.add_argument("--nodes", action="store_true", help="list every node instead of operators")
 
 
 def key_value(text: str, option: str) -> tuple[str, str]:

@@ -19,6 +19,11 @@ __all__ = ["main"]
 COMMANDS = {
     "providers": "list installed execution providers, whether they are usable, and why not",
     "run": "run a model once on files: pictures, arrays, text",
+    "inspect": "show a model, or what a stage of session creation makes of it",
+    "explain": "show on which provider each node runs, and why not on others",
+    "bench": "measure session creation, latency and memory",
+    "profile": "show where the time of a run goes",
+    "kernels": "list the kernels of providers as a Markdown table",
 }
 
 

@@ -143,14 +143,21 @@ def _scaled(pixels: HostArray, argument: NodeArg, options: PictureOptions) -> Ho
         raise InvalidArgument(f"{_label(argument)} takes no pictures")
     dtype = (element_type or TensorElementType.FLOAT).numpy_dtype
     is_float = dtype.kind not in "biu"
-    scale = options.scale if options.scale is not None else 1 / 255 if is_float and not options.mean else 1.0
+    scale = _default_scale(options) if options.scale is None and is_float else options.scale or 1.0
     values = pixels.astype(np.float64) * scale
     for name, statistic in (("--mean", options.mean), ("--std", options.std)):
         if len(statistic) not in {0, 1, pixels.shape[-1]}:
             raise InvalidArgument(f"{name} has {len(statistic)} numbers for a picture of {pixels.shape[-1]} channels")
     values = (values - np.asarray(options.mean or 0)) / np.asarray(options.std or 1)
-    rounded: HostArray = values if is_float else np.rint(values)
-    return rounded.astype(dtype)
+    if dtype.kind in "iu":
+        values = np.clip(np.rint(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
+    tensor: HostArray = values.astype(dtype)
+    return tensor
+
+
+def _default_scale(options: PictureOptions) -> float:
+    """To 0..1, unless the statistics are those of pixels from 0 to 255."""
+    return 1.0 if any(abs(number) > 1 for number in (*options.mean, *options.std)) else 1 / 255
 
 
 def _arranged(pixels: HostArray, form: _Form) -> HostArray:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ort_sdk.api import InvalidArgument, NodeArg
+from ort_sdk.api import InvalidArgument
 from ort_sdk.graph import Model
 
 from .arguments import add_model_argument, add_provider_arguments, provider_entries
@@ -63,15 +63,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def feeds_of(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
-    """The feeds that ``--input`` names.
+    """The feeds of a run, all of them from files.
 
     Raises:
-        InvalidArgument: an input without a file.
+        InvalidArgument: an input without a file, or a file that does not fit.
     """
-    from .feeds import input_lines, read_feeds
+    from .feeds import input_lines
+
+    feeds = input_files(arguments, model)
+    inputs = model.graph.inputs
+    missing = [argument for argument in inputs if argument.name not in feeds and argument.name not in model.graph.initializers]
+    if missing:
+        raise InvalidArgument(f"give each of these inputs a file with --input NAME=FILE:\n{input_lines(missing)}")
+    return feeds
+
+
+def input_files(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
+    """The feeds that ``--input`` names."""
+    from .feeds import read_feeds
     from .pictures import PictureOptions
 
-    inputs = model_inputs(model)
     pictures = PictureOptions(
         size=_size(arguments.resize),
         layout=_given(arguments.layout),
@@ -80,16 +91,7 @@ def feeds_of(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
         mean=_numbers(arguments.mean, "--mean"),
         std=_numbers(arguments.std, "--std"),
     )
-    feeds = read_feeds(arguments.input, inputs, pictures, _given(arguments.dtype))
-    missing = [argument for argument in inputs if argument.name not in feeds and argument.name not in model.graph.initializers]
-    if missing:
-        raise InvalidArgument(f"give each of these inputs a file with --input NAME=FILE:\n{input_lines(missing)}")
-    return feeds
-
-
-def model_inputs(model: Model) -> list[NodeArg]:
-    """Inputs of a model, those with defaults included."""
-    return list(model.graph.inputs)
+    return read_feeds(arguments.input, model.graph.inputs, pictures, _given(arguments.dtype))
 
 
 def _outputs(

@@ -1,0 +1,139 @@
+"""``ort-sdk explain``: on which provider each node runs, and why not on those asked before."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ort_sdk.api import NoKernelError
+from ort_sdk.graph import Model
+from ort_sdk.partition import COPY_DOMAIN, Placement
+
+from .arguments import LEVELS, add_model_argument, add_nodes_argument, add_provider_arguments, provider_entries
+from .exit_codes import ExitCode
+from .output import print_json, print_table, print_text, progress
+
+__all__ = ["add_arguments", "run"]
+
+NOWHERE = "(no provider)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add_model_argument(parser)
+    add_nodes_argument(parser)
+    add_provider_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; ``NO_KERNEL`` if a node has no kernel."""
+    from .building import read_model
+
+    entries = provider_entries(arguments)
+    read_model(arguments.model)
+    with progress(f"placing {arguments.model}"):
+        placements, copies = _placed(arguments.model, entries, LEVELS[arguments.level])
+    summary = _summary(placements, copies)
+    if arguments.json:
+        print_json(summary | {"nodes": [_row(placement) for placement in placements]})
+    else:
+        _print(placements, summary, by_node=arguments.nodes)
+    return ExitCode.NO_KERNEL if summary["unplaced"] else ExitCode.OK
+
+
+def _placed(path: str, entries: Sequence[Any], level: int) -> tuple[Sequence[Placement], Counter[str]]:
+    """Placement of every node, and the copies; also when a node has no kernel."""
+    from ort_sdk.session.build import BuildSettings, build_session
+    from ort_sdk.session.environment import environment
+
+    loaded: list[Model] = []
+    reached: list[Sequence[Placement]] = []
+
+    def observe(stage: str, product: Any) -> None:
+        if stage == "load":
+            loaded.append(product)
+        elif stage == "partition":
+            reached.append(product.placements)
+
+    providers = environment().open_providers(entries, None, {})
+    try:
+        state = build_session(path, BuildSettings(config={}, optimization_level=level), providers, observe)
+    except NoKernelError:
+        return _refused(loaded[0], providers), Counter()
+    nodes = [node for graph in state.model.graph.walk() for node in graph.nodes]
+    return reached[-1], Counter(node.op_type for node in nodes if node.domain == COPY_DOMAIN)
+
+
+def _refused(model: Model, providers: Sequence[Any]) -> list[Placement]:
+    """Placements of a model that partitioning gave up, which left the providers it found on the nodes."""
+    from ort_sdk.kernels import RegistryLookup
+
+    found = []
+    for graph in model.graph.walk():
+        lookups = {provider.name: RegistryLookup(provider.registry, graph, model.opset_imports) for provider in providers}
+        for node in graph.nodes:
+            names = list(lookups)
+            asked = names[: names.index(node.execution_provider)] if node.execution_provider else names
+            rejections = {name: tuple(lookups[name].rejections(node)) for name in asked}
+            found.append(
+                Placement(
+                    graph.name, node.name, node.domain, node.op_type, node.since_version, node.execution_provider, rejections
+                )
+            )
+    return found
+
+
+def _summary(placements: Sequence[Placement], copies: Counter[str]) -> dict[str, Any]:
+    counts = Counter(placement.provider for placement in placements if placement.provider)
+    return {
+        "node_count": len(placements),
+        "providers": dict(counts.most_common()),
+        "unplaced": sum(not placement.provider for placement in placements),
+        "copies": dict(copies),
+    }
+
+
+def _row(placement: Placement) -> dict[str, Any]:
+    return {
+        "graph": placement.graph,
+        "node": placement.node,
+        "operator": _operator(placement),
+        "provider": placement.provider,
+        "rejections": {provider: list(reasons) for provider, reasons in placement.rejections.items()},
+    }
+
+
+def _operator(placement: Placement) -> str:
+    domain = f"{placement.domain}." if placement.domain else ""
+    return f"{domain}{placement.op_type}-{placement.since_version}"
+
+
+def _print(placements: Sequence[Placement], summary: dict[str, Any], *, by_node: bool) -> None:
+    if by_node:
+        print_table(["node", "operator", "provider"], [(row.node, _operator(row), row.provider or NOWHERE) for row in placements])
+    else:
+        counts = Counter((_operator(row), row.provider or NOWHERE) for row in placements)
+        print_table(["operator", "provider", "nodes"], [(*key, count) for key, count in sorted(counts.items())], right=(2,))
+    _print_rejections(placements, by_node=by_node)
+    placed = ", ".join(f"{count} on {name}" for name, count in summary["providers"].items())
+    missing = f", {summary['unplaced']} on no provider" if summary["unplaced"] else ""
+    copies = ", ".join(f"{count} {name}" for name, count in summary["copies"].items()) or "none"
+    print_text(f"\n{summary['node_count']} nodes: {placed or 'none placed'}{missing}; copies inserted: {copies}")
+
+
+def _print_rejections(placements: Sequence[Placement], *, by_node: bool) -> None:
+    rows: Counter[tuple[str, str, str]] = Counter()
+    for placement in placements:
+        label = f"{_operator(placement)} '{placement.node}'" if by_node else _operator(placement)
+        for provider, reasons in placement.rejections.items():
+            rows.update((label, provider, reason) for reason in reasons)
+    if rows:
+        print_text("\nwhy not elsewhere:")
+    previous = ("", "")
+    for (label, provider, reason), count in sorted(rows.items()):
+        if (label, provider) != previous:
+            print_text(f"  {label}, {provider}:")
+            previous = (label, provider)
+        print_text(f"    {reason}{f' ({count} times)' if count > 1 else ''}")

@@ -1,0 +1,51 @@
+"""The model, the session's options and the feeds of the commands that measure."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ort_sdk.graph import Model
+
+from .arguments import add_model_argument, add_provider_arguments
+from .run import add_input_arguments, input_files
+
+__all__ = ["add_measuring_arguments", "measured_feeds"]
+
+
+def add_measuring_arguments(parser: argparse.ArgumentParser, runs: int) -> None:
+    """Model, inputs, number of runs and providers."""
+    add_model_argument(parser)
+    add_input_arguments(parser)
+    parser.add_argument(
+        "--dim", action="append", default=[], metavar="NAME=N", help="size of a symbolic dimension of made-up inputs (default: 1)"
+    )
+    parser.add_argument("--runs", type=count, default=runs, metavar="N", help=f"measured runs (default: {runs})")
+    parser.add_argument("--warmup", type=count, default=3, metavar="N", help="runs before them (default: 3)")
+    add_provider_arguments(parser)
+
+
+def count(text: str) -> int:
+    """A whole number above 0, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"takes a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def measured_feeds(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
+    """Feeds from files, and made-up ones for the other inputs.
+
+    Raises:
+        InvalidArgument: a file does not fit, or no value can be made up.
+    """
+    import numpy as np
+
+    from .generated_feeds import generated_feed, read_dimensions
+
+    dimensions = read_dimensions(arguments.dim, model.graph.inputs)
+    feeds = input_files(arguments, model)
+    generator = np.random.default_rng(0)
+    for argument in model.graph.inputs:
+        if argument.name not in feeds and argument.name not in model.graph.initializers:
+            feeds[argument.name] = generated_feed(argument, dimensions, generator)
+    return feeds

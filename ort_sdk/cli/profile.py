@@ -1,0 +1,81 @@
+"""``ort-sdk profile``: where the time of a run goes, by operator or by node."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ort_sdk.plan import Step
+
+from .arguments import LEVELS, add_nodes_argument, provider_entries
+from .exit_codes import ExitCode
+from .measured_model import add_measuring_arguments, measured_feeds
+from .output import print_json, print_table, print_text, progress
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add_measuring_arguments(parser, runs=10)
+    add_nodes_argument(parser)
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """Nanoseconds and calls by operator or node (an executor's observer)."""
+
+    by_node: bool
+    totals: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
+
+    def __call__(self, step: Step, start_ns: int, duration_ns: int) -> None:
+        operator = f"{step.domain}.{step.op_type}" if step.domain else step.op_type
+        key = (step.node, operator, step.provider or "copy") if self.by_node else (operator, step.provider or "copy")
+        total = self.totals.setdefault(key, [0, 0])
+        total[0] += duration_ns
+        total[1] += 1
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    from .building import build_state, read_model, run_state
+
+    entries = provider_entries(arguments)
+    feeds = measured_feeds(arguments, read_model(arguments.model))
+    with progress(f"loading {arguments.model}"):
+        state = build_state(arguments.model, entries, LEVELS[arguments.level])
+    recorder = _Recorder(arguments.nodes)
+    with progress(f"running {arguments.model} {arguments.warmup + arguments.runs} times"):
+        for _ in range(arguments.warmup):
+            run_state(state, feeds)
+        start = time.perf_counter_ns()
+        for _ in range(arguments.runs):
+            run_state(state, feeds, recorder)
+        total = time.perf_counter_ns() - start
+    names = ["node", "operator", "provider"] if arguments.nodes else ["operator", "provider"]
+    rows = _rows(names, recorder, total, arguments.runs)
+    if arguments.json:
+        print_json({"runs": arguments.runs, "run_ms": total / arguments.runs / 1e6, "rows": rows})
+    else:
+        _print(names, rows, total / arguments.runs / 1e6)
+    return ExitCode.OK
+
+
+def _rows(names: Sequence[str], recorder: _Recorder, total: int, runs: int) -> list[dict[str, Any]]:
+    """Time per run, longest first."""
+    ordered = sorted(recorder.totals.items(), key=lambda item: (-item[1][0], item[0]))
+    return [
+        dict(zip(names, key, strict=True))
+        | {"calls": calls / runs, "ms": nanoseconds / runs / 1e6, "percent": 100 * nanoseconds / total}
+        for key, (nanoseconds, calls) in ordered
+    ]
+
+
+def _print(names: Sequence[str], rows: Sequence[dict[str, Any]], run_ms: float) -> None:
+    cells = [(*[row[name] for name in names], f"{row['calls']:g}", f"{row['ms']:.3f}", f"{row['percent']:.1f}") for row in rows]
+    width = len(names)
+    print_table([*names, "calls", "ms", "%"], cells, right=(width, width + 1, width + 2))
+    print_text(f"\none run, step by step: {run_ms:.3f} ms. Times of If, Loop and Scan include their bodies.")
