@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ort_sdk.api import InvalidGraph
+from ort_sdk.api import InvalidGraph, tensor_type
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.captures import implicit_inputs
 
@@ -62,8 +62,14 @@ class GraphReader:
             (text(tensor.values.name), self._tensors.read_sparse_initializer(tensor)) for tensor in proto.sparse_initializer
         ]
         _refuse_duplicates((name for name, _ in tensors), "initializer", graph)
+        declared = {argument.name: argument.type for argument in graph.inputs}
         for name, tensor in tensors:
             graph.add_initializer(name, tensor)
+            if declared.get(name) not in (None, tensor_type(tensor.element_type)):
+                raise InvalidGraph(
+                    f"Type Error: Data in initializer '{name}' has element type {tensor_type(tensor.element_type)} but usage of "
+                    f"initializer in graph expects {declared[name]}"
+                )
         if self._ir_version < _FIRST_IR_VERSION_WITH_DEFAULTS:
             graph.inputs = [argument for argument in graph.inputs if argument.name not in graph.initializers]
         for argument in graph.inputs:

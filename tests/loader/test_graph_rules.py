@@ -108,6 +108,13 @@ def test_initializers_among_the_inputs(add_model, ir_version, inputs, constant) 
     assert (graph.constant("w") is not None) == constant
 
 
+def test_a_default_of_another_type_than_its_input(add_model) -> None:
+    model = add_model([W])
+    model.graph.input.append(value("w", TensorProto.DOUBLE))
+    with pytest.raises(InvalidGraph, match=r"initializer 'w' has element type tensor\(float\) .* expects tensor\(double\)"):
+        load(model)
+
+
 def branch(name: str, *nodes, output: str = "b", inputs=(), initializers=()) -> onnx.GraphProto:
     return helper.make_graph(list(nodes), name, list(inputs), [value(output)], list(initializers))
 
