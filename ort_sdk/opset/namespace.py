@@ -83,6 +83,16 @@ class ArrayNamespace:
             rounded = rounded + shift
         return self.module.astype(self.module.clip(rounded, low, high), dtype)
 
+    def unpack_bits(self, packed: Array, bits: int) -> Array:
+        """(..., n) bytes as (..., n * 8 / bits) unsigned integers of 2, 4 or 8 bits, lowest bits first, each in a uint8."""
+        if bits == 8:
+            return packed
+        module = self.module
+        shifts = module.asarray(list(range(0, 8, bits)), dtype=module.uint8)
+        mask = module.asarray(2**bits - 1, dtype=module.uint8)
+        parts = module.bitwise_and(module.bitwise_right_shift(module.expand_dims(packed, axis=-1), shifts), mask)
+        return module.reshape(parts, (*packed.shape[:-1], packed.shape[-1] * (8 // bits)))
+
     def sliding_windows(
         self, array: Array, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
     ) -> Array:

@@ -20,6 +20,13 @@ _PARTITION_SIZE = 1024
 """Row length from which selecting by partition beats sorting."""
 
 
+_SPREADS: dict[int, tuple[Any, tuple[int, ...], int]] = {
+    4: (np.dtype("<u2").type, (4,), 0x0F0F),
+    2: (np.dtype("<u4").type, (6, 12, 18), 0x03030303),
+}
+"""Bits of a field → (word, shifts, mask) that spread a byte's fields over a word, see ``unpack_bits``."""
+
+
 class NumpyNamespace(ArrayNamespace):
     """Adapter over NumPy 2, which follows the standard itself."""
 
@@ -102,6 +109,18 @@ class NumpyNamespace(ArrayNamespace):
         rows = np.array(array)
         scatter_rows(rows, positions, updates, reduction)
         return rows
+
+    def unpack_bits(self, packed: HostArray, bits: int) -> HostArray:
+        if bits == 8:
+            return packed
+        # Each byte is spread over a word of 8 / bits bytes: shifted copies put every field at the bottom of its own byte.
+        wide, shifts, mask = _SPREADS[bits]
+        words = packed.astype(wide)
+        spread = words.copy()
+        for shift in shifts:
+            spread |= words << wide(shift)
+        spread &= wide(mask)
+        return spread.view(np.uint8)
 
     def to_host(self, array: HostArray) -> HostArray:
         return array

@@ -7,7 +7,7 @@ from typing import Any
 from ort_sdk.api import Array, InvalidGraph, KernelInfo, TensorElementType
 from ort_sdk.opset.quantization.saturation import saturating_cast
 
-from .packing import pack, unpack
+from .packing import pack
 
 __all__ = ["CacheCodec"]
 
@@ -54,7 +54,7 @@ class CacheCodec:
         if self._is_plain:
             return stored
         xp = self._xp
-        values = xp.astype(stored, FLOAT) if self._bits == 8 else xp.astype(unpack(xp, stored, 4), FLOAT) - FOUR_BIT_OFFSET
+        values = xp.astype(stored, FLOAT) if self._bits == 8 else xp.astype(xp.unpack_bits(stored, 4), FLOAT) - FOUR_BIT_OFFSET
         return values * self._laid_out(scale, stored.shape[1])
 
     def _laid_out(self, scale: Array | None, heads: int) -> Any:

@@ -7,8 +7,6 @@ from typing import Any
 from ort_sdk.api import Array, Compute, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 
-from .packing import unpack
-
 __all__ = ["gather_block_quantized"]
 
 FLOAT = TensorElementType.FLOAT
@@ -35,7 +33,7 @@ def gather_block_quantized(info: KernelInfo, xp: Any) -> Compute:
         rows = xp.where(valid, xp.where(rows < 0, rows + count, rows), xp.zeros_like(rows))
         positions = rows // block if from_axis == along else rows
         if zero_points is not None and per_byte > 1:
-            zero_points = unpack(xp, zero_points, bits)[..., : scales.shape[-1]]
+            zero_points = xp.unpack_bits(zero_points, bits)[..., : scales.shape[-1]]
 
         def parameter(values: Array) -> Array:
             real = xp.astype(_take(xp, values, positions, from_axis), FLOAT)
@@ -44,7 +42,7 @@ def gather_block_quantized(info: KernelInfo, xp: Any) -> Compute:
             axis = along + (indices.ndim - 1 if along > from_axis else 0)
             return xp.repeat(real, block, axis=axis)[(*(slice(None),) * axis, slice(0, size), ...)]
 
-        values = xp.astype(unpack(xp, _take(xp, data, rows, from_axis), bits), FLOAT)
+        values = xp.astype(xp.unpack_bits(_take(xp, data, rows, from_axis), bits), FLOAT)
         offset = default_zero if zero_points is None else parameter(zero_points)
         real = (values - offset) * parameter(scales)
         shape = (1,) * from_axis + tuple(indices.shape) + (1,) * (rank - from_axis - 1)

@@ -9,8 +9,6 @@ import numpy as np
 from ort_sdk.api import Array, Compute, InvalidArgument, InvalidGraph, KernelInfo
 from ort_sdk.opset.definition import operator
 
-from .packing import unpack
-
 __all__ = ["dequantize_rows", "matmul_bnb4", "matmul_nbits"]
 
 MICROSOFT = "com.microsoft"
@@ -85,20 +83,20 @@ def dequantize_rows(
     Returns:
         (N, blocks * elements per block) in the type of the scales.
     """
-    values = xp.module.astype(unpack(xp, rows, bits), scales.dtype)
+    values = xp.module.astype(xp.unpack_bits(rows, bits), scales.dtype)
     zeros = 2.0 ** (bits - 1) if zero_points is None else xp.module.astype(zero_points, scales.dtype)
     if g_idx is not None:
         flat = xp.reshape(values, (rows.shape[0], -1))[:, : g_idx.shape[0]]
         offset = zeros if zero_points is None else xp.take(zeros, g_idx, axis=1)
         return (flat - offset) * xp.take(scales, g_idx, axis=1)
-    values = values - (zeros if zero_points is None else xp.expand_dims(zeros, axis=-1))
-    values = values * xp.expand_dims(scales, axis=-1)
+    values -= zeros if zero_points is None else xp.expand_dims(zeros, axis=-1)
+    values *= xp.expand_dims(scales, axis=-1)
     return xp.reshape(values, (rows.shape[0], -1))
 
 
 def _zero_points(xp: Any, zero_points: Array, size_n: int, blocks: int, bits: int) -> Array:
     rows = xp.reshape(zero_points, (size_n, -1))
-    return unpack(xp, rows, bits)[:, :blocks] if rows.dtype == xp.uint8 else rows
+    return xp.unpack_bits(rows, bits)[:, :blocks] if rows.dtype == xp.uint8 else rows
 
 
 @operator("MatMulBnb4", domain=MICROSOFT)

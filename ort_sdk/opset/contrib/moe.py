@@ -13,7 +13,6 @@ from ort_sdk.opset.definition import operator
 
 from .gelu import sigmoid, tanh_gelu
 from .matmul_nbits import dequantize_rows
-from .packing import unpack
 
 __all__ = ["moe", "qmoe"]
 
@@ -103,9 +102,9 @@ def _expert_weight(xp: Any, rows: Array, scales: Array, zero_points: Array | Non
     blocks = row_scales.shape[1]
     zeros = None
     if zero_points is not None and scales.ndim > 1:
-        zeros = unpack(xp, zero_points, bits)[:, :blocks]
+        zeros = xp.unpack_bits(zero_points, bits)[:, :blocks]
     elif zero_points is not None:
-        zeros = xp.reshape(unpack(xp, zero_points, bits)[:outputs], (outputs, 1))
+        zeros = xp.reshape(xp.unpack_bits(zero_points, bits)[:outputs], (outputs, 1))
     return dequantize_rows(xp, xp.reshape(rows, (outputs, blocks, -1)), row_scales, zeros, bits)
 
 

@@ -6,17 +6,7 @@ from typing import Any
 
 from ort_sdk.api import Array
 
-__all__ = ["pack", "unpack"]
-
-
-def unpack(xp: Any, packed: Array, bits: int) -> Array:
-    """(..., n) bytes as (..., n * 8 / bits) unsigned integers, one in each uint8."""
-    if bits == 8:
-        return packed
-    shifts = xp.asarray(list(range(0, 8, bits)), dtype=xp.uint8)
-    mask = xp.asarray(2**bits - 1, dtype=xp.uint8)
-    parts = xp.bitwise_and(xp.bitwise_right_shift(xp.expand_dims(packed, axis=-1), shifts), mask)
-    return xp.reshape(parts, (*packed.shape[:-1], packed.shape[-1] * (8 // bits)))
+__all__ = ["pack"]
 
 
 def pack(xp: Any, values: Array, bits: int) -> Array:
