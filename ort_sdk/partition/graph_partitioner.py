@@ -10,6 +10,7 @@ from typing import Any
 
 from ort_sdk.api import ComputeCapability, Fail, KernelCreateInfo, NoKernelError, OrtSdkError
 from ort_sdk.graph import Function, Graph, Node
+from ort_sdk.graph.inline import inline_function
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.kernels import RegistryLookup
 
@@ -21,7 +22,7 @@ __all__ = ["FunctionLookup", "partition"]
 FunctionLookup = Callable[[Node, Graph], "Function | None"]
 """Gives the body an operator is defined by, for a node in a graph; None if it has none."""
 
-MAX_INLINE_ROUNDS = 64
+MAX_INLINE_ROUNDS = 256
 
 
 def partition(
@@ -57,18 +58,15 @@ def partition(
 
 
 def _inline_unplaced(graph: Graph, find_function: FunctionLookup) -> bool:
-    inlined = False
-    for inner in graph.walk():
-        for node in [node for node in inner.nodes if not node.execution_provider]:
-            function = find_function(node, inner)
-            if function is not None:
-                from ort_sdk.graph.inline import inline_function
-
-                inline_function(inner, node, function)
-                inlined = True
-        if inlined:
-            inner.touch()
-    return inlined
+    """Inline what nobody placed, in the outermost graph that has any: a body of an inlined call is gone with it."""
+    for outer in reversed(list(graph.walk())):
+        found = [(node, find_function(node, outer)) for node in outer.nodes if not node.execution_provider]
+        calls = [(node, function) for node, function in found if function is not None]
+        for node, function in calls:
+            inline_function(outer, node, function)
+        if calls:
+            return True
+    return False
 
 
 class _Partitioner:
