@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk.graph import Function, Graph, Model, Node
+from ort_sdk.graph.gradient import gradient_function
 from ort_sdk.partition import FunctionLookup
 
 __all__ = ["function_lookup"]
@@ -15,6 +16,8 @@ def function_lookup(model: Model) -> FunctionLookup:
         own = model.functions.get((node.domain, node.op_type, node.overload))
         if own is not None:
             return own
+        if (node.domain, node.op_type) == ("ai.onnx.preview.training", "Gradient"):
+            return gradient_function(node, graph, model.opset_imports)
         from ort_sdk.loader.functions import operator_function
 
         return operator_function(node, graph, model.opset_imports.get(node.domain, 0))
