@@ -10,8 +10,9 @@ from ort_sdk.graph.constants import lift_constants
 
 from .function_proto import function_keys, read_functions
 from .graph_proto import GraphReader, read_metadata, sort_graph
+from .messages import newest_ir_version
 from .tensor_proto import TensorReader
-from .types import text
+from .types import denotations, text
 from .versions import OperatorResolver, check_ir_version, read_opset_imports
 
 __all__ = ["convert_model"]
@@ -32,11 +33,9 @@ def convert_model(proto: Any, tensors: TensorReader) -> Model:
         InvalidGraph: the graph breaks a rule of ONNX.
         Fail: IR or opset versions are not supported.
     """
-    import onnx
-
     if not proto.HasField("graph"):
         raise InvalidArgument("No graph was found in the protobuf.")
-    check_ir_version(proto.ir_version if proto.HasField("ir_version") else None, onnx.IR_VERSION)
+    check_ir_version(proto.ir_version if proto.HasField("ir_version") else None, newest_ir_version())
     imports = read_opset_imports(proto, proto.ir_version)
     keys = function_keys(proto.functions)
     functions = read_functions(proto.functions, proto.ir_version, imports, keys, tensors)
@@ -55,4 +54,5 @@ def convert_model(proto: Any, tensors: TensorReader) -> Model:
         model_version=proto.model_version if proto.HasField("model_version") else None,
         doc_string=text(proto.doc_string),
         metadata=read_metadata(proto.metadata_props),
+        input_denotations={value.name: words for value in proto.graph.input if any(words := denotations(value))},
     )

@@ -13,6 +13,7 @@ from ort_sdk.graph import Model
 from .byte_source import ByteSource, map_descriptor, wrap_buffer
 from .external_file import ExternalFiles
 from .from_proto import convert_model
+from .messages import message_class
 from .tensor_proto import TensorReader
 from .wire import strip_payloads
 
@@ -80,12 +81,11 @@ def _open(path: str) -> ByteSource:
 
 
 def _parse(message: bytes | memoryview) -> Any:
-    import onnx
     from google.protobuf.message import DecodeError
 
     if not message:
         raise InvalidArgument("No graph was found in the protobuf.")
     try:
-        return onnx.ModelProto.FromString(message)
+        return message_class("ModelProto").FromString(message)
     except DecodeError as error:
         raise InvalidProtobuf(f"Failed to load model because protobuf parsing failed: {error}") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg, Shape, TensorElementType
 
-__all__ = ["element_type", "node_arg", "shape_of", "text", "type_string"]
+__all__ = ["denotations", "element_type", "node_arg", "shape_of", "text", "type_string"]
 
 _KNOWN_CODES = {member.value for member in TensorElementType if member is not TensorElementType.UNDEFINED}
 
@@ -85,3 +85,8 @@ def node_arg(proto: Any) -> NodeArg:
     if not proto.HasField("type"):
         return NodeArg(name)
     return NodeArg(name, type_string(proto.type, f"value '{name}'"), shape_of(proto.type))
+
+
+def denotations(proto: Any) -> tuple[str, ...]:
+    """Denotation of each dimension of a ``ValueInfoProto``, empty where it gives none."""
+    return tuple(dimension.denotation for dimension in proto.type.tensor_type.shape.dim)
