@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .arguments import provider_entries
+from .arguments import LEVELS, provider_entries
 from .exit_codes import ExitCode
 from .measured_model import add_measuring_arguments, measured_feeds
 from .output import print_json, print_table, progress
@@ -24,20 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from ort_sdk import InferenceSession
-
-    from .building import read_model
+    from .building import BuiltModel, build_state, read_model
 
     entries = provider_entries(arguments)
     feeds = measured_feeds(arguments, read_model(arguments.model))
     before = _resident_bytes()
     with progress(f"loading {arguments.model}"):
-        creation, session = _timed(lambda: InferenceSession(arguments.model, providers=list(entries)))
+        creation, model = _timed(lambda: BuiltModel(build_state(arguments.model, entries, LEVELS[arguments.level])))
     with progress(f"running {arguments.model} {arguments.warmup + arguments.runs} times"):
-        first, _ = _timed(lambda: session.run(None, feeds))
+        first, _ = _timed(lambda: model.run(feeds))
         for _ in range(arguments.warmup - 1):
-            session.run(None, feeds)
-        latencies = sorted(_timed(lambda: session.run(None, feeds))[0] for _ in range(arguments.runs))
+            model.run(feeds)
+        latencies = sorted(_timed(lambda: model.run(feeds))[0] for _ in range(arguments.runs))
     after = _resident_bytes()
     report: dict[str, Any] = {
         "session_creation_ms": creation,

@@ -7,28 +7,30 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, InvalidArgument, NoModel
+from ort_sdk.api import CPU_DEVICE, InvalidArgument, InvalidGraph, InvalidProtobuf, NoModel
 from ort_sdk.graph import Model
 from ort_sdk.loader import load_model
-from ort_sdk.run import RunControl, execute
+from ort_sdk.plan import Feed
+from ort_sdk.run import PlanRunner, RunControl
 from ort_sdk.run.executor import StepObserver
 from ort_sdk.session.build import BuildSettings, SessionState, build_session
 from ort_sdk.session.environment import environment
+from ort_sdk.session.session_providers import binding_providers
 
-__all__ = ["build_state", "read_model", "run_state"]
+__all__ = ["BuiltModel", "build_state", "read_model"]
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
     """The model in a file.
 
     Raises:
-        NoModel: there is no graph in it.
+        NoModel: it holds no valid model.
         OrtSdkError: whatever else the loader refuses.
     """
     try:
         return load_model(path)
-    except InvalidArgument as error:
-        raise NoModel(f"Load model from {os.fspath(path)!r} failed: {error.text}") from error
+    except (InvalidArgument, InvalidProtobuf, InvalidGraph) as error:
+        raise NoModel(f"{os.fspath(path)!r} is no valid ONNX model: {error.text}") from error
 
 
 def build_state(
@@ -49,28 +51,38 @@ def build_state(
     return build_session(source, BuildSettings(config={}, optimization_level=level), providers, observe)
 
 
-def run_state(state: SessionState, feeds: Mapping[str, Any], observer: StepObserver | None = None) -> list[Any]:
-    """Run step by step.
+class BuiltModel:
+    """A built model, ready to run, with its stages' products at hand.
 
     Args:
-        state: a built model.
-        feeds: input name → host array; inputs with defaults may be left out.
-        observer: told of every step.
-
-    Returns:
-        The outputs, on the host.
+        state: from ``build_state``.
     """
-    plan, transfers = state.plan, state.transfers
-    with contextlib.ExitStack() as stack:
-        for provider in state.providers:
-            stack.enter_context(provider.execution_provider.run_scope())
-        values = []
-        for feed in plan.feeds:
-            value = feeds.get(feed.name)
-            needs_copy = value is not None and feed.device != CPU_DEVICE
-            values.append(transfers.copy(value, CPU_DEVICE, feed.device) if needs_copy else value)
-        results = execute(plan, values, RunControl(observer=observer))
-        return [
-            value if fetch.device == CPU_DEVICE else transfers.copy(value, fetch.device, CPU_DEVICE)
-            for fetch, value in zip(plan.fetches, results, strict=True)
-        ]
+
+    def __init__(self, state: SessionState) -> None:
+        self.state = state
+        self._runner = PlanRunner(state.plan, binding_providers(state.providers), use_programs=True)
+
+    def run(self, feeds: Mapping[str, Any], observer: StepObserver | None = None) -> dict[str, Any]:
+        """Run once; a second run with the same shapes and types is replayed, unless it is observed.
+
+        Args:
+            feeds: input name → host array; inputs with defaults may be left out.
+            observer: told of every step.
+
+        Returns:
+            Output name → host array.
+        """
+        plan, transfers = self.state.plan, self.state.transfers
+        with contextlib.ExitStack() as stack:
+            for provider in self.state.providers:
+                stack.enter_context(provider.execution_provider.run_scope())
+            values = [self._to_device(feed, feeds.get(feed.name)) for feed in plan.feeds]
+            results = self._runner.run(values, RunControl(observer=observer))
+            return {
+                fetch.name: value if fetch.device == CPU_DEVICE else transfers.copy(value, fetch.device, CPU_DEVICE)
+                for fetch, value in zip(plan.fetches, results, strict=True)
+            }
+
+    def _to_device(self, feed: Feed, value: Any) -> Any:
+        needs_copy = value is not None and feed.device != CPU_DEVICE
+        return self.state.transfers.copy(value, CPU_DEVICE, feed.device) if needs_copy else value

@@ -9,7 +9,7 @@ import numpy as np
 from ort_sdk.plan import ExecutionPlan
 from ort_sdk.session.build import SessionState
 
-from .building import build_state, run_state
+from .building import BuiltModel, build_state
 
 __all__ = ["check_device"]
 
@@ -40,7 +40,7 @@ def check_device(provider: str, device: str) -> dict[str, Any]:
 
 
 def _result(state: SessionState, provider: str) -> dict[str, Any]:
-    (found,) = run_state(state, {"a": np.array([1, 2, -3], np.float32), "b": np.array([0.5, -4, 1], np.float32)})
+    (found,) = BuiltModel(state).run({"a": np.array([1, 2, -3], np.float32), "b": np.array([0.5, -4, 1], np.float32)}).values()
     operators = _operators(state.plan, provider)
     if np.array_equal(found, [1.5, 0, 0]):
         return {

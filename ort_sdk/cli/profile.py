@@ -41,19 +41,19 @@ class _Recorder:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from .building import build_state, read_model, run_state
+    from .building import BuiltModel, build_state, read_model
 
     entries = provider_entries(arguments)
     feeds = measured_feeds(arguments, read_model(arguments.model))
     with progress(f"loading {arguments.model}"):
-        state = build_state(arguments.model, entries, LEVELS[arguments.level])
+        model = BuiltModel(build_state(arguments.model, entries, LEVELS[arguments.level]))
     recorder = _Recorder(arguments.nodes)
     with progress(f"running {arguments.model} {arguments.warmup + arguments.runs} times"):
         for _ in range(arguments.warmup):
-            run_state(state, feeds)
+            model.run(feeds)
         start = time.perf_counter_ns()
         for _ in range(arguments.runs):
-            run_state(state, feeds, recorder)
+            model.run(feeds, recorder)
         total = time.perf_counter_ns() - start
     names = ["node", "operator", "provider"] if arguments.nodes else ["operator", "provider"]
     rows = _rows(names, recorder, total, arguments.runs)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from ort_sdk.api import InvalidArgument
 from ort_sdk.graph import Model
 
-from .arguments import add_model_argument, add_provider_arguments, provider_entries
+from .arguments import LEVELS, add_model_argument, add_provider_arguments, provider_entries
 from .exit_codes import ExitCode
 from .output import progress
 
@@ -50,13 +49,16 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from .building import read_model
+    from .building import BuiltModel, build_state, read_model
     from .results import print_results, save_outputs
 
     entries = provider_entries(arguments)
     model = read_model(arguments.model)
     feeds = feeds_of(arguments, model)
-    outputs = _outputs(arguments, entries, model, feeds)
+    with progress(f"loading {arguments.model}"):
+        built = BuiltModel(build_state(arguments.model, entries, LEVELS[arguments.level]))
+    with progress(f"running {arguments.model}"):
+        outputs = built.run(feeds)
     files = save_outputs(outputs, arguments.output) if arguments.output else {}
     print_results(outputs, model.metadata, files, top=arguments.top, as_json=arguments.json)
     return ExitCode.OK
@@ -92,18 +94,6 @@ def input_files(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
         std=_numbers(arguments.std, "--std"),
     )
     return read_feeds(arguments.input, model.graph.inputs, pictures, _given(arguments.dtype))
-
-
-def _outputs(
-    arguments: argparse.Namespace, entries: Sequence[tuple[str, Mapping[str, Any]]], model: Model, feeds: Mapping[str, Any]
-) -> dict[str, Any]:
-    from ort_sdk import InferenceSession
-
-    with progress(f"loading {arguments.model}"):
-        session = InferenceSession(arguments.model, providers=list(entries))
-    with progress("running"):
-        values = session.run(None, dict(feeds))
-    return dict(zip([argument.name for argument in model.graph.outputs], values, strict=True))
 
 
 def _given(text: str) -> str | None:
