@@ -63,6 +63,8 @@ class Assignment:
     compiled: Mapping[int, Any]
     """``id(node)`` → its kernel, for groups a provider compiled."""
     placements: tuple[Placement, ...] = field(default=())
+    nodes: tuple[Node, ...] = field(default=(), repr=False)
+    """The nodes as they were placed: held, so that no identity in the tables is given to a new node."""
 
     def kernel_for(self, node: Node) -> KernelCreateInfo | None:
         """Kernel definition of a placed node; None for a compiled group."""

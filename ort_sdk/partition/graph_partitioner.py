@@ -73,8 +73,6 @@ class _Partitioner:
     def __init__(self, opset_imports: dict[str, int], providers: Sequence[ProviderBinding], previous: Assignment | None) -> None:
         self._opset_imports = opset_imports
         self._providers = providers
-        # Nodes are told apart by identity: keeping the old ones alive keeps their identities from being given again.
-        self._previous = previous
         self._kernels: dict[int, KernelCreateInfo] = {} if previous is None else dict(previous.kernels)
         self._compiled: dict[int, Any] = {} if previous is None else dict(previous.compiled)
 
@@ -157,7 +155,13 @@ class _Partitioner:
         unplaced = [placement for placement in placements if not placement.provider]
         if unplaced:
             raise NoKernelError(_no_kernel_text(unplaced, self._describe_inputs(graph)))
-        return Assignment(graph=graph, kernels=self._kernels, compiled=self._compiled, placements=tuple(placements))
+        return Assignment(
+            graph=graph,
+            kernels=self._kernels,
+            compiled=self._compiled,
+            placements=tuple(placements),
+            nodes=tuple(node for inner in graph.walk() for node in inner.nodes),
+        )
 
     def _placement(self, node: Node, graph: Graph) -> Placement:
         rejections: dict[str, tuple[str, ...]] = {}

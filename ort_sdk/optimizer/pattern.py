@@ -1,0 +1,294 @@
+"""What fusions are made of: reading a pattern around a node, and replacing what was found once it is proved replaceable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ort_sdk.api import HostArray, NodeArg, TensorElementType, find_schema
+from ort_sdk.graph import Graph, Node
+from ort_sdk.graph.captures import free_values
+
+from .transformer import TransformerContext
+
+__all__ = ["MICROSOFT", "FusionPass", "GraphMatcher", "Match", "operator_key"]
+
+MICROSOFT = "com.microsoft"
+RELATIVE_TOLERANCE = 1e-5
+"""How far a constant of a pattern (the square root of two, say) may be from its value."""
+_TOLERANCES = {TensorElementType.FLOAT16: 2e-3, TensorElementType.BFLOAT16: 1.6e-2}
+"""The same for types that round more: two units in the last place."""
+
+
+def operator_key(node: Node) -> str:
+    """``Conv`` for ONNX's operators, ``com.microsoft:Gelu`` for others."""
+    return f"{node.domain}:{node.op_type}" if node.domain else node.op_type
+
+
+class Match:
+    """A found pattern: the nodes it covers, in no order, and the one that makes its result.
+
+    Args:
+        last: node whose outputs the replacement makes.
+        inner: the other nodes; a node may be given twice.
+    """
+
+    __slots__ = ("last", "nodes")
+
+    def __init__(self, last: Node, *inner: Node) -> None:
+        self.last = last
+        self.nodes = list({id(node): node for node in (last, *inner)}.values())
+
+
+class GraphMatcher:
+    """Reads one graph for one pass and collects the pass's replacements, which ``commit`` makes all at once.
+
+    Nodes of an accepted replacement are no longer found. Not kept between passes.
+    """
+
+    def __init__(self, graph: Graph, context: TransformerContext) -> None:
+        self.graph = graph
+        self.context = context
+        self._outputs = graph.output_names()
+        self._taken: set[int] = set()
+        self._replacements: list[tuple[list[Node], Node]] = []
+        self._positions: dict[int, int] = {}
+
+    # Reading
+
+    def nodes(self, keys: Sequence[str]) -> Iterator[Node]:
+        """Nodes of some operators that are not replaced yet, in order."""
+        wanted = frozenset(keys)
+        short = {key.rpartition(":")[2] for key in keys}
+        for node in self.graph.nodes:
+            if node.op_type in short and operator_key(node) in wanted and id(node) not in self._taken:
+                yield node
+
+    def maker(self, name: str, *keys: str) -> Node | None:
+        """The node that makes a value as its first output, if it is one of some operators (any, if none are named)."""
+        node = self.graph.producer(name) if name else None
+        if node is None or id(node) in self._taken or node.outputs[0] != name:
+            return None
+        return node if not keys or operator_key(node) in keys else None
+
+    def reader(self, name: str, *keys: str) -> Node | None:
+        """The only node that reads a value, if it is one of some operators and the value is no output of the graph."""
+        readers = self.graph.consumers(name)
+        if len(readers) != 1 or name in self._outputs or id(readers[0]) in self._taken:
+            return None
+        return readers[0] if operator_key(readers[0]) in keys else None
+
+    def sole_maker(self, name: str, *keys: str) -> Node | None:
+        """``maker`` of a value that has just one reader and is no output of the graph."""
+        is_private = name not in self._outputs and len(self.graph.consumers(name)) == 1
+        return self.maker(name, *keys) if is_private else None
+
+    def constant(self, name: str) -> HostArray | None:
+        """Elements of a constant of at most a few elements; None for other values and large constants."""
+        tensor = self.graph.constant(name) if name else None
+        if tensor is None or tensor.nbytes > 4096 or tensor.element_type.onnx_name == "string":
+            return None
+        return tensor.numpy()
+
+    def is_constant(self, *names: str) -> bool:
+        """Whether all values are constants; omitted ones count."""
+        return all(not name or self.graph.constant(name) is not None for name in names)
+
+    def scalar(self, name: str, beside: str | None = None) -> float | None:
+        """The one element of a constant; None for other values.
+
+        Args:
+            name: the value.
+            beside: the other operand; the constant must not raise its rank.
+        """
+        value = self.constant(name)
+        if (
+            value is None
+            or value.size != 1
+            or (value.ndim and (beside is None or value.ndim > (self.argument(beside).rank or 0)))
+        ):
+            return None
+        return float(value.reshape(()))
+
+    def is_scalar(self, name: str, expected: float, beside: str | None = None) -> bool:
+        """Whether a value is a constant of one element near a number."""
+        value = self.scalar(name, beside)
+        return value is not None and self.is_near(value, expected, name)
+
+    def is_near(self, value: float, expected: float, name: str) -> bool:
+        """Whether two numbers are equal as far as the type of the value ``name`` can tell."""
+        element_type = self.argument(name).element_type
+        tolerance = _TOLERANCES.get(element_type, RELATIVE_TOLERANCE) if element_type is not None else RELATIVE_TOLERANCE
+        return abs(value - expected) <= tolerance * abs(expected)
+
+    def scalar_operand(self, node: Node) -> tuple[str, float] | None:
+        """(other operand, number) of a commutative node one of whose two operands is a constant of one element."""
+        first, second = node.inputs
+        for name, other in ((second, first), (first, second)):
+            value = self.scalar(name, other)
+            if value is not None:
+                return other, value
+        return None
+
+    def argument(self, name: str) -> NodeArg:
+        """What is known of a value."""
+        return self.graph.node_arg(name)
+
+    def is_vector_of(self, name: str, data: str) -> bool:
+        """Whether a value is known to be a vector as long as the last axis of ``data``."""
+        vector, shape = self.argument(name).shape, self.argument(data).shape
+        if vector is None or not shape:
+            return False
+        return len(vector) == 1 and isinstance(vector[0], int) and shape[-1] == vector[0]
+
+    def has_same_shape(self, first: str, second: str) -> bool:
+        """Whether two values are known to have equal shapes; equal symbols are equal numbers."""
+        shape = self.argument(first).shape
+        return shape is not None and None not in shape and shape == self.argument(second).shape
+
+    def axes(self, node: Node) -> tuple[int, ...] | None:
+        """Constant axes of a reduction or of (Un)squeeze, from its attribute or its second input; None if there are none."""
+        if "axes" in node.attributes:
+            return tuple(node.attributes["axes"])
+        value = self.constant(node.inputs[1]) if len(node.inputs) > 1 else None
+        return None if value is None else tuple(int(axis) for axis in value.reshape(-1))
+
+    def opset(self, domain: str = "") -> int:
+        """Version of a domain the model imports; 1 if it imports none."""
+        return self.context.opset_imports.get(domain, 1)
+
+    # Replacing
+
+    def fuse(
+        self,
+        match: Match,
+        op_type: str,
+        inputs: Sequence[str],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        domain: str = MICROSOFT,
+        outputs: Sequence[str] | None = None,
+    ) -> bool:
+        """Replace a match by one node, if that changes nothing for the rest of the graph and a kernel runs the node.
+
+        Args:
+            match: what to replace. Its nodes are on one provider, and of their outputs only the new node's are read by
+                other nodes or are outputs of the graph; else nothing happens.
+            op_type: operator of the new node.
+            inputs: its inputs; empty names at the end are left out.
+            attributes: its attributes.
+            domain: its domain.
+            outputs: its outputs; those of ``match.last`` by default.
+
+        Returns:
+            Whether the match will be replaced.
+        """
+        schema = find_schema(op_type, self.opset(domain), domain)
+        if schema is None:
+            return False
+        names = list(inputs)
+        while names and not names[-1]:
+            names.pop()
+        new = Node(
+            op_type,
+            names,
+            list(match.last.outputs if outputs is None else outputs),
+            dict(attributes or {}),
+            domain=domain,
+            name=match.last.name,
+            since_version=schema.since_version,
+            execution_provider=match.last.execution_provider,
+        )
+        return self.replace(match, new)
+
+    def replace(self, match: Match, new: Node) -> bool:
+        """Replace a match by a given node, on the conditions of ``fuse``."""
+        if not self._is_replaceable(match, new) or not self.context.has_kernel(new, self.graph):
+            return False
+        self._taken.update(id(node) for node in match.nodes)
+        self._replacements.append((match.nodes, new))
+        return True
+
+    def without_shared(self, nodes: Sequence[Node], reader: Node) -> list[Node]:
+        """Those of some nodes that ``reader`` alone reads, so that they can go with it."""
+        return [
+            node
+            for node in nodes
+            if all(name not in self._outputs and self.graph.consumers(name) == [reader] for name in node.outputs if name)
+        ]
+
+    def _is_replaceable(self, match: Match, new: Node) -> bool:
+        """One provider, nothing taken, and no value lost that something else reads."""
+        members = {id(node) for node in match.nodes}
+        if members & self._taken or any(node.execution_provider != match.last.execution_provider for node in match.nodes):
+            return False
+        made = frozenset(new.outputs)
+        lost = (name for node in match.nodes for name in node.outputs if name and name not in made)
+        return all(
+            name not in self._outputs and all(id(reader) in members for reader in self.graph.consumers(name)) for name in lost
+        )
+
+    def commit(self) -> bool:
+        """Make the collected replacements; returns whether there were any."""
+        if not self._replacements:
+            return False
+        graph = self.graph
+        new_after = {id(self._last(nodes)): new for nodes, new in self._replacements}
+        kept: list[Node] = []
+        for node in graph.nodes:
+            if id(node) in new_after:
+                kept.append(new_after[id(node)])
+            elif id(node) not in self._taken:
+                kept.append(node)
+        graph.nodes = kept
+        graph.touch()
+        if any(sum(map(bool, new.outputs)) > 1 for _, new in self._replacements):
+            graph.sort(free_values(graph))
+        for nodes, _ in self._replacements:
+            self._forget(nodes)
+        return True
+
+    def _last(self, nodes: list[Node]) -> Node:
+        if len(nodes) == 1:
+            return nodes[0]
+        if not self._positions:
+            self._positions = {id(node): position for position, node in enumerate(self.graph.nodes)}
+        return max(nodes, key=lambda node: self._positions[id(node)])
+
+    def _forget(self, nodes: list[Node]) -> None:
+        """Drop values that are gone and constants that nothing reads any more."""
+        graph = self.graph
+        formal = {argument.name for argument in graph.inputs}
+        for node in nodes:
+            for name in node.outputs:
+                if name and graph.producer(name) is None:
+                    graph.values.pop(name, None)
+            for name in node.inputs:
+                if name in graph.initializers and name not in formal | self._outputs and not graph.consumers(name):
+                    del graph.initializers[name]
+                    graph.values.pop(name, None)
+
+
+class FusionPass:
+    """A pass that looks for patterns around the nodes of some operators."""
+
+    name: str
+    anchors: ClassVar[tuple[str, ...]]
+    """Operator keys the search starts from."""
+
+    def apply(self, graph: Graph, context: TransformerContext) -> bool:
+        """Replace all matches in one graph; see ``GraphTransformer``."""
+        matcher = GraphMatcher(graph, context)
+        if not self.is_enabled(context):
+            return False
+        for node in matcher.nodes(self.anchors):
+            self.fuse(matcher, node)
+        return matcher.commit()
+
+    def is_enabled(self, _context: TransformerContext) -> bool:
+        """Whether the session's config wants the pass."""
+        return True
+
+    def fuse(self, matcher: GraphMatcher, node: Node) -> object:
+        """Look for the pattern around one node and replace it through the matcher."""
+        raise NotImplementedError
