@@ -97,7 +97,7 @@ def _axes(shape: Sequence[Any], options: PictureOptions) -> str | None:
     if len(shape) == 3:
         if options.layout:
             return "HWC" if options.layout == "nhwc" else "CHW"
-        return "CHW" if shape[0] in {3, 4} else "HWC" if last_is_channels else "NHW"
+        return "CHW" if shape[0] in _CHANNELS else "HWC" if last_is_channels else "NHW"
     if len(shape) == 2:
         return "HW" if isinstance(shape[0], int) and shape[0] > 1 else "NV"
     return None

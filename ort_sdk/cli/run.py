@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from fractions import Fraction
 from typing import Any
 
 from ort_sdk.api import InvalidArgument
@@ -111,7 +110,8 @@ def _size(text: str) -> tuple[int, int] | None:
 
 def _number(text: str, option: str) -> float:
     try:
-        return float(Fraction(text.replace(" ", "")))
+        numerator, _, denominator = text.partition("/")
+        return float(numerator) / float(denominator or 1)
     except (ValueError, ZeroDivisionError):
         raise InvalidArgument(f"{option} takes numbers such as 0.5 or 1/255, got {text!r}") from None
 

@@ -1,0 +1,219 @@
+"""The commands that show and measure."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from ort_sdk_cpu.plugin import CpuProvider
+
+from ort_sdk.api import TensorElementType, hookimpl
+from ort_sdk.cli import device_check
+from ort_sdk.cli.exit_codes import ExitCode
+from ort_sdk.plugins import plugin_manager
+from ort_sdk.testing.strict_provider import STRICT_PROVIDER, STRICT_TYPES, StrictProvider
+
+
+@pytest.fixture
+def strict():
+    """A device of its own without double, by its provider's name."""
+    plugin_manager().register(StrictProvider(STRICT_TYPES - {TensorElementType.DOUBLE}), name="strict")
+    yield STRICT_PROVIDER
+    plugin_manager().unregister("strict")
+
+
+@pytest.fixture
+def detour(save):
+    """``y = Relu(-x)``, the negation in double."""
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"], name="abs"),
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Neg", ["wide"], ["negative"]),
+        helper.make_node("Cast", ["negative"], ["narrow"], to=TensorProto.FLOAT),
+        helper.make_node("Relu", ["narrow"], ["y"], name="relu"),
+    ]
+    return save(nodes, [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2]), ("a", TensorProto.FLOAT, [2])])
+
+
+def test_providers(shell):
+    done = shell("providers")
+    assert done.code == 0
+    assert "CPUExecutionProvider" in done.out
+    assert "ort-sdk-cpu" in done.out
+    rows = json.loads(shell("providers", "--json").out)["providers"]
+    (cpu,) = [row for row in rows if row["name"] == "CPUExecutionProvider"]
+    assert (cpu["state"], cpu["devices"]) == ("loaded", ["cpu:0"])
+
+
+def test_providers_check_computes(cli, monkeypatch):
+    monkeypatch.setenv("ORT_SDK_LOAD_PROVIDERS", "cpu")
+    checks = json.loads(cli("providers", "--check", "--json").out)["checks"]
+    assert {"provider": "CPUExecutionProvider", "device": "cpu:0", "passed": True, "detail": "computed Add, Relu"} in checks
+    assert "PASS  CPUExecutionProvider" in cli("providers", "--check").out
+
+
+def test_providers_check_model():
+    model = onnx.load_from_string(device_check.ADD_RELU)
+    onnx.checker.check_model(model, full_check=True)
+    assert [node.op_type for node in model.graph.node] == ["Add", "Relu"]
+
+
+def test_providers_check_fails(cli):
+    class Broken(CpuProvider):
+        name = "BrokenExecutionProvider"
+
+        @hookimpl
+        def get_kernel_registry(self, execution_provider):
+            raise OSError("its library is gone")
+
+    plugin_manager().register(Broken())
+    try:
+        done = cli("providers", "--check")
+    finally:
+        plugin_manager().unregister(Broken.name)
+    assert done.code == ExitCode.PROVIDER
+    assert "FAIL  BrokenExecutionProvider" in done.out
+    assert "its library is gone" in done.out
+    assert "PASS  CPUExecutionProvider" in done.out
+
+
+def test_providers_check_computes_on_the_device_itself(cli, strict):
+    checks = [row for row in json.loads(cli("providers", "--check", "--json").out)["checks"] if row["provider"] == strict]
+    assert len({row["device"] for row in checks}) == len(checks) >= 2
+    assert {(row["passed"], row["detail"]) for row in checks} == {(True, "computed Add, Relu")}
+
+
+def test_inspect(cli, digits):
+    out = cli("inspect", digits).out
+    for text in (
+        "image: float[batch, 1, 8, 8]",
+        "probabilities: float[batch, 10]",
+        "ai.onnx 17",
+        "2  Conv",
+        "6 tensors, 39,720 bytes",
+    ):
+        assert text in out
+    summary = json.loads(cli("inspect", digits, "--json").out)
+    assert summary["operators"]["Conv"] == 2
+    assert summary["weights"] == {"float": {"tensors": 6, "size_bytes": 39720}}
+    assert json.loads(summary["metadata"]["classes"])[9] == "9"
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"),
+    [
+        ("graph", "Conv-11(image, conv1.weight, conv1.bias) <kernel_shape=[3, 3], pads=[1, 1, 1, 1]>"),
+        ("optimized", "graph 'digits'"),
+        ("partition", "@CPUExecutionProvider"),
+        ("kernels", "deterministic"),
+        ("memory", "weights: "),
+        ("plan", "feed   %1 image on cpu:0"),
+    ],
+)
+def test_stages(cli, digits, stage, text):
+    done = cli("inspect", digits, "--stage", stage)
+    assert done.code == 0, done.err
+    assert text in done.out
+    assert json.loads(cli("inspect", digits, "--stage", stage, "--json").out)
+
+
+def test_inspect_does_not_need_kernels(cli, homeless):
+    assert "nowhere.Frobnicate" in cli("inspect", homeless).out
+    assert "nowhere.Frobnicate" in cli("inspect", homeless, "--stage", "graph").out
+    assert cli("inspect", homeless, "--stage", "plan").code == ExitCode.NO_KERNEL
+
+
+def test_inspect_bodies(cli, save):
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["b"], name="inner")],
+        "body",
+        [],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])],
+    )
+    node = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=body, else_branch=body)
+    model = save([node], [("c", TensorProto.BOOL, []), ("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])])
+    out = cli("inspect", model, "--stage", "partition").out
+    assert "then_branch:\n      graph 'body'\n" in out
+    assert out.count("Neg-13(x) @CPUExecutionProvider") == 2
+    nodes = json.loads(cli("inspect", model, "--stage", "graph", "--json").out)["nodes"]
+    assert nodes[0]["bodies"]["else_branch"]["nodes"][0]["op_type"] == "Neg"
+    rows = json.loads(cli("explain", model, "--json").out)["nodes"]
+    assert sorted(row["operator"] for row in rows) == ["If-16", "Neg-13", "Neg-13"]
+
+
+def test_explain(cli, digits):
+    done = cli("explain", digits, "--level", "none")
+    assert done.code == 0
+    assert "8 nodes: 8 on CPUExecutionProvider; copies inserted: none" in done.out
+    assert "Relu-14" in done.out
+    assert "relu1" in cli("explain", digits, "--nodes", "--level", "none").out
+
+
+def test_explain_rejections_and_copies(cli, detour, strict):
+    done = cli("explain", detour, "--provider", strict, "--level", "none")
+    assert done.code == 0, done.err
+    assert "Neg-13, StrictExecutionProvider:" in done.out
+    assert "tensor(double)" in done.out
+    assert "copies inserted: 2 MemcpyFromHost" in done.out
+    report = json.loads(cli("explain", detour, "--provider", strict, "--level", "none", "--json").out)
+    assert report["providers"] == {"CPUExecutionProvider": 3, strict: 2}
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "profile"])
+def test_on_a_device(cli, detour, strict, command, save_array):
+    done = cli(command, detour, "--provider", strict, "--input", save_array("x.npy", np.float32([1, -2])), "--json")
+    assert done.code == 0, done.err
+    if command == "run":
+        assert json.loads(done.out)["outputs"]["y"]["values"] == [0.0, 2.0]
+
+
+def test_explain_where_no_session_is_possible(cli, homeless):
+    done = cli("explain", homeless)
+    assert done.code == ExitCode.NO_KERNEL
+    assert "nowhere.Frobnicate" in done.out
+    assert "no kernel for this operator" in done.out
+    assert "2 nodes: 1 on CPUExecutionProvider, 1 on no provider" in done.out
+    report = json.loads(cli("explain", homeless, "--json").out)
+    assert report["unplaced"] == 1
+    (row,) = [row for row in report["nodes"] if not row["provider"]]
+    assert row["rejections"] == {"CPUExecutionProvider": ["no kernel for this operator"]}
+
+
+def test_bench(cli, digits, picture):
+    done = cli("bench", digits, "--runs", "3", "--warmup", "2", "--json")
+    report = json.loads(done.out)
+    assert report["runs"] == 3
+    assert 0 < report["min_ms"] <= report["median_ms"] <= report["p90_ms"] <= report["max_ms"]
+    assert report["session_creation_ms"] > 0
+    table = cli("bench", digits, "--runs", "1", "--dim", "batch=3", "--input", picture).out
+    assert "median_ms" in table
+
+
+@pytest.mark.parametrize("command", ["bench", "profile"])
+def test_dimensions(cli, add, command):
+    assert cli(command, add, "--runs", "1", "--dim", "rows=4").code == 0
+    assert "no dimension 'columns'" in cli(command, add, "--dim", "columns=4").err
+    assert cli(command, add, "--dim", "rows=many").code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("element_type", [TensorProto.STRING, TensorProto.BOOL, TensorProto.INT32, TensorProto.FLOAT16])
+def test_made_up_inputs(cli, identity, element_type):
+    assert cli("bench", identity(element_type, ["n", 3]), "--runs", "1").code == 0
+
+
+def test_no_made_up_input_without_a_shape(cli, identity):
+    done = cli("bench", identity(shape=None))
+    assert done.code == ExitCode.USAGE
+    assert "--input" in done.err
+
+
+def test_profile(cli, digits):
+    report = json.loads(cli("profile", digits, "--runs", "2", "--level", "none", "--json").out)
+    rows = {row["operator"]: row for row in report["rows"]}
+    assert rows["Conv"]["calls"] == 2
+    assert rows["Conv"]["provider"] == "CPUExecutionProvider"
+    assert 0 < sum(row["percent"] for row in report["rows"]) <= 100
+    nodes = json.loads(cli("profile", digits, "--runs", "2", "--level", "none", "--nodes", "--json").out)["rows"]
+    assert {"conv1", "conv2", "softmax"} <= {row["node"] for row in nodes}
+    assert "one run, step by step" in cli("profile", digits, "--runs", "1").out
