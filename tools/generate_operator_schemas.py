@@ -1,4 +1,4 @@
-"""Write ``ort_sdk/api/data/operator_schemas.json`` from the schemas of the onnx and onnxruntime packages.
+"""Write ``ort_sdk/api/data/operator_schemas.txt`` from the schemas of the onnx and onnxruntime packages.
 
 Usage: python tools/generate_operator_schemas.py [--check]
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import onnx
 import onnx.defs
 import onnxruntime.capi.onnxruntime_pybind11_state as onnxruntime_state
 
-TARGET = Path(__file__).parents[1] / "ort_sdk" / "api" / "data" / "operator_schemas.json"
+TARGET = Path(__file__).parents[1] / "ort_sdk" / "api" / "data" / "operator_schemas.txt"
 MICROSOFT = "com.microsoft"
 STILL_RUN = {("GroupNormalization", 18)}
 """Deprecated by onnx for a fault of their definition; models carry them and ONNX Runtime runs them."""
@@ -31,11 +32,16 @@ class TypeSets:
         self._index: dict[tuple[str, ...], int] = {}
 
     def index(self, types: list[str]) -> int:
-        key = tuple(sorted(types))
+        key = tuple(sorted(map(type_string, types)))
         if key not in self._index:
             self._index[key] = len(self.rows)
             self.rows.append(list(key))
         return self._index[key]
+
+
+def type_string(text: str) -> str:
+    """Type string as models give it: a map holds values of a type (``map(int64,tensor(float))``), which schemas abridge."""
+    return re.sub(r"map\((\w+), (\w+)\)", r"map(\1,tensor(\2))", text)
 
 
 def parameters(formals: Any) -> list[list[Any]]:
@@ -93,7 +99,8 @@ def is_wanted(schema: Any, known: set[tuple[str, str, int]]) -> bool:
     return added and not any(part in schema.name for part in RUNTIME_ONLY)
 
 
-def table() -> dict[str, Any]:
+def table() -> str:
+    """A line of what operators share, then one for each operator: domain, name and versions, parsed when asked for."""
     type_sets = TypeSets()
     operators: dict[str, dict[str, dict[str, Any]]] = {}
     newest: dict[str, int] = {MICROSOFT: 1}
@@ -108,14 +115,20 @@ def table() -> dict[str, Any]:
         if domain not in newest:
             known = max(int(version) for versions in by_name.values() for version in versions)
             newest[domain] = max(known, onnx.defs.onnx_opset_version()) if domain == "" else known
-    return {"newest_opset": newest, "type_sets": type_sets.rows, "operators": operators}
+    head = compact({"newest_opset": newest, "type_sets": type_sets.rows})
+    rows = [f"{domain}\t{name}\t{compact(versions)}" for domain, names in operators.items() for name, versions in names.items()]
+    return "\n".join([head, *sorted(rows)]) + "\n"
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail if the file differs, write nothing")
     arguments = parser.parse_args()
-    text = json.dumps(table(), separators=(",", ":"), sort_keys=True) + "\n"
+    text = table()
     if arguments.check:
         if TARGET.read_text(encoding="utf-8") != text:
             print(f"{TARGET} is out of date: run this script without --check", file=sys.stderr)

@@ -75,6 +75,7 @@ class OrtDevice:
 
 
 CPU_DEVICE = OrtDevice()
+"""Ordinary host memory."""
 
 
 @dataclass(frozen=True, slots=True)

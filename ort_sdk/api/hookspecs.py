@@ -24,13 +24,16 @@ from .provider import API_VERSION, ExecutionProvider
 __all__ = ["OBSERVER_GROUP", "PROJECT_NAME", "PROVIDER_GROUP", "PluginHooks", "ProviderHooks", "hookimpl", "hookspec"]
 
 PROJECT_NAME = "ort_sdk"
+"""pluggy's name for the hooks."""
 PROVIDER_GROUP = "ort_sdk.providers"
 """Entry-point group of providers."""
 OBSERVER_GROUP = "ort_sdk.plugins"
 """Entry-point group of plugins that are no providers."""
 
 hookspec = pluggy.HookspecMarker(PROJECT_NAME)
+"""Marks a hook's specification; for this module only."""
 hookimpl = pluggy.HookimplMarker(PROJECT_NAME)
+"""Marks a plugin's implementation of a hook."""
 
 
 class ProviderHooks:
@@ -105,7 +108,10 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def get_graph_transformers(self, execution_provider: ExecutionProvider, level: int) -> Sequence[Any] | None:
-        """The provider's own graph passes of an optimization level (1 before partition, 2 and 3 after)."""
+        """The provider's own graph passes of an optimization level (1 before partition, 2 and 3 after).
+
+        Asked per session and level the session applies; they run after the host's passes of that level. None: it has none.
+        """
 
     @hookspec(firstresult=True)
     def on_session_initialization_end(self, execution_provider: ExecutionProvider) -> None:
@@ -113,11 +119,11 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def on_run_start(self, execution_provider: ExecutionProvider, run_options: Mapping[str, str]) -> None:
-        """A run begins, on the thread that runs it."""
+        """A run begins. Asked once per run, on the thread that runs it."""
 
     @hookspec(firstresult=True)
     def on_run_end(self, execution_provider: ExecutionProvider, run_options: Mapping[str, str]) -> None:
-        """A run ended, also by an error."""
+        """A run ended, also by an error. Asked once per run."""
 
 
 class PluginHooks:
@@ -128,11 +134,14 @@ class PluginHooks:
 
     @hookspec
     def on_stage_end(self, stage: str, product: Any) -> None:
-        """A stage of session creation ended. ``product`` is its frozen result; it must not be changed."""
+        """A stage of session creation ended. Asked once per stage and session.
+
+        ``product`` is its frozen result; it must not be changed.
+        """
 
     @hookspec
     def on_node_run(self, node_name: str, op_type: str, provider: str, start_ns: int, duration_ns: int) -> None:
-        """A node ran, in a session that is profiling."""
+        """A node ran. Asked once per node and run, in a session that is profiling."""
 
     @hookspec
     def get_external_data_loader(self) -> ExternalDataLoader | None:

@@ -153,7 +153,7 @@ class KernelRegistry:
         for rival in rivals:
             if _conflicts(rival.kernel_def, kernel_def):
                 raise KernelRegistrationError(
-                    f"{self.provider_name}: kernel {_label(kernel_def)} conflicts with the registered {_label(rival.kernel_def)}: "
+                    f"{self.provider_name}: kernel {_label(kernel_def)} conflicts with {_label(rival.kernel_def)}: "
                     "same operator, overlapping versions and types, and neither has a `when` predicate"
                 )
         rivals.append(KernelCreateInfo(kernel_def, create))

@@ -89,17 +89,34 @@ def _formal(parameters: Sequence[FormalParameter], index: int) -> FormalParamete
 
 
 @functools.cache
-def _table() -> dict[str, Any]:
-    text = resources.files("ort_sdk.api").joinpath("data/operator_schemas.json").read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
+def _lines() -> dict[tuple[str, str], str]:
+    """(domain, operator) → its versions as JSON text, which is parsed for the operators that are asked for only."""
+    text = resources.files("ort_sdk.api").joinpath("data/operator_schemas.txt").read_text(encoding="utf-8")
+    head, *rows = text.splitlines()
+    lines = {("", ""): head}
+    for row in rows:
+        domain, op_type, versions = row.split("\t")
+        lines[domain, op_type] = versions
+    return lines
+
+
+@functools.cache
+def _head() -> dict[str, Any]:
+    head: dict[str, Any] = json.loads(_lines()["", ""])
+    return head
+
+
+@functools.cache
+def _versions(op_type: str, domain: str) -> dict[str, Any]:
+    line = _lines().get((domain, op_type)) if op_type else None
+    versions: dict[str, Any] = {} if line is None else json.loads(line)
+    return versions
 
 
 @functools.cache
 def schema_versions(op_type: str, domain: str = "") -> tuple[int, ...]:
     """Since-versions of an operator, ascending; empty if it is unknown."""
-    versions = _table()["operators"].get(domain, {}).get(op_type, {})
-    return tuple(sorted(int(version) for version in versions))
+    return tuple(sorted(int(version) for version in _versions(op_type, domain)))
 
 
 @functools.cache
@@ -113,18 +130,17 @@ def find_schema(op_type: str, opset_version: int, domain: str = "") -> OperatorS
 
 def operator_names(domain: str = "") -> tuple[str, ...]:
     """Operators of a domain, sorted."""
-    return tuple(sorted(_table()["operators"].get(domain, {})))
+    return tuple(sorted(op_type for found, op_type in _lines() if found == domain and op_type))
 
 
 def newest_opset(domain: str = "") -> int:
     """Newest opset version of a domain the table knows; 1 for unknown domains."""
-    return int(_table()["newest_opset"].get(domain, 1))
+    return int(_head()["newest_opset"].get(domain, 1))
 
 
 def _read(op_type: str, domain: str, version: int) -> OperatorSchema:
-    table = _table()
-    type_sets = table["type_sets"]
-    entry = table["operators"][domain][op_type][str(version)]
+    type_sets = _head()["type_sets"]
+    entry = _versions(op_type, domain)[str(version)]
     return OperatorSchema(
         op_type=op_type,
         domain=domain,
