@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from tests.opset.one_node import assert_same, compare, make_model, run_reference, run_sdk
@@ -224,3 +225,63 @@ def test_group_query_attention_with_a_quantized_cache(dtype, bits, kind, new, pa
     inputs += [RNG.uniform(0.05, 0.2, shape).astype(np.float32) for _ in range(2)]
     attributes = {**GROUP_QUERY, "k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits}
     compare("GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes=attributes, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("capacity", "window"), [(8, 6), (6, 6), (8, 1)])
+def test_group_query_attention_with_a_window_cache(capacity, window):
+    keys, values, total = np.zeros((1, 2, capacity, 16), np.float32), np.zeros((1, 2, capacity, 16), np.float32), 0
+    attributes = {**GROUP_QUERY, "local_window_size": window, "sliding_window_cache": 1, "do_rotary": 1}
+    caches = [floats(64, 8), floats(64, 8)]
+    for new in (5, 1, 1, 1, 3, 1, 12, 1, 2, 1):
+        total += new
+        inputs = [floats(1, new, 64), floats(1, new, 32), floats(1, new, 32), keys, values]
+        inputs += [np.array([total - 1], np.int32), np.array(total, np.int32), *caches, None, floats(1, 4, new, total)]
+        model, feeds = make_model(
+            "GroupQueryAttention", inputs, 3, domain=MICROSOFT, attributes=attributes, output_types=[1, 1, 1]
+        )
+        expected, got = run_reference(model, feeds), run_sdk(model, feeds)
+        assert_same(got[0], expected[0], 1e-4, 1e-4)
+        step = capacity - window + 1
+        resident = total if total <= capacity else total - step * -(-(total - capacity) // step)
+        for cache, wanted in zip(got[1:], expected[1:], strict=True):
+            assert_same(cache[:, :, :resident], wanted[:, :, :resident], 1e-5, 1e-5)
+        keys, values = expected[1:]
+
+
+BLOCK_COLUMNS = np.array([[0, 0, 1, 1, 2, 1, 2, 3, -1], [0, 0, 1, 0, 1, 2, 0, 2, 3]], np.int32)
+BLOCK_ROWS = np.array([[0, 1, 3, 5, 8], [0, 1, 3, 6, 9]], np.int32)
+
+
+@pytest.mark.parametrize(("new", "past", "batch"), [(40, 0, 1), (64, 0, 2), (1, 50, 2)])
+def test_sparse_attention(new, past, batch):
+    inputs = [floats(batch, new, 64), floats(batch, new, 32), floats(batch, new, 32)]
+    inputs += [floats(batch, 2, 64, 16), floats(batch, 2, 64, 16), BLOCK_ROWS, BLOCK_COLUMNS]
+    inputs += [np.array([new + past], np.int32), np.full(batch, new + past, np.int32), floats(64, 8), floats(64, 8)]
+    attributes = {**GROUP_QUERY, "sparse_block_size": 16, "do_rotary": 1}
+    model, feeds = make_model("SparseAttention", inputs, 3, domain=MICROSOFT, attributes=attributes, output_types=[1, 1, 1])
+    for got, expected in zip(run_sdk(model, feeds), run_in_place(model, feeds, {"x3": "y1", "x4": "y2"}), strict=True):
+        assert_same(got, expected, 1e-4, 1e-4)
+
+
+def run_in_place(model, feeds, shared):
+    """Outputs of onnxruntime with some outputs in the buffers of inputs."""
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value.copy()) for name, value in feeds.items()}
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    binding.bind_output("y0")
+    for name, output in shared.items():
+        binding.bind_ortvalue_output(output, values[name])
+    session.run_with_iobinding(binding)
+    return binding.copy_outputs_to_cpu()
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 16), (2, 5, 48)])
+def test_multimodal_rotary_embedding(layout, interleaved, shape):
+    inputs = [floats(*shape), RNG.integers(0, 9, (3, 2, 5)).astype(np.int64), floats(9, 6), floats(9, 6)]
+    attributes = {"mrope_section": [2, 2, 2], "mrope_layout": layout, "interleaved": interleaved}
+    attributes |= {"rotary_embedding_dim": 12, "num_heads": 3}
+    compare("MRotaryEmbedding", inputs, domain=MICROSOFT, attributes=attributes)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ort_sdk.api import InvalidGraph, KernelInfo, NodeArg
+from ort_sdk.api import InvalidArgument, InvalidGraph, KernelInfo, NodeArg
+from ort_sdk.opset.contrib.crop_and_resize import crop_and_resize
+from ort_sdk.opset.contrib.generation import ngram_repeat_block
 from ort_sdk.opset.contrib.text import tokenizer
 from ort_sdk.opset.definition import as_namespace
 from tests.opset.one_node import compare, make_model, run_sdk
@@ -96,3 +98,15 @@ def test_word_conv_embedding():
     inputs[0] = np.zeros((2, 5), np.int32)
     (empty,) = run_sdk(*make_model("WordConvEmbedding", inputs, domain=MICROSOFT, output_types=[1]))
     assert not empty.any()
+
+
+def test_tokens_outside_the_vocabulary():
+    kernel = ngram_repeat_block(KernelInfo("NGramRepeatBlock", 1, MICROSOFT, attributes={"ngram_size": 2}), as_namespace(np))
+    with pytest.raises(InvalidArgument, match="must be in"):
+        kernel(np.array([[1, 5]]), np.zeros((1, 5), np.float32))
+
+
+def test_boxes_of_images_that_are_not_there():
+    kernel = crop_and_resize(KernelInfo("CropAndResize", 1, MICROSOFT), as_namespace(np))
+    with pytest.raises(InvalidArgument, match="X holds 1 images"):
+        kernel(np.zeros((1, 1, 4, 4), np.float32), np.zeros((1, 4), np.float32), np.array([1]), np.array([2, 2]))

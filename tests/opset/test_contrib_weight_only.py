@@ -6,6 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ort_sdk.api import InvalidArgument, InvalidGraph, KernelInfo, NodeArg
+from ort_sdk.opset.contrib.matmul_nbits import matmul_nbits
+from ort_sdk.opset.definition import as_namespace
 from tests.opset.one_node import compare, make_model, run_sdk
 
 MICROSOFT = "com.microsoft"
@@ -107,3 +110,38 @@ def test_gather_outside_the_table_gives_zeros():
     (got,) = run_sdk(*model)
     assert not got[[0, 2]].any()
     np.testing.assert_array_equal(got[1], inputs[0][1].astype(np.float32) - 128)
+
+
+def nbits_kernel(**attributes):
+    arguments = tuple(NodeArg(f"x{index}", "tensor(float)") for index in range(3))
+    info = KernelInfo("MatMulNBits", 1, MICROSOFT, attributes={"K": 32, "N": 4, "block_size": 16, **attributes}, inputs=arguments)
+    return matmul_nbits(info, as_namespace(np))
+
+
+@pytest.mark.parametrize("attributes", [{"bits": 3}, {"block_size": 8}, {"block_size": 48}])
+def test_matmul_nbits_refuses_other_layouts(attributes):
+    with pytest.raises(InvalidGraph, match="must be one of"):
+        nbits_kernel(**attributes)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "scales", "zero_points"),
+    [
+        ((2, 31), (4, 2, 8), (4, 2), None),
+        ((2, 32), (4, 2, 7), (4, 2), None),
+        ((2, 32), (4, 2, 8), (4, 3), None),
+        ((2, 32), (4, 2, 8), (4, 2), (4, 2)),
+    ],
+)
+def test_matmul_nbits_refuses_shapes_that_do_not_fit(a, b, scales, zero_points):
+    zeros = None if zero_points is None else np.zeros(zero_points, np.uint8)
+    with pytest.raises(InvalidArgument, match="must be"):
+        nbits_kernel()(np.zeros(a, np.float32), np.zeros(b, np.uint8), np.ones(scales, np.float32), zeros)
+
+
+def test_matmul_nbits_refuses_blocks_that_are_not_there():
+    inputs = [np.ones((1, 32), np.float32), bytes_of(4, 2, 8), np.ones((4, 2), np.float32), None, np.full(32, 2, np.int32)]
+    attributes = {"K": 32, "N": 4, "block_size": 16}
+    model = make_model("MatMulNBits", inputs, domain=MICROSOFT, attributes=attributes, constants=(4,), output_types=[1])
+    with pytest.raises(InvalidArgument, match="g_idx reaches"):
+        run_sdk(*model)

@@ -23,6 +23,8 @@ def crop_and_resize(info: KernelInfo, xp: Any) -> Compute:
     def compute(x: Array, rois: HostArray, batch_indices: HostArray, crop_size: HostArray) -> Array:
         height, width = (int(size) for size in crop_size)
         channels = x.shape[1]
+        if batch_indices.size and not 0 <= batch_indices.min() <= batch_indices.max() < x.shape[0]:
+            raise InvalidArgument(f"{info.describe()}: batch_indices are {batch_indices.tolist()}; X holds {x.shape[0]} images")
         ys = _positions(rois[:, 0], rois[:, 2], x.shape[2], height)[:, :, None]
         xs = _positions(rois[:, 1], rois[:, 3], x.shape[3], width)[:, None, :]
         pixels = xp.reshape(xp.permute_dims(x, (0, 2, 3, 1)), (-1, channels))

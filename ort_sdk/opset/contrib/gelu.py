@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ort_sdk.api import Array, Compute, KernelInfo
+from ort_sdk.opset.activation.gated import gelu as standard_gelu
 from ort_sdk.opset.definition import operator
 
 __all__ = ["exact_gelu", "sigmoid", "tanh_gelu"]
@@ -16,14 +17,12 @@ MICROSOFT = "com.microsoft"
 
 def exact_gelu(xp: Any) -> Callable[[Array], Array]:
     """X * Phi(x) with the error function."""
-    erf, scale = xp.erf, math.sqrt(0.5)
-    return lambda x: (erf(x * scale) + 1.0) * x * 0.5
+    return standard_gelu(KernelInfo("Gelu", 20), xp)
 
 
 def tanh_gelu(xp: Any) -> Callable[[Array], Array]:
     """X * Phi(x) approximated with tanh."""
-    tanh, scale = xp.tanh, math.sqrt(2 / math.pi)
-    return lambda x: (tanh((x * x * 0.044715 + 1.0) * x * scale) + 1.0) * x * 0.5
+    return standard_gelu(KernelInfo("Gelu", 20, attributes={"approximate": "tanh"}), xp)
 
 
 def sigmoid(xp: Any, x: Array) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, Compute, HostArray, KernelInfo
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
 
 __all__ = ["bifurcation_detector", "dynamic_time_warping", "ngram_repeat_block"]
@@ -21,6 +21,11 @@ def ngram_repeat_block(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(input_ids: HostArray, scores: Array) -> Array:
         banned = np.zeros(scores.shape, dtype=bool)
+        if input_ids.size and not 0 <= input_ids.min() <= input_ids.max() < scores.shape[1]:
+            raise InvalidArgument(
+                f"{info.describe()}: input_ids reach from {input_ids.min()} to {input_ids.max()}; with scores of shape"
+                f" {tuple(scores.shape)} they must be in [0, {scores.shape[1]})"
+            )
         if input_ids.shape[1] >= size:
             windows = np.lib.stride_tricks.sliding_window_view(input_ids, size, axis=1)
             suffix = input_ids[:, input_ids.shape[1] - size + 1 :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from ort_sdk.opset.definition import operator
 __all__ = ["dequantize_rows", "matmul_bnb4", "matmul_nbits"]
 
 MICROSOFT = "com.microsoft"
+BITS = (2, 4, 8)
+BLOCK_SIZES = (16, 32, 64, 128, 256)
 CHUNK_ELEMENTS = 1 << 21
 """Largest number of weight elements dequantised at once, which keeps memory flat."""
 
@@ -33,12 +36,8 @@ def matmul_nbits(info: KernelInfo, xp: Any) -> Compute:
 
     The weight is dequantised some rows at a time. ``accuracy_level`` allows less accuracy than this and is not used.
     """
-    size_k, size_n = info.attribute("K"), info.attribute("N")
-    bits, block_size = info.attribute("bits", 4), info.attribute("block_size")
-    if bits not in {2, 4, 8}:
-        raise InvalidGraph(f"{info.describe()}: attribute 'bits' is {bits}; it must be 2, 4 or 8")
-    blocks = -(-size_k // block_size)
-    step = max(1, CHUNK_ELEMENTS // (blocks * block_size))
+    weight = _BlockWeight.of(info)
+    step = max(1, CHUNK_ELEMENTS // (weight.blocks * weight.block_size))
 
     def compute(
         a: Array,
@@ -48,23 +47,73 @@ def matmul_nbits(info: KernelInfo, xp: Any) -> Compute:
         g_idx: Array | None = None,
         bias: Array | None = None,
     ) -> Array:
-        if a.shape[-1] != size_k:
-            raise InvalidArgument(f"{info.describe()}: A has shape {tuple(a.shape)}; its last dimension must be K = {size_k}")
-        rows = xp.reshape(b, (size_n, blocks, -1))
-        row_scales = xp.reshape(scales, (size_n, blocks))
-        zeros = None if zero_points is None else _zero_points(xp, zero_points, size_n, blocks, bits)
-        matrix = xp.reshape(a, (-1, size_k))
+        weight.check(a, b, scales)
+        rows, row_scales = xp.reshape(b, (weight.size_n, weight.blocks, -1)), xp.reshape(scales, (weight.size_n, -1))
+        zeros = None if zero_points is None else weight.unpacked_zero_points(xp, zero_points)
+        matrix = xp.reshape(a, (-1, weight.size_k))
         parts = []
-        for start in range(0, size_n, step):
-            chunk = slice(start, min(start + step, size_n))
+        for start in range(0, weight.size_n, step):
+            chunk = slice(start, min(start + step, weight.size_n))
             chunk_zeros = None if zeros is None else zeros[chunk, :]
-            weight = dequantize_rows(xp, rows[chunk, ...], row_scales[chunk, :], chunk_zeros, bits, g_idx)
-            parts.append(xp.matmul(matrix, weight[:, :size_k].T))
+            values = dequantize_rows(xp, rows[chunk, ...], row_scales[chunk, :], chunk_zeros, weight.bits, g_idx)
+            parts.append(xp.matmul(matrix, values[:, : weight.size_k].T))
         result = parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
-        result = xp.reshape(result, (*a.shape[:-1], size_n))
+        result = xp.reshape(result, (*a.shape[:-1], weight.size_n))
         return result if bias is None else result + bias
 
     return compute
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockWeight:
+    """Layout of a weight of N rows of K elements in blocks along K."""
+
+    describe: str
+    size_k: int
+    size_n: int
+    bits: int
+    block_size: int
+
+    @classmethod
+    def of(cls, info: KernelInfo) -> _BlockWeight:
+        bits, block_size = info.attribute("bits", 4), info.attribute("block_size")
+        if bits not in BITS:
+            raise InvalidGraph(f"{info.describe()}: attribute 'bits' is {bits}; it must be one of {BITS}")
+        if block_size not in BLOCK_SIZES:
+            raise InvalidGraph(f"{info.describe()}: attribute 'block_size' is {block_size}; it must be one of {BLOCK_SIZES}")
+        weight = cls(info.describe(), info.attribute("K"), info.attribute("N"), bits, block_size)
+        g_idx = info.constant_input(4)
+        if g_idx is not None and g_idx.size and not 0 <= g_idx.min() <= g_idx.max() < weight.blocks:
+            raise InvalidArgument(
+                f"{weight.describe}: g_idx reaches from {g_idx.min()} to {g_idx.max()}; it must be in [0, {weight.blocks})"
+            )
+        return weight
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in a row."""
+        return -(-self.size_k // self.block_size)
+
+    def check(self, a: Array, b: Array, scales: Array) -> None:
+        """Refuse inputs that do not fit the attributes."""
+        stored = self.size_n * self.blocks * self.block_size * self.bits // 8
+        if a.shape[-1] != self.size_k or b.size != stored or scales.size != self.size_n * self.blocks:
+            raise InvalidArgument(
+                f"{self.describe}: A has shape {tuple(a.shape)}, B {tuple(b.shape)} and scales {tuple(scales.shape)}; with K ="
+                f" {self.size_k}, N = {self.size_n}, {self.bits} bits and blocks of {self.block_size} they must be (...,"
+                f" {self.size_k}), {stored} bytes and ({self.size_n}, {self.blocks})"
+            )
+
+    def unpacked_zero_points(self, xp: Any, zero_points: Array) -> Array:
+        """(N, blocks) zero points, from packed bytes or floating-point numbers."""
+        is_packed = zero_points.dtype == xp.uint8
+        width = -(-self.blocks * self.bits // 8) if is_packed else self.blocks
+        if zero_points.size != self.size_n * width:
+            raise InvalidArgument(
+                f"{self.describe}: zero_points has shape {tuple(zero_points.shape)}; it must be ({self.size_n}, {width})"
+            )
+        rows = xp.reshape(zero_points, (self.size_n, width))
+        return xp.unpack_bits(rows, self.bits)[:, : self.blocks] if is_packed else rows
 
 
 def dequantize_rows(
@@ -92,11 +141,6 @@ def dequantize_rows(
     values -= zeros if zero_points is None else xp.expand_dims(zeros, axis=-1)
     values *= xp.expand_dims(scales, axis=-1)
     return xp.reshape(values, (rows.shape[0], -1))
-
-
-def _zero_points(xp: Any, zero_points: Array, size_n: int, blocks: int, bits: int) -> Array:
-    rows = xp.reshape(zero_points, (size_n, -1))
-    return xp.unpack_bits(rows, bits)[:, :blocks] if rows.dtype == xp.uint8 else rows
 
 
 @operator("MatMulBnb4", domain=MICROSOFT)

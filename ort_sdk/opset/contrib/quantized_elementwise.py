@@ -9,6 +9,8 @@ from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo, TensorEleme
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.quantization.saturation import saturating_cast
 
+from .gelu import sigmoid
+
 __all__ = ["dequantize", "requantize", "storage_type"]
 
 MICROSOFT = "com.microsoft"
@@ -84,7 +86,7 @@ def qlinear_leaky_relu(info: KernelInfo, xp: Any) -> Compute:
 @operator("QLinearSigmoid", domain=MICROSOFT)
 def qlinear_sigmoid(info: KernelInfo, xp: Any) -> Compute:
     """Quantised Sigmoid."""
-    return _unary(info, xp, lambda x: 1 / (1 + xp.exp(-x)))
+    return _unary(info, xp, lambda x: sigmoid(xp, x))
 
 
 @operator("QLinearSoftmax", domain=MICROSOFT)

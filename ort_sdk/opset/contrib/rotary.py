@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
+import numpy as np
+
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.llm.rotary import rotate
 
@@ -38,6 +40,39 @@ def rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
         return xp.reshape(rotated, x.shape)
 
     return compute
+
+
+@operator("MRotaryEmbedding", domain=MICROSOFT)
+def multimodal_rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
+    """Rotary embedding by three positions per token (time, height, width), each for its section of the feature pairs."""
+    interleaved, heads = bool(info.attribute("interleaved", 0)), info.attribute("num_heads", 0)
+    rotary_width = info.attribute("rotary_embedding_dim", 0)
+    stream = _position_stream(tuple(info.attribute("mrope_section")), alternating=info.attribute("mrope_layout", 0) == 1)
+
+    def compute(x: Array, position_ids: Array, cos_cache: Array, sin_cache: Array) -> Array:
+        pairs = xp.from_host(stream)
+        # One angle per token and pair: (batch, sequence, pairs), each from the row its own position names.
+        rows = xp.permute_dims(xp.take(position_ids, pairs, axis=0), (1, 2, 0))
+        flat = xp.reshape(rows * len(stream) + xp.arange(len(stream), dtype=rows.dtype), (-1,))
+        cos, sin = (xp.reshape(xp.take(xp.reshape(cache, (-1,)), flat), rows.shape) for cache in (cos_cache, sin_cache))
+        if x.ndim == 4:
+            return rotate(xp, x, xp.expand_dims(cos, axis=1), xp.expand_dims(sin, axis=1), interleaved=interleaved)
+        width = x.shape[2] // heads if heads and rotary_width else 2 * len(stream)
+        split = xp.reshape(x, (*x.shape[:2], -1, width))
+        rotated = rotate(xp, split, xp.expand_dims(cos, axis=2), xp.expand_dims(sin, axis=2), interleaved=interleaved)
+        return xp.reshape(rotated, x.shape)
+
+    return compute
+
+
+def _position_stream(sections: tuple[int, ...], *, alternating: bool) -> HostArray:
+    """Which of the three positions each feature pair is rotated by: int64, one per pair."""
+    if not alternating:
+        return np.repeat(np.arange(3), sections)
+    stream = np.zeros(sum(sections), dtype=np.int64)
+    for index in (1, 2):
+        stream[index : sections[index] * 3 : 3] = index
+    return stream
 
 
 @operator("GemmaRotaryEmbedding", domain=MICROSOFT)

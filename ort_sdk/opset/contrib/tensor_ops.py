@@ -76,6 +76,16 @@ def unfold_tensor(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
+@operator("TorchEmbedding", domain=MICROSOFT, any_type=True)
+def torch_embedding(_info: KernelInfo, xp: Any) -> Compute:
+    """Rows of a matrix at the indices; the inputs that steer gradients do not matter."""
+
+    def compute(weight: Array, indices: Array, *_training: Array | None) -> Array:
+        return xp.gather(weight, indices, 0)
+
+    return compute
+
+
 @operator("IsAllFinite", domain=MICROSOFT)
 def is_all_finite(info: KernelInfo, xp: Any) -> Compute:
     """Whether no element of any input is infinite or NaN (``isinf_only``, ``isnan_only``: of that kind alone)."""
