@@ -45,6 +45,8 @@ class Model:
     model_version: int | None = None
     doc_string: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    input_denotations: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Input → denotation of each dimension (``DATA_BATCH``; empty for none), for inputs that have any."""
     path: Path | None = None
     """File the model came from; None for bytes."""
 
@@ -61,5 +63,6 @@ class Model:
             model_version=self.model_version,
             doc_string=self.doc_string,
             metadata=dict(self.metadata),
+            input_denotations=dict(self.input_denotations),
             path=self.path,
         )

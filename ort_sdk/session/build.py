@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ort_sdk.api import OrtDevice
+from ort_sdk.api import OrtDevice, Tensor
 from ort_sdk.graph import Model
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.loader import load_model
@@ -21,6 +21,7 @@ from ort_sdk.plan import ExecutionPlan
 
 from .functions import function_lookup
 from .optimizing import SessionOptimizer
+from .overrides import ModelOverrides, apply_overrides
 from .planning import SessionPlanner
 from .session_providers import SessionProvider, data_transfers
 
@@ -40,6 +41,11 @@ class BuildSettings:
     """0 to 3: the highest optimizer level applied."""
     disabled_optimizers: frozenset[str] = frozenset()
     external_data_folder: Path | None = None
+    external_files: Mapping[str, Any] = field(default_factory=dict)
+    """External data location → buffer to use in place of the file."""
+    external_initializers: Mapping[str, Tensor] = field(default_factory=dict)
+    """Name → value to use in place of an external initializer."""
+    overrides: ModelOverrides = field(default_factory=ModelOverrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,13 @@ def build_session(
     Raises:
         OrtSdkError: whatever a stage refuses.
     """
-    model = load_model(source, external_data_folder=settings.external_data_folder)
+    model = load_model(
+        source,
+        external_data_folder=settings.external_data_folder,
+        in_memory_files=settings.external_files,
+        external_initializers=settings.external_initializers,
+    )
+    apply_overrides(model, settings.overrides)
     infer_types(model.graph)
     observe("load", model)
     bindings = [provider.binding() for provider in providers]

@@ -8,11 +8,10 @@ from typing import Any
 
 from ort_sdk.plugins import plugin_manager
 
+from .provider_selection import CPU_PROVIDER, ProviderList
 from .session_providers import SessionProvider, open_provider
 
 __all__ = ["Environment", "environment"]
-
-CPU_PROVIDER = "CPUExecutionProvider"
 
 
 class Environment:
@@ -24,17 +23,22 @@ class Environment:
         provider_options: Sequence[Mapping[str, Any]] | None,
         config: Mapping[str, str],
     ) -> list[SessionProvider]:
-        """Open the providers of a session, the CPU provider last if it was not named."""
+        """Open the named providers, the CPU provider last if it was not named. One that is not installed is an error."""
         entries = [(entry, {}) if isinstance(entry, str) else (entry[0], entry[1]) for entry in providers or [CPU_PROVIDER]]
         if provider_options:
             entries = [(name, options) for (name, _), options in zip(entries, provider_options, strict=True)]
         if CPU_PROVIDER not in [name for name, _ in entries]:
             entries.append((CPU_PROVIDER, {}))
+        return self.open([(name, {key: str(value) for key, value in options.items()}) for name, options in entries], config)
+
+    def open(self, chosen: ProviderList, config: Mapping[str, str]) -> list[SessionProvider]:
+        """Open providers in order.
+
+        Raises:
+            ProviderError: one is not installed, cannot start here, or breaks the plugin contract.
+        """
         manager = plugin_manager()
-        return [
-            open_provider(manager.handle(name), {key: str(value) for key, value in options.items()}, config)
-            for name, options in entries
-        ]
+        return [open_provider(manager.handle(name), options, config) for name, options in chosen]
 
 
 @functools.cache

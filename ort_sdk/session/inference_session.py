@@ -1,78 +1,381 @@
-"""The session: a model ready to run."""
+"""The session: a model ready to run, with ONNX Runtime's interface."""
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
-import numpy as np
-
-from ort_sdk.api import CPU_DEVICE, Array, ExecutionProvider, InvalidArgument
-from ort_sdk.plan import Feed
-from ort_sdk.run import PlanRunner, RunControl
+from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
+from ort_sdk.run import RunControl
+from ort_sdk.run.profiler import Profiler
 
 from .build import BuildSettings, SessionState, build_session
 from .environment import environment
-from .session_providers import binding_providers
+from .ep_devices import OrtEpDevice, get_ep_devices
+from .io_binding import IOBinding, Target
+from .memory_info import OrtMemoryInfo
+from .node_arg import ModelMetadata, NodeArg
+from .options import RunOptions, SessionOptions
+from .ort_device import OrtDevice, device_of
+from .ort_value import OrtValue, OrtValueVector
+from .overrides import ModelOverrides
+from .provider_selection import choose_providers
+from .runs import SessionRuns
+from .stages import RECORD_KEY, OrtEpAssignedSubgraph, SessionDescription, StageWatcher
 
 __all__ = ["InferenceSession"]
 
+EXTERNAL_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
+DISABLE_PROGRAMS_KEY = "session.disable_programs"
+HIGHEST_LEVEL = 3
+
+logger = logging.getLogger("ort_sdk.session")
+
+_T = TypeVar("_T")
+_PLAIN = RunControl()
+
+AsyncCallback = Callable[[list[Any], Any, str], None]
+"""Gets (results, user_data, error text); no results and a text if the run failed."""
+
 
 class InferenceSession:
-    """A model loaded, placed and planned."""
+    """A model loaded, placed and planned. Any number of threads may run it at once.
+
+    Args:
+        path_or_bytes: model file, or its content.
+        sess_options: how to make the session; a copy is taken.
+        providers: names, or (name, options) tuples, in order of preference. Names that are not installed are warned of and
+            left out; one that is installed and cannot be used is an error. The CPU provider comes last by itself. None:
+            every accelerator installed, then the CPU.
+        provider_options: options of providers given as names.
+        **kwargs: ``disabled_optimizers`` names passes to leave out; all others are ignored.
+
+    Raises:
+        TypeError: the model is neither path nor bytes, or the options are of another class.
+        OrtSdkError: whatever a stage refuses; its class and text are ONNX Runtime's.
+    """
 
     def __init__(
         self,
         path_or_bytes: str | os.PathLike[str] | bytes,
-        sess_options: Any = None,
+        sess_options: SessionOptions | None = None,
         providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        config: dict[str, str] = {}
-        opened = environment().open_providers(providers, provider_options, config)
-        settings = BuildSettings(config=config, optimization_level=3)
-        self._state: SessionState = build_session(path_or_bytes, settings, opened, lambda _stage, _product: None)
-        self._runner = PlanRunner(
-            self._state.plan, binding_providers(opened), use_programs=config.get("session.disable_programs") != "1"
-        )
-        self._scopes = [
-            provider.execution_provider
-            for provider in opened
-            if type(provider.execution_provider).run_scope is not ExecutionProvider.run_scope
+        if not isinstance(path_or_bytes, (str, bytes, os.PathLike)):
+            raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
+        if sess_options is not None and not isinstance(sess_options, SessionOptions):
+            raise TypeError(f"incompatible constructor arguments: sess_options must be SessionOptions, got {sess_options!r}")
+        self._source = path_or_bytes
+        self._given_options = sess_options or SessionOptions()
+        self._options = self._given_options.snapshot()
+        self._disabled = frozenset(kwargs.get("disabled_optimizers") or ())
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()
+        self._profiler = Profiler(self._options.profile_file_prefix) if self._options.enable_profiling else None
+        self._build(providers, provider_options)
+
+    def _build(self, providers: Any, provider_options: Any) -> None:
+        options = self._options
+        watcher = StageWatcher(options, lambda: self._given_options._is_load_cancelled, self._profiler)
+        watcher.check_cancelled("start")
+        chosen = choose_providers(providers, provider_options, options._providers, options._policy, options._config)
+        opened = environment().open(chosen, options._config)
+        self._state: SessionState = build_session(self._source, _settings(options, self._disabled), opened, watcher)
+        use_programs = options._config.get(DISABLE_PROGRAMS_KEY) != "1"
+        self._runs: SessionRuns | None = SessionRuns(self._state, use_programs=use_programs)
+        self._watcher = watcher
+        if self._profiler is not None:
+            self._profiler.know_steps(self._state.plan.steps)
+
+    # -- running
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[Any]:
+        """Run the model once.
+
+        Args:
+            output_names: outputs wanted, in the order wanted; None or empty for all.
+            input_feed: input name → array, list, OrtValue; list of these for a sequence, dict for a map.
+            run_options: log settings, and the flag that stops the run.
+
+        Returns:
+            One value per output: arrays, lists for sequences, dicts for maps, None for an absent optional. They are
+            writable and share memory with nothing.
+
+        Raises:
+            InvalidArgument: a missing or unknown name, a wrong type or shape.
+            Fail: the run was stopped.
+            OrtSdkError: whatever a kernel raised, with its node, provider and input shapes.
+        """
+        runs = self._runs or self._closed()
+        if run_options is None and self._profiler is None:
+            return runs.run(output_names, input_feed, _PLAIN)
+        return self._watched("model_run", run_options, lambda control: runs.run(output_names, input_feed, control))
+
+    def run_bound(
+        self, given: Mapping[str, OrtValue], names: Sequence[str], targets: Sequence[Target], run_options: RunOptions | None
+    ) -> list[OrtValue]:
+        """Run on bound values (``IOBinding``). Arguments as for ``SessionRuns.run_bound``."""
+        runs = self._runs or self._closed()
+        return self._watched("model_run", run_options, lambda control: runs.run_bound(given, names, targets, control))
+
+    def _watched(self, name: str, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
+        if run_options is not None and not isinstance(run_options, RunOptions):
+            raise TypeError(f"incompatible function arguments: run_options must be RunOptions, got {run_options!r}")
+        profiler = self._profiler
+        if profiler is None:
+            return work(_PLAIN if run_options is None else RunControl(terminate=run_options))
+        with profiler.event(name):
+            return work(RunControl(terminate=run_options, observer=profiler.observe_step))
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: AsyncCallback,
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Run on a thread of the session's pool and hand the results to ``callback``.
+
+        Raises:
+            InvalidArgument: an input is missing. Everything else is told to the callback.
+        """
+        runs = self._runs or self._closed()
+        runs.check_required(list(input_feed))
+        names, feeds = list(output_names or ()), dict(input_feed)
+        self._thread_pool().submit(self._run_and_tell, names, feeds, callback, user_data, run_options)
+
+    def _run_and_tell(
+        self, names: list[str], feeds: dict[str, Any], callback: AsyncCallback, user_data: Any, run_options: RunOptions | None
+    ) -> None:
+        results: list[Any] = []
+        text = ""
+        try:
+            results = self.run(names, feeds, run_options)
+        except Exception as error:  # noqa: BLE001 - every failure is the callback's to hear
+            text = error.text if isinstance(error, OrtSdkError) else f"{type(error).__name__}: {error}"
+        try:
+            callback(results, user_data, text)
+        except Exception:
+            logger.exception("the callback of run_async raised")
+
+    def _thread_pool(self) -> ThreadPoolExecutor:
+        with self._pool_lock:
+            if self._pool is None:
+                workers = self._options.inter_op_num_threads or os.cpu_count() or 1
+                self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="ort_sdk-run")
+            return self._pool
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """Run on OrtValues of any device; results are OrtValues on the host.
+
+        Raises:
+            TypeError: a value that is no OrtValue.
+            OrtSdkError: as ``run``.
+        """
+        runs = self._runs or self._closed()
+        runs.check_required(list(input_dict_ort_values))
+        for name, value in input_dict_ort_values.items():
+            if not isinstance(value, OrtValue):
+                raise TypeError(f"input '{name}' must be an OrtValue, got {type(value).__name__}; make one from an array")
+        names = list(output_names or runs.selection.names)
+        return self.run_bound(input_dict_ort_values, names, [CPU_DEVICE] * len(names), run_options)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Run on what is bound.
+
+        Raises:
+            Fail: "Error in execution: …", whatever went wrong.
+        """
+        iobinding.run(run_options)
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: OrtValueVector,
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[OrtDevice],
+    ) -> None:
+        """Run on a vector of OrtValues; results are appended to ``fetches``, each on its device."""
+        given = dict(zip(feed_names, feeds, strict=True))
+        fetches[:] = self.run_bound(given, fetch_names, [device_of(device) for device in fetch_devices], run_options)
+
+    def io_binding(self) -> IOBinding:
+        """A new binding for this session."""
+        return IOBinding(self)
+
+    # -- what it is
+
+    @property
+    def _description(self) -> SessionDescription:
+        description = self._watcher.description
+        if description is None:
+            raise Fail("the session's model was never loaded")
+        return description
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Inputs that must be fed (optional ones included)."""
+        return list(self._description.inputs)
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Outputs."""
+        return list(self._description.outputs)
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Inputs with a default, which may be fed."""
+        return list(self._description.overridable_initializers)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the model file says of itself."""
+        return self._description.metadata
+
+    def get_session_options(self) -> SessionOptions:
+        """A copy of the options the session was made with."""
+        return self._options.snapshot()
+
+    def get_providers(self) -> list[str]:
+        """Names of the providers, in order of preference."""
+        return [provider.name for provider in self._state.providers]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Provider name → the options it was given."""
+        return {provider.name: dict(provider.execution_provider.options) for provider in self._state.providers}
+
+    def set_providers(
+        self,
+        providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Make the session anew with other providers. If that fails the session stays as it was."""
+        self._build(providers, provider_options)
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Memory in which each input is wanted."""
+        devices = {feed.name: feed.device for feed in self._state.plan.feeds}
+        return [OrtMemoryInfo.of_device(devices.get(argument.name, CPU_DEVICE)) for argument in self._description.inputs]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Memory in which each output is left."""
+        return [OrtMemoryInfo.of_device(fetch.device) for fetch in self._state.plan.fetches]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice | None]:
+        """Device that reads each input; None if its provider was registered for this process only and is gone."""
+        wanted = {feed.name: feed.device for feed in self._state.plan.feeds}
+        names = self.get_providers()
+        known = [device for device in get_ep_devices() if device.ep_name in names]
+        return [
+            next((device for device in known if device.ort_device == wanted.get(argument.name, CPU_DEVICE)), None)
+            for argument in self._description.inputs
         ]
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[Any]:
-        """Run the model once."""
-        plan = self._state.plan
-        known = {feed.name for feed in plan.feeds}
-        for name in input_feed:
-            if name not in known:
-                raise InvalidArgument(f"Invalid input name: {name}")
-        missing = [feed.name for feed in plan.feeds if feed.name not in input_feed and not feed.has_default]
-        if missing:
-            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(input_feed)}).")
-        transfers = self._state.transfers
-        with contextlib.ExitStack() as stack:
-            for provider in self._scopes:
-                stack.enter_context(provider.run_scope())
-            feeds = [self._to_device(feed, input_feed.get(feed.name)) for feed in plan.feeds]
-            results = self._runner.run(feeds, RunControl())
-            fetched = [
-                value if fetch.device == CPU_DEVICE else transfers.copy(value, fetch.device, CPU_DEVICE)
-                for fetch, value in zip(plan.fetches, results, strict=True)
-            ]
-        by_name = {fetch.name: _owned(value, input_feed) for fetch, value in zip(plan.fetches, fetched, strict=True)}
-        names = output_names or [fetch.name for fetch in plan.fetches]
-        return [by_name[name] for name in names]
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Which provider took which nodes.
 
-    def _to_device(self, feed: Feed, value: Any) -> Array:
-        if value is None:
-            return None
-        return value if feed.device == CPU_DEVICE else self._state.transfers.copy(value, CPU_DEVICE, feed.device)
+        Raises:
+            Fail: the session was not asked to record it.
+        """
+        if self._options._config.get(RECORD_KEY) != "1":
+            raise Fail(
+                f"Session configuration entry '{RECORD_KEY}' must be set to \"1\" to retrieve EP graph assignment information."
+            )
+        return list(self._watcher.assigned)
+
+    # -- profiling
+
+    def end_profiling(self) -> str:
+        """Stop profiling and write the trace; returns its file name, or an empty one if nothing was profiled."""
+        profiler, self._profiler = self._profiler, None
+        return "" if profiler is None else profiler.write()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """Nanoseconds since the epoch at which profiling began; 0 if it is off."""
+        return 0 if self._profiler is None else self._profiler.start_time_ns
+
+    # -- the rest of ONNX Runtime's interface
+
+    def create_ortvalue_from_shape_and_type(
+        self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """A tensor with undefined contents on a device of the session."""
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
+
+    def disable_fallback(self) -> None:
+        """Nothing to do: a failing run is never repeated elsewhere."""
+
+    def enable_fallback(self) -> None:
+        """Nothing to do: a failing run is never repeated elsewhere."""
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Nothing to do: programs are kept in a bounded cache of their own."""
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Not possible: no provider has options that change after its creation.
+
+        Raises:
+            NotImplemented: there are options.
+        """
+        if options:
+            raise NotImplementedError(
+                f"set_ep_dynamic_options({dict(options)}): providers take their options at creation; use set_providers"
+            )
+
+    def get_tuning_results(self) -> list[Any]:
+        """Empty: kernels are not tuned."""
+        return []
+
+    def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:
+        """Ignore results; they are from another machine's tuning.
+
+        Raises:
+            Fail: there are some, and the caller wants to know that they are not used.
+        """
+        if results and error_on_invalid:
+            raise Fail("set_tuning_results: tuning results are not used")
+
+    # -- end of life
+
+    def close(self) -> None:
+        """Let go of the model. Values handed out stay valid; runs under way finish."""
+        self._runs = None
+        with self._pool_lock:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False)
+                self._pool = None
+
+    def _closed(self) -> SessionRuns:
+        raise Fail("the session was closed; make a new one to run the model")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def _owned(value: Any, feeds: Mapping[str, Any]) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value
+def _settings(options: SessionOptions, disabled: frozenset[str]) -> BuildSettings:
+    folder = options._config.get(EXTERNAL_FOLDER_KEY)
+    return BuildSettings(
+        config=options._config,
+        optimization_level=min(int(options.graph_optimization_level), HIGHEST_LEVEL),
+        disabled_optimizers=disabled,
+        external_data_folder=Path(folder) if folder else None,
+        external_files=options._external_files,
+        external_initializers=options.replaced_external_initializers(),
+        overrides=ModelOverrides(options.replaced_initializers(), options._name_overrides, options._denotation_overrides),
+    )

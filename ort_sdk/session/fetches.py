@@ -1,0 +1,104 @@
+"""Results handed to the caller: chosen by name, in memory that nothing else uses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import InvalidArgument
+
+__all__ = ["FetchSelection", "hand_out"]
+
+_C_CONTIGUOUS = 0x0001
+_OWNS_DATA = 0x0004
+_WRITEABLE = 0x0400
+_READY = _C_CONTIGUOUS | _WRITEABLE
+MAX_HIDDEN_BYTES = 1 << 16
+"""Bytes beyond its own that a result may keep alive by being a view of a larger array."""
+
+
+class FetchSelection:
+    """Finds outputs by name.
+
+    Args:
+        names: outputs of the model, in order.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self._index = {name: index for index, name in enumerate(names)}
+
+    def indices(self, output_names: Sequence[str] | None) -> list[int] | None:
+        """Positions of the named outputs; None for all in order.
+
+        Raises:
+            TypeError: a bare ``str``, or names that are none.
+            InvalidArgument: the model has no such output.
+        """
+        if not output_names:
+            return None
+        if isinstance(output_names, (str, bytes)) or not all(isinstance(name, str) for name in output_names):
+            raise TypeError(f"incompatible function arguments: output_names is a sequence of str, got {output_names!r}")
+        for name in output_names:
+            if name not in self._index:
+                raise InvalidArgument(f"Invalid output name:{name}; the model's outputs are {self.names}")
+        return [self._index[name] for name in output_names]
+
+
+def hand_out(values: list[Any]) -> list[Any]:
+    """Make every array writable, contiguous and nobody else's, in place.
+
+    An array that only this list holds, of memory that only that array holds, is handed out as it is. Anything else may be
+    a feed, a weight, a buffer of a program, something a kernel keeps, or another result: it is copied.
+
+    Args:
+        values: host values; the caller keeps no other reference to them.
+    """
+    for position in range(len(values)):
+        kind = type(values[position])
+        if kind is np.ndarray:
+            if not _is_sole(values, position):
+                values[position] = values[position].copy(order="C")
+        elif kind is list:
+            values[position] = _copied_list(values[position])
+        elif kind is dict:
+            values[position] = dict(values[position])
+    return values
+
+
+def _copied_list(value: list[Any]) -> list[Any]:
+    return [element.copy(order="C") if isinstance(element, np.ndarray) else _copied(element) for element in value]
+
+
+def _copied(element: Any) -> Any:
+    return dict(element) if isinstance(element, dict) else element
+
+
+def _references(values: list[Any], position: int) -> tuple[int, int]:
+    """References to an array and to the one whose memory it is, as this function sees them."""
+    value = values[position]
+    root = value.base
+    return sys.getrefcount(value), sys.getrefcount(root)
+
+
+_FRESH_REFERENCES = _references([np.empty(1)], 0)[0]
+_ROOT_REFERENCES = _references([np.empty((1, 1)).reshape(1)], 0)[1]
+
+
+def _is_sole(values: list[Any], position: int) -> bool:
+    references, root_references = _references(values, position)
+    flags = values[position].flags.num
+    if references > _FRESH_REFERENCES or flags & _READY != _READY:
+        return False
+    if flags & _OWNS_DATA:
+        return True
+    root = values[position].base
+    return (
+        type(root) is np.ndarray
+        and root_references <= _ROOT_REFERENCES
+        and bool(root.flags.num & _OWNS_DATA)
+        and root.nbytes <= 2 * values[position].nbytes + MAX_HIDDEN_BYTES
+    )

@@ -1,0 +1,135 @@
+"""One session's runs: scopes entered, feeds read, plan run, results brought to where the caller wants them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ort_sdk.api import CPU_DEVICE, Array, ExecutionProvider, OrtDevice
+from ort_sdk.plan import Fetch
+from ort_sdk.run import PlanRunner, RunControl
+
+from .build import SessionState
+from .device_access import DeviceAccess, device_access
+from .feeds import FeedReader
+from .fetches import FetchSelection, hand_out
+from .io_binding import Target, check_preallocated, fill_preallocated
+from .ort_value import OrtValue
+from .session_providers import binding_providers
+
+__all__ = ["SessionRuns"]
+
+
+class SessionRuns:
+    """Runs a built model. Thread-safe.
+
+    Args:
+        state: the stages' products.
+        use_programs: False runs every call step by step.
+    """
+
+    def __init__(self, state: SessionState, *, use_programs: bool) -> None:
+        self._transfers = state.transfers
+        self.fetches = state.plan.fetches
+        self.selection = FetchSelection([fetch.name for fetch in self.fetches])
+        self._reader = FeedReader(state.plan.feeds, state.transfers)
+        self._runner = PlanRunner(state.plan, binding_providers(state.providers), use_programs=use_programs)
+        self._is_on_host = all(fetch.device == CPU_DEVICE for fetch in self.fetches)
+        self._access = {
+            provider.device: DeviceAccess(provider.device, provider) for provider in state.providers if not provider.device.is_cpu
+        }
+        self._scope = _scope_of(
+            [
+                provider.execution_provider
+                for provider in state.providers
+                if type(provider.execution_provider).run_scope is not ExecutionProvider.run_scope
+            ]
+        )
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], control: RunControl) -> list[Any]:
+        """Run on host values; results are host values of the caller's own."""
+        indices = self.selection.indices(output_names) if output_names else None
+        with self._scope():
+            results = self._runner.run(self._reader.read(input_feed), control)
+            if not self._is_on_host:
+                results = self._on_host(results, indices)
+        return hand_out(results if indices is None else [results[index] for index in indices])
+
+    def run_bound(
+        self, given: Mapping[str, OrtValue], names: Sequence[str], targets: Sequence[Target], control: RunControl
+    ) -> list[OrtValue]:
+        """Run on values wherever they are; results go where they are wanted.
+
+        Args:
+            given: input name → value.
+            names: outputs wanted.
+            targets: for each, a device, or a value to fill.
+            control: what may interrupt or watch the run.
+        """
+        indices = self.selection.indices(names) or []
+        for index, target in zip(indices, targets, strict=True):
+            if isinstance(target, OrtValue):
+                check_preallocated(target, self.fetches[index])
+        with self._scope():
+            results = self._runner.run(self._reader.read_values(given), control)
+            placed = [
+                self._place(results, index, target.device if isinstance(target, OrtValue) else target)
+                for index, target in zip(indices, targets, strict=True)
+            ]
+        return [
+            self._delivered(value, self.fetches[index], target)
+            for value, index, target in zip(placed, indices, targets, strict=True)
+        ]
+
+    def check_required(self, names: Sequence[str]) -> None:
+        """Refuse a call that leaves out an input."""
+        self._reader.check_required(names)
+
+    def _on_host(self, results: list[Array], indices: list[int] | None) -> list[Array]:
+        """Copy the wanted results to the host."""
+        wanted = range(len(results)) if indices is None else indices
+        for index in set(wanted):
+            device = self.fetches[index].device
+            if device != CPU_DEVICE:
+                results[index] = self._transfers.copy(results[index], device, CPU_DEVICE)
+        return results
+
+    def _place(self, results: list[Array], index: int, device: OrtDevice) -> Array:
+        """A result on a device, in memory of its own."""
+        fetch = self.fetches[index]
+        if fetch.device == device == CPU_DEVICE:
+            return hand_out([results[index]])[0]
+        if fetch.device == device and fetch.is_owned:
+            return results[index]
+        return self._transfers.copy(results[index], fetch.device, device)
+
+    def _delivered(self, value: Array, fetch: Fetch, target: Target) -> OrtValue:
+        device = target.device if isinstance(target, OrtValue) else target
+        access = self._access.get(device) or device_access(device)
+        made = OrtValue.wrap(value, access, fetch.type or "")
+        if not isinstance(target, OrtValue):
+            return made
+        fill_preallocated(target, made, fetch.name)
+        return target
+
+
+def _scope_of(providers: Sequence[ExecutionProvider]) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """Makes the context of one run: the scopes of the providers that have one."""
+    if not providers:
+        nothing: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        return lambda: nothing
+    if len(providers) == 1:
+        return providers[0].run_scope
+
+    def enter_all() -> contextlib.AbstractContextManager[Any]:
+        stack = contextlib.ExitStack()
+        try:
+            for provider in providers:
+                stack.enter_context(provider.run_scope())
+        except BaseException:
+            stack.close()
+            raise
+        return stack
+
+    return enter_all

@@ -1,0 +1,152 @@
+"""What a session does between the stages of its own making: log, profile, stop, check the placement, save the model."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ort_sdk.api import Fail, ModelLoadCanceled, NodeArg
+from ort_sdk.graph import Model
+from ort_sdk.partition import Assignment
+from ort_sdk.run.profiler import Profiler
+
+from .log import SessionLog
+from .node_arg import ModelMetadata, public_node_arg
+from .node_arg import NodeArg as PublicNodeArg
+from .options import SessionOptions
+from .provider_selection import CPU_PROVIDER, DISABLE_CPU_KEY
+from .save import save_optimized
+
+__all__ = ["OrtEpAssignedNode", "OrtEpAssignedSubgraph", "SessionDescription", "StageWatcher"]
+
+RECORD_KEY = "session.record_ep_graph_assignment_info"
+
+
+@dataclass(frozen=True, slots=True)
+class OrtEpAssignedNode:
+    """A node of the model and where it went."""
+
+    name: str
+    domain: str
+    op_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrtEpAssignedSubgraph:
+    """Nodes a provider took."""
+
+    ep_name: str
+    nodes: tuple[OrtEpAssignedNode, ...]
+
+    def get_nodes(self) -> list[OrtEpAssignedNode]:
+        """The nodes."""
+        return list(self.nodes)
+
+
+@dataclass(slots=True)
+class SessionDescription:
+    """What a session tells of its model."""
+
+    inputs: list[PublicNodeArg]
+    outputs: list[PublicNodeArg]
+    overridable_initializers: list[PublicNodeArg]
+    metadata: ModelMetadata
+
+
+class StageWatcher:
+    """The observer of one session's stages.
+
+    Args:
+        options: the session's copy; only the cancellation flag is read from ``flag_of``.
+        is_cancelled: asked after each stage.
+        profiler: records the stages; None if the session is not profiled.
+    """
+
+    def __init__(self, options: SessionOptions, is_cancelled: Callable[[], bool], profiler: Profiler | None) -> None:
+        self._options = options
+        self._config = options._config
+        self._is_cancelled = is_cancelled
+        self._profiler = profiler
+        self._log = SessionLog(options.logid, options.log_severity_level)
+        self._start = time.perf_counter_ns()
+        self._model: Model | None = None
+        self._basic: Model | None = None
+        self.description: SessionDescription | None = None
+        self.assigned: list[OrtEpAssignedSubgraph] = []
+
+    def __call__(self, stage: str, product: Any) -> None:
+        """Take note of a stage (``build.StageObserver``).
+
+        Raises:
+            ModelLoadCanceled: the caller asked for it.
+            Fail: nodes on the CPU provider though the session forbids it.
+        """
+        self.check_cancelled(stage)
+        now = time.perf_counter_ns()
+        self._log.log(logging.INFO, "stage %s took %.3f ms", stage, (now - self._start) / 1e6)
+        if self._profiler is not None:
+            self._profiler.add("model_loading" if stage == "load" else f"session_{stage}", self._start)
+        if stage == "load":
+            self._loaded(product)
+        elif stage == "optimized" and self._options.optimized_model_filepath:
+            self._basic = product.copy()
+        elif stage == "partition":
+            self._partitioned(product)
+        self._start = time.perf_counter_ns()
+
+    def check_cancelled(self, stage: str) -> None:
+        """Stop if the caller asked for it.
+
+        Raises:
+            ModelLoadCanceled: names the stage reached.
+        """
+        if self._is_cancelled():
+            raise ModelLoadCanceled(f"Graph loading canceled due to user request, at stage '{stage}'.")
+
+    def _loaded(self, model: Model) -> None:
+        self._model = model
+        graph = model.graph
+        self.description = SessionDescription(
+            inputs=[public_node_arg(value) for value in graph.inputs if value.name not in graph.initializers],
+            outputs=[public_node_arg(_inferred(value, model)) for value in graph.outputs],
+            overridable_initializers=[public_node_arg(value) for value in graph.inputs if value.name in graph.initializers],
+            metadata=ModelMetadata.of(model),
+        )
+
+    def _partitioned(self, assignment: Assignment) -> None:
+        for placement in assignment.placements:
+            self._log.log(logging.DEBUG, "node '%s' (%s) is on %s", placement.node, placement.op_type, placement.provider)
+        on_cpu = [placement for placement in assignment.placements if placement.provider == CPU_PROVIDER]
+        if on_cpu and self._config.get(DISABLE_CPU_KEY) == "1":
+            examples = ", ".join(f"{placement.op_type} '{placement.node}'" for placement in on_cpu[:5])
+            raise Fail(
+                "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been "
+                f"explicitly disabled by the user. {len(on_cpu)} nodes: {examples}"
+            )
+        if self._config.get(RECORD_KEY) == "1":
+            self.assigned = [
+                OrtEpAssignedSubgraph(
+                    placement.provider, (OrtEpAssignedNode(placement.node, placement.domain, placement.op_type),)
+                )
+                for placement in assignment.placements
+            ]
+        if self._options.optimized_model_filepath and self._model is not None:
+            self._save(assignment, self._model)
+
+    def _save(self, assignment: Assignment, model: Model) -> None:
+        """Write the model as the optimizer left it; before compiled groups took nodes away, if there are any."""
+        if assignment.compiled:
+            self._log.log(
+                logging.WARNING, "providers compiled %d groups; the saved model is without them", len(assignment.compiled)
+            )
+            model = self._basic or model
+        save_optimized(model, self._options.optimized_model_filepath, self._config)
+
+
+def _inferred(value: NodeArg, model: Model) -> NodeArg:
+    """An output with the shape inference found, where the file gives none."""
+    known = model.graph.node_arg(value.name)
+    return value if value.type is not None and value.shape is not None else known
