@@ -101,6 +101,12 @@ def test_stft_of_one_frame():
     np.testing.assert_allclose(actual, np.stack([spectrum.real, spectrum.imag], -1), rtol=1e-5, atol=1e-5)
 
 
+def test_stft_of_a_signal_without_parts():
+    x = signal(2, 30)
+    (actual,) = compare("STFT", [x, index(4), np.hanning(8).astype(np.float32)], opset=17)
+    assert actual.shape == (2, 6, 5, 2)
+
+
 def test_wrong_stft():
     x = signal(1, 16, 1)
     with pytest.raises(InvalidArgument, match="no frame of 17"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import array_api_strict
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 from sklearn import svm
 
 from ort_sdk.api import InvalidArgument, InvalidGraph, KernelInfo, KernelRegistry, NodeArg, TensorElementType, tensor_type
 from ort_sdk.opset import add_opset
-from tests.opset.one_node import compare, make_model, run_sdk
+from tests.opset.one_node import compare, make_model, run_reference, run_sdk
 
 DOMAIN = "ai.onnx.ml"
 RNG = np.random.default_rng(2)
@@ -278,3 +280,22 @@ def test_svm_refuses_what_does_not_fit():
     classes = {"vectors_per_class": [1, 1], "classlabels_ints": [0, 1], "support_vectors": [1.0] * 4, "coefficients": [1.0, 2.0]}
     refused(InvalidGraph, "rho has 2 values", "SVMClassifier", x, 2, **classes, rho=[0.1, 0.2])
     refused(InvalidGraph, "3 coefficients are given", "SVMClassifier", x, 2, **{**classes, "coefficients": [1.0] * 3}, rho=[0.1])
+
+
+@pytest.mark.parametrize("labels", [{"classlabels_int64s": [7, 9]}, {"classlabels_strings": ["a", "b"]}])
+def test_zip_map_in_a_session(labels):
+    key = onnx.TensorProto.INT64 if "classlabels_int64s" in labels else onnx.TensorProto.STRING
+    value_type = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
+    kind = helper.make_sequence_type_proto(helper.make_map_type_proto(key, value_type))
+    model, feeds = make_model("ZipMap", [np.float32([[1, 2], [3, 4]])], domain=DOMAIN, attributes=labels)
+    model.graph.output[0].type.CopyFrom(kind)
+    assert run_sdk(model, feeds) == run_reference(model, feeds)
+
+
+def test_maps_are_fed():
+    attributes = {"string_vocabulary": ["a", "c", "b"]}
+    model, _ = make_model("DictVectorizer", [np.zeros(1, np.float32)], domain=DOMAIN, attributes=attributes, output_types=[1])
+    value_type = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    model.graph.input[0].type.CopyFrom(helper.make_map_type_proto(onnx.TensorProto.STRING, value_type))
+    feeds = {"x0": {"a": 4.0, "b": 8.0}}
+    np.testing.assert_array_equal(run_sdk(model, feeds)[0], run_reference(model, feeds)[0], strict=True)

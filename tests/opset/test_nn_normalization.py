@@ -195,6 +195,11 @@ def test_dropout_in_inference_passes_its_input(opset):
         compare("Dropout", inputs, 2, opset=opset)
 
 
+@pytest.mark.parametrize(("opset", "mask_type"), [(7, FLOAT), (10, BOOL)])
+def test_mask_of_older_dropouts(opset, mask_type):
+    compare("Dropout", [normal(3, 4)], 2, opset=opset, output_types=[int(FLOAT), int(mask_type)])
+
+
 @pytest.mark.parametrize(
     ("opset", "attributes", "mask_type"),
     [(1, {"is_test": 1, "consumed_inputs": [0]}, FLOAT), (6, {"is_test": 1}, FLOAT), (7, {}, FLOAT), (10, {}, BOOL)],
@@ -203,7 +208,7 @@ def test_older_dropouts_in_inference(opset, attributes, mask_type):
     x = normal(3, 4)
     output, mask = on_both("Dropout", [x], [FLOAT, mask_type], opset=opset, attributes={"ratio": 0.3, **attributes})
     np.testing.assert_array_equal(output, x)
-    np.testing.assert_array_equal(mask, np.ones((3, 4), mask_type.numpy_dtype))
+    np.testing.assert_array_equal(mask, np.zeros((3, 4), mask_type.numpy_dtype))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])

@@ -101,13 +101,16 @@ def _forward(x: Array, length: int, axis: int, onesided: bool, info: KernelInfo,
 def stft(info: KernelInfo, xp: Any) -> Compute:
     """Spectra of windowed frames of a signal (batch, length, parts), as (batch, frames, bins, 2).
 
-    A complex signal may be asked for one side of its spectrum too, as in ONNX Runtime.
+    A complex signal may be asked for one side of its spectrum too, and a real signal may come without its last dimension,
+    both as in ONNX Runtime.
     """
     onesided = bool(info.attribute("onesided", 1))
 
     def compute(
         signal: Array, frame_step: HostArray, window: Array | None = None, frame_length: HostArray | None = None
     ) -> Array:
+        if len(signal.shape) == 2:
+            signal = signal[..., None]
         _check_parts(signal, info)
         length, step = _frame_length(signal, window, _scalar(frame_length), info), int(frame_step.reshape(()))
         count = (signal.shape[1] - length) // step + 1 if step > 0 and 0 < length <= signal.shape[1] else 0

@@ -31,6 +31,8 @@ class Dropout(OpKernel):
         self._type = info.input_element_type(0) or TensorElementType.FLOAT
         # Until version 7 the mask has the type of the data, since 10 it is boolean.
         self._mask_type = self._type if info.since_version < 10 else TensorElementType.BOOL
+        # As in ONNX Runtime: before version 12, a mask of what was dropped, which is nothing.
+        self._mask_when_passing = info.since_version >= 12
         self._wants_mask = info.wants_output(1)
         mode = info.constant_input(2)
         self.deterministic = not training and (not info.has_input(2) or (mode is not None and not mode.item()))
@@ -58,7 +60,7 @@ class Dropout(OpKernel):
     def _with_mask(self, output: Array, kept: HostArray | None) -> Any:
         if not self._wants_mask:
             return output
-        mask = np.ones(tuple(output.shape), dtype=bool) if kept is None else kept
+        mask = np.full(tuple(output.shape), self._mask_when_passing) if kept is None else kept
         return output, self._xp.from_host(mask.astype(self._mask_type.numpy_dtype))
 
 
