@@ -16,6 +16,7 @@ Dimension = int | str | None
 """A number of elements, a symbol (``batch``), or None for unknown."""
 
 Shape = tuple[Dimension, ...]
+"""Dimensions of a tensor; empty for a scalar."""
 
 
 @runtime_checkable

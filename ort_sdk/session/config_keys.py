@@ -1,0 +1,64 @@
+"""Every session config key that the host reads, in one table. Keys that are not in it are kept and ignored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CONFIG_KEYS", "ConfigKey"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One key of ``SessionOptions.add_session_config_entry``."""
+
+    name: str
+    default: str
+    """What the host does as if this were set."""
+    meaning: str
+    is_of_ort: bool = True
+    """Whether ONNX Runtime has a key of that name and meaning."""
+
+
+CONFIG_KEYS = (
+    ConfigKey(
+        "optimization.disable_specified_optimizers",
+        "",
+        "Names of graph passes to leave out, separated by `;` or `,`.",
+    ),
+    ConfigKey(
+        "optimization.enable_gelu_approximation", "0", "`1`: Gelu may be replaced by the faster FastGelu, which is not exact."
+    ),
+    ConfigKey(
+        "session.disable_cpu_ep_fallback",
+        "0",
+        "`1`: a node on the CPU provider is an error (`Fail`); naming the CPU provider as well is one too (`InvalidArgument`).",
+    ),
+    ConfigKey("session.disable_prepacking", "0", "`1`: kernels read constant inputs as they are; `prepack` is not asked."),
+    ConfigKey(
+        "session.disable_programs",
+        "0",
+        "`1`: every run goes step by step; no programs are made.",
+        is_of_ort=False,
+    ),
+    ConfigKey(
+        "session.model_external_initializers_file_folder_path",
+        "",
+        "Folder of external data. Empty: the model's own folder; for a model given as bytes, the current one.",
+    ),
+    ConfigKey(
+        "session.optimized_model_external_initializers_file_name",
+        "",
+        "With `optimized_model_filepath`: name of the file that takes the weights. Empty: they are written inline.",
+    ),
+    ConfigKey(
+        "session.optimized_model_external_initializers_min_size_in_bytes",
+        "1024",
+        "With the key above: weights of fewer bytes are written inline.",
+    ),
+    ConfigKey(
+        "session.record_ep_graph_assignment_info",
+        "0",
+        "`1`: `get_provider_graph_assignment_info` tells which provider took each node.",
+    ),
+    ConfigKey("session.save_model_format", "ONNX", "Format of the optimized model. Only `ONNX` is written."),
+)
