@@ -1,0 +1,1 @@
+"""Modules under the names by which clients of onnxruntime import its inner parts."""
