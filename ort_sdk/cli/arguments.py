@@ -25,7 +25,8 @@ def add_provider_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="execution provider, by name or short name (cpu); repeat in order of preference. The CPU provider is always last",
+        help="execution provider, by name or short name (cpu); repeat in order of preference. The CPU provider is "
+        "always last, and alone by default",
     )
     parser.add_argument(
         "--option",

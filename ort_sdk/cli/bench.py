@@ -3,39 +3,49 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .arguments import LEVELS, provider_entries
+from .arguments import provider_entries
 from .exit_codes import ExitCode
-from .measured_model import add_measuring_arguments, measured_feeds
+from .measured_model import add_measuring_arguments, count, measured_feeds
 from .output import print_json, print_table, progress
 
 __all__ = ["add_arguments", "run"]
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREADS_SET = "ORT_SDK_BENCH_THREADS"
+"""Environment variable of the measuring process: the number the others were set to."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_measuring_arguments(parser, runs=50)
+    parser.add_argument("--threads", type=count, metavar="N", help="threads of a kernel (default: the libraries' choice)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from .building import BuiltModel, build_state, read_model
+    if arguments.threads and os.environ.get(THREADS_SET) != str(arguments.threads):
+        return _run_with_threads(arguments)
+    from .building import read_model
+    from .sessions import open_session
 
     entries = provider_entries(arguments)
     feeds = measured_feeds(arguments, read_model(arguments.model))
     before = _resident_bytes()
     with progress(f"loading {arguments.model}"):
-        creation, model = _timed(lambda: BuiltModel(build_state(arguments.model, entries, LEVELS[arguments.level])))
+        creation, session = _timed(lambda: open_session(arguments, entries))
     with progress(f"running {arguments.model} {arguments.warmup + arguments.runs} times"):
-        first, _ = _timed(lambda: model.run(feeds))
+        first, _ = _timed(lambda: session.run(None, feeds))
         for _ in range(arguments.warmup - 1):
-            model.run(feeds)
-        latencies = sorted(_timed(lambda: model.run(feeds))[0] for _ in range(arguments.runs))
+            session.run(None, feeds)
+        latencies = sorted(_timed(lambda: session.run(None, feeds))[0] for _ in range(arguments.runs))
     after = _resident_bytes()
     report: dict[str, Any] = {
         "session_creation_ms": creation,
@@ -53,6 +63,15 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_table(["measure", "value"], [(name, _text(name, value)) for name, value in report.items()], right=(1,))
     return ExitCode.OK
+
+
+def _run_with_threads(arguments: argparse.Namespace) -> int:
+    """The same command in a process whose libraries are told the number of threads: they ask only when they are loaded."""
+    package_folder = str(Path(__file__).resolve().parents[2])
+    threads = str(arguments.threads)
+    environment = os.environ | dict.fromkeys((*THREAD_VARIABLES, THREADS_SET), threads)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package_folder, os.environ.get("PYTHONPATH"))))
+    return subprocess.run([sys.executable, "-P", "-m", "ort_sdk", *arguments.words], env=environment, check=False).returncode  # noqa: S603
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         An ``ExitCode``.
     """
-    parsed = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parsed = _parser().parse_args(words)
+    parsed.words = words
     try:
         code = int(importlib.import_module(f".{parsed.command}", __package__).run(parsed))
         sys.stdout.flush()

@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api import InvalidArgument
 from ort_sdk.graph import Model
 
-from .arguments import LEVELS, add_model_argument, add_provider_arguments, provider_entries
+from .arguments import add_model_argument, add_provider_arguments, provider_entries
 from .exit_codes import ExitCode
 from .output import progress
 
@@ -48,16 +48,18 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from .building import BuiltModel, build_state, read_model
+    from .building import read_model
     from .results import print_results, save_outputs
+    from .sessions import open_session
 
     entries = provider_entries(arguments)
     model = read_model(arguments.model)
     feeds = feeds_of(arguments, model)
     with progress(f"loading {arguments.model}"):
-        built = BuiltModel(build_state(arguments.model, entries, LEVELS[arguments.level]))
+        session = open_session(arguments, entries)
     with progress(f"running {arguments.model}"):
-        outputs = built.run(feeds)
+        values = session.run(None, feeds)
+    outputs = {argument.name: value for argument, value in zip(session.get_outputs(), values, strict=True)}
     files = save_outputs(outputs, arguments.output) if arguments.output else {}
     print_results(outputs, model.metadata, files, top=arguments.top, as_json=arguments.json)
     return ExitCode.OK

@@ -190,6 +190,14 @@ def test_bench(cli, digits, picture):
     assert "median_ms" in table
 
 
+def test_bench_threads(shell, cli, digits):
+    done = shell("bench", digits, "--runs", "2", "--threads", "1", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["runs"] == 2
+    assert shell("bench", "no-such.onnx", "--threads", "1").code == ExitCode.NO_SUCH_FILE
+    assert cli("bench", digits, "--threads", "0").code == ExitCode.USAGE
+
+
 @pytest.mark.parametrize("command", ["bench", "profile"])
 def test_dimensions(cli, add, command):
     assert cli(command, add, "--runs", "1", "--dim", "rows=4").code == 0

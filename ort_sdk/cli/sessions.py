@@ -1,0 +1,28 @@
+"""Sessions as users make them, from the command's arguments."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ort_sdk.session.enums import GraphOptimizationLevel
+from ort_sdk.session.inference_session import InferenceSession
+from ort_sdk.session.options import SessionOptions
+
+__all__ = ["open_session"]
+
+_LEVELS = {
+    "none": GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+
+def open_session(arguments: argparse.Namespace, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> InferenceSession:
+    """A session for the model, level and (of ``bench``) threads of a command line, on these providers."""
+    options = SessionOptions()
+    options.graph_optimization_level = _LEVELS[arguments.level]
+    options.intra_op_num_threads = getattr(arguments, "threads", None) or 0
+    return InferenceSession(arguments.model, options, providers=list(entries))
