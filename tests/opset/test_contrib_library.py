@@ -24,6 +24,8 @@ def numbers(*shape):
 SCALE, ZERO = np.array(0.1, np.float32), np.array(120, np.uint8)
 QUANTIZED = [numbers(2, 3, 4), SCALE, ZERO]
 CACHE = [floats(1, 1, 3, 4), floats(1, 1, 3, 4), np.array([4], np.int32), np.array(5, np.int32), floats(9, 2), floats(9, 2)]
+PROMPT = [None, None, np.array([1], np.int32), np.array(2, np.int32)]
+GROUPS = {"num_heads": 2, "kv_num_heads": 1}
 TOKENS, ENDS = np.array([[1, 0]], np.int32), np.array([2], np.int32)
 BLOCKS = {"K": 32, "N": 5, "bits": 4, "block_size": 16}
 
@@ -47,11 +49,12 @@ CASES = [
         {"num_heads": 2, "unidirectional": 1},
     ),
     ("MultiHeadAttention", [floats(1, 3, 4), floats(1, 3, 4), floats(1, 3, 4)], [FLOAT, FLOAT, FLOAT], {"num_heads": 2}),
+    ("GroupQueryAttention", [floats(1, 2, 8), floats(1, 2, 4), floats(1, 2, 4), *PROMPT], [FLOAT] * 3, GROUPS),
     (
         "GroupQueryAttention",
         [floats(1, 2, 8), floats(1, 2, 4), floats(1, 2, 4), *CACHE],
         [FLOAT, FLOAT, FLOAT],
-        {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1, "local_window_size": 2},
+        {**GROUPS, "do_rotary": 1, "local_window_size": 2},
     ),
     ("RotaryEmbedding", [floats(1, 3, 8), np.array([[2, 0, 1]]), floats(4, 2), floats(4, 2)], [FLOAT], {"interleaved": 1}),
     ("MatMulNBits", [floats(3, 32), numbers(5, 2, 8), floats(5, 2), numbers(5, 1)], [FLOAT], BLOCKS),
@@ -84,3 +87,13 @@ def test_same_as_over_numpy(op_type, inputs, outputs, attributes):
     expected = run_kernel(op_type, inputs, outputs, library=np, **arguments)
     for got, want in zip(run_kernel(op_type, inputs, outputs, **arguments), expected, strict=True):
         assert_same(got, want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "outputs", "attributes"), CASES, ids=[case[0] for case in CASES])
+def test_inputs_are_neither_written_nor_given_out(op_type, inputs, outputs, attributes):
+    inputs = [None if value is None else value.copy() for value in inputs]
+    for value in inputs:
+        if value is not None:
+            value.flags.writeable = False
+    results = run_kernel(op_type, inputs, outputs, opset=1, domain="com.microsoft", attributes=attributes, library=np)
+    assert not any(np.shares_memory(got, value) for got in results for value in inputs if value is not None)

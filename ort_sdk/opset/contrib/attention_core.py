@@ -25,7 +25,7 @@ def merge_heads(xp: Any, x: Array) -> Array:
 
 
 def put_behind(xp: Any, past: Array | None, new: Array, starts: Sequence[int], capacity: int) -> Array:
-    """A cache with each sequence's new entries put behind its past ones. A new array, unless there is no past.
+    """A cache with each sequence's new entries put behind its past ones; a new array.
 
     Args:
         xp: array namespace.
@@ -35,11 +35,15 @@ def put_behind(xp: Any, past: Array | None, new: Array, starts: Sequence[int], c
         capacity: length of the result; entries that do not fit are dropped.
     """
     batch, heads, count, size = new.shape
-    if past is None and capacity == count:
-        return new
-    present = xp.zeros((batch, heads, capacity, size), dtype=new.dtype)
-    if past is not None:
-        present[:, :, : past.shape[2], :] = past
+    length = 0 if past is None else past.shape[2]
+    if capacity == length + count and all(start == length for start in starts):
+        return xp.asarray(new, copy=True) if past is None else xp.concat([past, new], axis=2)
+    if length == capacity:
+        present = xp.asarray(past, copy=True)
+    else:
+        present = xp.zeros((batch, heads, capacity, size), dtype=new.dtype)
+        if past is not None:
+            present[:, :, :length, :] = past
     for index, start in enumerate(starts):
         stop = min(start + count, capacity)
         present[index, :, start:stop, :] = new[index, :, : stop - start, :]

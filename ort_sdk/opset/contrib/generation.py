@@ -47,8 +47,9 @@ def bifurcation_detector(info: KernelInfo, _xp: Any) -> Compute:
     def compute(
         source: HostArray, current: HostArray, previous: HostArray, predicted: HostArray | None = None
     ) -> tuple[HostArray, HostArray]:
-        tokens = current
-        if predicted is not None:
+        if predicted is None:
+            tokens = current.copy()
+        else:
             expected = source[int(previous.reshape(-1)[0]) :]
             differs = np.nonzero(predicted[: len(expected)] != expected)[0]
             count = int(differs[0]) if differs.size else len(expected)

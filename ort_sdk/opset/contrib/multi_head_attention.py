@@ -111,6 +111,8 @@ class _CachedAttention:
     def _extended(self, k: Array, v: Array, cache: _Cache) -> tuple[Array, Array, int]:
         """Keys and values with the new ones behind the past ones, and how many entries count."""
         if cache.keys is None or cache.values is None:
+            if self._outputs > 1:
+                k, v = self._xp.asarray(k, copy=True), self._xp.asarray(v, copy=True)
             return k, v, k.shape[2]
         if cache.length is None:
             k, v = self._xp.concat([cache.keys, k], axis=2), self._xp.concat([cache.values, v], axis=2)

@@ -17,8 +17,12 @@ MICROSOFT = "com.microsoft"
 
 
 def root_mean_square_normalized(xp: Any, rows: Array, epsilon: float) -> tuple[Array, Array]:
-    """Rows divided by the root of the mean square along the last axis, and the factor used (that axis kept as 1)."""
-    inverse = 1 / xp.sqrt(xp.mean(rows * rows, axis=-1, keepdims=True) + epsilon)
+    """Rows divided by the root of the mean square along the last axis (new, may be written to), and the factor used.
+
+    The factor keeps the last axis with size 1.
+    """
+    square = xp.expand_dims(xp.vecdot(rows, rows), axis=-1) / rows.shape[-1]
+    inverse = 1 / xp.sqrt(square + epsilon)
     return rows * inverse, inverse
 
 
@@ -49,7 +53,9 @@ def _sum(info: KernelInfo, x: Array, skip: Array, bias: Array | None) -> Array:
             " it"
         )
     total = x + skip
-    return total if bias is None else total + bias
+    if bias is not None:
+        total += bias
+    return total
 
 
 @operator("SkipLayerNormalization", domain=MICROSOFT)
@@ -61,8 +67,9 @@ def skip_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     def compute(x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None) -> Any:
         total = _sum(info, x, skip, bias)
         y, mean, inverse = standardized(xp, total, epsilon)
-        y = y * gamma
-        y = y if beta is None else y + beta
+        y *= gamma
+        if beta is not None:
+            y += beta
         return y if outputs < 2 else (y, mean, inverse, total)[:outputs]
 
     return compute
@@ -76,8 +83,8 @@ def skip_simplified_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(x: Array, skip: Array, gamma: Array, bias: Array | None = None) -> Any:
         total = _sum(info, x, skip, bias)
-        normalized, inverse = root_mean_square_normalized(xp, total, epsilon)
-        y = normalized * gamma
+        y, inverse = root_mean_square_normalized(xp, total, epsilon)
+        y *= gamma
         return y if outputs < 2 else (y, xp.mean(total, axis=-1, keepdims=True), inverse, total)[:outputs]
 
     return compute

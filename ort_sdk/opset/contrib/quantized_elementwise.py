@@ -21,8 +21,9 @@ def dequantize(xp: Any, values: Array, scale: Array, zero_point: Array | None) -
     """(values - zero_point) * scale in float32, with one scale for the whole tensor."""
     real = xp.astype(values, FLOAT)
     if zero_point is not None:
-        real = real - xp.astype(xp.reshape(zero_point, ()), FLOAT)
-    return real * xp.reshape(scale, ())
+        real -= xp.astype(xp.reshape(zero_point, ()), FLOAT)
+    real *= xp.reshape(scale, ())
+    return real
 
 
 def requantize(xp: Any, values: Array, scale: Array, zero_point: Array | None, element_type: TensorElementType) -> Array:

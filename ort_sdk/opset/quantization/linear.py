@@ -57,8 +57,10 @@ def dequantize_linear(info: KernelInfo, xp: Any) -> Compute:
         elif subtract_first:
             centred = xp.astype(x - granularity.expand(zero_point, shape), FLOAT)
         else:
-            centred = xp.astype(x, FLOAT) - xp.astype(granularity.expand(zero_point, shape), FLOAT)
-        return xp.astype(centred * granularity.expand(xp.astype(scale, FLOAT), shape), output_type)
+            centred = xp.astype(x, FLOAT)
+            centred -= xp.astype(granularity.expand(zero_point, shape), FLOAT)
+        centred *= granularity.expand(xp.astype(scale, FLOAT), shape)
+        return xp.astype(centred, output_type)
 
     return compute
 
