@@ -11,6 +11,7 @@ from ort_sdk.api import Array
 
 from .binding import BoundSteps
 from .executor import RunControl, RunScope, raise_step_error
+from .slots import ValueSlot
 from .specialise import ProgramStep, Specialisation
 
 __all__ = ["Program"]
@@ -24,10 +25,13 @@ class Program:
         bound: steps that run on buffers of their own; they make the program usable by one run at a time.
     """
 
-    __slots__ = ("_bound", "_filename", "_function", "_lines", "_plain")
+    __slots__ = ("_filename", "_function", "_lines", "_plain", "bound_count", "operators")
 
     def __init__(self, specialisation: Specialisation, bound: BoundSteps) -> None:
-        self._bound = bound
+        self.operators = tuple(launched.step.op_type for launched in specialisation.steps)
+        """Operators that are still run, in order."""
+        self.bound_count = len(bound.calls)
+        """How many of them run on buffers of their own."""
         writer = _Writer(specialisation, bound)
         self._function, self._lines, self._filename = writer.function()
         self._plain = RunControl()
@@ -76,6 +80,7 @@ class _Writer:
             self._step(position, launched)
             if frees[position]:
                 self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
+        self._release_slots()
         self._lines.append(f"return [{', '.join(f'v{index}' for index in specialisation.fetches)}]")
         return self._compiled()
 
@@ -90,6 +95,12 @@ class _Writer:
         if slot is not None and not slot.is_fixed:
             self._names[f"s{index}"] = slot
             self._lines.append(f"s{index}.array = v{index}")
+
+    def _release_slots(self) -> None:
+        """Let go of what changes from run to run: feeds are the caller's, and a fetch must be nobody's but the caller's."""
+        slots = [name for name, value in self._names.items() if isinstance(value, ValueSlot)]
+        if slots:
+            self._lines.append(" = ".join(f"{name}.array" for name in slots) + " = None")
 
     def _step(self, position: int, launched: ProgramStep) -> None:
         call = self._bound.calls.get(position)
