@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .binding import BindingProvider
 from .executor import BodyRunner, RunControl, execute
-from .plan_runner import PlanRunner
+from .plan_runner import PlanRunner, ProgramRow
 
-__all__ = ["BindingProvider", "BodyRunner", "PlanRunner", "RunControl", "execute"]
+__all__ = ["BindingProvider", "BodyRunner", "PlanRunner", "ProgramRow", "RunControl", "execute"]

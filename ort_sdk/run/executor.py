@@ -13,7 +13,16 @@ import numpy as np
 from ort_sdk.api import Array, Fail, OrtSdkError, RuntimeException
 from ort_sdk.plan import ExecutionPlan, Step
 
-__all__ = ["BodyRunner", "RunControl", "StepObserver", "current_control", "execute", "raise_step_error", "run_steps"]
+__all__ = [
+    "BodyRunner",
+    "RunControl",
+    "StepObserver",
+    "current_control",
+    "execute",
+    "raise_step_error",
+    "require_outputs",
+    "run_steps",
+]
 
 
 class StepObserver(Protocol):
@@ -98,10 +107,14 @@ def run_steps(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> Non
             result = step.compute(*[frame[index] for index in step.inputs])
             outputs = step.outputs
             if type(result) is tuple:
+                if len(result) < len(outputs):
+                    require_outputs(result, outputs)
                 for index, value in zip(outputs, result, strict=False):
                     frame[index] = np.asarray(value) if isinstance(value, generic) else value
                 frame[0] = None
             elif outputs:
+                if len(outputs) > 1:
+                    require_outputs(result, outputs)
                 frame[outputs[0]] = np.asarray(result) if isinstance(result, generic) else result
             for index in step.frees:
                 frame[index] = None
@@ -120,6 +133,7 @@ def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> 
             result = step.compute(*[frame[index] for index in step.inputs])
             if observer is not None:
                 observer(step, start, time.perf_counter_ns() - start)
+            require_outputs(result, step.outputs)
             store_outputs(frame, step.outputs, result)
             for index in step.frees:
                 frame[index] = None
@@ -129,6 +143,17 @@ def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> 
 
 def _terminated() -> Fail:
     return Fail("Exiting due to terminate flag being set to true.")
+
+
+def require_outputs(result: Any, outputs: tuple[int, ...]) -> None:
+    """Check that a kernel's result has something for each output that somebody asked for.
+
+    Raises:
+        Fail: it has not.
+    """
+    count = len(result) if type(result) is tuple else 1
+    if any(outputs[count:]):
+        raise Fail(f"its kernel gave {count} of {len(outputs)} outputs")
 
 
 def store_outputs(frame: list[Any], outputs: tuple[int, ...], result: Any) -> None:
@@ -160,7 +185,10 @@ def raise_step_error(error: Exception, step: Step | None, inputs: Sequence[Any])
 def _describe(value: Any) -> str:
     if value is None:
         return "absent"
-    shape = getattr(value, "shape", None)
+    try:
+        shape = getattr(value, "shape", None)
+    except Exception:  # noqa: BLE001 - an array of a queue that failed may raise that failure here, which is being reported
+        return type(value).__name__
     if shape is None:
         return f"{type(value).__name__} of {len(value)}" if hasattr(value, "__len__") else type(value).__name__
     return f"{getattr(value, 'dtype', type(value).__name__)}{list(shape)}"

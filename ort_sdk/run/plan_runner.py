@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array
@@ -15,12 +16,26 @@ from .executor import RunControl, execute
 from .program import Program
 from .specialise import specialise
 
-__all__ = ["PlanRunner"]
+__all__ = ["PlanRunner", "ProgramRow"]
 
 MAX_PROGRAMS = 32
 MAX_SEEN = 256
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRow:
+    """One program, for listings."""
+
+    signature: tuple[tuple[tuple[int, ...], Any] | None, ...]
+    """(shape, dtype) of each feed; None for one left at its default."""
+    operators: tuple[str, ...]
+    """Operators still run, in order: the others follow from the signature."""
+    bound_count: int
+    """How many of them run on buffers of their own."""
+    kept_bytes: int
+    """Bytes of folded values."""
 
 
 class PlanRunner:
@@ -55,6 +70,10 @@ class PlanRunner:
         finally:
             self._idle.append(programs)
 
+    def report(self) -> tuple[ProgramRow, ...]:
+        """The programs made so far, of all sets that no run is using, oldest first."""
+        return tuple(row for programs in list(self._idle) for row in programs.report())
+
 
 def _signature(feeds: Sequence[Array]) -> tuple[Any, ...] | None:
     """Shapes and types of the feeds; None if one is no tensor."""
@@ -86,6 +105,12 @@ class _ProgramSet:
         if len(self._seen) > MAX_SEEN:
             self._seen.popitem(last=False)
         return execute(self._plan, feeds, control)
+
+    def report(self) -> list[ProgramRow]:
+        return [
+            ProgramRow(signature, program.operators, program.bound_count, kept_bytes)
+            for signature, (program, kept_bytes) in self._programs.items()
+        ]
 
     def _specialise(self, signature: tuple[Any, ...], feeds: Sequence[Array]) -> list[Array]:
         results, specialisation = specialise(self._plan, feeds)

@@ -17,7 +17,7 @@ import numpy as np
 from ort_sdk.api import Array
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 
-from .executor import BodyRunner, RunControl, RunScope, raise_step_error, store_outputs
+from .executor import BodyRunner, RunControl, RunScope, raise_step_error, require_outputs, store_outputs
 
 __all__ = ["ProgramStep", "Specialisation", "specialise"]
 
@@ -120,10 +120,11 @@ class _Recorder:
     def _launch(self, step: Step, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         try:
             result = step.compute(*[self.values[index] for index in inputs])
+            require_outputs(result, step.outputs)
         except Exception as error:  # noqa: BLE001 - a kernel may raise anything; it is named and raised again
             raise_step_error(error, step, [self.values[index] for index in inputs])
-        absent = [index for index, own in zip(outputs, step.outputs, strict=True) if own == ABSENT]
         store_outputs(self.values, outputs, result)
+        absent = [index for index, own in zip(outputs, step.outputs, strict=True) if own == ABSENT]
         knowledge = self._knowledge(step, inputs)
         for index in outputs:
             self.known[index] = knowledge

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
-from ort_sdk.run import RunControl
+from ort_sdk.partition import Placement
+from ort_sdk.run import ProgramRow, RunControl
 from ort_sdk.run.profiler import Profiler
 
 from .build import BuildSettings, SessionState, build_session
@@ -349,6 +350,14 @@ class InferenceSession:
             raise Fail("set_tuning_results: tuning results are not used")
 
     # -- end of life
+
+    def placements(self) -> tuple[Placement, ...]:
+        """Where each node went, and why it did not go to a provider asked before."""
+        return self._state.assignment.placements
+
+    def program_report(self) -> tuple[ProgramRow, ...]:
+        """The programs made so far: signature, operators still run, bytes kept."""
+        return () if self._runs is None else self._runs.program_report()
 
     def close(self) -> None:
         """Let go of the model. Values handed out stay valid; runs under way finish."""

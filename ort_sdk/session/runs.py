@@ -8,7 +8,7 @@ from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, Array, ExecutionProvider, OrtDevice
 from ort_sdk.plan import Fetch
-from ort_sdk.run import PlanRunner, RunControl
+from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 
 from .build import SessionState
 from .device_access import DeviceAccess, device_access
@@ -46,6 +46,10 @@ class SessionRuns:
                 if type(provider.execution_provider).run_scope is not ExecutionProvider.run_scope
             ]
         )
+
+    def program_report(self) -> tuple[ProgramRow, ...]:
+        """The programs made so far."""
+        return self._runner.report()
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], control: RunControl) -> list[Any]:
         """Run on host values; results are host values of the caller's own."""
