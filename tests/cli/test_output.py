@@ -1,6 +1,7 @@
 """What a terminal shows beside plain text."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -10,16 +11,21 @@ from ort_sdk.cli.output import print_json, print_table, progress, shape_text
 
 @pytest.fixture
 def terminal(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("TERM", "xterm")
-    for stream in (sys.stdout, sys.stderr):
-        monkeypatch.setattr(stream, "isatty", lambda: True)
-    return capsys
+    """Makes the streams of the running test say that they are terminals."""
+
+    def pretend():
+        monkeypatch.setenv("COLUMNS", "60")
+        monkeypatch.setenv("TERM", "xterm")
+        for stream in (sys.stdout, sys.stderr):
+            monkeypatch.setattr(stream, "isatty", lambda: True)
+
+    return pretend
 
 
-def test_table_on_a_terminal(terminal):
+def test_table_on_a_terminal(terminal, capsys):
+    terminal()
     print_table(["name", "number"], [("[red]shape [1, 2]", 7), ("long " * 30, 8)], right=(1,))
-    out = terminal.readouterr().out
+    out = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
     assert "[red]shape [1, 2]" in out
     assert "─" in out
     assert max(len(line) for line in out.splitlines()) <= 60
@@ -30,10 +36,11 @@ def test_table_in_a_pipe(capsys):
     assert capsys.readouterr().out == "name    number\n[red]x       7\ny         1234\n"
 
 
-def test_progress_is_for_terminals(terminal, cli, digits):
+def test_progress_is_for_terminals(terminal, capsys):
+    terminal()
     with progress("working on [this]"):
         pass
-    captured = terminal.readouterr()
+    captured = capsys.readouterr()
     assert captured.out == ""
     assert "working on [this]" in captured.err
 
