@@ -1,0 +1,37 @@
+"""The benchmarks run and print their tables. Nothing here looks at a time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {
+    "bench_dispatch.py": ["--nodes", "3", "30", "--runs", "2", "--repetitions", "2"],
+    "bench_import.py": ["--runs", "1"],
+    "bench_load.py": ["--megabytes", "0.1", "--count", "2", "--rounds", "1"],
+    "bench_session.py": ["--megabytes", "0.1", "--nodes", "9", "--rounds", "1", "--warm", "1"],
+}
+ROWS = {
+    "bench_dispatch.py": ["replay, bound", "replay", "step by step"],
+    "bench_import.py": ["import numpy", "import ort_sdk"],
+    "bench_load.py": ["ort_sdk, inline", "onnx.load, inline", "ort_sdk, external", "onnx.load, external"],
+    "bench_session.py": ["ort_sdk", "onnxruntime"],
+}
+PAGE = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("script", sorted(SMALL))
+def test_benchmark_prints_its_rows(script):
+    command = [sys.executable, "-P", ROOT / "benchmarks" / script, *SMALL[script]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first_words = [line.split("  ")[0] for line in done.stdout.splitlines()]
+    assert [row for row in ROWS[script] if row not in first_words] == []
+
+
+def test_every_benchmark_is_tested_and_described():
+    scripts = {path.name for path in (ROOT / "benchmarks").glob("bench_*.py")}
+    assert scripts == set(SMALL)
+    assert [script for script in scripts if f"`{script}`" not in PAGE] == []
