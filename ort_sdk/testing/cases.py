@@ -16,7 +16,7 @@ __all__ = ["KINDS", "ModelCase", "load_cases"]
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ModelCase:
     """One model of ONNX's backend test suite."""
 
@@ -38,6 +38,14 @@ class ModelCase:
         if self.source.model_dir is not None:
             return Path(self.source.model_dir) / "model.onnx"
         return _onnx_folder() / Path(self.source.url).relative_to("onnx")
+
+    def feed_names(self) -> list[str]:
+        """Names of the graph's inputs that have no initializer, in order."""
+        return [value.name for value in _fed(_graph_of(self))]
+
+    def op_types(self) -> list[str]:
+        """Op types of the main graph's nodes, in order."""
+        return [node.op_type for node in _graph_of(self).node]
 
     def data_sets(self) -> Iterator[tuple[list[Any], list[Any]]]:
         """(inputs, expected outputs) of each run, in the order of the graph's inputs that have no initializer."""
@@ -86,6 +94,12 @@ def _arrays(values: Sequence[Any]) -> list[Any]:
     from onnx import TensorProto, numpy_helper
 
     return [numpy_helper.to_array(value) if isinstance(value, TensorProto) else value for value in values]
+
+
+def _graph_of(case: ModelCase) -> Any:
+    import onnx
+
+    return onnx.ModelProto.FromString(case.model_bytes()).graph
 
 
 def _fed(graph: Any) -> list[Any]:

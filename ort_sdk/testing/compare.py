@@ -26,15 +26,15 @@ def assert_same(actual: Any, expected: Any, *, rtol: float, atol: float, what: s
         AssertionError: kind, count, element type, shape or values differ.
     """
     if expected is None:
-        assert actual is None, f"{what}: expected None, got {type(actual).__name__}"  # noqa: S101
+        assert actual is None, f"{what}: expected None, got {type(actual).__name__}"
     elif isinstance(expected, (list, tuple)):
-        assert isinstance(actual, list), f"{what}: expected a sequence, got {type(actual).__name__}"  # noqa: S101
-        assert len(actual) == len(expected), f"{what}: {len(actual)} elements, expected {len(expected)}"  # noqa: S101
+        assert isinstance(actual, list), f"{what}: expected a sequence, got {type(actual).__name__}"
+        assert len(actual) == len(expected), f"{what}: {len(actual)} elements, expected {len(expected)}"
         for index, (one, other) in enumerate(zip(actual, expected, strict=True)):
             assert_same(one, other, rtol=rtol, atol=atol, what=f"{what}[{index}]")
     elif isinstance(expected, dict):
-        assert isinstance(actual, dict), f"{what}: expected a map, got {type(actual).__name__}"  # noqa: S101
-        assert actual.keys() == expected.keys(), f"{what}: keys {sorted(actual)} , expected {sorted(expected)}"  # noqa: S101
+        assert isinstance(actual, dict), f"{what}: expected a map, got {type(actual).__name__}"
+        assert actual.keys() == expected.keys(), f"{what}: keys {sorted(actual)} , expected {sorted(expected)}"
         for key in expected:
             assert_same(np.asarray(actual[key]), np.asarray(expected[key]), rtol=rtol, atol=atol, what=f"{what}[{key!r}]")
     else:
@@ -42,15 +42,17 @@ def assert_same(actual: Any, expected: Any, *, rtol: float, atol: float, what: s
 
 
 def _assert_same_array(actual: Any, expected: Any, rtol: float, atol: float, what: str) -> None:
-    assert isinstance(actual, np.ndarray), f"{what}: expected an array, got {type(actual).__name__}"  # noqa: S101
-    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"  # noqa: S101
+    assert isinstance(actual, np.ndarray), f"{what}: expected an array, got {type(actual).__name__}"
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
     if expected.dtype.kind in "OUST":
-        assert _texts(actual) == _texts(expected), f"{what}: strings differ"  # noqa: S101
+        assert _texts(actual) == _texts(expected), f"{what}: strings differ"
         return
-    assert actual.dtype == expected.dtype, f"{what}: dtype {actual.dtype}, expected {expected.dtype}"  # noqa: S101
+    assert actual.dtype == expected.dtype, f"{what}: dtype {actual.dtype}, expected {expected.dtype}"
     if expected.dtype.name == "bfloat16":
         rtol = max(rtol, BFLOAT16_RTOL)
-    if expected.dtype.kind == "V" or expected.dtype.name.startswith(("bfloat", "float8", "float4", "float6", "int4", "uint4", "int2", "uint2")):
+    if expected.dtype.kind == "V" or expected.dtype.name.startswith(
+        ("bfloat", "float8", "float4", "float6", "int4", "uint4", "int2", "uint2")
+    ):
         actual, expected = actual.astype(np.float64), expected.astype(np.float64)
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol, err_msg=what)
 

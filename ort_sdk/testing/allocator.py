@@ -1,0 +1,99 @@
+"""Suite: the allocator (behaviours A1 to A6)."""
+
+from __future__ import annotations
+
+import gc
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ort_sdk.api import CPU_DEVICE, Allocator, Array, HostArray, OrtMemoryInfo, TensorElementType
+
+from .suite import ProviderSuite, sample
+
+__all__ = ["AllocatorSuite"]
+
+SHAPES = [(), (1,), (0,), (3, 0, 5), (7,), (3, 5, 7), (1025,), (2, 1, 3, 1, 2, 1, 2, 1)]
+HOST_ALIGNMENT_BYTES = 64
+ENORMOUS = (1 << 28, 1 << 28)
+ROUNDS = 50
+
+
+class AllocatorSuite(ProviderSuite):
+    """Whether memory is what was asked for, private, and given back."""
+
+    def test_it_says_which_memory_it_hands_out(self) -> None:
+        """A1."""
+        assert self.allocator().memory_info.device == self.device
+
+    @pytest.mark.parametrize("shape", SHAPES, ids=str)
+    def test_arrays_are_as_asked(self, shape: tuple[int, ...], element_type: TensorElementType) -> None:
+        """A2."""
+        self.require_type(element_type)
+        array = self.allocator().allocate(shape, element_type)
+        assert self.subject.execution_provider.describe(array) == (element_type, shape)
+
+    @pytest.mark.parametrize("elements", [1, 3, 1025])
+    def test_host_memory_is_aligned(self, elements: int) -> None:
+        """A3."""
+        if not self.device.is_cpu:
+            pytest.skip(f"memory of {self.device} has no address on the host")
+        held = [self.allocator().allocate((elements,), element_type) for element_type in sorted(self.stored_types)]
+        assert [array.ctypes.data % HOST_ALIGNMENT_BYTES for array in held] == [0] * len(held)
+
+    @pytest.mark.parametrize("shape", [(1,), (7,), (33, 31), (65537,)], ids=str)
+    def test_arrays_in_use_share_no_memory(self, shape: tuple[int, ...], element_type: TensorElementType) -> None:
+        """A4."""
+        self.require_type(element_type)
+        allocator = self.allocator()
+        contents = [sample(shape, element_type, seed) for seed in range(4)]
+        arrays = [allocator.allocate(shape, element_type) for _ in contents]
+        for array, wanted in zip(arrays, contents, strict=True):
+            self.fill(array, wanted)
+        for array, wanted in zip(arrays, contents, strict=True):
+            assert self.read_back(array).tobytes() == wanted.tobytes()
+
+    def test_memory_given_back_is_used_again_and_no_other(self) -> None:
+        """A5."""
+        allocator, element_type = self.allocator(), min(self.stored_types)
+        kept, wanted = allocator.allocate((64,), element_type), sample((64,), element_type)
+        self.fill(kept, wanted)
+        for seed in range(ROUNDS):
+            array = allocator.allocate((64,), element_type)
+            self.fill(array, sample((64,), element_type, seed + 1))
+            allocator.release(array)
+            del array
+        gc.collect()
+        assert self.read_back(kept).tobytes() == wanted.tobytes()
+
+    def test_too_much_is_refused_and_less_still_works(self) -> None:
+        """A6."""
+        allocator, element_type = self.allocator(), max(self.stored_types, key=lambda member: member.bit_width)
+        with pytest.raises(MemoryError) as raised:
+            allocator.allocate(ENORMOUS, element_type)
+        assert str(raised.value), f"the MemoryError for {math.prod(ENORMOUS)} elements has no text"
+        array = allocator.allocate((8,), element_type)
+        wanted = sample((8,), element_type)
+        self.fill(array, wanted)
+        assert self.read_back(array).tobytes() == wanted.tobytes()
+
+    def allocator(self) -> Allocator:
+        """The provider's allocator of its device's memory."""
+        memory_info = OrtMemoryInfo(self.device)
+        allocator = self.subject.handle.create_allocator(self.subject.execution_provider, memory_info)
+        if allocator is None:
+            pytest.skip(f"{self.subject.name} has no allocator for {self.device}")
+        return allocator
+
+    def fill(self, array: Array, contents: HostArray) -> None:
+        """Write an allocated array, by the data transfer where there is one."""
+        transfer: Any = self.subject.data_transfer
+        if transfer is None:
+            np.copyto(array, contents)
+            return
+        if not hasattr(transfer, "copy_into"):
+            pytest.skip(f"the data transfer of {self.subject.name} has no copy_into, so nothing can be put into the array")
+        with self.subject.execution_provider.run_scope():
+            transfer.copy_into(contents, CPU_DEVICE, array, self.device)

@@ -1,0 +1,78 @@
+"""``ProviderConformance``: all suites of the kit in one class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from ort_sdk.api import KernelRegistry
+from ort_sdk.session.session_providers import open_provider
+
+from .allocator import AllocatorSuite
+from .cases import load_cases
+from .data_transfer import DataTransferSuite
+from .external_data import ExternalDataSuite
+from .kernel_cases import node_cases, whole_model_cases
+from .kernels import KernelSuite
+from .prepack import PrepackSuite, packed_cases
+from .provider import DiscoverySuite
+from .session import SessionSuite
+from .suite import ALL_TYPES, ProviderSuite, expected_failures
+
+__all__ = ["ProviderConformance"]
+
+
+class ProviderConformance(
+    DiscoverySuite, AllocatorSuite, DataTransferSuite, ExternalDataSuite, KernelSuite, PrepackSuite, SessionSuite
+):
+    """Everything a provider must do, as tests.
+
+    Subclass it and name the provider::
+
+        class TestNpu(ProviderConformance):
+            provider_name = "npu"
+            xfails = "tests/xfails.txt"
+
+            def read_back(self, tensor):
+                return npu.peek(tensor)
+
+    The behaviours are numbered in ``docs/reference/provider-behaviour.md``; each test says which it is about.
+    """
+
+    @classmethod
+    def pytest_generate_tests(cls, metafunc: pytest.Metafunc) -> None:
+        """Make a test for each element type, or for each case that the provider's kernels match."""
+        for fixture, names in (
+            ("node_case", lambda registry: list(node_cases(registry))),
+            ("packed_case", packed_cases),
+            ("whole_model", lambda registry: list(whole_model_cases(registry))),
+        ):
+            if fixture in metafunc.fixturenames:
+                registry = cls.registry_for_collection(metafunc.config)
+                metafunc.parametrize(fixture, [] if registry is None else names(registry))
+        if "element_type" in metafunc.fixturenames:
+            metafunc.parametrize("element_type", ALL_TYPES, ids=lambda member: member.onnx_name)
+
+    @classmethod
+    def registry_for_collection(cls, config: pytest.Config) -> KernelRegistry | None:
+        """The kernels of the provider while tests are collected."""
+        handle = cls.handle_for_collection(config)
+        return None if handle is None else open_provider(handle, cls.provider_options, {}).registry
+
+    def test_expected_failures_are_tests(self, request: pytest.FixtureRequest) -> None:
+        """Each line of the file of expected failures names a test of this class, and a case there is."""
+        for name in expected_failures(type(self), request.config):
+            method, _, parameter = name.partition("[")
+            assert hasattr(self, method), f"expected failure '{name}': the kit has no such test"
+            if method in CASE_TESTS:
+                assert parameter.rstrip("]") in case_names(self), f"expected failure '{name}': there is no such case"
+
+
+CASE_TESTS = frozenset({"test_node_case", "test_packing_changes_no_result", "test_whole_model"})
+
+
+def case_names(suite: ProviderSuite) -> Sequence[str]:
+    """Names of all cases the suite may run."""
+    assert suite.subject is not None
+    return [case.name for kind in ("node", "simple", "pytorch-converted", "pytorch-operator") for case in load_cases(kind)]

@@ -1,0 +1,163 @@
+"""Suite: the data transfer (behaviours D1 to D9)."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ort_sdk.api import CPU_DEVICE, Array, DataTransfer, HostArray, OrtDevice, SupportsReadInto, TensorElementType
+
+from .suite import ProviderSuite, sample
+
+__all__ = ["DataTransferSuite"]
+
+SHAPES = [(), (1,), (0,), (2, 0, 3), (3,), (7, 5), (1025,), (2, 3, 5, 7)]
+LARGE = (1 << 20,)
+"""Enough elements for a copy to take longer than the call that starts it."""
+
+
+class DataTransferSuite(ProviderSuite):
+    """Whether what arrives is what was sent, on memory of its own, when it is said to be there."""
+
+    def test_it_says_where_it_reaches(self) -> None:
+        """D1."""
+        transfer = self.transfer()
+        assert transfer.can_copy(CPU_DEVICE, self.device)
+        assert transfer.can_copy(self.device, CPU_DEVICE)
+        elsewhere = OrtDevice("nowhere")
+        assert not transfer.can_copy(CPU_DEVICE, elsewhere)
+        assert not transfer.can_copy(elsewhere, self.device)
+
+    @pytest.mark.parametrize("shape", SHAPES, ids=str)
+    def test_round_trip(self, shape: tuple[int, ...], element_type: TensorElementType) -> None:
+        """D2."""
+        self.require_type(element_type)
+        self.transfer()
+        wanted = sample(shape, element_type)
+        array = self.to_device(wanted)
+        assert self.subject.execution_provider.describe(array) == (element_type, shape)
+        assert_identical(self.to_host(array), wanted)
+        assert_identical(self.read_back(array), wanted)
+
+    @pytest.mark.parametrize("layout", ["transposed", "strided", "reversed", "read-only", "fortran"])
+    def test_any_layout_of_the_host_array_arrives(self, layout: str) -> None:
+        """D3."""
+        self.transfer()
+        wanted = host_array_of(layout, sample((6, 8), self.some_type()))
+        assert_identical(self.read_back(self.to_device(wanted)), wanted)
+
+    def test_the_source_may_change_after_the_run(self) -> None:
+        """D4."""
+        self.transfer()
+        source = sample((257,), self.some_type())
+        wanted = source.copy()
+        array = self.to_device(source)
+        source[...] = sample((257,), self.some_type(), seed=1)
+        assert_identical(self.read_back(array), wanted)
+
+    def test_results_on_the_host_belong_to_the_caller(self) -> None:
+        """D4."""
+        self.transfer()
+        wanted = sample((257,), self.some_type())
+        array = self.to_device(wanted)
+        first = self.to_host(array)
+        first[...] = sample((257,), self.some_type(), seed=1)
+        assert_identical(self.to_host(array), wanted)
+
+    def test_two_copies_of_one_array_are_two(self) -> None:
+        """D4."""
+        transfer = self.filler()
+        wanted, other = sample((33,), self.some_type()), sample((33,), self.some_type(), seed=1)
+        first, second = self.to_device(wanted), self.to_device(wanted)
+        with self.subject.execution_provider.run_scope():
+            transfer.copy_into(other, CPU_DEVICE, first, self.device)
+        assert_identical(self.read_back(second), wanted)
+        assert_identical(self.read_back(first), other)
+
+    def test_contents_are_there_when_a_copy_to_the_host_returns(self) -> None:
+        """D5."""
+        transfer = self.transfer()
+        wanted = sample(LARGE, self.some_type())
+        with self.subject.execution_provider.run_scope():
+            array = transfer.copy(wanted, CPU_DEVICE, self.device)
+            arrived = transfer.copy(array, self.device, CPU_DEVICE).tobytes()
+        assert arrived == wanted.tobytes()
+
+    def test_copies_happen_in_order(self) -> None:
+        """D6."""
+        filler = self.filler()
+        contents = [sample(LARGE, self.some_type(), seed) for seed in range(3)]
+        with self.subject.execution_provider.run_scope():
+            array = self.transfer().copy(contents[0], CPU_DEVICE, self.device)
+            for later in contents[1:]:
+                filler.copy_into(later, CPU_DEVICE, array, self.device)
+            arrived = self.transfer().copy(array, self.device, CPU_DEVICE).tobytes()
+        assert arrived == contents[-1].tobytes()
+
+    def test_it_keeps_its_arguments_alive(self) -> None:
+        """D7."""
+        transfer, element_type = self.transfer(), self.some_type()
+        with self.subject.execution_provider.run_scope():
+            arrays = [transfer.copy(sample((4099,), element_type, seed), CPU_DEVICE, self.device) for seed in range(8)]
+            gc.collect()
+            clutter = [np.full((4099,), 0xFF, np.uint8) for _ in range(64)]
+        for seed, array in enumerate(arrays):
+            assert_identical(self.read_back(array), sample((4099,), element_type, seed))
+        del clutter
+
+    def test_it_fills_arrays_of_the_host(self) -> None:
+        """D8."""
+        filler = self.filler()
+        wanted = sample((5, 7), self.some_type())
+        destination = np.empty_like(wanted)
+        filler.copy_into(self.to_device(wanted), self.device, destination, CPU_DEVICE)
+        assert_identical(destination, wanted)
+
+    def test_copies_within_the_device_are_independent(self) -> None:
+        """D9."""
+        transfer, filler = self.transfer(), self.filler()
+        if not transfer.can_copy(self.device, self.device):
+            pytest.skip(f"the data transfer of {self.subject.name} does not copy from {self.device} to itself")
+        wanted = sample((33,), self.some_type())
+        array = self.to_device(wanted)
+        with self.subject.execution_provider.run_scope():
+            duplicate: Array = transfer.copy(array, self.device, self.device)
+            filler.copy_into(sample((33,), self.some_type(), seed=1), CPU_DEVICE, array, self.device)
+        assert_identical(self.read_back(duplicate), wanted)
+
+    def transfer(self) -> DataTransfer:
+        """The provider's data transfer."""
+        if self.subject.data_transfer is None:
+            pytest.skip(f"arrays of {self.subject.name} are NumPy's: it has no data transfer")
+        return self.subject.data_transfer
+
+    def filler(self) -> SupportsReadInto:
+        """The data transfer, if it can fill arrays."""
+        transfer: Any = self.transfer()
+        if not hasattr(transfer, "copy_into"):
+            pytest.skip(f"the data transfer of {self.subject.name} has no copy_into")
+        filler: SupportsReadInto = transfer
+        return filler
+
+    def some_type(self) -> TensorElementType:
+        """One element type the device stores."""
+        return min(self.stored_types)
+
+
+def assert_identical(actual: HostArray, expected: HostArray) -> None:
+    """Assert that two host arrays agree in type, shape and every bit."""
+    assert isinstance(actual, np.ndarray)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    assert actual.tobytes() == expected.tobytes(), f"contents of {expected.dtype}{list(expected.shape)} differ"
+
+
+def host_array_of(layout: str, array: HostArray) -> HostArray:
+    """The array's elements in another layout of host memory."""
+    if layout == "read-only":
+        array.flags.writeable = False
+        return array
+    views = {"transposed": array.T, "strided": array[::2, 1::3], "reversed": array[::-1], "fortran": np.asfortranarray(array)}
+    return views[layout]

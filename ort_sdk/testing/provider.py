@@ -1,0 +1,114 @@
+"""Suite: discovery, names, hooks, cheap import, clean failure (behaviours P1 to P10)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+from typing import ClassVar
+
+import pytest
+
+from ort_sdk.api import PROVIDER_GROUP, ExecutionProvider, OrtDevice, OrtSdkError, TensorElementType
+from ort_sdk.plugins import plugin_manager
+from ort_sdk.session.session_providers import open_provider
+
+from .suite import ProviderSuite, sample
+
+__all__ = ["DiscoverySuite"]
+
+
+class DiscoverySuite(ProviderSuite):
+    """Whether the host finds the provider, opens it, and is told the truth."""
+
+    heavy_modules: ClassVar[tuple[str, ...]] = (
+        *("cupy", "pyopencl", "cuda", "torch", "jax", "tensorflow", "numba", "scipy", "onnx", "onnxruntime", "PIL"),
+        *("array_api_strict", "ml_dtypes", "google.protobuf"),
+    )
+    """Modules that finding the provider must not import: everybody would pay for them."""
+
+    def test_it_is_loaded(self) -> None:
+        """P1."""
+        record = self.subject.handle.record
+        assert record.state == "loaded", f"{record.label()} is {record.state}: {record.reason}"
+
+    def test_its_names_are_well_formed(self) -> None:
+        """P2."""
+        name, short = self.subject.handle.name, self.subject.handle.entry_point_name
+        assert name.endswith("ExecutionProvider"), f"provider name '{name}' must end with 'ExecutionProvider'"
+        assert name.isidentifier(), f"provider name '{name}' must be one word"
+        if self.plugin is None:
+            assert short == short.lower(), f"entry point name '{short}' must be lower case"
+
+    def test_it_has_devices(self) -> None:
+        """P3."""
+        devices = self.subject.handle.get_supported_devices()
+        assert devices, "get_supported_devices gave none"
+        assert all(isinstance(device, OrtDevice) for device in devices)
+        assert len(set(devices)) == len(devices), f"devices are listed twice: {', '.join(map(str, devices))}"
+
+    def test_it_opens_on_every_device(self) -> None:
+        """P4."""
+        handle = self.subject.handle
+        for device in handle.get_supported_devices():
+            execution_provider = handle.create_execution_provider(device, {}, {})
+            assert isinstance(execution_provider, ExecutionProvider)
+            assert execution_provider.name == handle.name
+            assert execution_provider.device == device
+
+    def test_its_registry_is_built_once(self) -> None:
+        """P5."""
+        handle, first = self.subject.handle, self.subject.execution_provider
+        second = handle.create_execution_provider(self.device, self.provider_options, {})
+        registry = handle.get_kernel_registry(first)
+        assert registry is handle.get_kernel_registry(second), "get_kernel_registry built another registry for another session"
+        assert registry is None or registry.provider_name == handle.name
+
+    def test_it_describes_its_arrays(self) -> None:
+        """P6."""
+        element_type = TensorElementType.FLOAT if TensorElementType.FLOAT in self.stored_types else min(self.stored_types)
+        for shape in ((), (0,), (2, 3)):
+            array = self.to_device(sample(shape, element_type))
+            assert self.subject.execution_provider.describe(array) == (element_type, shape)
+
+    def test_its_run_scope_lets_errors_through(self) -> None:
+        """P7."""
+        with pytest.raises(KeyError, match="of the caller"), self.subject.execution_provider.run_scope():
+            raise KeyError("of the caller")
+
+    def test_its_run_scope_can_be_entered_again(self) -> None:
+        """P7."""
+        for _ in range(3):
+            with self.subject.execution_provider.run_scope():
+                pass
+
+    def test_a_device_it_lacks_is_refused_by_name(self) -> None:
+        """P8."""
+        missing = 1 + max(device.index for device in self.subject.handle.get_supported_devices())
+        with pytest.raises(OrtSdkError, match=self.subject.name):
+            open_provider(self.subject.handle, {"device_id": str(missing)}, {})
+
+    def test_no_other_provider_is_disturbed(self) -> None:
+        """P9."""
+        names = {handle.name for handle in plugin_manager().available_providers()}
+        assert {self.subject.name, "CPUExecutionProvider"} <= names
+
+    def test_finding_it_is_cheap(self) -> None:
+        """P10."""
+        entry_point = _entry_point(self.subject.handle.entry_point_name)
+        code = (
+            f"import json, sys, importlib; importlib.import_module({entry_point.module!r});"
+            f"print(json.dumps([name for name in {list(self.heavy_modules)!r} if name in sys.modules]))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603 - our own
+        assert done.returncode == 0, done.stderr
+        imported = json.loads(done.stdout.splitlines()[-1])
+        assert not imported, f"importing {entry_point.module} imports {imported}: import them where a hook first needs them"
+
+
+def _entry_point(name: str) -> importlib.metadata.EntryPoint:
+    for entry_point in importlib.metadata.entry_points(group=PROVIDER_GROUP):
+        if entry_point.name == name:
+            return entry_point
+    pytest.skip("registered in-process: there is no entry point to import")
