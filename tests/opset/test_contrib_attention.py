@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from ort_sdk.api import InvalidArgument
 from tests.opset.one_node import assert_same, compare, make_model, run_reference, run_sdk
 
 MICROSOFT = "com.microsoft"
@@ -34,6 +35,24 @@ def test_attention(mask, past, causal):
     inputs = [x, weights, bias, mask_of(mask, 2, 4, 4 + past), past_state]
     attributes = {"num_heads": 3, "unidirectional": causal}
     compare("Attention", inputs, 2, domain=MICROSOFT, attributes=attributes, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [[4, 3, 1, 0], [4, 3, 0, 4, 7, 0, 4, 7], [[1], [1]], [[1]], [[0, 0, 0, 0], [0, 0, 0, 0]]],
+    ids=["ends and starts", "cumulated", "dummy", "dummy of one", "all hidden"],
+)
+def test_attention_with_odd_masks(mask):
+    inputs = [floats(2, 4, 8), floats(8, 24), floats(24), np.array(mask, np.int32)]
+    compare("Attention", inputs, domain=MICROSOFT, attributes={"num_heads": 2, "unidirectional": 1}, atol=1e-4)
+    compare("Attention", inputs, domain=MICROSOFT, attributes={"num_heads": 2, "mask_filter_value": -2.0}, atol=1e-4)
+
+
+def test_attention_refuses_a_mask_of_another_shape():
+    inputs = [floats(2, 4, 8), floats(8, 24), floats(24), np.ones((2, 3), np.int32)]
+    model = make_model("Attention", inputs, domain=MICROSOFT, attributes={"num_heads": 2}, output_types=[1])
+    with pytest.raises(InvalidArgument, match=r"attention mask has shape \(2, 3\)"):
+        run_sdk(*model)
 
 
 def test_attention_with_bias_and_value_width():

@@ -103,6 +103,18 @@ def test_gather_of_four_bit_tensors(dtype, gather_axis, quantize_axis):
     compare("GatherBlockQuantized", inputs, domain=MICROSOFT, attributes=attributes, constants=(0, 2, 3))
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float4_e2m1fn])
+@pytest.mark.parametrize(("block_size", "scale_shape"), [(0, (6, 1)), (0, (1, 1)), (16, (6, 2))])
+def test_gather_of_narrow_floats(dtype, block_size, scale_shape):
+    data, indices = RNG.uniform(-4, 4, (6, 32)).astype(dtype), np.array([[0, 5], [-1, 2]], np.int64)
+    scales = RNG.uniform(0.1, 1, scale_shape).astype(np.float32)
+    attributes = {"block_size": block_size}
+    arguments = {"domain": MICROSOFT, "attributes": attributes, "output_types": [1], "constants": (0, 2)}
+    (got,) = run_sdk(*make_model("GatherBlockQuantized", [data, indices, scales], **arguments))
+    real = data.astype(np.float32) * np.repeat(np.broadcast_to(scales, (6, scale_shape[1])), 32 // scale_shape[1], axis=1)
+    np.testing.assert_allclose(got, real[indices], rtol=1e-6)
+
+
 def test_gather_outside_the_table_gives_zeros():
     inputs = [bytes_of(4, 16), np.array([9, 1, -5], np.int64), np.ones((4, 1), np.float32)]
     attributes = {"bits": 8, "block_size": 16}

@@ -133,7 +133,8 @@ def mask_bias(xp: Any, mask: Array | None, shape: tuple[int, int, int], filter_v
     Args:
         xp: array namespace.
         mask: int32; (batch,) ends of the keys; (2 * batch,) ends, then starts; (3 * batch + 2,) lengths first; or nonzero
-            where keys count, as (batch, keys), (batch, sequence, keys) or (batch, 1, longest, longest).
+            where keys count, as (batch, keys), (batch, sequence, keys) or (batch, 1, longest, longest); (batch, 1) and (1, 1)
+            hide nothing.
         shape: (batch, sequence, keys).
         filter_value: what hidden keys get.
         dtype: type of the result.
@@ -141,7 +142,7 @@ def mask_bias(xp: Any, mask: Array | None, shape: tuple[int, int, int], filter_v
     Raises:
         InvalidArgument: the mask has none of these shapes.
     """
-    if mask is None:
+    if mask is None or (mask.ndim == 2 and mask.shape[1] == 1):
         return None
     batch, length, keys = shape
     kept = _kept(xp, mask, batch, length, keys)
