@@ -7,7 +7,15 @@ from typing import Any
 
 from ort_sdk.api import InvalidArgument
 
-__all__ = ["LEVELS", "add_model_argument", "add_nodes_argument", "add_provider_arguments", "key_value", "provider_entries"]
+__all__ = [
+    "LEVELS",
+    "add_model_argument",
+    "add_nodes_argument",
+    "add_provider_arguments",
+    "count",
+    "key_value",
+    "provider_entries",
+]
 
 LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 3}
 """Names of the optimizer's levels."""
@@ -43,6 +51,13 @@ def add_provider_arguments(parser: argparse.ArgumentParser) -> None:
 def add_nodes_argument(parser: argparse.ArgumentParser) -> None:
     """Rows per node instead of per operator."""
     parser.add_argument("--nodes", action="store_true", help="list every node instead of operators")
+
+
+def count(text: str) -> int:
+    """A whole number above 0, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"takes a whole number above 0, got {text!r}")
+    return int(text)
 
 
 def key_value(text: str, option: str) -> tuple[str, str]:

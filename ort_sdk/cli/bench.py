@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .arguments import provider_entries
+from .arguments import count, provider_entries
 from .exit_codes import ExitCode
-from .measured_model import add_measuring_arguments, count, measured_feeds
+from .measured_model import add_measuring_arguments, measured_feeds
 from .output import print_json, print_table, progress
 
 __all__ = ["add_arguments", "run"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ort_sdk.graph import Model
 
-from .arguments import add_model_argument, add_provider_arguments
+from .arguments import add_model_argument, add_provider_arguments, count
 from .run import add_input_arguments, input_files
 
 __all__ = ["add_measuring_arguments", "measured_feeds"]
@@ -23,13 +23,6 @@ def add_measuring_arguments(parser: argparse.ArgumentParser, runs: int) -> None:
     parser.add_argument("--runs", type=count, default=runs, metavar="N", help=f"measured runs (default: {runs})")
     parser.add_argument("--warmup", type=count, default=3, metavar="N", help="runs before them (default: 3)")
     add_provider_arguments(parser)
-
-
-def count(text: str) -> int:
-    """A whole number above 0, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"takes a whole number above 0, got {text!r}")
-    return int(text)
 
 
 def measured_feeds(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:

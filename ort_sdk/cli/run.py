@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api import InvalidArgument
 from ort_sdk.graph import Model
 
-from .arguments import add_model_argument, add_provider_arguments, provider_entries
+from .arguments import add_model_argument, add_provider_arguments, count, provider_entries
 from .exit_codes import ExitCode
 from .output import progress
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_input_arguments(parser)
     parser.add_argument("--output", metavar="FOLDER", help="write each output to FOLDER/NAME.npy")
-    parser.add_argument("--top", type=int, default=5, metavar="N", help="scores to list of a classifier (default: 5)")
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="scores to list of a classifier (default: 5)")
     add_provider_arguments(parser)
 
 
@@ -94,6 +94,8 @@ def input_files(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
         mean=_numbers(arguments.mean, "--mean"),
         std=_numbers(arguments.std, "--std"),
     )
+    if 0 in pictures.std:
+        raise InvalidArgument(f"--std divides, so none of its numbers may be 0, got {arguments.std!r}")
     return read_feeds(arguments.input, model.graph.inputs, pictures, _given(arguments.dtype))
 
 

@@ -208,7 +208,8 @@ def test_wrong_name(cli, digits, add, picture):
 
 
 @pytest.mark.parametrize(
-    "option", [["--resize", "8"], ["--resize", "0x8"], ["--scale", "big"], ["--scale", "1/0"], ["--mean", "1,2"]]
+    "option",
+    [["--resize", "8"], ["--resize", "0x8"], ["--scale", "big"], ["--scale", "1/0"], ["--std", "1,0,1"], ["--mean", "1,2"]],
 )
 def test_wrong_picture_option(cli, digits, picture, option):
     assert option[0] in refusal(cli("run", digits, "--input", picture, *option))
