@@ -35,8 +35,8 @@ def medians(rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 def print_table(first: str, rows: dict[str, dict[str, float]]) -> None:
-    columns = list(next(iter(rows.values())))
+    columns = {column: max(len(column), 6) + 3 for column in next(iter(rows.values()))}
     width = max(len(name) for name in (first, *rows)) + 2
-    print(f"{first:<{width}}" + "".join(f"{column:>{len(column) + 3}}" for column in columns))
+    print(f"{first:<{width}}" + "".join(f"{column:>{size}}" for column, size in columns.items()))
     for name, row in rows.items():
-        print(f"{name:<{width}}" + "".join(f"{row[column]:>{len(column) + 3}.1f}" for column in columns))
+        print(f"{name:<{width}}" + "".join(f"{row[column]:>{size}.1f}" for column, size in columns.items()))
