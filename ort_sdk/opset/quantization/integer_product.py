@@ -6,17 +6,18 @@ float32 is exact while no sum can pass 2**24, and float64 always is for the size
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, KernelInfo, TensorElementType
+from ort_sdk.api import Array, HostArray, KernelInfo, TensorElementType
 
 __all__ = ["IntegerProduct", "centre", "wrap_to_int32"]
 
 FLOAT32_EXACT = 2**24
-ROUNDING_SLACK = 1.0001
-"""What a float32 sum of magnitudes may fall short by."""
+CHUNK_ELEMENTS = 1 << 20
+"""How many elements of a constant are looked at together."""
 
 _RANGES = {
     TensorElementType.INT8: (-128, 127),
@@ -39,7 +40,7 @@ class IntegerProduct:
     def __init__(self, info: KernelInfo, first: tuple[int, int] | int, second: tuple[int, int], contracted: int | None) -> None:
         self._largest_first = first if isinstance(first, int) else _largest(info, *first)
         self._largest_second = _largest(info, *second)
-        self._constant_sum = _largest_sum(info, second, contracted)
+        self._constant_sum = _largest_sum(info, second, contracted, FLOAT32_EXACT / max(self._largest_first, 1))
 
     def element_type(self, terms: int) -> TensorElementType:
         """FLOAT if sums of so many products are exact in float32, else DOUBLE."""
@@ -72,17 +73,30 @@ def _largest(info: KernelInfo, index: int, zero_point_index: int) -> int:
     return max(int(zero_point.max()) - low, high - int(zero_point.min()))
 
 
-def _largest_sum(info: KernelInfo, second: tuple[int, int], contracted: int | None) -> float | None:
-    """Largest sum of magnitudes of a constant second factor over the contracted axes; None if it is not constant."""
+def _largest_sum(info: KernelInfo, second: tuple[int, int], contracted: int | None, limit: float) -> float | None:
+    """Largest sum of magnitudes of a constant second factor over the contracted axes; None if it is not constant.
+
+    Contents are looked at only if the type and the number of terms leave room for a sum of ``limit`` or more.
+    """
     values = info.constant_input(second[0])
     zero_point = info.constant_input(second[1])
     if values is None or values.size == 0 or (info.has_input(second[1]) and zero_point is None):
         return None
-    offset = 0 if zero_point is None or zero_point.size == 0 else int(np.abs(zero_point.astype(np.int64)).max())
     if values.ndim == 1:
         axes: tuple[int, ...] = (0,)
     else:
-        axes = tuple(range(1, values.ndim)) if contracted is None else (contracted,)
-    sums = np.abs(values.astype(np.float32)).sum(axis=axes)
-    terms = np.prod([values.shape[axis] for axis in axes], dtype=np.int64)
-    return float(sums.max()) * ROUNDING_SLACK + float(terms) * offset
+        axes = tuple(range(1, values.ndim)) if contracted is None else (contracted % values.ndim,)
+    terms = math.prod(values.shape[axis] for axis in axes)
+    crude = float(terms * _largest(info, *second))
+    if crude < limit:
+        return crude
+    offset = 0 if zero_point is None or zero_point.size == 0 else int(np.abs(zero_point.astype(np.int64)).max())
+    return _largest_magnitude_sum(values, axes) + float(terms) * offset
+
+
+def _largest_magnitude_sum(values: HostArray, axes: tuple[int, ...]) -> float:
+    """Largest sum of magnitudes over some axes, some rows at a time, which keeps memory flat."""
+    step = max(1, CHUNK_ELEMENTS * values.shape[0] // values.size)
+    chunks = (np.abs(values[start : start + step].astype(np.int32)) for start in range(0, values.shape[0], step))
+    sums = [chunk.sum(axis=axes, dtype=np.int64) for chunk in chunks]
+    return float(sum(sums).max() if 0 in axes else max(part.max() for part in sums))
