@@ -9,4 +9,6 @@ __all__ = ["transformers"]
 
 def transformers() -> list[GraphTransformer]:
     """The passes, in the order they run."""
-    return []
+    from .shape_inference import ShapeInference
+
+    return [ShapeInference()]

@@ -1,0 +1,136 @@
+"""The walk over a graph that applies the rules."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ort_sdk.api import NodeArg, Shape
+from ort_sdk.graph import Graph, Node
+
+from .dimensions import merge_shapes
+from .node_call import CONTENTS_RULES, MAX_CONTENTS, SHAPE_RULES, Contents, NodeCall, Scope
+
+__all__ = ["infer_shapes"]
+
+logger = logging.getLogger("ort_sdk.graph")
+
+CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
+_FAMILIES = (
+    "attention",
+    "contents",
+    "contrib",
+    "controlflow",
+    "convolution",
+    "elementwise",
+    "generator",
+    "indexing",
+    "matrix",
+    "movement",
+    "normalization",
+    "quantization",
+    "recurrent",
+    "reduction",
+    "resize",
+)
+
+
+@functools.cache
+def _load_rules() -> None:
+    for family in _FAMILIES:
+        importlib.import_module(f"{__package__}.{family}")
+
+
+def infer_shapes(graph: Graph) -> Mapping[int, Mapping[str, Contents]]:
+    """Fill in the shapes of all values of a graph and its bodies.
+
+    Where a rule and a declared shape disagree, values take the rule's; the graph's outputs keep the declared one.
+
+    Args:
+        graph: a main graph, in topological order, types filled in; its ``values`` and ``outputs`` change.
+
+    Returns:
+        For each graph, by its ``id``, the elements of small integer values made by its nodes, as far as they are known.
+    """
+    _load_rules()
+    known: dict[int, dict[str, Contents]] = {}
+    _infer(graph, None, known)
+    return known
+
+
+def _infer(graph: Graph, outer: Scope | None, known: dict[int, dict[str, Contents]]) -> None:
+    scope = Scope(graph, outer, lambda body, parent: _infer(body, parent, known))
+    for node in graph.nodes:
+        _infer_node(node, scope)
+    graph.outputs = [_completed(argument, graph) for argument in graph.outputs]
+    made = known[id(graph)] = {}
+    for node in graph.nodes:
+        for name in node.outputs:
+            contents = scope.contents.get(name)
+            if contents is not None:
+                made[name] = contents
+
+
+def _infer_node(node: Node, scope: Scope) -> None:
+    key = (node.domain, node.op_type)
+    rule = SHAPE_RULES.get(key)
+    if rule is None:
+        for body in node.subgraphs.values():
+            scope.infer_body(body, scope)
+        return
+    call = NodeCall(node, scope)
+    try:
+        shapes = rule(call)
+    except CANNOT_TELL as error:
+        logger.debug("no shape for %s: %s", node.describe(), error)
+        return
+    if shapes is None:
+        return
+    _record(node, scope.graph, shapes)
+    contents_rule = CONTENTS_RULES.get(key)
+    if contents_rule is not None and _is_small(shapes[0]):
+        try:
+            scope.contents[node.outputs[0]] = contents_rule(call)
+        except CANNOT_TELL as error:
+            logger.debug("no contents for %s: %s", node.describe(), error)
+
+
+def _is_small(shape: Shape | None) -> bool:
+    return shape is not None and (not shape or (len(shape) == 1 and isinstance(shape[0], int) and shape[0] <= MAX_CONTENTS))
+
+
+def _record(node: Node, graph: Graph, shapes: Sequence[Shape | None]) -> None:
+    values = graph.values
+    for name, shape in zip(node.outputs, shapes, strict=False):
+        if shape is None or not name:
+            continue
+        known = values.get(name)
+        if known is None:
+            values[name] = NodeArg(name, None, shape)
+            continue
+        if known.shape == shape or (known.type is not None and not known.type.startswith("tensor(")):
+            continue
+        merged = merge_shapes(known.shape, shape)
+        if merged != known.shape:
+            values[name] = NodeArg(name, known.type, merged)
+
+
+def _completed(argument: NodeArg, graph: Graph) -> NodeArg:
+    found = graph.node_arg(argument.name).shape
+    if found == argument.shape or found is None:
+        return argument
+    if argument.shape is None:
+        return replace(argument, shape=found)
+    if len(found) != len(argument.shape):
+        logger.debug("output '%s' is declared as %s; inferred is %s", argument.name, argument.shape, found)
+        return argument
+    return replace(
+        argument,
+        shape=tuple(
+            known if known is not None and not (isinstance(known, str) and isinstance(size, int)) else size
+            for known, size in zip(argument.shape, found, strict=True)
+        ),
+    )
