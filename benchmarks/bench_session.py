@@ -3,9 +3,9 @@
     python -P benchmarks/bench_session.py [--megabytes 50] [--nodes 500] [--rounds 7] [--warm 5]
 
 Each round makes a session in a fresh process of each library, in turns. `first ms` is the first session of a process, with
-all that the library imports only then; `warm ms` the median of the next ones, the earlier ones gone. Memory is anonymous memory (pages of
-mapped files are not in it) beyond what the process had before: after the session was made, and after one run. Figures are
-medians over the rounds. Needs onnxruntime.
+all that the library imports only then; `warm ms` the median of the next ones, the earlier ones gone. Memory is anonymous
+memory (pages of mapped files are not in it) beyond what the process had before: after the session was made, and after one
+run. Figures are medians over the rounds. Needs onnxruntime.
 """
 
 from __future__ import annotations
