@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ort_sdk.api import InvalidArgument, KernelInfo, TensorElementType
+from ort_sdk.opset.contrib.quantized_elementwise import qlinear_concat
+from ort_sdk.opset.definition import as_namespace
 from tests.opset.one_node import assert_same, compare, make_model, run_sdk
 
 MICROSOFT = "com.microsoft"
@@ -115,3 +118,34 @@ def test_matmul_integer_to_float(b_type):
         RNG.normal(size=5).astype(np.float32),
     ]
     compare("MatMulIntegerToFloat", inputs, domain=MICROSOFT, rtol=1e-5, atol=1e-3)
+
+
+def run_alone(op_type, inputs, dtype, **attributes):
+    element_type = int(TensorElementType.from_numpy_dtype(dtype))
+    (got,) = run_sdk(*make_model(op_type, inputs, domain=MICROSOFT, attributes=attributes, output_types=[element_type]))
+    return got
+
+
+def test_integer_operators_that_onnxruntime_only_declares():
+    a, b = integers(np.int16, 3, 4), integers(np.int16, 4, 5)
+    got = run_alone("MatMulInteger16", [a, b], np.int32)
+    np.testing.assert_array_equal(got, (a.astype(np.int64) @ b).astype(np.int32))
+    x, y = integers(np.uint8, 3, 4), integers(np.uint8, 4)
+    got = run_alone("MulInteger", [x, np.array(9, np.uint8), y, np.array(200, np.uint8)], np.int32)
+    np.testing.assert_array_equal(got, (x.astype(np.int32) - 9) * (y.astype(np.int32) - 200))
+    got = run_alone("ReduceSumInteger", [x], np.int32, axes=[1], keepdims=0)
+    np.testing.assert_array_equal(got, x.sum(axis=1, dtype=np.int32))
+
+
+def test_quantized_mean():
+    x = integers(np.uint8, 3, 4, 5)
+    parameters_of_both = [np.array(0.5, np.float32), np.array(10, np.uint8), np.array(0.25, np.float32), np.array(20, np.uint8)]
+    got = run_alone("QLinearReduceMean", [x, *parameters_of_both], np.uint8, axes=[0, 2], keepdims=1)
+    mean = ((x.astype(np.float64) - 10) * 0.5).mean(axis=(0, 2), keepdims=True)
+    assert_same(got, np.clip(np.rint(mean / 0.25) + 20, 0, 255).astype(np.uint8), 0, 0, off_by=1)
+
+
+def test_concatenation_of_incomplete_triples():
+    info = KernelInfo("QLinearConcat", 1, MICROSOFT, attributes={"axis": 0})
+    with pytest.raises(InvalidArgument, match="triples"):
+        qlinear_concat(info, as_namespace(np))(*parameters(np.uint8, 0.1), integers(np.uint8, 3))
