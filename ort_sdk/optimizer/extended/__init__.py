@@ -7,7 +7,9 @@ from ort_sdk.optimizer.transformer import GraphTransformer
 from .conv_activation_fusion import ConvActivationFusion, ConvAddActivationFusion
 from .gelu_fusion import BiasGeluFusion, FastGeluFusion, GeluApproximation, GeluFusion, QuickGeluFusion
 from .gemm_activation_fusion import GemmActivationFusion
+from .layer_norm_fusion import LayerNormFusion, SimplifiedLayerNormFusion
 from .matmul_fusion import MatMulScaleFusion, MatmulTransposeFusion
+from .skip_layer_norm_fusion import BiasSkipLayerNormFusion, SkipLayerNormFusion
 
 __all__ = ["transformers"]
 
@@ -16,10 +18,14 @@ def transformers() -> list[GraphTransformer]:
     """The passes, in the order they run."""
     return [
         GeluFusion(),
+        LayerNormFusion(),
+        SimplifiedLayerNormFusion(),
         FastGeluFusion(),
         QuickGeluFusion(),
         BiasGeluFusion(),
         GeluApproximation(),
+        SkipLayerNormFusion(),
+        BiasSkipLayerNormFusion(),
         GemmActivationFusion(),
         ConvAddActivationFusion(),
         ConvActivationFusion(),
