@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -18,9 +18,16 @@ from .kernels import KernelSuite
 from .prepack import PrepackSuite, packed_cases
 from .provider import DiscoverySuite
 from .session import SessionSuite
-from .suite import ALL_TYPES, ProviderSuite, expected_failures
+from .suite import ProviderSuite, expected_failures, stored_types
 
 __all__ = ["ProviderConformance"]
+
+PARAMETERS: dict[str, Callable[[KernelRegistry | None], list[str]]] = {
+    "node_case": lambda registry: list(node_cases(registry)),
+    "packed_case": packed_cases,
+    "whole_model": lambda registry: list(whole_model_cases(registry)),
+}
+"""Fixture → names of the cases for a provider's kernels."""
 
 
 class ProviderConformance(
@@ -43,22 +50,16 @@ class ProviderConformance(
     @classmethod
     def pytest_generate_tests(cls, metafunc: pytest.Metafunc) -> None:
         """Make a test for each element type, or for each case that the provider's kernels match."""
-        for fixture, names in (
-            ("node_case", lambda registry: list(node_cases(registry))),
-            ("packed_case", packed_cases),
-            ("whole_model", lambda registry: list(whole_model_cases(registry))),
-        ):
-            if fixture in metafunc.fixturenames:
-                registry = cls.registry_for_collection(metafunc.config)
-                metafunc.parametrize(fixture, [] if registry is None else names(registry))
+        parameters = PARAMETERS.keys() & set(metafunc.fixturenames)
+        if not parameters and "element_type" not in metafunc.fixturenames:
+            return
+        handle = cls.handle_for_collection(metafunc.config)
+        registry = None if handle is None else open_provider(handle, cls.provider_options, {}).registry
+        for fixture in parameters:
+            metafunc.parametrize(fixture, PARAMETERS[fixture](registry))
         if "element_type" in metafunc.fixturenames:
-            metafunc.parametrize("element_type", ALL_TYPES, ids=lambda member: member.onnx_name)
-
-    @classmethod
-    def registry_for_collection(cls, config: pytest.Config) -> KernelRegistry | None:
-        """The kernels of the provider while tests are collected."""
-        handle = cls.handle_for_collection(config)
-        return None if handle is None else open_provider(handle, cls.provider_options, {}).registry
+            types = stored_types(registry) if cls.element_types is None else cls.element_types
+            metafunc.parametrize("element_type", sorted(types), ids=lambda member: member.onnx_name)
 
     def test_expected_failures_are_tests(self, request: pytest.FixtureRequest) -> None:
         """Each line of the file of expected failures names a test of this class, and a case there is."""

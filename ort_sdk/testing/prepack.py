@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ort_sdk.api import KernelRegistry
+
 from .case_runs import assert_expected, is_random, with_constant_inputs
-from .kernel_cases import node_cases
+from .kernel_cases import case_operators, node_cases
 from .suite import ProviderSuite
 
 __all__ = ["PrepackSuite"]
@@ -25,12 +27,10 @@ class PrepackSuite(ProviderSuite):
                 assert_expected(case, session.run(None, feeds), expected)
 
 
-def packed_cases(registry: object) -> list[str]:
+def packed_cases(registry: KernelRegistry | None) -> list[str]:
     """Names of one case per operator, of one node with more than one input: the first that has them."""
     chosen: dict[frozenset[tuple[str, str]], str] = {}
-    from .kernel_cases import case_operators
-
-    for name, case in node_cases(registry).items():  # type: ignore[arg-type]
+    for name, case in node_cases(registry).items():
         operators = case_operators(case)
         if len(operators) == 1 and operators not in chosen and not is_random(case) and with_constant_inputs(case) is not None:
             chosen[operators] = name

@@ -44,7 +44,7 @@ STRICT_PROVIDER = "StrictExecutionProvider"
 DEVICE_COUNT = 2
 STRICT_TYPES = frozenset(TensorElementType) - {TensorElementType.UNDEFINED, TensorElementType.STRING}
 
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap", "FlexAttention"})
 """Left to the host's provider: their bodies launch kernels, which work on a queue cannot do."""
 
 

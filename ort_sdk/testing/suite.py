@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from ort_sdk.api import CPU_DEVICE, Array, HostArray, OrtDevice, TensorElementType, tensor_type_element
+from ort_sdk.api import CPU_DEVICE, Array, HostArray, KernelRegistry, OrtDevice, TensorElementType, tensor_type_element
 from ort_sdk.plugins import PluginManager, ProviderHandle, plugin_manager
 from ort_sdk.session.inference_session import InferenceSession
 from ort_sdk.session.options import SessionOptions
@@ -79,12 +79,7 @@ class ProviderSuite:
     @property
     def stored_types(self) -> frozenset[TensorElementType]:
         """Element types the device stores."""
-        return stored_types(self.subject) if self.element_types is None else self.element_types
-
-    def require_type(self, element_type: TensorElementType) -> None:
-        """Skip the test if the device does not store the type."""
-        if element_type not in self.stored_types:
-            pytest.skip(f"no kernel of {self.subject.name} names {element_type.onnx_name}")
+        return stored_types(self.subject.registry) if self.element_types is None else self.element_types
 
     def open_session(
         self, model: bytes, config: Mapping[str, str] | None = None, *, providers: list[Any] | None = None
@@ -152,16 +147,15 @@ def expected_failures(suite: type[ProviderSuite], config: pytest.Config) -> dict
     return read_expected_failures(find_file(name, folder))
 
 
-def stored_types(subject: SessionProvider) -> frozenset[TensorElementType]:
-    """Element types that the kernels of a provider name in their constraints; float if none names any."""
-    registry = subject.registry
+def stored_types(registry: KernelRegistry | None) -> frozenset[TensorElementType]:
+    """Element types that kernels name in their constraints, those of variable size left out; float if they name none."""
+    operators = () if registry is None else registry.operators()
     found: set[TensorElementType | None] = set()
-    for domain, op_type in () if registry is None else registry.operators():
+    for domain, op_type in operators:
         for candidate in registry.candidates(domain, op_type) if registry is not None else ():
             for types in candidate.kernel_def.type_constraints.values():
                 found.update(tensor_type_element(text) for text in types)
-    found -= {None, TensorElementType.STRING}
-    return frozenset(member for member in found if member is not None) or frozenset({TensorElementType.FLOAT})
+    return frozenset(member for member in ALL_TYPES if member in found) or frozenset({TensorElementType.FLOAT})
 
 
 def sample(shape: tuple[int, ...], element_type: TensorElementType, seed: int = 0) -> HostArray:

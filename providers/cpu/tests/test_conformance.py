@@ -5,7 +5,6 @@ from ort_sdk.testing import ProviderConformance
 
 class TestCpu(ProviderConformance):
     provider_name = "cpu"
-    xfails = "tests/xfails.txt"
     kernels_without_cases = {
         "com.microsoft::*": "not of ONNX; compared with onnxruntime in tests/opset/test_contrib_*.py",
         "ai.onnx.ml::*": "compared with onnxruntime and scikit-learn in tests/opset/test_ml*.py",
