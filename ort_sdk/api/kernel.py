@@ -237,7 +237,10 @@ class OpKernel:
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
         """Take packed weights: this session's own, another session's, or a file's. The buffers must not be written."""
 
-    # ``bind(inputs, outputs)`` is looked up by name and has no default: its absence is the answer "cannot be bound".
+    # Two abilities are looked up by name and have no default, since their absence is an answer:
+    # ``bind(inputs, outputs)``: fixes input and output slots and returns a call without arguments that does the work.
+    # ``select_body(condition)``: the subgraph a control-flow kernel runs for a condition, so that the host can run it instead
+    # when the condition is known; its only own input is the condition.
 
 
 KernelFactory = Callable[[KernelInfo], Any]

@@ -29,7 +29,8 @@ class ProviderBinding:
     execution_provider: ExecutionProvider
     registry: KernelRegistry | None
     get_capability: Callable[[GraphViewer, KernelLookup], Sequence[ComputeCapability] | None]
-    compile: Callable[[Sequence[FusedNode]], Sequence[Any] | None]
+    compile: Callable[[Sequence[FusedNode]], Sequence[Any]]
+    """Kernels for groups, one each."""
 
     @property
     def device(self) -> OrtDevice:

@@ -56,7 +56,7 @@ class SessionProvider:
         def get_capability(graph_viewer: GraphViewer, kernel_lookup: KernelLookup) -> Sequence[ComputeCapability] | None:
             return handle.get_capability(execution_provider, graph_viewer, kernel_lookup)
 
-        def compile_groups(fused_nodes: Sequence[FusedNode]) -> Sequence[Any] | None:
+        def compile_groups(fused_nodes: Sequence[FusedNode]) -> Sequence[Any]:
             return handle.compile(execution_provider, fused_nodes)
 
         return ProviderBinding(self.name, execution_provider, self.registry, get_capability, compile_groups)
