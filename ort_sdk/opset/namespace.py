@@ -76,12 +76,15 @@ class ArrayNamespace:
     def round_and_clip(self, values: Array, shift: Array | None, low: float, high: float, dtype: Any) -> Array:
         """Floating-point ``values`` rounded half to even, plus ``shift``, clipped to [low, high] and cast to ``dtype``.
 
+        NaN becomes ``low``, as in ONNX Runtime on x86-64 (models calibrated on masks of -inf have scales of inf).
         ``values`` belongs to the caller's temporaries: an adapter may overwrite it.
         """
         rounded = self.module.round(values)
         if shift is not None:
             rounded = rounded + shift
-        return self.module.astype(self.module.clip(rounded, low, high), dtype)
+        clipped = self.module.clip(rounded, low, high)
+        lowest = self.module.asarray(low, dtype=clipped.dtype)
+        return self.module.astype(self.module.where(self.module.isnan(clipped), lowest, clipped), dtype)
 
     def unpack_bits(self, packed: Array, bits: int) -> Array:
         """(..., n) bytes as (..., n * 8 / bits) unsigned integers of 2, 4 or 8 bits, lowest bits first, each in a uint8."""

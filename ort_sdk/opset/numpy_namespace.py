@@ -50,7 +50,10 @@ class NumpyNamespace(ArrayNamespace):
         np.rint(buffer, out=buffer)
         if shift is not None:
             buffer += shift
-        return np.clip(buffer, low, high, out=buffer).astype(dtype)
+        np.clip(buffer, low, high, out=buffer)
+        if buffer.size and np.isnan(buffer.max()):
+            np.copyto(buffer, low, where=np.isnan(buffer))
+        return buffer.astype(dtype)
 
     def sliding_windows(
         self, array: HostArray, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int]

@@ -211,6 +211,12 @@ def test_linear_classifier(transform, rows, dtype):
     check("LinearClassifier", x, 2, **given)
 
 
+def test_linear_classifier_narrower_than_its_coefficients():
+    x, coefficients = RNG.normal(size=(3, 2)).astype(np.float32), RNG.normal(size=12).tolist()
+    attributes = {"classlabels_ints": [0, 1, 2], "intercepts": [0.2, 0.5, -0.9], "post_transform": "LOGISTIC"}
+    check("LinearClassifier", x, 2, coefficients=coefficients, **attributes)
+
+
 def test_linear_operators_refuse_what_does_not_fit():
     x = np.zeros((2, 3), np.float32)
     refused(InvalidArgument, r"must be \[N, 2\]", "LinearRegressor", x, coefficients=[1.0, 2.0])

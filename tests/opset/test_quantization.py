@@ -37,6 +37,20 @@ def test_quantize_per_tensor(opset, dtype):
     compare("QuantizeLinear", [x, np.array(0.25, np.float32), np.array(4, dtype)], opset=opset)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+@pytest.mark.parametrize("scale", [1, np.inf, np.nan])
+def test_quantize_what_is_no_number(dtype, scale):
+    x = np.array([np.nan, np.inf, -np.inf, 0, 5.5, 1e30], np.float32)
+    inputs = [x, np.array(scale, np.float32), np.array(3, dtype)]
+    (expected,) = compare("QuantizeLinear", inputs, opset=21)
+    over_the_standard = quantize_linear(
+        linear_node("QuantizeLinear", "float", "float", np.dtype(dtype).name), as_namespace(array_api_strict)
+    )
+    with np.errstate(invalid="ignore"):  # as sessions do
+        quantized = over_the_standard(*[array_api_strict.asarray(value) for value in inputs])
+    np.testing.assert_array_equal(np.from_dlpack(quantized), expected)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, ml_dtypes.int4, ml_dtypes.uint4])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_per_axis(axis, dtype):

@@ -61,6 +61,10 @@ class _Linear:
                 "of scores; there must be as many coefficients for each row, and one intercept"
             )
         self._info = info
+        features = _declared_features(info)
+        if features is not None and rows * features <= coefficients.size:
+            # As in ONNX Runtime, a model whose input is narrower than its coefficients uses the first of them.
+            coefficients = coefficients[: rows * features]
         self._coefficients = np.ascontiguousarray(coefficients.reshape(rows, -1).T)
         self._intercepts = np.asarray(intercepts, dtype=np.float32)
 
@@ -71,3 +75,10 @@ class _Linear:
             raise InvalidArgument(f"{self._info.describe()}: input of shape {x.shape} must be [N, {features}]")
         scores: HostArray = matrix.astype(np.float32, copy=False) @ self._coefficients + self._intercepts
         return scores
+
+
+def _declared_features(info: KernelInfo) -> int | None:
+    """Width of rows by the model's declaration of X; None if it gives none."""
+    shape = None if info.inputs[0] is None else info.inputs[0].shape
+    width = shape[-1] if shape else None
+    return width if isinstance(width, int) and width > 0 else None
