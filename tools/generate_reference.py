@@ -1,4 +1,4 @@
-"""Write the generated pages of ``docs/reference`` from the code: hooks, errors, options and public names.
+"""Write the generated pages of ``docs/reference`` from the code: hooks, errors, options, graph passes and public names.
 
 Usage: python tools/generate_reference.py [--check]
 
@@ -23,6 +23,7 @@ from typing import Any
 import ort_sdk
 import ort_sdk.api
 from ort_sdk.api import PluginHooks, ProviderHooks, errors
+from ort_sdk.optimizer import transformers_of_level
 from ort_sdk.plugins import manager
 from ort_sdk.session import config_keys, options
 from ort_sdk.session.option_fields import OptionField
@@ -30,6 +31,7 @@ from ort_sdk.session.option_fields import OptionField
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
 HOST = ROOT / "ort_sdk"
+LEVELS = {1: "before nodes are placed", 2: "after nodes are placed", 3: "layouts"}
 NOTICE = "<!-- Written by tools/generate_reference.py. Change the code's docstrings, then run it again. -->"
 
 
@@ -233,6 +235,22 @@ def options_page() -> str:
     )
 
 
+# -- graph passes
+
+
+def passes_page() -> str:
+    parts = []
+    for level, title in LEVELS.items():
+        rows = [(code(found.name), first_paragraph(type(found).__doc__)) for found in transformers_of_level(level)]
+        text = table(("pass", "what it does"), rows) if rows else "None of the host's; providers may have some."
+        parts += [f"## Level {level}: {title}", text]
+    introduction = (
+        "The host's passes, in the order they run at each level. A level runs until no pass changes anything. Each can be left "
+        "out by its name: see [Disable optimizations](../how-to/disable-optimizations.md). Passes of providers come after these."
+    )
+    return page("Graph passes", introduction, *parts)
+
+
 # -- public names
 
 
@@ -311,6 +329,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "hooks.md": hooks_page,
     "errors.md": errors_page,
     "options.md": options_page,
+    "graph-passes.md": passes_page,
     "api.md": api_page,
 }
 

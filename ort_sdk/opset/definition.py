@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -21,6 +22,7 @@ from ort_sdk.api import (
     schema_versions,
 )
 
+from .families import declared_operators, load_operator
 from .namespace import ArrayNamespace
 from .numpy_namespace import NumpyNamespace
 from .widening import widened
@@ -47,6 +49,8 @@ class OperatorDefinition:
     contents_from_shapes: bool
     host_only: bool
     any_type: bool
+    module: str
+    """Module that declares it."""
     alias: tuple[tuple[int, int], ...] = ()
     when: KernelPredicate | None = field(default=None, compare=False)
 
@@ -99,6 +103,8 @@ def operator(
         when: predicate that may decline a node.
     """
 
+    module = sys._getframe(1).f_globals["__name__"]
+
     def declare(factory: _F) -> _F:
         definition = OperatorDefinition(
             op_type=op_type,
@@ -113,6 +119,7 @@ def operator(
             contents_from_shapes=contents_from_shapes,
             host_only=host_only,
             any_type=any_type,
+            module=module,
             alias=tuple(alias),
             when=when,
         )
@@ -156,20 +163,14 @@ def add_opset(
         types: element types to register kernels for; all the library stores by default.
         exclude: op types to leave out.
     """
-    from . import families
-
-    families.load()
     namespace = as_namespace(xp)
     element_types = frozenset(namespace.element_types if types is None else types)
     allowed = frozenset(element_type.onnx_name for element_type in element_types)
-    operators = [
-        key
-        for key, rows in DEFINITIONS.items()
-        if key[1] not in exclude and (namespace.is_host or not all(row.host_only for row in rows))
-    ]
+    operators = [key for key in declared_operators(on_host=namespace.is_host) if key[1] not in exclude]
 
     def source(domain: str, op_type: str) -> list[KernelCreateInfo]:
         rows = []
+        load_operator(domain, op_type)
         for definition in DEFINITIONS[domain, op_type]:
             if definition.host_only and not namespace.is_host:
                 continue

@@ -1,33 +1,42 @@
-"""The operator families, one module or package each, imported when the operator set is first used."""
+"""The operator families: which module declares which operator, so that a module is imported when an operator needs it.
+
+The index is data, written by ``tools/generate_opset_index.py``. Importing every family takes longer than loading a model.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+from importlib import resources
 
-__all__ = ["load"]
+__all__ = ["declared_operators", "load", "load_operator"]
 
-FAMILIES = (
-    "activation",
-    "math",
-    "nn",
-    "tensor",
-    "reduction",
-    "generator",
-    "quantization",
-    "controlflow",
-    "sequence",
-    "text",
-    "image",
-    "ml",
-    "llm",
-    "training",
-    "contrib",
-)
+
+@functools.cache
+def _index() -> dict[tuple[str, str], tuple[tuple[str, ...], bool]]:
+    """(domain, op_type) → modules that declare it, and whether all its declarations are for the host only."""
+    text = resources.files(__package__).joinpath("data/index.txt").read_text(encoding="utf-8")
+    index = {}
+    for line in text.splitlines():
+        domain, op_type, modules, host_only = line.split("\t")
+        index[domain, op_type] = (tuple(modules.split(",")), host_only == "host")
+    return index
+
+
+def declared_operators(*, on_host: bool) -> list[tuple[str, str]]:
+    """(domain, op_type) of every operator of the set; without those that only make sense on the host unless ``on_host``."""
+    return [key for key, (_, host_only) in _index().items() if on_host or not host_only]
+
+
+@functools.cache
+def load_operator(domain: str, op_type: str) -> None:
+    """Import the modules that declare an operator."""
+    for module in _index()[domain, op_type][0]:
+        importlib.import_module(f"{__package__}.{module}")
 
 
 @functools.cache
 def load() -> None:
-    """Import every family, which declares its operators."""
-    for family in FAMILIES:
-        importlib.import_module(f"{__package__}.{family}")
+    """Import every family."""
+    for domain, op_type in _index():
+        load_operator(domain, op_type)

@@ -1,5 +1,1 @@
 """Operators of the activation family."""
-
-from . import gated, linear_unit, relu, sigmoid, softmax
-
-__all__ = ["gated", "linear_unit", "relu", "sigmoid", "softmax"]

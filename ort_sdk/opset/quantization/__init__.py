@@ -1,5 +1,1 @@
 """Operators of the quantization family."""
-
-from . import conv, linear, matmul
-
-__all__ = ["conv", "linear", "matmul"]

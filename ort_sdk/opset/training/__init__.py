@@ -1,5 +1,1 @@
 """Operators of the training family: one iteration of an optimizer."""
-
-from . import optimizers
-
-__all__ = ["optimizers"]
