@@ -102,7 +102,6 @@ def operator(
         alias: (input, output) pairs where the output may be a view of the input.
         when: predicate that may decline a node.
     """
-
     module = sys._getframe(1).f_globals["__name__"]
 
     def declare(factory: _F) -> _F:

@@ -1,4 +1,4 @@
-"""Which providers a session uses: those it names, those its options name, or all that there are."""
+"""Which providers a session uses: those it names, those its options name or choose, or the CPU provider alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def choose_providers(
     elif policy is not None:
         chosen = _by_policy(policy)
     else:
-        chosen = _all_accelerators()
+        # As with onnxruntime's CPU package: an accelerator is used by those who ask for it, by name or by policy.
+        chosen = []
     return _with_cpu(chosen, config)
 
 
@@ -119,15 +120,6 @@ def _installed(entries: ProviderList) -> ProviderList:
 def _is_known(name: str) -> bool:
     """Whether a provider of that name is installed, usable or not."""
     return any(record.goes_by(name) for record in plugin_manager().provider_records())
-
-
-def _all_accelerators() -> ProviderList:
-    """Every installed provider that has an accelerator; one registered in-process must be named."""
-    return [
-        (handle.name, {})
-        for handle in plugin_manager().available_providers()
-        if handle.record.distribution and any(not device.is_cpu for device in handle.devices)
-    ]
 
 
 _PREFERRED: dict[OrtExecutionProviderDevicePolicy, OrtHardwareDeviceType] = {
