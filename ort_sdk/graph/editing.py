@@ -132,8 +132,12 @@ def bypass_node(graph: Graph, node: Node, source: str | None = None) -> bool:
 
 def remove_nodes(graph: Graph, nodes: Sequence[Node]) -> None:
     """Take nodes out. Values only they made are forgotten."""
+    if len(nodes) > 1:
+        gone = set(map(id, nodes))
+        graph.nodes = [node for node in graph.nodes if id(node) not in gone]
+    elif nodes:
+        del graph.nodes[graph.nodes.index(nodes[0])]
     for node in nodes:
-        del graph.nodes[graph.nodes.index(node)]
         graph.unlink(node)
     _forget_outputs(graph, nodes)
 
@@ -163,7 +167,7 @@ def replace_nodes(graph: Graph, old: Sequence[Node], new: Sequence[Node]) -> Non
 def _forget_outputs(graph: Graph, nodes: Sequence[Node]) -> None:
     for node in nodes:
         for name in node.outputs:
-            if name and graph.producer(name) is None and not is_graph_output(graph, name):
+            if name not in graph.initializers and graph.producer(name) is None and not is_graph_output(graph, name):
                 graph.values.pop(name, None)
 
 

@@ -244,9 +244,23 @@ class GraphMatcher:
         graph.touch()
         if any(sum(map(bool, new.outputs)) > 1 for _, new in self._replacements):
             graph.sort(free_values(graph))
-        for nodes, _ in self._replacements:
-            self._forget(nodes)
+        replaced = [node for nodes, _ in self._replacements for node in nodes]
+        self._forget([*replaced, *self._drop_unread(replaced)])
         return True
+
+    def _drop_unread(self, readers: Sequence[Node]) -> list[Node]:
+        """Take out nodes that replaced ones shared and nothing reads any more; returns them."""
+        graph = self.graph
+        makers = {id(maker): maker for node in readers for name in node.inputs if name and (maker := graph.producer(name))}
+        unread = {
+            key: maker
+            for key, maker in makers.items()
+            if not any(name in self._outputs or graph.consumers(name) for name in maker.outputs if name)
+        }
+        if unread:
+            graph.nodes = [node for node in graph.nodes if id(node) not in unread]
+            graph.touch()
+        return list(unread.values())
 
     def _last(self, nodes: list[Node]) -> Node:
         if len(nodes) == 1:

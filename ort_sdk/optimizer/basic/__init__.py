@@ -9,6 +9,7 @@ __all__ = ["transformers"]
 
 def transformers() -> list[GraphTransformer]:
     """The passes, in the order they run."""
+    from .constant_folding import ConstantFolding
     from .shape_inference import ShapeInference
 
-    return [ShapeInference()]
+    return [ShapeInference(), ConstantFolding()]

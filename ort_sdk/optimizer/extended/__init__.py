@@ -7,8 +7,10 @@ from ort_sdk.optimizer.transformer import GraphTransformer
 from .conv_activation_fusion import ConvActivationFusion, ConvAddActivationFusion
 from .gelu_fusion import BiasGeluFusion, FastGeluFusion, GeluApproximation, GeluFusion, QuickGeluFusion
 from .gemm_activation_fusion import GemmActivationFusion
+from .integer_matmul_fusion import DynamicQuantizeMatMulFusion, MatMulIntegerToFloatFusion
 from .layer_norm_fusion import LayerNormFusion, SimplifiedLayerNormFusion
 from .matmul_fusion import MatMulScaleFusion, MatmulTransposeFusion
+from .qdq_fusion import QDQSelectorActionTransformer, ReluQuantFusion
 from .skip_layer_norm_fusion import BiasSkipLayerNormFusion, SkipLayerNormFusion
 
 __all__ = ["transformers"]
@@ -17,6 +19,10 @@ __all__ = ["transformers"]
 def transformers() -> list[GraphTransformer]:
     """The passes, in the order they run."""
     return [
+        ReluQuantFusion(),
+        QDQSelectorActionTransformer(),
+        MatMulIntegerToFloatFusion(),
+        DynamicQuantizeMatMulFusion(),
         GeluFusion(),
         LayerNormFusion(),
         SimplifiedLayerNormFusion(),

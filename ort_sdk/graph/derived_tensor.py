@@ -1,0 +1,91 @@
+"""Constants that are computed from other constants when somebody reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+
+from ort_sdk.api import HostArray, Tensor, TensorElementType
+
+from .tensor import ArrayTensor, pack_elements
+
+__all__ = ["SMALL_BYTES", "DerivedTensor", "derived_tensor", "private_array"]
+
+SMALL_BYTES = 64 * 1024
+"""Results up to this size are computed at once."""
+
+
+class DerivedTensor:
+    """A constant made of other constants (a weight scaled by a folded normalization, a transposed weight).
+
+    Its elements are computed each time they are asked for and are not kept: whoever asks holds the result, so that memory
+    has them once.
+
+    Args:
+        transformation: text that names the computation and its parameters; with the sources' identities it is the tensor's.
+        element_type: element type of the result.
+        shape: its dimensions in elements.
+        sources: what is read.
+        compute: gives the elements, a new array that nobody else holds or a view of a source's.
+    """
+
+    __slots__ = ("_compute", "element_type", "shape", "sources", "transformation")
+
+    def __init__(
+        self,
+        transformation: str,
+        element_type: TensorElementType,
+        shape: tuple[int, ...],
+        sources: Sequence[Tensor],
+        compute: Callable[[], HostArray],
+    ) -> None:
+        self.transformation = transformation
+        self.element_type = element_type
+        self.shape = shape
+        self.sources = tuple(sources)
+        self._compute = compute
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in ONNX's packed form; 0 for strings."""
+        return self.element_type.nbytes(math.prod(self.shape))
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for the same transformation of the same bytes; None if a source has no identity."""
+        sources = tuple(getattr(source, "identity", None) for source in self.sources)
+        return None if None in sources else ("derived", self.transformation, sources)
+
+    def numpy(self) -> HostArray:
+        """The elements, read-only, computed now."""
+        view = self._compute().view()
+        view.flags.writeable = False
+        return view
+
+    def packed(self) -> HostArray:
+        """The bytes as ONNX packs them, computed now."""
+        return pack_elements(self.numpy(), self.element_type)
+
+    def __repr__(self) -> str:
+        return f"DerivedTensor({self.transformation}, {self.element_type.onnx_name}, {list(self.shape)})"
+
+
+def derived_tensor(
+    transformation: str,
+    element_type: TensorElementType,
+    shape: tuple[int, ...],
+    sources: Sequence[Tensor],
+    compute: Callable[[], HostArray],
+) -> Tensor:
+    """A ``DerivedTensor``, or, if the result is small, its elements computed at once."""
+    if element_type.nbytes(math.prod(shape)) <= SMALL_BYTES:
+        return ArrayTensor(compute())
+    return DerivedTensor(transformation, element_type, shape, sources, compute)
+
+
+def private_array(tensor: Tensor) -> HostArray:
+    """A writable, aligned copy of a tensor's elements that leaves nothing behind in the tensor's own caches."""
+    element_type = tensor.element_type
+    if element_type.is_packed or element_type in {TensorElementType.STRING, TensorElementType.BOOL}:
+        return tensor.numpy().copy()
+    return tensor.packed().copy().view(element_type.numpy_dtype).reshape(tensor.shape)

@@ -1,0 +1,216 @@
+"""Operators between DequantizeLinear and QuantizeLinear as operators on integers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import TensorElementType
+from ort_sdk.graph import Node
+from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match
+from ort_sdk.optimizer.transformer import TransformerContext
+
+from .qdq_group import BYTES, QDQGroup, Quantization, read_group
+
+__all__ = ["QDQSelectorActionTransformer", "ReluQuantFusion"]
+
+DISABLE_KEY = "session.disable_quant_qdq"
+
+MOVERS = (
+    "DepthToSpace",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "MaxPool",
+    "Reshape",
+    "Slice",
+    "SpaceToDepth",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+)
+"""Operators that only choose among the elements of input 0, so that they may choose among quantised ones."""
+
+
+def is_quantization_enabled(context: TransformerContext) -> bool:
+    """Whether the config leaves QDQ models to be turned into integer ones."""
+    return context.config.get(DISABLE_KEY) != "1"
+
+
+def _replace(
+    group: QDQGroup, op_type: str, inputs: Sequence[str], attributes: Mapping[str, Any], domain: str = MICROSOFT
+) -> bool:
+    output = group.output
+    match = Match(group.node, *group.members()) if output is None else Match(output.node, *group.members())
+    return group.matcher.fuse(match, op_type, inputs, attributes, domain=domain)
+
+
+def _parameters(output: Quantization) -> list[str]:
+    return [output.scale, output.zero_point]
+
+
+def _move(group: QDQGroup) -> bool:
+    output = group.output
+    if output is None or not group.keeps_parameters():
+        return False
+    node = group.node
+    moved = dataclasses.replace(
+        node.copy(group.matcher.graph), inputs=[group.inputs[0].value, *node.inputs[1:]], outputs=list(output.node.outputs)
+    )
+    return group.matcher.replace(Match(output.node, *group.members()), moved)
+
+
+def _unary(attributes_of: Callable[[QDQGroup], dict[str, Any] | None]) -> Callable[[QDQGroup], bool]:
+    def action(group: QDQGroup) -> bool:
+        attributes = attributes_of(group)
+        if group.output is None or not group.is_of_bytes() or attributes is None:
+            return False
+        inputs = [*group.inputs[0].triple, *_parameters(group.output)]
+        return _replace(group, f"QLinear{group.node.op_type}", inputs, attributes)
+
+    return action
+
+
+def _given(group: QDQGroup) -> dict[str, Any]:
+    return dict(group.node.attributes)
+
+
+def _pool_attributes(group: QDQGroup) -> dict[str, Any] | None:
+    attributes = _given(group)
+    dilations = attributes.pop("dilations", ())
+    return attributes if all(size == 1 for size in dilations) else None
+
+
+def _softmax_attributes(group: QDQGroup) -> dict[str, Any]:
+    opset = group.matcher.opset()
+    return {"axis": group.node.attributes.get("axis", -1 if opset >= 13 else 1), "opset": opset}
+
+
+def _binary(group: QDQGroup) -> bool:
+    if group.output is None or not group.is_of_bytes():
+        return False
+    inputs = [*group.inputs[0].triple, *group.inputs[1].triple, *_parameters(group.output)]
+    return _replace(group, f"QLinear{group.node.op_type}", inputs, {})
+
+
+def _concat(group: QDQGroup) -> bool:
+    if group.output is None or not group.is_of_bytes():
+        return False
+    triples = [name for quantization in group.inputs for name in quantization.triple]
+    return _replace(group, "QLinearConcat", [*_parameters(group.output), *triples], {"axis": group.node.attributes["axis"]})
+
+
+def _is_bias(group: QDQGroup, bias: Quantization) -> bool:
+    """Whether a bias is 32-bit, with zero point 0 and the scale that sums of products have."""
+    zero_point = group.matcher.graph.constant(bias.zero_point) if bias.zero_point else None
+    is_centred = zero_point is None or not np.any(zero_point.numpy())
+    return bias.element_type is TensorElementType.INT32 and is_centred and group.is_bias_scale(bias.scale)
+
+
+def _conv(group: QDQGroup) -> bool:
+    x, weight, *biases = group.inputs
+    output = group.output
+    if output is None or not (x.is_byte_tensor() and output.is_byte_tensor()) or output.element_type != x.element_type:
+        return False
+    if weight.element_type not in BYTES or weight.axis not in (None, 0) or not weight.zero_point:
+        return False
+    if x.element_type is TensorElementType.INT8 and weight.element_type is not TensorElementType.INT8:
+        return False
+    if not all(_is_bias(group, bias) for bias in biases):
+        return False
+    inputs = [*x.triple, *weight.triple, *_parameters(output), *(bias.value for bias in biases)]
+    return _replace(group, "QLinearConv", inputs, group.node.attributes, domain="")
+
+
+def _are_factors(group: QDQGroup) -> bool:
+    a, b = group.inputs[:2]
+    return a.is_byte_tensor() and b.is_byte_tensor() and group.matcher.is_constant(b.value)
+
+
+def _matmul(group: QDQGroup) -> bool:
+    a, b = group.inputs
+    if not _are_factors(group):
+        return False
+    output = group.output
+    if output is None:
+        is_quantized = group.matcher.reader(group.node.outputs[0], "QuantizeLinear") is not None
+        inputs = [a.value, b.value, a.scale, b.scale, a.zero_point, b.zero_point]
+        return not is_quantized and _replace(group, "MatMulIntegerToFloat", inputs, {})
+    if not output.is_byte_tensor() or output.element_type != a.element_type:
+        return False
+    return _replace(group, "QLinearMatMul", [*a.triple, *b.triple, *_parameters(output)], {}, domain="")
+
+
+def _gemm(group: QDQGroup) -> bool:
+    a, b, *biases = group.inputs
+    attributes, output = _given(group), group.output
+    if not _are_factors(group) or output is None or not output.is_byte_tensor() or output.element_type != a.element_type:
+        return False
+    if (biases and attributes.get("beta", 1.0) != 1.0) or attributes.get("alpha", 1.0) != 1.0:
+        return False
+    if not all(_is_bias(group, bias) for bias in biases):
+        return False
+    attributes.pop("beta", None)
+    bias = biases[0].value if biases else ""
+    return _replace(group, "QGemm", [*a.triple, *b.triple, bias, *_parameters(output)], attributes)
+
+
+_ACTIONS: dict[str, Callable[[QDQGroup], bool]] = {
+    "Add": _binary,
+    "AveragePool": _unary(_pool_attributes),
+    "Concat": _concat,
+    "Conv": _conv,
+    "Gemm": _gemm,
+    "GlobalAveragePool": _unary(lambda _group: {"channels_last": 0}),
+    "LeakyRelu": _unary(_given),
+    "MatMul": _matmul,
+    "Mul": _binary,
+    "Sigmoid": _unary(_given),
+    "Softmax": _unary(_softmax_attributes),
+    **dict.fromkeys(MOVERS, _move),
+}
+
+
+class QDQSelectorActionTransformer(FusionPass):
+    """DequantizeLinear → operator → QuantizeLinear becomes an operator on integers; none if ``session.disable_quant_qdq`` is 1.
+
+    Convolutions, products and elementwise operators get their QLinear form; operators that move elements move quantised
+    ones, if input and output are quantised alike.
+    """
+
+    name = "QDQSelectorActionTransformer"
+    anchors = tuple(_ACTIONS)
+
+    def is_enabled(self, context: TransformerContext) -> bool:
+        """Unless the config says otherwise."""
+        return is_quantization_enabled(context)
+
+    def fuse(self, matcher: GraphMatcher, node: Node) -> object:
+        """See the class."""
+        group = read_group(matcher, node, 1 if node.op_type in MOVERS else None)
+        return group is not None and _ACTIONS[node.op_type](group)
+
+
+class ReluQuantFusion(FusionPass):
+    """Relu before a QuantizeLinear whose zero point is the least integer does nothing: it goes."""
+
+    name = "ReluQuantFusion"
+    anchors = ("Relu",)
+
+    def is_enabled(self, context: TransformerContext) -> bool:
+        """Unless the config says otherwise."""
+        return is_quantization_enabled(context)
+
+    def fuse(self, matcher: GraphMatcher, node: Node) -> object:
+        """See the class."""
+        quantizer = matcher.reader(node.outputs[0], "QuantizeLinear")
+        zero_point = quantizer.inputs[2] if quantizer is not None and len(quantizer.inputs) > 2 else ""
+        value = matcher.scalar(zero_point, node.inputs[0])
+        element_type = matcher.argument(zero_point).element_type
+        if quantizer is None or value is None or element_type not in BYTES or value != np.iinfo(element_type.numpy_dtype).min:
+            return None
+        kept = dataclasses.replace(quantizer.copy(), inputs=[node.inputs[0], *quantizer.inputs[1:]])
+        return matcher.replace(Match(quantizer, node), kept)
