@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Fail, HostArray, InvalidArgument, TensorElementType
+from ort_sdk.api import NotImplemented as OrtNotImplemented
 
 from .ort_value import OrtValue
 from .value_types import type_of_value
@@ -166,7 +167,7 @@ class _Refuser:
         self._text = f"input '{name}' is {type_string}, which cannot be fed; feed the dense tensor of a model that takes one"
 
     def __call__(self, value: Any) -> Any:
-        raise NotImplementedError(self._text)
+        raise OrtNotImplemented(self._text)
 
 
 def _unexpected(value: Any, expected: str) -> InvalidArgument:

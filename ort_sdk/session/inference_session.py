@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
+from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.partition import Placement
 from ort_sdk.run import ProgramRow, RunControl
 from ort_sdk.run.profiler import Profiler
@@ -51,8 +52,8 @@ class InferenceSession:
         path_or_bytes: model file, or its content.
         sess_options: how to make the session; a copy is taken.
         providers: names, or (name, options) tuples, in order of preference. Names that are not installed are warned of and
-            left out; one that is installed and cannot be used is an error. The CPU provider comes last by itself. None:
-            every accelerator installed, then the CPU.
+            left out; one that is installed and cannot be used is an error. The CPU provider comes last by itself. None: the
+            CPU provider alone, unless the options choose.
         provider_options: options of providers given as names.
         **kwargs: ``disabled_optimizers`` names passes to leave out; all others are ignored.
 
@@ -332,7 +333,7 @@ class InferenceSession:
             NotImplemented: there are options.
         """
         if options:
-            raise NotImplementedError(
+            raise OrtNotImplemented(
                 f"set_ep_dynamic_options({dict(options)}): providers take their options at creation; use set_providers"
             )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Fail, InvalidArgument, OrtSdkError, TensorElementType, tensor_type
+from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api import OrtDevice as Device
 from ort_sdk.plan import Fetch
 
@@ -173,7 +174,7 @@ def _checked(value: Any) -> OrtValue:
 
 def _at_address(device: OrtDevice, element_type: Any, shape: Sequence[int], address: int) -> OrtValue:
     if device.device_type() != OrtDevice.cpu():
-        raise NotImplementedError(
+        raise OrtNotImplemented(
             f"memory of {device} at address {address:#x}: addresses have no meaning across providers; "
             "bind an OrtValue instead (OrtValue.ortvalue_from_numpy or ortvalue_from_shape_and_type with the device)"
         )

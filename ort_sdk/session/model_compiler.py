@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ort_sdk.api import Fail, InvalidArgument, NoSuchFile
+from ort_sdk.api import NotImplemented as OrtNotImplemented
 
 from .enums import GraphOptimizationLevel, OrtCompileApiFlags
 from .inference_session import InferenceSession
@@ -65,7 +66,7 @@ class ModelCompiler:
         if not isinstance(input_model_path_or_bytes, bytes) and not Path(input_model_path_or_bytes).is_file():
             raise NoSuchFile(f"Load model from {os.fspath(input_model_path_or_bytes)!r} failed. File doesn't exist")
         if get_initializer_location_func is not None:
-            raise NotImplementedError("get_initializer_location_func: name one external_initializers_file_path instead")
+            raise OrtNotImplemented("get_initializer_location_func: name one external_initializers_file_path instead")
         self._source = input_model_path_or_bytes
         self._flags = OrtCompileApiFlags(flags)
         self._options = sess_options.snapshot()
@@ -119,7 +120,7 @@ class ModelCompiler:
         Raises:
             NotImplemented: always.
         """
-        raise NotImplementedError("set_ep_context_data_write_func: no EPContext data is written")
+        raise OrtNotImplemented("set_ep_context_data_write_func: no EPContext data is written")
 
     def clear_ep_context_data_write_func(self) -> None:
         """Nothing is set, so nothing is cleared."""
@@ -134,7 +135,7 @@ class LoraAdapter:
         Raises:
             NotImplemented: always.
         """
-        raise NotImplementedError(
+        raise OrtNotImplemented(
             f"LoraAdapter.Load({path!r}): LoRA adapter files are not supported; feed their parameters as inputs"
         )
 
@@ -147,7 +148,7 @@ class AdapterFormat:
     """
 
     def __init__(self, adapter: Any = None) -> None:
-        raise NotImplementedError("AdapterFormat: LoRA adapter files are not supported; feed the adapter's parameters as inputs")
+        raise OrtNotImplemented("AdapterFormat: LoRA adapter files are not supported; feed the adapter's parameters as inputs")
 
     @staticmethod
     def read_adapter(file_path: str | os.PathLike[str]) -> NoReturn:
@@ -156,4 +157,4 @@ class AdapterFormat:
         Raises:
             NotImplemented: always.
         """
-        raise NotImplementedError(f"AdapterFormat.read_adapter({os.fspath(file_path)!r}): LoRA adapter files are not supported")
+        raise OrtNotImplemented(f"AdapterFormat.read_adapter({os.fspath(file_path)!r}): LoRA adapter files are not supported")

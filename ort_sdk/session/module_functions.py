@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_sdk import __version__
 from ort_sdk.api import Fail
+from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.opset.random_state import set_seed as seed_operators
 from ort_sdk.plugins import plugin_manager, report_text
 from ort_sdk.plugins.known import KNOWN_PROVIDERS
@@ -132,7 +133,7 @@ def register_execution_provider_library(registration_name: str, library_path: st
     Raises:
         NotImplemented: always.
     """
-    raise NotImplementedError(
+    raise OrtNotImplemented(
         f"register_execution_provider_library('{registration_name}', '{os.fspath(library_path)}'): libraries of ONNX Runtime's C "
         "API cannot be loaded; install the provider's Python package, or register an object in-process with "
         "ort_sdk.plugins.plugin_manager().register"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, Fail, Tensor
+from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.graph.tensor import ArrayTensor
 from ort_sdk.loader.external_file import normal_location
 
@@ -149,7 +150,7 @@ class SessionOptions(Options):
         Raises:
             NotImplemented: always.
         """
-        raise NotImplementedError(
+        raise OrtNotImplemented(
             f"register_custom_ops_library({path!r}): libraries of ONNX Runtime's C API cannot be loaded. "
             "Write the operators as kernels of a provider plugin (KernelRegistry.kernel) and name that provider"
         )
@@ -199,7 +200,7 @@ class SessionOptions(Options):
         Raises:
             NotImplemented: always.
         """
-        raise NotImplementedError("set_ep_context_data_read_func: EPContext models are not supported; load the original model")
+        raise OrtNotImplemented("set_ep_context_data_read_func: EPContext models are not supported; load the original model")
 
     def clear_ep_context_data_read_func(self) -> None:
         """Nothing is set, so nothing is cleared."""
@@ -250,7 +251,7 @@ class RunOptions(Options):
         Raises:
             NotImplemented: always.
         """
-        raise NotImplementedError(
+        raise OrtNotImplemented(
             f"add_active_adapter({adapter!r}): LoRA adapters are not supported; feed their parameters as inputs of the run"
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ort_sdk.api import Fail, InvalidArgument
+from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.graph import Model
 from ort_sdk.loader.model_writer import write_model
 
@@ -25,7 +26,7 @@ def save_optimized(model: Model, path: str, config: Mapping[str, str]) -> None:
         Fail: the file cannot be written.
     """
     if config.get(FORMAT_KEY, "ONNX").upper() != "ONNX":
-        raise NotImplementedError(f"{FORMAT_KEY}={config[FORMAT_KEY]!r}: only ONNX models are written; leave the entry out")
+        raise OrtNotImplemented(f"{FORMAT_KEY}={config[FORMAT_KEY]!r}: only ONNX models are written; leave the entry out")
     size = config.get(EXTERNAL_SIZE_KEY, "1024")
     if not size.isdigit():
         raise InvalidArgument(f"{EXTERNAL_SIZE_KEY} must be a number of bytes, got {size!r}")

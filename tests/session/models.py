@@ -1,5 +1,7 @@
 """Small models for the tests of sessions."""
 
+from itertools import pairwise
+
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
@@ -8,8 +10,7 @@ def model(nodes, inputs, outputs, initializers=(), opset=17, **fields):
     """Bytes of a model; inputs and outputs are value infos."""
     graph = helper.make_graph(nodes, fields.pop("graph_name", "g"), inputs, outputs, list(initializers))
     imports = [helper.make_opsetid("", opset), *fields.pop("imports", ())]
-    made = helper.make_model(graph, opset_imports=imports, ir_version=8, **fields)
-    return made
+    return helper.make_model(graph, opset_imports=imports, ir_version=8, **fields)
 
 
 def value(name, shape=("b", 2), element_type=TensorProto.FLOAT):
@@ -56,9 +57,7 @@ def aliases():
 def chain(length):
     """Many nodes, one after the other, each worth some time."""
     names = ["x", *(f"v{index}" for index in range(length - 1)), "y"]
-    nodes = [
-        helper.make_node("MatMul", [a, "x"], [b], name=f"step{i}") for i, (a, b) in enumerate(zip(names, names[1:], strict=False))
-    ]
+    nodes = [helper.make_node("MatMul", [a, "x"], [b], name=f"step{i}") for i, (a, b) in enumerate(pairwise(names))]
     return model(nodes, [value("x", ["n", "n"])], [value("y", ["n", "n"])]).SerializeToString()
 
 
