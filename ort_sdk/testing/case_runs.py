@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnx import numpy_helper
 from .cases import ModelCase
 from .compare import assert_same
 
-__all__ = ["RUNS", "assert_expected", "check_case", "is_random", "with_constant_inputs"]
+__all__ = ["RUNS", "assert_expected", "check_case", "is_random", "run_repeatedly", "with_constant_inputs"]
 
 RUNS = 3
 """The first is step by step, the second makes a program, the third replays it."""
@@ -47,22 +48,21 @@ def check_case(case: ModelCase, session: Any) -> None:
     """
     names, data_sets = case.feed_names(), list(case.data_sets())
     assert data_sets, f"case {case.name} has no data"
+    for inputs, expected in data_sets:
+        feeds = dict(zip(names, inputs, strict=False))
+        before = copy.deepcopy(feeds)
+        for outputs in run_repeatedly(session, feeds):
+            assert_expected(case, outputs, expected)
+        for name, value in feeds.items():
+            after = np.asarray(value) if isinstance(value, np.generic) else value
+            assert_same(after, before[name], rtol=0, atol=0, what=f"feed '{name}' after the runs")
+
+
+def run_repeatedly(session: Any, feeds: Mapping[str, Any]) -> list[list[Any]]:
+    """Outputs of several runs with the same feeds, all held until the last is done."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # overflow and division by zero are what some cases are about
-        for inputs, expected in data_sets:
-            feeds = dict(zip(names, inputs, strict=False))
-            before = copy.deepcopy(feeds)
-            held = [session.run(None, feeds) for _ in range(RUNS)]
-            for outputs in held:
-                assert_expected(case, outputs, expected)
-            for name, value in feeds.items():
-                assert_same(
-                    np.asarray(value) if isinstance(value, np.generic) else value,
-                    before[name],
-                    rtol=0,
-                    atol=0,
-                    what=f"feed '{name}' after the runs",
-                )
+        return [session.run(None, feeds) for _ in range(RUNS)]
 
 
 def with_constant_inputs(case: ModelCase) -> bytes | None:

@@ -17,6 +17,7 @@ from .kernel_cases import node_cases, whole_model_cases
 from .kernels import KernelSuite
 from .prepack import PrepackSuite, packed_cases
 from .provider import DiscoverySuite
+from .retyped import double_cases
 from .session import SessionSuite
 from .suite import ProviderSuite, expected_failures, stored_types
 
@@ -24,6 +25,7 @@ __all__ = ["ProviderConformance"]
 
 PARAMETERS: dict[str, Callable[[KernelRegistry | None], list[str]]] = {
     "node_case": lambda registry: list(node_cases(registry)),
+    "double_case": lambda registry: double_cases(node_cases(registry), registry),
     "packed_case": packed_cases,
     "whole_model": lambda registry: list(whole_model_cases(registry)),
 }
@@ -70,7 +72,7 @@ class ProviderConformance(
                 assert parameter.rstrip("]") in case_names(self), f"expected failure '{name}': there is no such case"
 
 
-CASE_TESTS = frozenset({"test_node_case", "test_packing_changes_no_result", "test_whole_model"})
+CASE_TESTS = frozenset({"test_node_case", "test_node_case_in_double", "test_packing_changes_no_result", "test_whole_model"})
 
 
 def case_names(suite: ProviderSuite) -> Sequence[str]:

@@ -6,11 +6,16 @@ import fnmatch
 from collections.abc import Mapping
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
-from .case_runs import check_case
+from ort_sdk.api import HostArray
+
+from .case_runs import check_case, run_repeatedly
 from .cases import load_cases
+from .compare import assert_same
 from .kernel_cases import case_operators, label, node_cases, reached_operators
+from .retyped import as_double, double_model
 from .suite import ProviderSuite
 
 __all__ = ["KernelSuite"]
@@ -33,6 +38,20 @@ class KernelSuite(ProviderSuite):
         """K1, K2, K3."""
         case = node_cases(self.subject.registry)[node_case]
         check_case(case, self.open_session(case.model_bytes()))
+
+    def test_node_case_in_double(self, double_case: str) -> None:
+        """K1, K2, K3, for kernels that are registered for double too."""
+        case = node_cases(self.subject.registry)[double_case]
+        found = double_model(case)
+        assert found is not None
+        model, inputs, outputs = found
+        session = self.open_session(model)
+        for given, expected in case.data_sets():
+            feeds = dict(zip(case.feed_names(), as_double(given, inputs), strict=False))
+            for results in run_repeatedly(session, feeds):
+                for index, (actual, wanted) in enumerate(zip(results, as_double(expected, outputs), strict=True)):
+                    atol = max(case.atol, single_rounding(wanted))
+                    assert_same(actual, wanted, rtol=case.rtol, atol=atol, what=f"output {index}")
 
     def test_every_operator_has_a_case(self) -> None:
         """K4."""
@@ -78,6 +97,12 @@ class KernelSuite(ProviderSuite):
 
     def _explained(self, operator: str) -> bool:
         return any(fnmatch.fnmatchcase(operator, pattern) for pattern in self.kernels_without_cases)
+
+
+def single_rounding(expected: HostArray) -> float:
+    """How far the expected output of a case, which was computed in single precision, may itself be off."""
+    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0) if expected.dtype.kind == "f" else 0.0
+    return float(largest * np.finfo(np.float32).eps)
 
 
 def _versions(operator: tuple[str, str], suite: ProviderSuite) -> list[str]:

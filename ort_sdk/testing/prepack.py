@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ort_sdk.api import KernelRegistry
 
-from .case_runs import assert_expected, is_random, with_constant_inputs
+from .case_runs import assert_expected, is_random, run_repeatedly, with_constant_inputs
 from .kernel_cases import case_operators, node_cases
 from .suite import ProviderSuite
 
@@ -23,8 +23,8 @@ class PrepackSuite(ProviderSuite):
         feeds = {case.feed_names()[0]: inputs[0]}
         for disabled in ("0", "1"):
             session = self.open_session(model, {"session.disable_prepacking": disabled})
-            for _ in range(2):
-                assert_expected(case, session.run(None, feeds), expected)
+            for outputs in run_repeatedly(session, feeds):
+                assert_expected(case, outputs, expected)
 
 
 def packed_cases(registry: KernelRegistry | None) -> list[str]:
