@@ -31,7 +31,9 @@ class Granularity:
         Raises:
             InvalidArgument: the parameter's shape fits no granularity of such a tensor.
         """
-        if parameter.ndim == 0 or (parameter.ndim == 1 and parameter.shape[0] == 1):
+        if parameter.ndim == 0:
+            return parameter
+        if parameter.ndim == 1 and parameter.shape[0] == 1:
             return self._xp.reshape(parameter, ())
         axis = self._normalised_axis(len(shape))
         if self._block_size > 0:
