@@ -53,13 +53,16 @@ def _has(kernel: Any, ability: str) -> bool:
 def describe_memory(state: SessionState) -> dict[str, Any]:
     """Weights with their devices, and for each value of a run where it lives and from which step to which."""
     graph = state.model.graph
+    placed: dict[str, set[str]] = {}
+    for index, (_, device) in state.plan.constants.sources().items():
+        placed.setdefault(state.plan.value_names[index], set()).add(str(device))
     weights = [
         {
             "name": name,
             "type": tensor.element_type.onnx_name,
             "shape": list(tensor.shape),
             "size_bytes": tensor.nbytes,
-            "devices": sorted(str(device) for device in state.devices.constants.get(name, ())),
+            "devices": sorted(placed.get(name, ())),
         }
         for name, tensor in graph.initializers.items()
     ]

@@ -21,9 +21,7 @@ class ValueDevices:
     """Where the values of one graph live, copies included."""
 
     devices: Mapping[str, OrtDevice]
-    """Value → device, for feeds, node outputs and captured values; constants are placed where they are read."""
-    constants: Mapping[str, frozenset[OrtDevice]]
-    """Constant → devices it is read on."""
+    """Value → device, for feeds, node outputs and captured values. Constants are not in it: they are where they are read."""
     bodies: Mapping[int, ValueDevices] = field(default_factory=dict)
     """``id(body graph)`` → the same for it."""
 
@@ -48,14 +46,13 @@ class _Inserter:
 
     def graph(self, graph: Graph, captured: Mapping[str, OrtDevice], *, is_body: bool) -> ValueDevices:
         devices: dict[str, OrtDevice] = dict(captured)
-        constants: dict[str, set[OrtDevice]] = {}
         for argument in graph.inputs:
             devices[argument.name] = CPU_DEVICE if is_body else self._feed_device(graph, argument.name)
         bodies: dict[int, ValueDevices] = {}
         ordered: list[Node] = []
         copies: dict[tuple[str, OrtDevice], str] = {}
         for node in graph.nodes:
-            self._inputs(graph, node, devices, constants, copies, ordered)
+            self._inputs(graph, node, devices, copies, ordered)
             for body in node.subgraphs.values():
                 shadowed = {argument.name for argument in body.inputs}
                 visible = {name: device for name, device in devices.items() if name not in shadowed}
@@ -63,13 +60,10 @@ class _Inserter:
             ordered.append(node)
             self._outputs(node, devices)
         if is_body:
-            self._body_outputs(graph, devices, constants, copies, ordered)
+            self._body_outputs(graph, devices, copies, ordered)
         graph.nodes = ordered
         graph.touch()
-        for argument in graph.outputs:
-            if argument.name not in devices:
-                constants.setdefault(argument.name, set()).add(CPU_DEVICE)
-        return ValueDevices(devices, {name: frozenset(found) for name, found in constants.items()}, bodies)
+        return ValueDevices(devices, bodies)
 
     def _kernel_def(self, node: Node) -> KernelDef | None:
         found = self._assignment.kernel_for(node)
@@ -94,17 +88,12 @@ class _Inserter:
         graph: Graph,
         node: Node,
         devices: dict[str, OrtDevice],
-        constants: dict[str, set[OrtDevice]],
         copies: dict[tuple[str, OrtDevice], str],
         ordered: list[Node],
     ) -> None:
         for index, name in enumerate(node.inputs):
-            if not name:
-                continue
             target = self._input_device(node, index)
-            if name not in devices:
-                constants.setdefault(name, set()).add(target)
-            elif devices[name] != target:
+            if name in devices and devices[name] != target:
                 node.inputs[index] = self._copied(graph, name, devices, target, copies, ordered)
 
     def _copied(
@@ -139,15 +128,12 @@ class _Inserter:
         self,
         graph: Graph,
         devices: dict[str, OrtDevice],
-        constants: dict[str, set[OrtDevice]],
         copies: dict[tuple[str, OrtDevice], str],
         ordered: list[Node],
     ) -> None:
         """Control flow runs on the host: what a body gives it must be there."""
         for index, argument in enumerate(graph.outputs):
-            if argument.name not in devices:
-                constants.setdefault(argument.name, set()).add(CPU_DEVICE)
-            elif not devices[argument.name].is_cpu:
+            if argument.name in devices and not devices[argument.name].is_cpu:
                 copied = self._copied(graph, argument.name, devices, CPU_DEVICE, copies, ordered)
                 graph.outputs[index] = type(argument)(copied, argument.type, argument.shape)
 
