@@ -185,9 +185,8 @@ def test_matmul_transpose(transposed):
     for name, element_type, shape in (LEFT, RIGHT):
         if name in transposed:
             nodes.append(node("Transpose", [name], [f"{name}t"], perm=[0, 1, 3, 2]))
-            shape = [*shape[:2], shape[3], shape[2]]
         operands.append(f"{name}t" if name in transposed else name)
-        values.append((name, element_type, shape))
+        values.append((name, element_type, [*shape[:2], shape[3], shape[2]] if name in transposed else shape))
     model = build([*nodes, node("MatMul", operands, ["y"])], values, [("y", FLOAT, None)])
     assert op_types(model) == ["FusedMatMul"]
     assert_same_results(model)
