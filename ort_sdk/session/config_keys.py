@@ -21,6 +21,11 @@ class ConfigKey:
 
 CONFIG_KEYS = (
     ConfigKey(
+        "optimization.constant_folding_max_output_size_in_bytes",
+        "1073741824",
+        "Constants that folding would make beyond this size are computed in each run instead; `0` sets no limit.",
+    ),
+    ConfigKey(
         "optimization.disable_specified_optimizers",
         "",
         "Names of graph passes to leave out, separated by `;` or `,`.",
@@ -40,6 +45,7 @@ CONFIG_KEYS = (
         "`1`: every run goes step by step; no programs are made.",
         is_of_ort=False,
     ),
+    ConfigKey("session.disable_quant_qdq", "0", "`1`: DequantizeLinear is folded like any other operator."),
     ConfigKey(
         "session.model_external_initializers_file_folder_path",
         "",
