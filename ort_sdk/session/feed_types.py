@@ -80,7 +80,12 @@ class _TensorConverter:
 
     def _of_array(self, array: HostArray) -> HostArray:
         if self._element_type is TensorElementType.STRING and array.dtype.kind in "UTOS":
-            return _texts(array)
+            try:
+                return _texts(array)
+            except UnicodeDecodeError as error:
+                raise InvalidArgument(
+                    f"input '{self._name}' is {self._type_string}, and holds bytes that are no UTF-8"
+                ) from error
         if array.dtype.newbyteorder("=") != self._dtype or self._dtype.hasobject:
             raise _unexpected(array, self._type_string)
         return np.require(array, self._dtype, ("C", "A"))
@@ -91,7 +96,9 @@ class _TensorConverter:
             if self._element_type is TensorElementType.STRING:
                 if array.dtype.kind in "US":
                     return _texts(array)
-            elif array.size == 0 or _may_become(array.dtype, self._dtype):
+                if array.size == 0:
+                    return array.astype(object)
+            elif array.size == 0 or _may_become(array.dtype, self._element_type):
                 # From the value itself, so that integers beyond int64 and out of range are seen.
                 return np.array(value, dtype=self._dtype)
         except (TypeError, ValueError, OverflowError) as error:
@@ -105,11 +112,10 @@ class _TensorConverter:
         )
 
 
-def _may_become(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+def _may_become(source: np.dtype[Any], target: TensorElementType) -> bool:
     """Whether Python values of one kind may become the other: numbers any number, but fractions no integers."""
-    if source.kind not in "biufc":
-        return False
-    return source.kind not in "fc" or target.kind not in "biu"
+    is_integer = target is TensorElementType.BOOL or target.onnx_name.startswith(("int", "uint"))
+    return source.kind in "biufc" and not (is_integer and source.kind in "fc")
 
 
 def _texts(array: HostArray) -> HostArray:

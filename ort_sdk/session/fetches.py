@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import InvalidArgument
 
-__all__ = ["FetchSelection", "hand_out"]
+__all__ = ["FetchSelection", "hand_out", "is_held_here_only"]
 
 _C_CONTIGUOUS = 0x0001
 _OWNS_DATA = 0x0004
@@ -62,11 +62,22 @@ def hand_out(values: list[Any]) -> list[Any]:
         if kind is np.ndarray:
             if not _is_sole(values, position):
                 values[position] = values[position].copy(order="C")
+        elif isinstance(values[position], np.ndarray):
+            values[position] = np.array(values[position])
         elif kind is list:
             values[position] = _copied_list(values[position])
         elif kind is dict:
             values[position] = dict(values[position])
     return values
+
+
+def is_held_here_only(values: list[Any], position: int) -> bool:
+    """Whether nothing but the list refers to one of its values, whatever its class."""
+    return _holders(values, position) <= _HELD_ONCE
+
+
+def _holders(values: list[Any], position: int) -> int:
+    return sys.getrefcount(values[position])
 
 
 def _copied_list(value: list[Any]) -> list[Any]:
@@ -84,6 +95,7 @@ def _references(values: list[Any], position: int) -> tuple[int, int]:
     return sys.getrefcount(value), sys.getrefcount(root)
 
 
+_HELD_ONCE = _holders([object()], 0)
 _FRESH_REFERENCES = _references([np.empty(1)], 0)[0]
 _ROOT_REFERENCES = _references([np.empty((1, 1)).reshape(1)], 0)[1]
 

@@ -13,7 +13,7 @@ from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 from .build import SessionState
 from .device_access import DeviceAccess, device_access
 from .feeds import FeedReader
-from .fetches import FetchSelection, hand_out
+from .fetches import FetchSelection, hand_out, is_held_here_only
 from .io_binding import Target, check_preallocated, fill_preallocated
 from .ort_value import OrtValue
 from .session_providers import binding_providers
@@ -104,7 +104,8 @@ class SessionRuns:
         fetch = self.fetches[index]
         if fetch.device == device == CPU_DEVICE:
             return hand_out([results[index]])[0]
-        if fetch.device == device and fetch.is_owned:
+        # A program may keep a result that is the same in every run.
+        if fetch.device == device and fetch.is_owned and is_held_here_only(results, index):
             return results[index]
         return self._transfers.copy(results[index], fetch.device, device)
 

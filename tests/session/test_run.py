@@ -331,6 +331,26 @@ class TestFriendlier:
         with pytest.raises(ValueError, match="its elements are float64"):
             self.identity(TensorProto.INT64).run(None, {"x": [[1.5, 2]]})
 
+    def test_fractions_become_no_small_integers(self):
+        made = self.identity(TensorProto.INT4)
+        assert made.run(None, {"x": [[1, -2]]})[0].astype(int).tolist() == [[1, -2]]
+        with pytest.raises(ValueError, match="its elements are float64"):
+            made.run(None, {"x": [[1.5, 2]]})
+
+    def test_bytes_that_are_no_text(self):
+        with pytest.raises(ValueError, match=r"no UTF-8"):
+            self.identity(TensorProto.STRING).run(None, {"x": np.array([[b"\xff", b"a"]])})
+
+    def test_no_texts_at_all(self):
+        assert self.identity(TensorProto.STRING, ["b"]).run(None, {"x": []})[0].shape == (0,)
+
+    def test_subclasses_of_arrays(self, tmp_path):
+        mapped = np.memmap(tmp_path / "x.bin", np.float32, "w+", shape=(2, 2))
+        mapped[...] = X
+        result = self.identity().run(None, {"x": mapped})[0]
+        assert type(result) is np.ndarray
+        assert not np.shares_memory(result, mapped)
+
     def test_integers_out_of_range(self):
         with pytest.raises(ValueError, match="out of bounds"):
             self.identity(TensorProto.INT8).run(None, {"x": [[1, 200]]})
