@@ -332,7 +332,10 @@ class TestFriendlier:
             self.identity(TensorProto.INT64).run(None, {"x": [[1.5, 2]]})
 
     def test_fractions_become_no_small_integers(self):
-        made = self.identity(TensorProto.INT4)
+        node = models.helper.make_node("Identity", ["x"], ["y"])
+        values = [models.value(name, ["b", 2], TensorProto.INT4) for name in "xy"]
+        source = models.model([node], values[:1], values[1:], opset=21).SerializeToString()
+        made = ort_sdk.InferenceSession(source, providers=["CPUExecutionProvider"])
         assert made.run(None, {"x": [[1, -2]]})[0].astype(int).tolist() == [[1, -2]]
         with pytest.raises(ValueError, match="its elements are float64"):
             made.run(None, {"x": [[1.5, 2]]})
