@@ -45,7 +45,7 @@ def rgb(tmp_path):
         ([3, 2, 4], lambda p: p.transpose(2, 0, 1)),
         ([2, 4, 3], lambda p: p),
     ],
-    ids=str,
+    ids=["batch-first", "channels-last", "symbols", "no-batch", "no-batch-channels-last"],
 )
 def test_layout_follows_the_input(values, identity, rgb, shape, arranged):
     path, pixels = rgb

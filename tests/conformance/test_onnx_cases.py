@@ -68,7 +68,7 @@ def _check(case, outputs, expected):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # overflow and division by zero are what some cases are about
-@pytest.mark.parametrize("case", _parameters())
+@pytest.mark.parametrize("case", list(_parameters()))
 def test_case(case):
     model_bytes = case.model_bytes()
     names = _feed_names(model_bytes)
