@@ -9,7 +9,31 @@ __all__ = ["transformers"]
 
 def transformers() -> list[GraphTransformer]:
     """The passes, in the order they run."""
+    from .cast_elimination import CastChainElimination, CastElimination
+    from .common_subexpression_elimination import CommonSubexpressionElimination
     from .constant_folding import ConstantFolding
+    from .identity_elimination import EliminateDropout, EliminateIdentity
+    from .noop_elimination import NoopElimination
+    from .reshape_fusion import ExpandElimination, ReshapeFusion, UnsqueezeElimination
     from .shape_inference import ShapeInference
+    from .slice_elimination import ConcatSliceElimination, EliminateSlice
+    from .transpose_optimizer import TransposeOptimizer
+    from .unused_removal import UnusedRemoval
 
-    return [ShapeInference(), ConstantFolding()]
+    return [
+        ShapeInference(),
+        ConstantFolding(),
+        EliminateIdentity(),
+        EliminateDropout(),
+        CastChainElimination(),
+        CastElimination(),
+        NoopElimination(),
+        EliminateSlice(),
+        ConcatSliceElimination(),
+        UnsqueezeElimination(),
+        ExpandElimination(),
+        ReshapeFusion(),
+        TransposeOptimizer(),
+        CommonSubexpressionElimination(),
+        UnusedRemoval(),
+    ]

@@ -1,0 +1,101 @@
+"""Reshapes of reshapes, and reshapes and expansions that change nothing."""
+
+from __future__ import annotations
+
+from ort_sdk.api import Shape
+from ort_sdk.graph import Graph, Node
+from ort_sdk.graph.editing import bypass_node, set_inputs
+from ort_sdk.optimizer.matching import integers, nodes_of, numeric_shape
+from ort_sdk.optimizer.transformer import TransformerContext
+
+__all__ = ["ExpandElimination", "ReshapeFusion", "UnsqueezeElimination"]
+
+_RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+class ReshapeFusion:
+    """ORT's ``ReshapeFusion`` in spirit: of reshapes in a row only the last counts, and one to the same shape does nothing."""
+
+    name = "ReshapeFusion"
+
+    def apply(self, graph: Graph, context: TransformerContext) -> bool:
+        """Skip the earlier of two reshapes; take out those that keep the shape."""
+        changed = False
+        for node in nodes_of(graph, *_RESHAPES):
+            if _skip_earlier(node, graph):
+                changed = True
+            if _keeps_shape(node, graph) and bypass_node(graph, node):
+                changed = True
+        return changed
+
+
+def _skip_earlier(node: Node, graph: Graph) -> bool:
+    """Let a Reshape to a shape that copies no dimension read what is before the reshapes in front of it."""
+    if node.op_type != "Reshape" or node.since_version < 5:
+        return False
+    earlier = graph.producer(node.inputs[0])
+    if earlier is None or earlier.op_type not in _RESHAPES or earlier.domain:
+        return False
+    wanted = integers(graph, node, 1, "")
+    if wanted is None or 0 in wanted:
+        return False
+    set_inputs(graph, node, [earlier.inputs[0], *node.inputs[1:]])
+    return True
+
+
+def _keeps_shape(node: Node, graph: Graph) -> bool:
+    return _is_same(graph.node_arg(node.inputs[0]).shape, graph.node_arg(node.outputs[0]).shape)
+
+
+def _is_same(before: Shape | None, after: Shape | None) -> bool:
+    """Whether two shapes of equally many elements must be equal: at most one dimension is left open."""
+    if before is None or after is None or len(before) != len(after):
+        return False
+    known = [isinstance(a, int) and a == b for a, b in zip(before, after, strict=True)]
+    return all(known) or (known.count(False) == 1 and 0 not in before)
+
+
+class ExpandElimination:
+    """ORT's ``ExpandElimination``."""
+
+    name = "ExpandElimination"
+
+    def apply(self, graph: Graph, context: TransformerContext) -> bool:
+        """Take out every Expand whose input has its output's shape already."""
+        gone = [node for node in nodes_of(graph, "Expand") if _is_idle(node, graph) and bypass_node(graph, node)]
+        return bool(gone)
+
+
+def _is_idle(node: Node, graph: Graph) -> bool:
+    before, after = (numeric_shape(graph.node_arg(name)) for name in (node.inputs[0], node.outputs[0]))
+    if before is not None and before == after:
+        return True
+    wanted = integers(graph, node, 1, "")
+    rank = graph.node_arg(node.inputs[0]).rank
+    return wanted is not None and rank is not None and len(wanted) <= rank and all(size == 1 for size in wanted)
+
+
+class UnsqueezeElimination:
+    """Takes out Unsqueeze and Squeeze of the same axes in a row. ORT's pass of this name only folds constants."""
+
+    name = "UnsqueezeElimination"
+
+    def apply(self, graph: Graph, context: TransformerContext) -> bool:
+        """Let readers of the second read the first one's input."""
+        changed = False
+        for node in nodes_of(graph, "Squeeze", "Unsqueeze"):
+            first = graph.producer(node.inputs[0])
+            if first is None or first.domain or {first.op_type, node.op_type} != {"Squeeze", "Unsqueeze"}:
+                continue
+            axes = integers(graph, node, 1, "axes")
+            if axes and _normalized(axes, node, graph) == _normalized(integers(graph, first, 1, "axes"), first, graph):
+                changed |= bypass_node(graph, node, first.inputs[0])
+        return changed
+
+
+def _normalized(axes: tuple[int, ...] | None, node: Node, graph: Graph) -> frozenset[int] | None:
+    """Axes counted from the front, of the side of the node that has them."""
+    if axes is None or min(axes, default=0) >= 0:
+        return None if axes is None else frozenset(axes)
+    rank = graph.node_arg(node.inputs[0] if node.op_type == "Squeeze" else node.outputs[0]).rank
+    return None if rank is None else frozenset(axis % rank for axis in axes)
