@@ -30,7 +30,8 @@ def fused_conv(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(x: Array, w: Array, bias: Array | None = None, z: Array | None = None) -> Array:
         y = convolve(x, w, bias)
-        y = y if z is None else y + z
+        if z is not None:
+            y += z
         return y if activate is None else activate(y)
 
     return compute

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ort_sdk.api import Array, InvalidGraph, KernelInfo
+from ort_sdk.api import Array, InvalidGraph, KernelInfo, TensorElementType
+from ort_sdk.opset.activation.linear_unit import elu, leaky_relu, thresholded_relu
+from ort_sdk.opset.activation.relu import relu
+from ort_sdk.opset.activation.sigmoid import hard_sigmoid, sigmoid, softplus, softsign, tanh
 from ort_sdk.opset.nn.recurrent_activations import RECIPES
 
 __all__ = ["fused_activation"]
+
+_OPERATORS = {
+    "Elu": elu,
+    "HardSigmoid": hard_sigmoid,
+    "LeakyRelu": leaky_relu,
+    "Relu": relu,
+    "Sigmoid": sigmoid,
+    "Softplus": softplus,
+    "Softsign": softsign,
+    "Tanh": tanh,
+    "ThresholdedRelu": thresholded_relu,
+}
+"""Activations that are ONNX operators, which take alpha and beta as attributes."""
 
 
 def fused_activation(info: KernelInfo, xp: Any, parameters: Sequence[float]) -> Callable[[Array], Array] | None:
@@ -26,11 +43,21 @@ def fused_activation(info: KernelInfo, xp: Any, parameters: Sequence[float]) -> 
     if not name:
         return None
     if name == "Clip":
-        low, high = (*parameters, -float("inf"), float("inf"))[:2] if len(parameters) != 1 else (parameters[0], float("inf"))
-        return lambda x: xp.clip(x, low, high)
+        return _clip(info, xp, parameters)
+    if name in _OPERATORS:
+        attributes = dict(zip(("alpha", "beta"), parameters, strict=False))
+        activate: Callable[[Array], Array] = _OPERATORS[name](dataclasses.replace(info, attributes=attributes), xp)
+        return activate
     recipe = RECIPES.get(name.lower())
     if recipe is None:
         raise InvalidGraph(f"{info.describe()}: activation '{name}' is unknown; known: Clip, {', '.join(RECIPES)}")
     defaults = (recipe.alpha or 0.0, recipe.beta or 0.0)
     alpha, beta = (*parameters, *defaults[len(parameters) :])[:2]
     return recipe.make(xp, float(alpha), float(beta))
+
+
+def _clip(info: KernelInfo, xp: Any, parameters: Sequence[float]) -> Callable[[Array], Array]:
+    dtype = xp.dtype(info.input_element_type(0) or TensorElementType.FLOAT)
+    bounds = (*parameters, *(-float("inf"), float("inf"))[len(parameters) :])
+    low, high = (xp.asarray(bound, dtype=dtype) for bound in bounds[:2])
+    return lambda x: xp.clamp(x, low, high)
