@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .session.stages import OrtEpAssignedNode, OrtEpAssignedSubgraph
 
 __version__ = "0.1.0"
+"""Version of the package; all distributions of the project share it."""
 
 _HOMES = {
     "AdapterFormat": "session.model_compiler",

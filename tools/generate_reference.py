@@ -304,10 +304,18 @@ def api_parts() -> Iterator[str]:
 
 def host_rows() -> list[tuple[str, ...]]:
     rows = []
+    notes = attribute_notes(ort_sdk)
     for name in sorted(set(ort_sdk.__all__)):
         value = getattr(ort_sdk, name)
         rows.append(
-            (code(name), *(("module", first_paragraph(value.__doc__)) if inspect.ismodule(value) else described(value, "")))
+            (
+                code(name),
+                *(
+                    ("module", first_paragraph(value.__doc__))
+                    if inspect.ismodule(value)
+                    else described(value, notes.get(name, ""))
+                ),
+            )
         )
     return rows
 
