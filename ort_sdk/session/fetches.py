@@ -40,12 +40,13 @@ class FetchSelection:
         """
         if not output_names:
             return None
-        if isinstance(output_names, (str, bytes)) or not all(isinstance(name, str) for name in output_names):
+        names = [output_names] if isinstance(output_names, bytes) else list(output_names)
+        if isinstance(output_names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"incompatible function arguments: output_names is a sequence of str, got {output_names!r}")
-        for name in output_names:
+        for name in names:
             if name not in self._index:
                 raise InvalidArgument(f"Invalid output name:{name}; the model's outputs are {self.names}")
-        return [self._index[name] for name in output_names]
+        return [self._index[name] for name in names]
 
 
 def hand_out(values: list[Any]) -> list[Any]:

@@ -85,7 +85,9 @@ class InferenceSession:
 
     def _build(self, providers: Any, provider_options: Any) -> None:
         options = self._options
-        watcher = StageWatcher(options, lambda: self._given_options._is_load_cancelled, self._profiler)
+        given = self._given_options
+        # No reference to the session itself, which would keep it until the garbage collector comes.
+        watcher = StageWatcher(options, lambda: given._is_load_cancelled, self._profiler)
         watcher.check_cancelled("start")
         chosen = choose_providers(providers, provider_options, options._providers, options._policy, options._config)
         opened = environment().open(chosen, options._config)

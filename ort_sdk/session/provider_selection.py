@@ -108,10 +108,10 @@ def _installed(entries: ProviderList) -> ProviderList:
             available = ", ".join(handle.name for handle in plugin_manager().available_providers())
             warnings.warn(
                 f"Specified provider '{name}' is not in available provider names.Available providers: '{available}'",
-                stacklevel=6,
+                stacklevel=5,
             )
         elif name in [other for other, _ in chosen]:
-            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=6)
+            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=5)
         else:
             chosen.append((name, options))
     return chosen

@@ -1,5 +1,7 @@
 """Making sessions, and what they say of themselves, in onnxruntime and here."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +119,7 @@ def test_the_rest_of_the_interface(session):
 
 
 def test_unknown_provider_warns_and_is_left_out(ort):
-    with pytest.warns(UserWarning, match=r"Specified provider 'Foo' is not in available provider names.Available providers: '"):
+    with pytest.warns(UserWarning, match=r"Specified provider 'Foo' is not in available provider names.Available"):
         made = ort.InferenceSession(models.identity(), providers=["Foo", CPU])
     assert made.get_providers() == [CPU]
     assert CPU in ort.get_available_providers()
@@ -304,3 +306,22 @@ def test_log_of_a_session(caplog, monkeypatch):
     with caplog.at_level("DEBUG", "ort_sdk"):
         ort_sdk.InferenceSession(models.affine(), options, providers=[CPU])
     assert any(record.getMessage().startswith("[mine] stage load") for record in caplog.records)
+
+
+def test_session_ends_with_its_last_reference():
+    made = ort_sdk.InferenceSession(models.affine(), providers=[CPU])
+    for _ in range(3):
+        made.run(None, {"x": X})
+    gone = weakref.ref(made)
+    gc.disable()
+    try:
+        del made
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_warnings_point_at_the_caller():
+    with pytest.warns(UserWarning, match="Foo") as warned:
+        ort_sdk.InferenceSession(models.identity(), providers=["Foo"])
+    assert warned[0].filename == __file__
