@@ -113,9 +113,11 @@ def hooks_page() -> str:
     )
     for specification, title, group in kinds:
         functions = hook_functions(specification)
+        # Both kinds have a hook of one name, whose headings would share an anchor: only the first table has links.
+        label = "[`{0}`](#{0})" if specification is ProviderHooks else "`{0}`"
         rows = [
             (
-                f"[`{name}`](#{name})",
+                label.format(name),
                 sentence(r"\bAsked", plain(found.__doc__)) or "-",
                 sentence(r"\bNone:", plain(found.__doc__)) or "-",
             )
