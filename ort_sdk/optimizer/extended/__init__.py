@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ort_sdk.optimizer.transformer import GraphTransformer
 
+from .attention_fusion import AttentionFusion
+from .bias_softmax_fusion import BiasSoftmaxFusion
 from .conv_activation_fusion import ConvActivationFusion, ConvAddActivationFusion
 from .gelu_fusion import BiasGeluFusion, FastGeluFusion, GeluApproximation, GeluFusion, QuickGeluFusion
 from .gemm_activation_fusion import GemmActivationFusion
@@ -30,6 +32,7 @@ def transformers() -> list[GraphTransformer]:
         QuickGeluFusion(),
         BiasGeluFusion(),
         GeluApproximation(),
+        AttentionFusion(),
         SkipLayerNormFusion(),
         BiasSkipLayerNormFusion(),
         GemmActivationFusion(),
@@ -37,4 +40,5 @@ def transformers() -> list[GraphTransformer]:
         ConvActivationFusion(),
         MatmulTransposeFusion(),
         MatMulScaleFusion(),
+        BiasSoftmaxFusion(),
     ]
