@@ -50,7 +50,8 @@ class Graph:
         if self._consumers is not None:
             for read in dict.fromkeys(node.reads()):
                 self._consumers.setdefault(read, []).append(node)
-        self._bodies = None
+        if any(isinstance(value, Graph) for value in node.attributes.values()):
+            self._bodies = None
 
     def unlink(self, node: Node) -> None:
         """Take a node about to leave ``nodes``, or about to change, out of the derived tables."""
@@ -61,7 +62,8 @@ class Graph:
         if self._consumers is not None:
             for read in dict.fromkeys(node.reads()):
                 self._consumers[read].remove(node)
-        self._bodies = None
+        if self._bodies:
+            self._bodies = None
 
     def node_arg(self, name: str) -> NodeArg:
         """Type and shape known for a value, here or in an enclosing graph; a bare NodeArg if nothing is known."""

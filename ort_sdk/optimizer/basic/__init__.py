@@ -12,8 +12,11 @@ def transformers() -> list[GraphTransformer]:
     from .cast_elimination import CastChainElimination, CastElimination
     from .common_subexpression_elimination import CommonSubexpressionElimination
     from .constant_folding import ConstantFolding
+    from .conv_fusion import ConvAddFusion, ConvBNFusion, ConvMulFusion
+    from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
     from .identity_elimination import EliminateDropout, EliminateIdentity
     from .noop_elimination import NoopElimination
+    from .pad_fusion import PadFusion
     from .reshape_fusion import ExpandElimination, ReshapeFusion, UnsqueezeElimination
     from .shape_inference import ShapeInference
     from .slice_elimination import ConcatSliceElimination, EliminateSlice
@@ -35,5 +38,12 @@ def transformers() -> list[GraphTransformer]:
         ReshapeFusion(),
         TransposeOptimizer(),
         CommonSubexpressionElimination(),
+        PadFusion(),
+        ConvBNFusion(),
+        ConvMulFusion(),
+        ConvAddFusion(),
+        MatMulAddFusion(),
+        GemmSumFusion(),
+        GemmTransposeFusion(),
         UnusedRemoval(),
     ]
