@@ -81,6 +81,8 @@ def entry(schema: Any, type_sets: TypeSets) -> dict[str, Any]:
     defaults = attribute_defaults(schema)
     if defaults:
         row["defaults"] = defaults
+    if schema.attributes:
+        row["attributes"] = {name: int(attribute.type.value) for name, attribute in schema.attributes.items()}
     required = sorted(name for name, attribute in schema.attributes.items() if attribute.required)
     if required:
         row["required"] = required

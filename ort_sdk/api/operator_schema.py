@@ -56,6 +56,8 @@ class OperatorSchema:
     outputs: tuple[FormalParameter, ...]
     type_constraints: Mapping[str, tuple[str, ...]]
     """Constraint name → type strings it allows."""
+    attribute_types: Mapping[str, int]
+    """Attribute → code of its type (``AttributeProto.AttributeType``)."""
     attribute_defaults: Mapping[str, Any]
     """Attributes that have a default in the specification."""
     required_attributes: tuple[str, ...]
@@ -148,6 +150,7 @@ def _read(op_type: str, domain: str, version: int) -> OperatorSchema:
         inputs=_parameters(entry["inputs"]),
         outputs=_parameters(entry["outputs"]),
         type_constraints={name: tuple(type_sets[index]) for name, index in entry["types"].items()},
+        attribute_types=entry.get("attributes", {}),
         attribute_defaults=entry.get("defaults", {}),
         required_attributes=tuple(entry.get("required", ())),
         min_inputs=entry["arity"][0],

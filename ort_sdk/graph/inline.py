@@ -8,6 +8,7 @@ from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg, find_schema
 
+from .attribute_check import check_attributes
 from .captures import implicit_inputs
 from .graph import Graph
 from .model import Function
@@ -33,7 +34,8 @@ def inline_function(graph: Graph, node: Node, function: Function, unique_prefix:
         The new nodes, which may be calls themselves.
 
     Raises:
-        InvalidGraph: the call has more inputs or outputs than the function, or wants one the function does not make.
+        InvalidGraph: the call has more inputs or outputs than the function, wants one the function does not make, or gives its
+            nodes attributes of a wrong type or lacks some they need.
     """
     _check_call(node, function)
     prefix = _free_prefix(graph, node) if unique_prefix is None else unique_prefix
@@ -121,6 +123,10 @@ class _Call:
             since_version=node.since_version,
         )
         duplicate.implicit_inputs = implicit_inputs(duplicate)
+        if any(isinstance(value, AttributeReference) for value in node.attributes.values()):
+            schema = find_schema(node.op_type, node.since_version, node.domain)
+            if schema is not None:
+                check_attributes(duplicate, schema)
         return duplicate
 
     def _attributes(self, node: Node, names: Mapping[str, str], graph: Graph) -> Iterable[tuple[str, Any]]:

@@ -124,13 +124,24 @@ def _element(type_string: str | None) -> str | None:
     return None if type_string is None or not type_string.endswith(")") else type_string[type_string.index("(") + 1 : -1]
 
 
-def _code(value: object) -> str | None:
-    return tensor_type(TensorElementType(value)) if isinstance(value, int) and value else None
+def _coded_type(node: Node, name: str, default: int = 0) -> str | None:
+    """Type whose code an attribute holds; None for 0, which stands for no choice.
+
+    Raises:
+        InvalidGraph: there is no such type.
+    """
+    value = node.attributes.get(name, default)
+    if not isinstance(value, int) or not value:
+        return None
+    try:
+        return tensor_type(TensorElementType(value))
+    except ValueError:
+        raise InvalidGraph(f"Attribute {name} of {node.describe()} does not specify a valid type: {value}") from None
 
 
 def _attribute_code(name: str, default: TensorElementType | None = None, like_input: int | None = None) -> TypeRule:
     def rule(node: Node, input_types: list[str | None], _index: int) -> str | None:
-        found = _code(node.attributes.get(name, 0))
+        found = _coded_type(node, name)
         if found is None and like_input is not None and like_input < len(input_types):
             found = input_types[like_input]
         return found or (tensor_type(default) if default is not None else None)
@@ -185,11 +196,11 @@ def _constant_of_shape(node: Node, _input_types: list[str | None], _index: int) 
 
 def _quantize(node: Node, input_types: list[str | None], _index: int) -> str | None:
     zero_point = input_types[2] if len(input_types) > 2 else None
-    return zero_point or _code(node.attributes.get("output_dtype", 0)) or "tensor(uint8)"
+    return zero_point or _coded_type(node, "output_dtype") or "tensor(uint8)"
 
 
 def _dequantize(node: Node, input_types: list[str | None], _index: int) -> str | None:
-    return _code(node.attributes.get("output_dtype", 0)) or (input_types[1] if len(input_types) > 1 else None)
+    return _coded_type(node, "output_dtype") or (input_types[1] if len(input_types) > 1 else None)
 
 
 def _sequence_of_first(_node: Node, input_types: list[str | None], _index: int) -> str | None:
@@ -207,7 +218,7 @@ def _optional(node: Node, input_types: list[str | None], _index: int) -> str | N
 
 
 def _sequence_empty(node: Node, _input_types: list[str | None], _index: int) -> str | None:
-    return f"seq({_code(node.attributes.get('dtype', 0)) or 'tensor(float)'})"
+    return f"seq({_coded_type(node, 'dtype') or 'tensor(float)'})"
 
 
 def _labels(strings: str, otherwise: str = "tensor(int64)") -> TypeRule:
@@ -257,7 +268,7 @@ def _stash_type(position: int) -> TypeRule:
     """Statistics outputs of normalizations: the stash type; the first output follows the schema."""
 
     def rule(node: Node, _input_types: list[str | None], index: int) -> str | None:
-        return _code(node.attributes.get("stash_type", 1)) if index >= position else None
+        return _coded_type(node, "stash_type", 1) if index >= position else None
 
     return rule
 

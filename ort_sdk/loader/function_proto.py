@@ -49,7 +49,7 @@ def read_functions(
     functions: dict[FunctionKey, Function] = {}
     for proto in protos:
         imports = {**model_imports, **parse_opset_imports(proto.opset_import)}
-        reader = GraphReader(ir_version, OperatorResolver(imports, keys), tensors)
+        reader = GraphReader(ir_version, OperatorResolver(imports, keys, is_function=True), tensors)
         function = read_function(proto, imports, reader, tensors)
         functions[function.domain, function.name, function.overload] = function
     check_calls(functions)

@@ -96,7 +96,7 @@ def _convert(schema: Any, data: bytes, version: int, captures: Sequence[str]) ->
     _blank_missing_outputs(proto)
     tensors = TensorReader(ByteSource(np.empty(0, dtype=np.uint8), None), frozenset(), ExternalFiles(None, None))
     imports = newest_imports({schema.domain: version} | parse_opset_imports(proto.opset_import))
-    reader = GraphReader(onnx.IR_VERSION, OperatorResolver(imports, ()), tensors)
+    reader = GraphReader(onnx.IR_VERSION, OperatorResolver(imports, (), is_function=True), tensors)
     del proto.attribute_proto[:]
     proto.attribute_proto.extend(each.default_value for each in schema.attributes.values() if each.default_value.name)
     return read_function(proto, imports, reader, tensors, captures)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from ort_sdk.api import Fail, InvalidGraph, OperatorSchema, find_schema, newest_opset, operator_names
+from ort_sdk.api import Fail, InvalidGraph, OperatorSchema, ParameterOption, find_schema, newest_opset, operator_names
 from ort_sdk.graph import Node
+from ort_sdk.graph.attribute_check import check_attributes
 
 from .types import text
 
@@ -92,11 +93,13 @@ class OperatorResolver:
     Args:
         imports: domain → opset version in force.
         functions: keys of model-local functions, whose calls need no schema.
+        is_function: whether the scope is a function's, so that attributes may refer to those of the call.
     """
 
-    def __init__(self, imports: Mapping[str, int], functions: Container[FunctionKey]) -> None:
+    def __init__(self, imports: Mapping[str, int], functions: Container[FunctionKey], *, is_function: bool = False) -> None:
         self._imports = imports
         self._functions = functions
+        self._is_function = is_function
 
     def resolve(self, node: Node) -> None:
         """Set the node's since-version: its schema's, or the opset version imported for a domain without schemas.
@@ -116,6 +119,7 @@ class OperatorResolver:
             raise InvalidGraph(_unknown_operator(node, version))
         if schema is not None:
             _check_call(node, schema, version)
+            check_attributes(node, schema, may_refer=self._is_function)
 
 
 def _unknown_operator(node: Node, version: int) -> str:
@@ -132,9 +136,12 @@ def _check_call(node: Node, schema: OperatorSchema, version: int) -> None:
         raise InvalidGraph(f"{node.describe()}: Op registered for {node.op_type} is deprecated in domain_version of {version}")
     _check_arity(node, "inputs", len(node.inputs), schema.min_inputs, schema.max_inputs)
     _check_arity(node, "outputs", len(node.outputs), schema.min_outputs, schema.max_outputs)
-    missing = [name for name in schema.required_attributes if name not in node.attributes]
-    if missing:
-        raise InvalidGraph(f"{node.describe()} lacks the required attributes {missing}")
+    for index, name in enumerate(node.inputs):
+        formal = schema.input(index)
+        if not name and formal is not None and formal.option == ParameterOption.SINGLE:
+            raise InvalidGraph(
+                f"{node.describe()}: input {index} ('{formal.name}') is marked single but has an empty string in the graph"
+            )
 
 
 def _check_arity(node: Node, what: str, found: int, least: int, most: int) -> None:
