@@ -25,6 +25,7 @@ CONVOLUTIONS = {
     "3d": ([(2, 3, 5, 6, 7), (4, 3, 3, 2, 2), (4,)], {"pads": [1, 0, 1, 1, 1, 0]}),
     "depthwise": ([(2, 6, 9, 8), (6, 1, 3, 3), (6,)], {"group": 6, "pads": [1, 1, 1, 1]}),
     "depthwise multiplied": ([(2, 6, 9, 8), (12, 1, 3, 3), (12,)], {"group": 6, "strides": [2, 2], "dilations": [2, 1]}),
+    "depthwise in blocks": ([(2, 20, 60, 60), (40, 1, 3, 3), (40,)], {"group": 20, "pads": [1, 1, 1, 1]}),
     "pointwise": ([(2, 6, 9, 8), (12, 3, 1, 1), (12,)], {"group": 2}),
     "pointwise strided": ([(2, 6, 9, 8), (12, 3, 1, 1)], {"group": 2, "strides": [2, 3]}),
     "input cut off": ([(1, 2, 8, 8), (3, 2, 3, 3)], {"strides": [3, 3]}),
