@@ -13,6 +13,7 @@ from typing import Any
 
 from ort_sdk.api import OrtDevice, Tensor
 from ort_sdk.graph import Model
+from ort_sdk.graph.shape_inference import infer_shapes
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.loader import load_model
 from ort_sdk.memory import DataTransferManager, InitializerPlacement
@@ -90,9 +91,12 @@ def build_session(
     bindings = [provider.binding() for provider in providers]
     find_function = function_lookup(model)
     optimizer = SessionOptimizer(model, providers, settings.config, settings.disabled_optimizers)
+    optimizer.inline_functions()
     if settings.optimization_level >= 1:
         optimizer.apply(1)
         observe("optimized", model)
+    else:
+        infer_shapes(model.graph)
     assignment = partition(model.graph, model.opset_imports, bindings, find_function)
     if optimizer.apply_range(2, settings.optimization_level):
         assignment = partition(model.graph, model.opset_imports, bindings, find_function, assignment)
@@ -103,4 +107,6 @@ def build_session(
     planner = SessionPlanner(model, assignment, providers, transfers, InitializerPlacement(transfers), settings.config)
     plan = planner.plan(model.graph, devices)
     observe("plan", plan)
+    for provider in providers:
+        provider.handle.on_session_initialization_end(provider.execution_provider)
     return SessionState(model, tuple(providers), assignment, devices, transfers, plan)

@@ -34,6 +34,11 @@ CONFIG_KEYS = (
         "optimization.enable_gelu_approximation", "0", "`1`: Gelu may be replaced by the faster FastGelu, which is not exact."
     ),
     ConfigKey(
+        "session.disable_aot_function_inlining",
+        "0",
+        "`1`: functions of the model are inlined where no provider has a kernel for the call, but only after the basic passes.",
+    ),
+    ConfigKey(
         "session.disable_cpu_ep_fallback",
         "0",
         "`1`: a node on the CPU provider is an error (`Fail`); naming the CPU provider as well is one too (`InvalidArgument`).",

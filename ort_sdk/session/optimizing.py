@@ -11,11 +11,13 @@ from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.kernels import RegistryLookup, create_kernel, kernel_info
 from ort_sdk.optimizer import GraphTransformer, TransformerContext, apply_transformers, transformers_of_level
 
+from .inlining import inline_model_functions
 from .session_providers import SessionProvider
 
 __all__ = ["SessionOptimizer"]
 
 DISABLED_KEY = "optimization.disable_specified_optimizers"
+DISABLE_INLINING_KEY = "session.disable_aot_function_inlining"
 
 
 class SessionOptimizer:
@@ -37,6 +39,12 @@ class SessionOptimizer:
             name.strip() for name in config.get(DISABLED_KEY, "").replace(";", ",").split(",") if name.strip()
         }
         self._context = TransformerContext(model.opset_imports, self._evaluate, self._has_kernel, config)
+
+    def inline_functions(self) -> bool:
+        """Inline calls of the model's functions that no provider has a kernel for, unless the config says not to."""
+        if self._context.config.get(DISABLE_INLINING_KEY) == "1":
+            return False
+        return inline_model_functions(self._model, self._has_kernel)
 
     def apply(self, level: int) -> list[str]:
         """Run one level; returns the passes that changed something."""
