@@ -43,7 +43,7 @@ def check_ir_version(found: int | None, newest: int) -> None:
     if found is None or found < 0:
         raise Fail(f"the model's ir_version is {'missing' if found is None else found}; one from 1 to {newest} is needed")
     if found > newest:
-        raise Fail(f"Unsupported model IR version: {found}, max supported IR version: {newest}. Install a newer onnx package.")
+        raise Fail(f"Unsupported model IR version: {found}, max supported IR version: {newest}.")
 
 
 def read_opset_imports(proto: Any, ir_version: int) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .binding import BindingProvider
-from .executor import BodyRunner, RunControl, execute
+from .executor import BodyRunner, RunControl, StepObserver, execute
 from .plan_runner import PlanRunner, ProgramRow
 
-__all__ = ["BindingProvider", "BodyRunner", "PlanRunner", "ProgramRow", "RunControl", "execute"]
+__all__ = ["BindingProvider", "BodyRunner", "PlanRunner", "ProgramRow", "RunControl", "StepObserver", "execute"]

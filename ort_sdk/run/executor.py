@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -38,6 +38,8 @@ class RunControl:
     terminate: Any = None
     """Object whose ``terminate`` turns true when the run shall stop; None if it cannot."""
     observer: StepObserver | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    """Config entries of the run, which providers are told of."""
 
     @property
     def is_plain(self) -> bool:

@@ -13,7 +13,9 @@ from typing import Any, Self, TypeVar
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.partition import Placement
-from ort_sdk.run import ProgramRow, RunControl
+from ort_sdk.plan import Step
+from ort_sdk.plugins import plugin_manager
+from ort_sdk.run import ProgramRow, RunControl, StepObserver
 from ort_sdk.run.profiler import Profiler
 
 from .build import BuildSettings, SessionState, build_session
@@ -136,9 +138,10 @@ class InferenceSession:
             raise TypeError(f"incompatible function arguments: run_options must be RunOptions, got {run_options!r}")
         profiler = self._profiler
         if profiler is None:
-            return work(_PLAIN if run_options is None else RunControl(terminate=run_options))
+            return work(_PLAIN if run_options is None else RunControl(terminate=run_options, config=run_options._config))
+        config = {} if run_options is None else run_options._config
         with profiler.event(name):
-            return work(RunControl(terminate=run_options, observer=profiler.observe_step))
+            return work(RunControl(terminate=run_options, observer=_told(profiler.observe_step), config=config))
 
     def run_async(
         self,
@@ -391,3 +394,16 @@ def _settings(options: SessionOptions, disabled: frozenset[str]) -> BuildSetting
         external_initializers=options.replaced_external_initializers(),
         overrides=ModelOverrides(options.replaced_initializers(), options._name_overrides, options._denotation_overrides),
     )
+
+
+def _told(observe_step: StepObserver) -> StepObserver:
+    """The profiler's observer, and the plugins that observe nodes with it."""
+    plugins = plugin_manager().plugins()
+    if not plugins.observes_nodes:
+        return observe_step
+
+    def observe(step: Step, start_ns: int, duration_ns: int) -> None:
+        observe_step(step, start_ns, duration_ns)
+        plugins.on_node_run(step.node, step.op_type, step.provider, start_ns, duration_ns)
+
+    return observe

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, Array, ExecutionProvider, OrtDevice
+from ort_sdk.api import CPU_DEVICE, Array, OrtDevice
 from ort_sdk.plan import Fetch
 from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 
@@ -16,7 +16,7 @@ from .feeds import FeedReader
 from .fetches import FetchSelection, hand_out, is_held_here_only
 from .io_binding import Target, check_preallocated, fill_preallocated
 from .ort_value import OrtValue
-from .session_providers import binding_providers
+from .session_providers import ProviderScope, binding_providers
 
 __all__ = ["SessionRuns"]
 
@@ -39,13 +39,7 @@ class SessionRuns:
         self._access = {
             provider.device: DeviceAccess(provider.device, provider) for provider in state.providers if not provider.device.is_cpu
         }
-        self._scope = _scope_of(
-            [
-                provider.execution_provider
-                for provider in state.providers
-                if type(provider.execution_provider).run_scope is not ExecutionProvider.run_scope
-            ]
-        )
+        self._scope = _scope_of([scope for provider in state.providers if (scope := provider.run_scope()) is not None])
 
     def program_report(self) -> tuple[ProgramRow, ...]:
         """The programs made so far."""
@@ -54,7 +48,7 @@ class SessionRuns:
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], control: RunControl) -> list[Any]:
         """Run on host values; results are host values of the caller's own."""
         indices = self.selection.indices(output_names) if output_names else None
-        with self._scope():
+        with self._scope(control):
             results = self._runner.run(self._reader.read(input_feed), control)
             if not self._is_on_host:
                 results = self._on_host(results, indices)
@@ -75,7 +69,7 @@ class SessionRuns:
         for index, target in zip(indices, targets, strict=True):
             if isinstance(target, OrtValue):
                 check_preallocated(target, self.fetches[index])
-        with self._scope():
+        with self._scope(control):
             results = self._runner.run(self._reader.read_values(given), control)
             placed = [
                 self._place(results, index, target.device if isinstance(target, OrtValue) else target)
@@ -119,19 +113,19 @@ class SessionRuns:
         return target
 
 
-def _scope_of(providers: Sequence[ExecutionProvider]) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+def _scope_of(scopes: Sequence[ProviderScope]) -> ProviderScope:
     """Makes the context of one run: the scopes of the providers that have one."""
-    if not providers:
+    if not scopes:
         nothing: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        return lambda: nothing
-    if len(providers) == 1:
-        return providers[0].run_scope
+        return lambda _control: nothing
+    if len(scopes) == 1:
+        return scopes[0]
 
-    def enter_all() -> contextlib.AbstractContextManager[Any]:
+    def enter_all(control: RunControl) -> contextlib.AbstractContextManager[Any]:
         stack = contextlib.ExitStack()
         try:
-            for provider in providers:
-                stack.enter_context(provider.run_scope())
+            for scope in scopes:
+                stack.enter_context(scope(control))
         except BaseException:
             stack.close()
             raise

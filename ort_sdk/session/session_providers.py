@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,13 @@ from ort_sdk.api import (
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.partition import ProviderBinding
 from ort_sdk.plugins import ProviderHandle
-from ort_sdk.run import BindingProvider
+from ort_sdk.run import BindingProvider, RunControl
 
-__all__ = ["SessionProvider", "binding_providers", "data_transfers", "open_provider"]
+__all__ = ["ProviderScope", "SessionProvider", "binding_providers", "data_transfers", "open_provider"]
+
+
+ProviderScope = Callable[[RunControl], contextlib.AbstractContextManager[Any]]
+"""Makes the context of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,16 @@ class SessionProvider:
         """Where its arrays live."""
         return self.execution_provider.device
 
+    def run_scope(self) -> ProviderScope | None:
+        """Context of the provider's part of each run; None if it has nothing to do there."""
+        execution_provider = self.execution_provider
+        own = execution_provider.run_scope
+        if self.handle.implements("on_run_start") or self.handle.implements("on_run_end"):
+            return lambda control: _told_scope(self.handle, execution_provider, control)
+        if type(execution_provider).run_scope is ExecutionProvider.run_scope:
+            return None
+        return lambda _control: own()
+
     def binding(self) -> ProviderBinding:
         """The provider as partitioning sees it."""
         handle, execution_provider = self.handle, self.execution_provider
@@ -60,6 +75,17 @@ class SessionProvider:
             return handle.compile(execution_provider, fused_nodes)
 
         return ProviderBinding(self.name, execution_provider, self.registry, get_capability, compile_groups)
+
+
+@contextlib.contextmanager
+def _told_scope(handle: ProviderHandle, execution_provider: ExecutionProvider, control: RunControl) -> Iterator[None]:
+    """The provider's scope, with its hooks told of the run's start and end."""
+    handle.on_run_start(execution_provider, control.config)
+    try:
+        with execution_provider.run_scope():
+            yield
+    finally:
+        handle.on_run_end(execution_provider, control.config)
 
 
 def open_provider(handle: ProviderHandle, options: Mapping[str, str], session_config: Mapping[str, str]) -> SessionProvider:

@@ -11,6 +11,7 @@ from typing import Any
 from ort_sdk.api import Fail, ModelLoadCanceled, NodeArg
 from ort_sdk.graph import Model
 from ort_sdk.partition import Assignment
+from ort_sdk.plugins import plugin_manager
 from ort_sdk.run.profiler import Profiler
 
 from .log import SessionLog
@@ -95,6 +96,7 @@ class StageWatcher:
             self._basic = product.copy()
         elif stage == "partition":
             self._partitioned(product)
+        plugin_manager().plugins().on_stage_end(stage, product)
         self._start = time.perf_counter_ns()
 
     def check_cancelled(self, stage: str) -> None:

@@ -5,12 +5,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from ort_sdk import InferenceSession
+from ort_sdk import InferenceSession, RunOptions, SessionOptions
 from ort_sdk.api import (
     CPU_DEVICE,
     NOT_PACKED,
     ComputeCapability,
     ExecutionProvider,
+    InvalidArgument,
     KernelRegistry,
     OpKernel,
     PluginHooks,
@@ -117,13 +118,17 @@ class RecordingProvider(ProviderHooks):
 class Observer(PluginHooks):
     name = "observer"
 
+    def __init__(self):
+        self.stages = []
+        self.nodes = []
+
     @hookimpl
     def on_stage_end(self, stage, product):
-        """Watches."""
+        self.stages.append(stage)
 
     @hookimpl
     def on_node_run(self, node_name, op_type, provider, start_ns, duration_ns):
-        """Watches."""
+        self.nodes.append((op_type, provider))
 
     @hookimpl
     def get_external_data_loader(self):
@@ -135,7 +140,8 @@ def provider():
     manager = plugin_manager()
     made = RecordingProvider()
     manager.register(made)
-    manager.register_plugin(Observer())
+    made.observer = Observer()
+    manager.register_plugin(made.observer)
     yield made
     manager.unregister(made.name)
     manager.unregister_plugin("observer")
@@ -189,3 +195,29 @@ def test_a_packed_input_is_passed_as_none(provider):
     plan = InferenceSession(swish_model(), providers=[provider.name])._state.plan
     assert plan.steps[0].inputs[1] == 0
     assert len(plan.constants) == 0
+
+
+def test_start_and_end_of_session_and_runs_are_told(provider):
+    session = InferenceSession(swish_model(), providers=[provider.name])
+    assert provider.asked[-1] == ("on_session_initialization_end",)
+    options = RunOptions()
+    options.add_run_config_entry("acme.speed", "9")
+    feeds = {"x": np.ones((1, 2), np.float32)}
+    provider.asked.clear()
+    session.run(None, feeds, options)
+    assert provider.asked == [("on_run_start", {"acme.speed": "9"}), ("on_run_end", {"acme.speed": "9"})]
+    provider.asked.clear()
+    with pytest.raises(InvalidArgument):
+        session.run(None, {"x": np.ones((1, 3), np.float32)})
+    assert [row[0] for row in provider.asked] in (["on_run_start", "on_run_end"], [])
+
+
+def test_observers_see_stages_and_profiled_nodes(provider, tmp_path):
+    options = SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    session = InferenceSession(swish_model(), options, providers=[provider.name])
+    assert provider.observer.stages == ["load", "optimized", "partition", "plan"]
+    session.run(None, {"x": np.ones((1, 2), np.float32)})
+    assert provider.observer.nodes == [("MatMul", provider.name), ("Swish", provider.name)]
+    session.end_profiling()
