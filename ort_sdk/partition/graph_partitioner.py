@@ -16,6 +16,7 @@ from ort_sdk.kernels import RegistryLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
 from .fuse import fuse_group
+from .insert_cast import insert_casts
 
 __all__ = ["FunctionLookup", "partition"]
 
@@ -50,7 +51,8 @@ def partition(
     for _ in range(MAX_INLINE_ROUNDS):
         for binding in providers:
             partitioner.ask(binding, graph)
-        if not _inline_unplaced(graph, find_function):
+        inlined = _inline_unplaced(graph, find_function)
+        if not inlined and not insert_casts(graph, opset_imports, partitioner.has_kernel):
             break
         graph.sort()
         infer_types(graph)
@@ -87,6 +89,11 @@ class _Partitioner:
                 found = RegistryLookup(binding.registry, inner, self._opset_imports).lookup(node)
                 node.execution_provider = ""
                 self._place(binding, node, found)
+
+    def has_kernel(self, node: Node, graph: Graph) -> bool:
+        """Whether any provider has a kernel for a node."""
+        lookups = (RegistryLookup(binding.registry, graph, self._opset_imports) for binding in self._providers)
+        return any(lookup.lookup(node) is not None for lookup in lookups)
 
     def ask(self, binding: ProviderBinding, graph: Graph) -> None:
         """Offer a graph's unplaced nodes, and its bodies' before them, to one provider."""

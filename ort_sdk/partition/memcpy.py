@@ -46,8 +46,10 @@ class _Inserter:
 
     def graph(self, graph: Graph, captured: Mapping[str, OrtDevice], *, is_body: bool) -> ValueDevices:
         devices: dict[str, OrtDevice] = dict(captured)
+        given_out = graph.output_names()
         for argument in graph.inputs:
-            devices[argument.name] = CPU_DEVICE if is_body else self._feed_device(graph, argument.name)
+            is_on_host = is_body or argument.name in given_out
+            devices[argument.name] = CPU_DEVICE if is_on_host else self._feed_device(graph, argument.name)
         bodies: dict[int, ValueDevices] = {}
         ordered: list[Node] = []
         copies: dict[tuple[str, OrtDevice], str] = {}
@@ -55,8 +57,8 @@ class _Inserter:
             self._inputs(graph, node, devices, copies, ordered)
             for body in node.subgraphs.values():
                 shadowed = {argument.name for argument in body.inputs}
-                visible = {name: device for name, device in devices.items() if name not in shadowed}
-                bodies[id(body)] = self.graph(body, visible, is_body=True)
+                read = [name for name in node.implicit_inputs if name in devices and name not in shadowed]
+                bodies[id(body)] = self.graph(body, {name: devices[name] for name in read}, is_body=True)
             ordered.append(node)
             self._outputs(node, devices)
         if is_body:
@@ -81,7 +83,7 @@ class _Inserter:
             if name in node.implicit_inputs:
                 return CPU_DEVICE
             wanted |= {self._input_device(node, index) for index, read in enumerate(node.inputs) if read == name}
-        return wanted.pop() if len(wanted) == 1 and name not in graph.output_names() else CPU_DEVICE
+        return wanted.pop() if len(wanted) == 1 else CPU_DEVICE
 
     def _inputs(
         self,
