@@ -26,8 +26,8 @@ def tanh_gelu(xp: Any) -> Callable[[Array], Array]:
 
 
 def sigmoid(xp: Any, x: Array) -> Array:
-    """1 / (1 + exp(-x)), written with tanh so that nothing overflows."""
-    return xp.tanh(x * 0.5) * 0.5 + 0.5
+    """1 / (1 + exp(-x)); the exponential may overflow to infinity, which gives the right 0."""
+    return 1.0 / (xp.exp(-x) + 1.0)
 
 
 @operator("Gelu", domain=MICROSOFT)

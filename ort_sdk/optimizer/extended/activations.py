@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import GraphMatcher
 
-__all__ = ["ACTIVATIONS", "Activation", "activation_of"]
+__all__ = ["CONV_ACTIVATIONS", "GEMM_ACTIVATIONS", "Activation", "activation_of"]
 
 _PARAMETERS: dict[str, dict[str, float]] = {
     "Relu": {},
@@ -22,7 +22,11 @@ _PARAMETERS: dict[str, dict[str, float]] = {
 }
 """Operators that can be fused → their attributes with ONNX's defaults."""
 
-ACTIVATIONS = (*_PARAMETERS, "Clip")
+GEMM_ACTIVATIONS = tuple(_PARAMETERS)
+CONV_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip")
+"""Those ONNX Runtime's own kernel of FusedConv knows."""
+
+LARGEST_FLOAT = 3.4028234663852886e38
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,14 @@ class Activation:
 
 
 def activation_of(matcher: GraphMatcher, node: Node) -> Activation | None:
-    """What a node of ``ACTIVATIONS`` does; None if that depends on values that are not constant."""
+    """What a node of the above operators does; None if that depends on values that are not constant."""
     if node.op_type != "Clip":
         defaults = _PARAMETERS[node.op_type]
         return Activation(node.op_type, {name: float(node.attributes.get(name, value)) for name, value in defaults.items()})
+    # Before opset 11 a bound that is not given is float32's largest number.
+    largest = float("inf") if node.since_version >= 11 else LARGEST_FLOAT
     bounds = {}
-    for index, (name, unbounded) in enumerate((("min", -float("inf")), ("max", float("inf"))), start=1):
+    for index, (name, unbounded) in enumerate((("min", -largest), ("max", largest)), start=1):
         given = node.inputs[index] if index < len(node.inputs) else ""
         value = matcher.scalar(given, node.inputs[0]) if given else float(node.attributes.get(name, unbounded))
         if value is None:

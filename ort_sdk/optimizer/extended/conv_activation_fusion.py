@@ -5,7 +5,7 @@ from __future__ import annotations
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 
-from .activations import ACTIVATIONS, Activation, activation_of
+from .activations import CONV_ACTIVATIONS, Activation, activation_of
 
 __all__ = ["ConvActivationFusion", "ConvAddActivationFusion"]
 
@@ -24,7 +24,7 @@ class ConvActivationFusion(FusionPass):
 
     def fuse(self, matcher: GraphMatcher, node: Node) -> object:
         """See the class."""
-        reader = matcher.reader(node.outputs[0], *ACTIVATIONS)
+        reader = matcher.reader(node.outputs[0], *CONV_ACTIVATIONS)
         activation = activation_of(matcher, reader) if reader is not None else None
         if reader is None or activation is None or reader.inputs[0] != node.outputs[0]:
             return None
@@ -41,7 +41,7 @@ class ConvAddActivationFusion(FusionPass):
         """See the class."""
         made = node.outputs[0]
         add = matcher.reader(made, "Add")
-        reader = matcher.reader(add.outputs[0], *ACTIVATIONS) if add is not None else None
+        reader = matcher.reader(add.outputs[0], *CONV_ACTIVATIONS) if add is not None else None
         activation = activation_of(matcher, reader) if reader is not None else None
         if add is None or reader is None or activation is None or reader.inputs[0] != add.outputs[0]:
             return None

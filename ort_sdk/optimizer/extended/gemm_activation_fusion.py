@@ -5,11 +5,9 @@ from __future__ import annotations
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 
-from .activations import ACTIVATIONS, activation_of
+from .activations import GEMM_ACTIVATIONS, activation_of
 
 __all__ = ["GemmActivationFusion"]
-
-FUSABLE = tuple(name for name in ACTIVATIONS if name != "Clip")
 
 
 class GemmActivationFusion(FusionPass):
@@ -20,7 +18,7 @@ class GemmActivationFusion(FusionPass):
 
     def fuse(self, matcher: GraphMatcher, node: Node) -> object:
         """See the class."""
-        reader = matcher.reader(node.outputs[0], *FUSABLE)
+        reader = matcher.reader(node.outputs[0], *GEMM_ACTIVATIONS)
         activation = activation_of(matcher, reader) if reader is not None else None
         if reader is None or activation is None:
             return None

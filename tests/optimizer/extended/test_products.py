@@ -24,7 +24,7 @@ ACTIVATIONS = {
 }
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid"])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_conv_activation(activation, with_bias):
     inputs = ["x", "w", "b"] if with_bias else ["x", "w"]
@@ -51,6 +51,11 @@ def test_conv_clip(opset, low, high):
     )
     assert op_types(model) == ["FusedConv"]
     assert_same_results(model)
+
+
+def test_conv_of_other_activations_is_left():
+    model = build([node("Conv", ["x", "w"], ["c"]), node("Elu", ["c"], ["y"])], [IMAGE], [("y", FLOAT, None)], {"w": WEIGHT})
+    assert op_types(model) == ["Conv", "Elu"]
 
 
 def test_conv_clip_with_a_bound_that_is_fed_is_left():
