@@ -98,7 +98,9 @@ class _TensorConverter:
                     return _texts(array)
                 if array.size == 0:
                     return array.astype(object)
-            elif array.size == 0 or _may_become(array.dtype, self._element_type):
+            elif array.dtype.kind == "f" and _is_integer(self._element_type):
+                return _integers(array, self._dtype)
+            elif array.dtype.kind in "biuf":
                 # From the value itself, so that integers beyond int64 and out of range are seen.
                 return np.array(value, dtype=self._dtype)
         except (TypeError, ValueError, OverflowError) as error:
@@ -112,10 +114,17 @@ class _TensorConverter:
         )
 
 
-def _may_become(source: np.dtype[Any], target: TensorElementType) -> bool:
-    """Whether Python values of one kind may become the other: numbers any number, but fractions no integers."""
-    is_integer = target is TensorElementType.BOOL or target.onnx_name.startswith(("int", "uint"))
-    return source.kind in "biufc" and not (is_integer and source.kind in "fc")
+def _is_integer(element_type: TensorElementType) -> bool:
+    return element_type is TensorElementType.BOOL or element_type.onnx_name.startswith(("int", "uint"))
+
+
+def _integers(array: HostArray, dtype: np.dtype[Any]) -> HostArray:
+    """Whole floating-point numbers as integers; ValueError for fractions and numbers out of range."""
+    with np.errstate(invalid="ignore"):
+        converted = array.astype(dtype)
+    if not np.array_equal(converted.astype(np.float64), array):
+        raise ValueError(f"not all its numbers are whole and in the range of {dtype}")
+    return converted
 
 
 def _texts(array: HostArray) -> HostArray:

@@ -119,9 +119,10 @@ def test_values_that_are_no_tensor(session, fed):
         session(models.identity()).run(None, {"x": fed})
 
 
+@pytest.mark.parametrize("fed", [[[1, 2], [3, 4]], [[1.0, 2.0], [3.0, 4.0]], [X[0], X[1]]], ids=["ints", "floats", "arrays"])
 @pytest.mark.parametrize("element_type", [TensorProto.FLOAT, TensorProto.INT64, TensorProto.DOUBLE, TensorProto.INT8])
-def test_lists_become_the_declared_type(session, element_type):
-    result = session(models.identity(element_type)).run(None, {"x": [[1, 2], [3, 4]]})[0]
+def test_lists_become_the_declared_type(session, element_type, fed):
+    result = session(models.identity(element_type)).run(None, {"x": fed})[0]
     np.testing.assert_array_equal(result, X)
     assert result.dtype == {1: np.float32, 7: np.int64, 11: np.float64, 3: np.int8}[element_type]
 
@@ -328,7 +329,7 @@ class TestFriendlier:
         np.testing.assert_array_equal(result.astype(np.float32), X.reshape(-1))
 
     def test_fractions_become_no_integers(self):
-        with pytest.raises(ValueError, match="its elements are float64"):
+        with pytest.raises(ValueError, match="whole and in the range"):
             self.identity(TensorProto.INT64).run(None, {"x": [[1.5, 2]]})
 
     def test_fractions_become_no_small_integers(self):
@@ -337,7 +338,7 @@ class TestFriendlier:
         source = models.model([node], values[:1], values[1:], opset=21).SerializeToString()
         made = ort_sdk.InferenceSession(source, providers=["CPUExecutionProvider"])
         assert made.run(None, {"x": [[1, -2]]})[0].astype(int).tolist() == [[1, -2]]
-        with pytest.raises(ValueError, match="its elements are float64"):
+        with pytest.raises(ValueError, match="whole and in the range"):
             made.run(None, {"x": [[1.5, 2]]})
 
     def test_bytes_that_are_no_text(self):
@@ -353,6 +354,11 @@ class TestFriendlier:
         result = self.identity().run(None, {"x": mapped})[0]
         assert type(result) is np.ndarray
         assert not np.shares_memory(result, mapped)
+
+    @pytest.mark.parametrize("number", [1e30, float("inf"), float("nan"), 300.0])
+    def test_floats_out_of_range(self, number):
+        with pytest.raises(ValueError, match="in the range of int8"):
+            self.identity(TensorProto.INT8).run(None, {"x": [[1, number]]})
 
     def test_integers_out_of_range(self):
         with pytest.raises(ValueError, match="out of bounds"):
