@@ -172,6 +172,15 @@ def test_qlinear_conv_of_onnxruntime(channels_last):
     compare("QLinearConv", inputs, domain=MICROSOFT, attributes=attributes, constants=(3, 4, 5, 8), off_by=1)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_conv_integer_of_sums_that_float32_cannot_hold(groups):
+    rng = np.random.default_rng(7)
+    x = rng.integers(250, 256, (2, 600, 5, 5)).astype(np.uint8)
+    w = rng.integers(120, 128, (4, 600 // groups, 3, 3)).astype(np.int8)
+    attributes = {"pads": [1, 1, 1, 1], "group": groups}
+    compare("ConvInteger", [x, w, None, np.array(-1, np.int8)], opset=13, attributes=attributes, constants=(1, 3))
+
+
 def test_conv_integer():
     x, w = integers(np.uint8, 2, 6, 9, 8), integers(np.uint8, 4, 3, 3, 2)
     inputs = [x, w, np.array(100, np.uint8), np.array(77, np.uint8)]

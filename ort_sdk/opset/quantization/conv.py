@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from .saturation import saturating_cast
 __all__ = ["conv_integer", "qlinear_conv"]
 
 FLOAT = TensorElementType.FLOAT
+SMALLEST_STEP = 16
+"""Channels a part of a sum has at least: with fewer, one product in float64 is faster."""
 
 
 @operator("ConvInteger", since=10)
@@ -66,7 +69,10 @@ def qlinear_conv(info: KernelInfo, xp: Any) -> Compute:
 def _integer_convolution(
     info: KernelInfo, xp: Any, first: tuple[int, int], second: tuple[int, int]
 ) -> Callable[[Array, Array | None, Array, Array | None], Array]:
-    """A function ``(x, x_zero_point, w, w_zero_point) -> exact sums`` as float32 or float64 whole numbers."""
+    """A function ``(x, x_zero_point, w, w_zero_point) -> exact sums`` as float32 or float64 whole numbers.
+
+    Sums too large for float32 are made of parts that are not, over some channels at a time: float64 products take longer.
+    """
     attributes = WindowAttributes.of(info)
     groups = int(info.attribute("group", 1))
     bound = IntegerProduct(info, first, second, None)
@@ -77,7 +83,16 @@ def _integer_convolution(
         offset = None if x_zero_point is None else xp.reshape(x_zero_point, ())
         channel_offset = None if w_zero_point is None else per_channel(xp, w_zero_point, w.ndim, 0)
         windows = attributes.windows(tuple(x.shape[2:]), tuple(w.shape[2:]))
-        return convolve(xp, centre(xp, x, offset, element_type), centre(xp, w, channel_offset, element_type), windows, groups)
+        step = bound.exact_terms() // max(math.prod(w.shape[2:]), 1)
+        if element_type is FLOAT or groups > 1 or step < SMALLEST_STEP:
+            return convolve(xp, centre(xp, x, offset, element_type), centre(xp, w, channel_offset, element_type), windows, groups)
+        total: Array | None = None
+        for start in range(0, w.shape[1], step):
+            channels = (slice(None), slice(start, start + step), ...)
+            left, right = centre(xp, x[channels], offset, FLOAT), centre(xp, w[channels], channel_offset, FLOAT)
+            part = xp.astype(convolve(xp, left, right, windows, 1), TensorElementType.DOUBLE)
+            total = part if total is None else total + part
+        return total
 
     return product
 

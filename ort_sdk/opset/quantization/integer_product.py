@@ -47,6 +47,10 @@ class IntegerProduct:
         total = terms * self._largest_second if self._constant_sum is None else self._constant_sum
         return TensorElementType.FLOAT if total * self._largest_first < FLOAT32_EXACT else TensorElementType.DOUBLE
 
+    def exact_terms(self) -> int:
+        """How many products, whatever the factors' contents, can be summed exactly in float32."""
+        return (FLOAT32_EXACT - 1) // max(self._largest_first * self._largest_second, 1)
+
 
 def centre(xp: Any, values: Array, zero_point: Array | None, element_type: TensorElementType) -> Array:
     """Integers minus their zero point (which broadcasts against them), as floating-point numbers."""
