@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from ort_sdk.api import KernelRegistry
-from ort_sdk.session.session_providers import open_provider
 
 from .allocator import AllocatorSuite
 from .cases import load_cases
@@ -19,7 +19,7 @@ from .prepack import PrepackSuite, packed_cases
 from .provider import DiscoverySuite
 from .retyped import double_cases
 from .session import SessionSuite
-from .suite import ProviderSuite, expected_failures, stored_types
+from .suite import ProviderSuite, expected_failures, registry_for_collection, stored_types, wanted_name
 
 __all__ = ["ProviderConformance"]
 
@@ -55,8 +55,8 @@ class ProviderConformance(
         parameters = PARAMETERS.keys() & set(metafunc.fixturenames)
         if not parameters and "element_type" not in metafunc.fixturenames:
             return
-        handle = cls.handle_for_collection(metafunc.config)
-        registry = None if handle is None else open_provider(handle, cls.provider_options, {}).registry
+        suite: Any = cls  # mypy takes the class's own __hash__ for that of its instances
+        registry = registry_for_collection(suite, wanted_name(cls, metafunc.config))
         for fixture in parameters:
             metafunc.parametrize(fixture, PARAMETERS[fixture](registry))
         if "element_type" in metafunc.fixturenames:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from ort_sdk.api import CPU_DEVICE, Array, HostArray, KernelRegistry, OrtDevice, TensorElementType, tensor_type_element
-from ort_sdk.plugins import PluginManager, ProviderHandle, plugin_manager
+from ort_sdk.plugins import PluginManager, plugin_manager
 from ort_sdk.session.inference_session import InferenceSession
 from ort_sdk.session.options import SessionOptions
 from ort_sdk.session.session_providers import SessionProvider, open_provider
@@ -94,17 +95,6 @@ class ProviderSuite:
                 providers.append(CPU_PROVIDER)
         return InferenceSession(model, options, providers=providers)
 
-    @classmethod
-    def handle_for_collection(cls, config: pytest.Config) -> ProviderHandle | None:
-        """The provider while tests are collected; None if none is named, or it cannot be used (each test says why)."""
-        try:
-            if cls.plugin is not None:
-                return PluginManager(discovery=False).register(cls.plugin)
-            name = wanted_name(cls, config)
-            return plugin_manager().handle(name) if name else None
-        except Exception:  # noqa: BLE001 - raised again, for each test, by the fixture below
-            return None
-
     @pytest.fixture(autouse=True)
     def _expected_failure(self, request: pytest.FixtureRequest) -> None:
         reason = expected_failures(type(self), request.config).get(request.node.name)
@@ -120,6 +110,24 @@ class ProviderSuite:
 def wanted_name(suite: type[ProviderSuite], config: pytest.Config) -> str:
     """Name of the provider under test: the class's, or the command line's."""
     return suite.provider_name or config.getoption("--ort-provider", default=None) or ""
+
+
+@functools.cache
+def registry_for_collection(suite: type[ProviderSuite], name: str) -> KernelRegistry | None:
+    """Kernels of the suite's provider while tests are collected; None if it has none, or cannot be opened.
+
+    Args:
+        suite: the class whose tests are collected.
+        name: name of its provider, if it has no ``plugin``.
+    """
+    try:
+        if suite.plugin is not None:
+            handle = PluginManager(discovery=False).register(suite.plugin)
+        else:
+            handle = plugin_manager().handle(name)
+        return open_provider(handle, suite.provider_options, {}).registry
+    except Exception:  # noqa: BLE001 - each test opens the provider again and says what is wrong
+        return None
 
 
 @contextlib.contextmanager

@@ -1,0 +1,306 @@
+"""Providers with one fault each, through the kit. Not collected by itself: ``test_broken_providers.py`` runs it.
+
+All derive from the provider of ``examples/third_party_provider``.
+"""
+
+import contextlib
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "third_party_provider" / "src"))
+
+from ort_sdk_example_npu import kernels
+from ort_sdk_example_npu.npu import NPU, NpuAllocator, NpuArray, NpuDataTransfer
+from ort_sdk_example_npu.plugin import ExampleProvider
+
+from ort_sdk.api import (
+    ExecutionProvider,
+    InvalidArgument,
+    KernelRegistry,
+    OpKernel,
+    PrePackedWeights,
+    hookimpl,
+)
+from ort_sdk.testing import ProviderConformance
+
+
+class Suite(ProviderConformance):
+    def read_back(self, tensor):
+        return tensor.memory.copy()
+
+
+class FileLoader:
+    def can_load(self, memory_info):
+        return memory_info.device == NPU
+
+    def load_tensor(self, info, tensor):
+        data = np.fromfile(info.path, np.uint8, info.length, offset=info.offset)
+        if data.nbytes != info.length:
+            raise InvalidArgument(f"'{info.name}': {info.length} bytes wanted at {info.offset}, {data.nbytes} are there")
+        tensor.memory[...] = data.view(tensor.dtype).reshape(tensor.shape)
+
+
+class WithLoader(ExampleProvider):
+    loader = FileLoader()
+
+    @hookimpl
+    def get_external_data_loader(self, execution_provider):
+        return self.loader
+
+
+class TestSound(Suite):
+    plugin = WithLoader
+
+
+def with_transfer(transfer):
+    class Provider(ExampleProvider):
+        @hookimpl
+        def get_data_transfer(self, execution_provider):
+            return transfer()
+
+    return Provider
+
+
+class AliasingUpload(NpuDataTransfer):
+    def copy(self, array, source, target):
+        return (
+            super().copy(array, source, target) if target.is_cpu else NpuArray(np.ascontiguousarray(array).reshape(array.shape))
+        )
+
+
+class TestAliasingUpload(Suite):
+    plugin = with_transfer(AliasingUpload)
+
+
+class AliasingDownload(NpuDataTransfer):
+    def copy(self, array, source, target):
+        return array.memory if target.is_cpu else super().copy(array, source, target)
+
+
+class TestAliasingDownload(Suite):
+    plugin = with_transfer(AliasingDownload)
+
+
+class Unsynchronised(NpuDataTransfer):
+    """Starts a copy to the host and does not wait for it."""
+
+    def copy(self, array, source, target):
+        if not target.is_cpu:
+            return super().copy(array, source, target)
+        host = np.zeros(array.shape, array.dtype)
+        threading.Timer(0.01, lambda: np.copyto(host, array.memory)).start()
+        return host
+
+
+class TestUnsynchronised(Suite):
+    plugin = with_transfer(Unsynchronised)
+
+
+class Boastful(NpuDataTransfer):
+    def can_copy(self, source, target):
+        return True
+
+
+class TestBoastful(Suite):
+    plugin = with_transfer(Boastful)
+
+
+class Truncating(NpuDataTransfer):
+    """Moves whole blocks of eight elements only."""
+
+    def copy(self, array, source, target):
+        result = super().copy(array, source, target)
+        flat = (result if target.is_cpu else result.memory).reshape(-1)
+        flat[flat.size // 8 * 8 :] = np.zeros((), flat.dtype)
+        return result
+
+
+class TestTruncating(Suite):
+    plugin = with_transfer(Truncating)
+
+
+class WrongSignature(ExampleProvider):
+    @hookimpl
+    def create_allocator(self, memory_info):
+        return NpuAllocator(memory_info)
+
+
+class TestWrongSignature(Suite):
+    plugin = WrongSignature
+
+
+class Unmarked(ExampleProvider):
+    def get_kernel_registry(self, execution_provider):
+        return kernels.registry
+
+
+class TestUnmarked(Suite):
+    plugin = Unmarked
+
+
+class OneArrayForAll(NpuAllocator):
+    """Hands out the same memory again and again."""
+
+    buffer = np.zeros(1 << 20, np.uint8)
+
+    def allocate(self, shape, element_type):
+        array = super().allocate(shape, element_type)
+        nbytes = array.memory.nbytes
+        return NpuArray(self.buffer[:nbytes].view(array.dtype).reshape(shape))
+
+
+class Limitless(NpuAllocator):
+    """Says yes to any size, and gives less."""
+
+    def allocate(self, shape, element_type):
+        try:
+            return super().allocate(shape, element_type)
+        except MemoryError:
+            return NpuArray(np.broadcast_to(np.zeros((), element_type.numpy_dtype), shape))
+
+
+class Rounding(NpuAllocator):
+    """Gives at least one element."""
+
+    def allocate(self, shape, element_type):
+        return super().allocate(tuple(max(size, 1) for size in shape), element_type)
+
+
+def with_allocator(allocator):
+    class Provider(ExampleProvider):
+        @hookimpl
+        def create_allocator(self, execution_provider, memory_info):
+            return allocator(memory_info)
+
+    return Provider
+
+
+class TestOneArrayForAll(Suite):
+    plugin = with_allocator(OneArrayForAll)
+
+
+class TestLimitless(Suite):
+    plugin = with_allocator(Limitless)
+
+
+class TestRounding(Suite):
+    plugin = with_allocator(Rounding)
+
+
+def with_kernel(op_type, factory, **options):
+    """The example's provider with one kernel more, which comes first."""
+    registry = KernelRegistry(ExampleProvider.name)
+    registry.kernel(op_type, 13, kernels.FLOAT, **options)(factory)
+    registry.add_source(kernels.registry.candidates, kernels.registry.operators())
+
+    class Provider(ExampleProvider):
+        @hookimpl
+        def get_kernel_registry(self, execution_provider):
+            return registry
+
+    return Provider
+
+
+class TestWrongResult(Suite):
+    plugin = with_kernel("Abs", lambda info: lambda x: NpuArray(x.memory * np.float32(1.01)))
+
+
+class TestWrongType(Suite):
+    plugin = with_kernel("Abs", lambda info: lambda x: NpuArray(np.abs(x.memory).astype(np.float32)))
+
+
+class TestUnreachable(Suite):
+    plugin = with_kernel("Neg", lambda info: lambda x: x, when=lambda info: "never")
+
+
+def remembering(info):
+    known = []
+
+    def compute(x):
+        known.append(NpuArray(np.abs(x.memory)))
+        return known[0]
+
+    return compute
+
+
+class TestRemembering(Suite):
+    plugin = with_kernel("Abs", remembering)
+
+
+def sharing_a_buffer(info):
+    held = {}
+
+    def compute(x):
+        held["x"] = x.memory
+        time.sleep(0.002)
+        return NpuArray(np.abs(held["x"]))
+
+    return compute
+
+
+class TestSharingABuffer(Suite):
+    plugin = with_kernel("Abs", sharing_a_buffer)
+
+
+class BadlyPacked(OpKernel):
+    """Adds what it packed twice."""
+
+    packed = None
+
+    def compute(self, a, b):
+        return NpuArray(a.memory + (b.memory if self.packed is None else 2 * self.packed))
+
+    def packing_identity(self, input_index):
+        return "twice"
+
+    def prepack(self, tensor, input_index, allocator):
+        return PrePackedWeights((tensor.numpy().copy(),))
+
+    def use_prepacked(self, weights, input_index):
+        self.packed = weights.buffers[0]
+
+
+class TestBadlyPacked(Suite):
+    plugin = with_kernel("Add", lambda info: BadlyPacked(), end_version=14)
+
+
+class TestOffsetIgnored(Suite):
+    class plugin(WithLoader):
+        class loader(FileLoader):
+            def load_tensor(self, info, tensor):
+                data = np.fromfile(info.path, np.uint8, info.length)
+                tensor.memory[...] = np.resize(data, info.length).view(tensor.dtype).reshape(tensor.shape)
+
+        loader = loader()
+
+
+class TestNewRegistryEachTime(Suite):
+    class plugin(ExampleProvider):
+        @hookimpl
+        def get_kernel_registry(self, execution_provider):
+            registry = KernelRegistry(self.name)
+            registry.add_source(kernels.registry.candidates, kernels.registry.operators())
+            return registry
+
+
+class Swallowing(ExecutionProvider):
+    def run_scope(self):
+        return contextlib.suppress(Exception)
+
+
+class TestSwallowing(Suite):
+    class plugin(ExampleProvider):
+        @hookimpl
+        def create_execution_provider(self, device, provider_options, session_options):
+            return Swallowing(self.name, device, provider_options)
+
+
+class TestWithoutTransfer(Suite):
+    class plugin(ExampleProvider):
+        @hookimpl
+        def get_data_transfer(self, execution_provider):
+            return None
