@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
 from ort_sdk.api import NotImplemented as OrtNotImplemented
@@ -93,12 +93,14 @@ class InferenceSession:
         watcher.check_cancelled("start")
         chosen = choose_providers(providers, provider_options, options._providers, options._policy, options._config)
         opened = environment().open(chosen, options._config)
-        self._state: SessionState = build_session(self._source, _settings(options, self._disabled), opened, watcher)
+        state = build_session(self._source, _settings(options, self._disabled), opened, watcher)
         use_programs = options._config.get(DISABLE_PROGRAMS_KEY) != "1"
-        self._runs: SessionRuns | None = SessionRuns(self._state, use_programs=use_programs)
+        runs = SessionRuns(state, use_programs=use_programs)
+        self._built: SessionState | None = state
+        self._runs: SessionRuns | None = runs
         self._watcher = watcher
         if self._profiler is not None:
-            self._profiler.know_steps(self._state.plan.steps)
+            self._profiler.know_steps(state.plan.steps)
 
     # -- running
 
@@ -367,13 +369,22 @@ class InferenceSession:
 
     def close(self) -> None:
         """Let go of the model. Values handed out stay valid; runs under way finish."""
-        self._runs = None
+        self._runs = self._built = None
         with self._pool_lock:
             if self._pool is not None:
                 self._pool.shutdown(wait=False)
                 self._pool = None
 
-    def _closed(self) -> SessionRuns:
+    @property
+    def _state(self) -> SessionState:
+        return self._built or self._closed()
+
+    @property
+    def _sess(self) -> Self:
+        """Itself: clients of ONNX Runtime's inner class ask for it."""
+        return self
+
+    def _closed(self) -> NoReturn:
         raise Fail("the session was closed; make a new one to run the model")
 
     def __enter__(self) -> Self:

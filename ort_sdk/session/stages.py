@@ -137,6 +137,7 @@ class StageWatcher:
             ]
         if self._options.optimized_model_filepath and self._model is not None:
             self._save(assignment, self._model)
+        self._model = self._basic = None
 
     def _save(self, assignment: Assignment, model: Model) -> None:
         """Write the model as the optimizer left it; before compiled groups took nodes away, if there are any."""

@@ -325,3 +325,25 @@ def test_warnings_point_at_the_caller():
     with pytest.warns(UserWarning, match="Foo") as warned:
         ort_sdk.InferenceSession(models.identity(), providers=["Foo"])
     assert warned[0].filename == __file__
+
+
+def test_closing_lets_go_of_the_weights():
+    content = models.affine()
+    made = ort_sdk.InferenceSession(content, providers=[CPU])
+    (result,) = made.run(["y"], {"x": X})
+    plan = weakref.ref(made._runs)
+    made.close()
+    assert plan() is None
+    assert made.get_inputs()[0].name == "x"
+    assert result.shape == (2, 3)
+    for ask in (made.get_providers, made.get_output_memory_infos):
+        with pytest.raises(RuntimeError, match="the session was closed"):
+            ask()
+
+
+def test_failing_set_providers_changes_nothing():
+    made = ort_sdk.InferenceSession(models.identity(), providers=[CPU])
+    with pytest.raises(ValueError, match="must be either"):
+        made.set_providers([3])
+    assert made.get_providers() == [CPU]
+    np.testing.assert_array_equal(made.run(None, {"x": X})[0], X)
