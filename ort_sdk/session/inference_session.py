@@ -23,6 +23,7 @@ from .environment import environment
 from .ep_devices import OrtEpDevice, get_ep_devices
 from .io_binding import IOBinding, Target
 from .memory_info import OrtMemoryInfo
+from .model_config import apply_model_config
 from .node_arg import ModelMetadata, NodeArg
 from .options import RunOptions, SessionOptions
 from .ort_device import OrtDevice, device_of
@@ -80,6 +81,7 @@ class InferenceSession:
         self._given_options = sess_options or SessionOptions()
         self._options = self._given_options.snapshot()
         self._disabled = frozenset(kwargs.get("disabled_optimizers") or ())
+        apply_model_config(self._options, path_or_bytes, _settings(self._options, self._disabled))
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
         self._profiler = Profiler(self._options.profile_file_prefix) if self._options.enable_profiling else None

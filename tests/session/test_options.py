@@ -1,5 +1,7 @@
 """SessionOptions and RunOptions, in onnxruntime and here."""
 
+import json
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -290,3 +292,42 @@ def test_assignment_info(ort, session):
         ("CPUExecutionProvider", "rectified", "Relu"),
         ("CPUExecutionProvider", "sum", "Add"),
     ]
+
+
+def configured(text):
+    import onnx
+
+    made = onnx.load_from_string(models.identity())
+    made.metadata_props.add(key="ort_config", value=text)
+    return made.SerializeToString()
+
+
+def test_options_from_the_model(ort, session, monkeypatch):
+    wanted = {"inter_op_num_threads": 5, "intra_op_num_threads": 2, "graph_optimization_level": 1, "execution_mode": 1}
+    source = configured(json.dumps({"session_options": wanted | {"nobody_knows": 3}}))
+    assert session(source).get_session_options().inter_op_num_threads == 0
+    monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    got = session(source, options).get_session_options()
+    assert {name: int(getattr(got, name)) for name in wanted} == wanted
+    assert session(models.identity()).get_session_options().inter_op_num_threads == 0
+    for harmless in ("[]", '{"session_options": 3}'):
+        session(configured(harmless))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "Json stored in the `ort_config` key cannot be parsed"),
+        (
+            '{"session_options": {"intra_op_num_threads": "a"}}',
+            "intra_op_num_threads option in the model file must be",
+        ),
+        ('{"session_options": {"graph_optimization_level": 50}}', "Unsupported graph_optimization_level value in ORT config: 50"),
+    ],
+)
+def test_malformed_options_from_the_model(session, monkeypatch, text, message):
+    monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
+    with pytest.raises((RuntimeError, ValueError), match=message):
+        session(configured(text))
