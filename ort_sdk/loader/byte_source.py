@@ -13,6 +13,7 @@ import numpy as np
 
 from ort_sdk.api import Fail, HostArray
 
+from .checksum import checksum
 from .memory_map import map_file
 
 __all__ = ["ByteSource", "map_descriptor", "wrap_buffer"]
@@ -24,13 +25,16 @@ class ByteSource:
     Args:
         array: all bytes, a read-only ``uint8`` vector that keeps its memory alive.
         identity: equal for equal bytes as long as the source lives: the file's state, or the buffer's place in memory.
+        is_writable: whether the owner of the bytes may change them.
     """
 
-    __slots__ = ("__weakref__", "_copies", "_lock", "array", "identity")
+    __slots__ = ("__weakref__", "_checksums", "_copies", "_lock", "array", "identity", "is_writable")
 
-    def __init__(self, array: HostArray, identity: Hashable) -> None:
+    def __init__(self, array: HostArray, identity: Hashable, *, is_writable: bool = False) -> None:
         self.array = array
         self.identity = identity
+        self.is_writable = is_writable
+        self._checksums: dict[tuple[int, int], int] = {}
         self._copies: weakref.WeakValueDictionary[tuple[int, int], HostArray] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
 
@@ -53,6 +57,13 @@ class ByteSource:
                 copy.flags.writeable = False
                 self._copies[offset, length] = copy
             return copy
+
+    def checksum(self, offset: int, length: int) -> int:
+        """Checksum of a range, computed once as long as the source lives and nobody may write into it."""
+        known = None if self.is_writable else self._checksums.get((offset, length))
+        if known is None:
+            known = self._checksums[offset, length] = checksum(self.range(offset, length))
+        return known
 
 
 _lock = threading.Lock()
@@ -91,12 +102,13 @@ def wrap_buffer(buffer: Any) -> ByteSource:
         TypeError: not a contiguous buffer.
     """
     array = np.frombuffer(buffer, dtype=np.uint8)
+    is_writable = array.flags.writeable
     array.flags.writeable = False
-    identity = ("buffer", array.ctypes.data, len(array))
+    identity = ("buffer", array.ctypes.data, len(array), is_writable)
     with _lock:
         source = _sources.get(identity)
         if source is None:
-            source = ByteSource(array, identity)
+            source = ByteSource(array, identity, is_writable=is_writable)
             _sources[identity] = source
         return source
 

@@ -21,12 +21,13 @@ from ort_sdk.api import HostArray
 __all__ = ["map_file"]
 
 
-def map_file(descriptor: int, size: int) -> HostArray:
-    """Map a file.
+def map_file(descriptor: int, size: int, offset: int = 0) -> HostArray:
+    """Map a file, or a part of it.
 
     Args:
         descriptor: open for reading; may be closed afterwards.
-        size: bytes to map, the file's size.
+        size: bytes to map.
+        offset: first byte.
 
     Returns:
         A read-only ``uint8`` vector; the map lives as long as it or a view of it.
@@ -36,20 +37,21 @@ def map_file(descriptor: int, size: int) -> HostArray:
     """
     if size == 0:
         return np.empty(0, dtype=np.uint8)
-    return np.frombuffer(_map(descriptor, size), dtype=np.uint8)
+    lead = offset % mmap.ALLOCATIONGRANULARITY
+    return np.frombuffer(_map(descriptor, lead + size, offset - lead), dtype=np.uint8)[lead:]
 
 
-def _map(descriptor: int, size: int) -> Any:
+def _map(descriptor: int, size: int, offset: int) -> Any:
     if os.name != "posix":
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=offset)
     if sys.version_info >= (3, 13):
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
-    return _posix_map(descriptor, size)
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=offset, trackfd=False)
+    return _posix_map(descriptor, size, offset)
 
 
-def _posix_map(descriptor: int, size: int) -> memoryview:
+def _posix_map(descriptor: int, size: int, offset: int) -> memoryview:
     library = _c_library()
-    address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, offset)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     content = (ctypes.c_ubyte * size).from_address(address)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from ort_sdk.api import Fail, InvalidArgument, Tensor, TensorElementType
-from ort_sdk.graph import Function, Model, Node
+from ort_sdk.api import Fail, InvalidArgument
+from ort_sdk.graph import Function, Graph, Model, Node
 
-from .to_proto import graph_to_proto, node_to_proto, tensor_to_proto
+from .model_files import publish_model
+from .to_proto import graph_to_proto, node_to_proto
+from .unfinished_file import locked_folder, remove_leftovers, write_whole
+from .weights_file import WeightsFile
 
-__all__ = ["model_to_proto", "write_model"]
+__all__ = ["model_to_proto", "open_weights_file", "write_model", "write_model_with"]
 
 MAX_PROTOBUF_BYTES = 2**31 - 1
-ALIGNMENT_BYTES = 4096
-ALIGNMENT_THRESHOLD_BYTES = 1 << 20
-"""Only tensors larger than this start at a multiple of the alignment (ORT's convention)."""
 FALLBACK_IR_VERSION = 8
 
 
@@ -35,9 +32,14 @@ def model_to_proto(model: Model) -> Any:
 
 
 def write_model(
-    model: Model, path: Path, *, external_file_name: str | None = None, min_external_bytes: int = 1024, overwrite: bool = True
+    model: Model,
+    path: Path,
+    *,
+    external_file_name: str | None = None,
+    min_external_bytes: int = 1024,
+    overwrite: bool = True,
 ) -> None:
-    """Write a model. Files appear whole, by renaming, or not at all.
+    """Write a model. Files appear whole, by renaming, or not at all; a model and its weights appear together.
 
     Args:
         model: the model.
@@ -49,74 +51,92 @@ def write_model(
     Raises:
         InvalidArgument: the external name is no plain file name, or a file exists that must not be overwritten.
         Fail: the model without external weights exceeds protobuf's 2 GiB.
+        OSError: the file system refuses.
     """
     if not overwrite and path.exists():
         raise InvalidArgument(f"output file '{path}' exists, and must not be overwritten")
     if external_file_name is None:
         content = _serialized(model_to_proto(model))
-    else:
-        if Path(external_file_name).name != external_file_name:
-            raise InvalidArgument(f"external file name {external_file_name!r} must be a plain name: it lies beside the model")
-        content = _write_external(model, path.parent / external_file_name, min_external_bytes)
-    with _replacing(path) as file:
-        file.write(content)
+        with locked_folder(path.parent):
+            write_whole(path, content)
+            remove_leftovers(path.parent, path.name)
+        return
+    with open_weights_file(path, external_file_name, min_external_bytes) as weights:
+        write_model_with(model, path, weights)
 
 
-def _write_external(model: Model, path: Path, min_bytes: int) -> bytes:
-    """Write weights to ``path``; returns the model that refers to it."""
+def open_weights_file(path: Path, name: str, min_bytes: int) -> WeightsFile:
+    """Begin the external data file of a model.
+
+    Args:
+        path: the model's file.
+        name: file beside it.
+        min_bytes: smallest tensor that goes there.
+
+    Raises:
+        InvalidArgument: the name is no plain file name.
+        OSError: the file system refuses.
+    """
+    if Path(name).name != name:
+        raise InvalidArgument(f"external file name {name!r} must be a plain name: it lies beside the model")
+    return WeightsFile(path.parent, name, min_bytes)
+
+
+def write_model_with(model: Model, path: Path, weights: WeightsFile) -> None:
+    """Write a model whose weights go to a file that was begun before, and may hold some of them.
+
+    Raises:
+        Fail: the model without its external weights exceeds protobuf's 2 GiB.
+        OSError: the file system refuses.
+    """
     proto = _empty_proto(model)
     bare = model.graph.copy()
     bare.initializers = {}
-    with _replacing(path) as file:
-        writer = _ExternalWriter(file, path.name, min_bytes)
-        proto.graph.CopyFrom(graph_to_proto(bare))
-        writer.move_bodies(proto.graph)
-        for name, tensor in model.graph.initializers.items():
-            proto.graph.initializer.append(writer.tensor(tensor, name))
+    proto.graph.CopyFrom(graph_to_proto(bare))
+    _move_bodies(model.graph, proto.graph, weights)
+    proto.graph.initializer.extend(weights.tensor_proto(tensor, name) for name, tensor in model.graph.initializers.items())
     _drop_initializer_values(proto.graph)
-    if path.stat().st_size == 0:
-        path.unlink()
-    return _serialized(proto)
+    if weights.is_empty:
+        write_whole(path, _serialized(proto))
+        (path.parent / weights.name).unlink(missing_ok=True)
+        return
+
+    def serialized(location: str) -> bytes:
+        _relocate(proto.graph, location)
+        return _serialized(proto)
+
+    publish_model(path, weights.unfinished, weights.name, serialized)
 
 
-class _ExternalWriter:
-    """Appends tensors to a file and refers to them."""
+def _move_bodies(graph: Graph, proto: Any, weights: WeightsFile) -> None:
+    """Move the weights of control flow's bodies to the file."""
+    for node, node_proto in zip(graph.nodes, proto.node, strict=True):
+        attributes = {attribute.name: attribute for attribute in node_proto.attribute}
+        for name, value in node.attributes.items():
+            attribute = attributes[name]
+            if isinstance(value, Graph):
+                _move_body(value, attribute.g, weights)
+            elif isinstance(value, list) and value and isinstance(value[0], Graph):
+                for body, body_proto in zip(value, attribute.graphs, strict=True):
+                    _move_body(body, body_proto, weights)
 
-    def __init__(self, file: IO[bytes], location: str, min_bytes: int) -> None:
-        self._file = file
-        self._location = location
-        self._min_bytes = min_bytes
 
-    def tensor(self, tensor: Tensor, name: str) -> Any:
-        """``TensorProto`` of a weight, its bytes in the file if it is large enough."""
-        import onnx
+def _move_body(body: Graph, proto: Any, weights: WeightsFile) -> None:
+    _move_bodies(body, proto, weights)
+    for tensor in proto.initializer:
+        tensor.CopyFrom(weights.tensor_proto(body.initializers[tensor.name], tensor.name))
 
-        if tensor.element_type is TensorElementType.STRING or tensor.nbytes < self._min_bytes:
-            return tensor_to_proto(tensor, name)
-        proto = onnx.TensorProto(name=name, data_type=int(tensor.element_type), dims=tensor.shape)
-        self._refer(proto, memoryview(tensor.packed()).cast("B"))
-        return proto
 
-    def move_bodies(self, graph: Any) -> None:
-        """Move the weights of control flow's bodies, innermost first."""
-        for node in graph.node:
-            for attribute in node.attribute:
-                for body in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                    self.move_bodies(body)
-                    for tensor in body.initializer:
-                        if tensor.HasField("raw_data") and len(tensor.raw_data) >= self._min_bytes:
-                            content = tensor.raw_data
-                            tensor.ClearField("raw_data")
-                            self._refer(tensor, memoryview(content))
-
-    def _refer(self, proto: Any, content: memoryview) -> None:
-        if content.nbytes > ALIGNMENT_THRESHOLD_BYTES:
-            self._file.write(b"\0" * (-self._file.tell() % ALIGNMENT_BYTES))
-        offset = self._file.tell()
-        self._file.write(content)
-        proto.data_location = proto.EXTERNAL
-        for key, value in (("location", self._location), ("offset", offset), ("length", content.nbytes)):
-            proto.external_data.add(key=key, value=str(value))
+def _relocate(graph: Any, location: str) -> None:
+    """Let all external weights refer to a file."""
+    for tensor in graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                _relocate(body, location)
 
 
 def _drop_initializer_values(graph: Any) -> None:
@@ -180,20 +200,3 @@ def _serialized(proto: Any) -> bytes:
         )
     content: bytes = proto.SerializeToString()
     return content
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of ``path`` once it is written whole and synced."""
-    handle = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115 - closed below
-    temporary = Path(handle.name)
-    try:
-        with handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

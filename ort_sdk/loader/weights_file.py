@@ -1,0 +1,136 @@
+"""An external data file being written: weights, and the packed forms of them (ORT's ``prepacked_N`` entries)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from ort_sdk.api import HostArray, Tensor, TensorElementType
+
+from .checksum import CHECKSUM_NAME, checksum
+from .memory_map import map_file
+from .to_proto import tensor_to_proto
+from .unfinished_file import UnfinishedFile
+
+__all__ = ["WeightsFile", "prepacked_key"]
+
+ALIGNMENT_BYTES = 4096
+ALIGNMENT_THRESHOLD_BYTES = 1 << 20
+"""Only objects larger than this start at a multiple of the alignment (ORT's convention)."""
+PACKED_ALIGNMENT_BYTES = 64
+"""Smaller packed buffers start at a multiple of this, so that kernels can use them where they are."""
+
+
+@dataclass(slots=True)
+class _Written:
+    tensor: Tensor
+    offset: int
+    checksum: int
+    prepacked: dict[str, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+    """Key → offset, length and checksum of each buffer."""
+
+
+def prepacked_key(op_type: str, identity: str, weight_checksum: int) -> str:
+    """KEY of a ``prepacked_N`` entry.
+
+    Args:
+        op_type: operator that reads the weight.
+        identity: hexadecimal digest of everything but the weight's contents that decides the packed bytes.
+        weight_checksum: of the weight's bytes.
+    """
+    return f"{op_type}+{identity}+{CHECKSUM_NAME}:{weight_checksum:08x}"
+
+
+class WeightsFile:
+    """Takes weights while a session is made, and becomes the saved model's external data file.
+
+    Args:
+        folder: existing folder of the model.
+        name: plain name of the file.
+        min_bytes: smallest tensor that goes there.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, folder: Path, name: str, min_bytes: int) -> None:
+        self.name = name
+        self.unfinished = UnfinishedFile(folder, name)
+        self._min_bytes = min_bytes
+        self._written: dict[int, _Written] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no weight was written."""
+        return not self._written
+
+    def takes(self, tensor: Tensor) -> bool:
+        """Whether a tensor belongs here; others stay inline."""
+        return tensor.element_type is not TensorElementType.STRING and tensor.nbytes >= self._min_bytes
+
+    def add(self, tensor: Tensor) -> None:
+        """Write a weight's bytes, if they are not there yet."""
+        if id(tensor) not in self._written:
+            content = np.ascontiguousarray(tensor.packed()).reshape(-1)
+            offset = self._append(content, 1)
+            self._written[id(tensor)] = _Written(tensor, offset, checksum(content))
+
+    def add_prepacked(self, tensor: Tensor, op_type: str, identity: str, buffers: Sequence[HostArray]) -> tuple[HostArray, ...]:
+        """Write a packed form behind its weight.
+
+        Args:
+            tensor: the weight.
+            op_type: see ``prepacked_key``.
+            identity: see ``prepacked_key``.
+            buffers: contiguous ``uint8`` vectors.
+
+        Returns:
+            The buffers as read-only maps of the file, for use in place of those given.
+        """
+        self.add(tensor)
+        written = self._written[id(tensor)]
+        ranges = tuple((self._append(data, PACKED_ALIGNMENT_BYTES), len(data), checksum(data)) for data in buffers)
+        written.prepacked[prepacked_key(op_type, identity, written.checksum)] = ranges
+        self.unfinished.file.flush()
+        return tuple(map_file(self.unfinished.file.fileno(), length, offset) for offset, length, _ in ranges)
+
+    def tensor_proto(self, tensor: Tensor, name: str) -> Any:
+        """``TensorProto`` of a weight: a reference to its bytes here, or inline if it is small."""
+        import onnx
+
+        if not self.takes(tensor):
+            return tensor_to_proto(tensor, name)
+        self.add(tensor)
+        written = self._written[id(tensor)]
+        proto = onnx.TensorProto(name=name, data_type=int(tensor.element_type), dims=tensor.shape)
+        proto.data_location = proto.EXTERNAL
+        entries = {"location": self.name, "offset": str(written.offset), "length": str(tensor.nbytes)}
+        for number, (key, ranges) in enumerate(written.prepacked.items()):
+            blobs = (f"{at};{size};{CHECKSUM_NAME}:{value:08x}" for at, size, value in ranges)
+            entries[f"prepacked_{number}"] = "|".join([key, *blobs])
+        for key, value in entries.items():
+            proto.external_data.add(key=key, value=value)
+        return proto
+
+    def close(self) -> None:
+        """Let go of the file; if it was not published it is gone."""
+        self.unfinished.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /) -> None:
+        self.close()
+
+    def _append(self, content: HostArray, alignment: int) -> int:
+        file = self.unfinished.file
+        alignment = ALIGNMENT_BYTES if content.nbytes > ALIGNMENT_THRESHOLD_BYTES else alignment
+        file.write(b"\0" * (-file.tell() % alignment))
+        offset = file.tell()
+        file.write(content.data)
+        return offset
