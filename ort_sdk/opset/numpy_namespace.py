@@ -9,6 +9,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, TensorElementType
 
+from .half_precision import LEAST_ELEMENTS, to_single
 from .namespace import ArrayNamespace, scatter_rows
 
 __all__ = ["NumpyNamespace"]
@@ -43,6 +44,8 @@ class NumpyNamespace(ArrayNamespace):
         return element_type.numpy_dtype
 
     def astype(self, array: HostArray, element_type: TensorElementType) -> HostArray:
+        if element_type is TensorElementType.FLOAT and array.dtype == np.float16 and array.size >= LEAST_ELEMENTS:
+            return to_single(array)
         return array.astype(element_type.numpy_dtype, copy=False)
 
     def round_and_clip(self, values: HostArray, shift: HostArray | None, low: float, high: float, dtype: Any) -> HostArray:

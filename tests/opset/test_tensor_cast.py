@@ -36,6 +36,16 @@ def test_integers_wrap_floats_beyond_them(source, target):
     compare("Cast", [values], opset=13, attributes={"to": int(target)}, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("shape", [(65536,), (3, 65536), (0,), ()])
+def test_every_half_becomes_the_same_single(shape):
+    halves = np.resize(np.arange(65536, dtype=np.uint16), shape).view(np.float16)
+    expected = halves.astype(np.float32).view(np.uint32)
+    for values in (halves, halves.T):
+        result = cast(values, E.FLOAT)
+        assert result.flags.writeable
+        np.testing.assert_array_equal(result.view(np.uint32), expected if values is halves else expected.T, strict=True)
+
+
 def _through_onnxruntime(values, target, saturate):
     """float32 → target → float32 in one model: onnxruntime takes no float8 arrays from Python."""
     nodes = [
