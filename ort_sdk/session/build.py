@@ -87,6 +87,7 @@ def build_session(
     )
     apply_overrides(model, settings.overrides)
     infer_types(model.graph)
+    infer_shapes(model.graph)
     observe("load", model)
     bindings = [provider.binding() for provider in providers]
     find_function = function_lookup(model)
@@ -95,8 +96,6 @@ def build_session(
     if settings.optimization_level >= 1:
         optimizer.apply(1)
         observe("optimized", model)
-    else:
-        infer_shapes(model.graph)
     assignment = partition(model.graph, model.opset_imports, bindings, find_function)
     if optimizer.apply_range(2, settings.optimization_level):
         assignment = partition(model.graph, model.opset_imports, bindings, find_function, assignment)
