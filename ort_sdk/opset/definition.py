@@ -97,7 +97,8 @@ def operator(
         host_outputs: outputs the kernel leaves as NumPy arrays; -1 for all.
         deterministic: equal inputs give equal outputs.
         contents_from_shapes: output contents depend on input shapes alone.
-        host_only: the operator only makes sense over NumPy (strings, images, trees).
+        host_only: the operator only makes sense over NumPy (strings, images, trees), or runs a body, whose values the host
+            keeps in its own memory.
         any_type: the kernel moves elements without computing on them, so no type is widened around it.
         alias: (input, output) pairs where the output may be a view of the input.
         when: predicate that may decline a node.

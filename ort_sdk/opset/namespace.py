@@ -52,6 +52,7 @@ class ArrayNamespace:
         self._dtypes = {
             element_type: getattr(module, name) for element_type, name in _STANDARD_DTYPES.items() if hasattr(module, name)
         }
+        self._element_types = {dtype: element_type for element_type, dtype in self._dtypes.items()}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)
@@ -64,6 +65,14 @@ class ArrayNamespace:
     def dtype(self, element_type: TensorElementType) -> Any:
         """The library's dtype for an element type."""
         return self._dtypes[element_type]
+
+    def element_type(self, array: Array) -> TensorElementType:
+        """Element type of one of the library's arrays.
+
+        Raises:
+            KeyError: ONNX has no such type.
+        """
+        return self._element_types[array.dtype]
 
     def compute_type(self, element_type: TensorElementType) -> TensorElementType:
         """Element type arithmetic is done in: the type itself, or a wider one for types outside the standard."""

@@ -43,6 +43,9 @@ class NumpyNamespace(ArrayNamespace):
     def dtype(self, element_type: TensorElementType) -> Any:
         return element_type.numpy_dtype
 
+    def element_type(self, array: HostArray) -> TensorElementType:
+        return TensorElementType.from_numpy_dtype(array.dtype)
+
     def astype(self, array: HostArray, element_type: TensorElementType) -> HostArray:
         if element_type is TensorElementType.FLOAT and array.dtype == np.float16 and array.size >= LEAST_ELEMENTS:
             return to_single(array)

@@ -35,18 +35,25 @@ def widened(factory: Callable[[KernelInfo, Any], Any], info: KernelInfo, namespa
         arguments = list(inputs)
         for index, element_type in wide_inputs.items():
             if index < len(arguments) and arguments[index] is not None:
-                arguments[index] = namespace.astype(arguments[index], element_type)
+                arguments[index] = _cast(arguments[index], element_type, namespace)
         outputs = inner(*arguments)
         if not narrow_outputs:
             return outputs
         if not isinstance(outputs, tuple):
-            return namespace.astype(outputs, narrow_outputs[0]) if 0 in narrow_outputs else outputs
+            return _cast(outputs, narrow_outputs[0], namespace) if 0 in narrow_outputs else outputs
         return tuple(
-            namespace.astype(output, narrow_outputs[index]) if index in narrow_outputs and output is not None else output
+            _cast(output, narrow_outputs[index], namespace) if index in narrow_outputs and output is not None else output
             for index, output in enumerate(outputs)
         )
 
     return compute
+
+
+def _cast(array: Any, element_type: TensorElementType, namespace: ArrayNamespace) -> Any:
+    """The array converted; inputs and outputs on the host are NumPy's, whatever the library."""
+    if isinstance(array, np.ndarray):
+        return array.astype(element_type.numpy_dtype, copy=False)
+    return namespace.astype(array, element_type)
 
 
 def _is_narrow(element_type: TensorElementType, namespace: ArrayNamespace) -> bool:

@@ -44,9 +44,6 @@ STRICT_PROVIDER = "StrictExecutionProvider"
 DEVICE_COUNT = 2
 STRICT_TYPES = frozenset(TensorElementType) - {TensorElementType.UNDEFINED, TensorElementType.STRING}
 
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap", "FlexAttention"})
-"""Left to the host's provider: their bodies launch kernels, which work on a queue cannot do."""
-
 
 class StrictExecutionProvider(ExecutionProvider):
     """One strict device in one session."""
@@ -122,7 +119,7 @@ def _make_registry(element_types: frozenset[TensorElementType]) -> KernelRegistr
     load_families()
     host_only = {op_type for (_, op_type), rows in DEFINITIONS.items() if all(row.host_only for row in rows)}
     on_host = KernelRegistry(STRICT_PROVIDER)
-    add_opset(on_host, NumpyNamespace(), types=element_types, exclude=host_only | CONTROL_FLOW)
+    add_opset(on_host, NumpyNamespace(), types=element_types, exclude=host_only)
 
     def source(domain: str, op_type: str) -> list[KernelCreateInfo]:
         return [_late(candidate) for candidate in on_host.candidates(domain, op_type)]

@@ -10,7 +10,7 @@ from ort_sdk.opset.definition import operator
 from .bodies import is_true, owned
 
 
-@operator("If", host_inputs=(0,), shape_inputs=None, deterministic=False, any_type=True)
+@operator("If", host_inputs=(0,), shape_inputs=None, deterministic=False, any_type=True, host_only=True)
 class If(OpKernel):
     """Outputs of the branch that the condition chooses; both see the same captured values."""
 

@@ -13,7 +13,7 @@ from ort_sdk.opset.definition import operator
 from .bodies import empty_scan_output, fresh, is_true, owned, stacked
 
 
-@operator("Loop", host_inputs=(0, 1), shape_inputs=None, deterministic=False, any_type=True)
+@operator("Loop", host_inputs=(0, 1), shape_inputs=None, deterministic=False, any_type=True, host_only=True)
 def loop(info: KernelInfo, xp: Any) -> Compute:
     """Runs the body while the trip count is not reached and its condition holds; an absent one never ends the loop.
 

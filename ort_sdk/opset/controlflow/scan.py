@@ -11,7 +11,7 @@ from ort_sdk.opset.definition import operator
 from .bodies import empty_scan_output, fresh, owned, scan_axis, stacked
 
 
-@operator("Scan", since=9, shape_inputs=None, deterministic=False, any_type=True)
+@operator("Scan", since=9, shape_inputs=None, deterministic=False, any_type=True, host_only=True)
 def scan(info: KernelInfo, xp: Any) -> Compute:
     """Runs the body on one slice of each scan input after the other, passing state on.
 

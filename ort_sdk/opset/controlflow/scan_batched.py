@@ -11,7 +11,7 @@ from ort_sdk.opset.definition import operator
 from .scan import ScanBody, slices
 
 
-@operator("Scan", since=8, until=8, host_inputs=(0,), shape_inputs=None, deterministic=False, any_type=True)
+@operator("Scan", since=8, until=8, host_inputs=(0,), shape_inputs=None, deterministic=False, any_type=True, host_only=True)
 def scan_8(info: KernelInfo, xp: Any) -> Compute:
     """Runs the body on one slice of each scan input after the other, for each member of a batch on its own.
 

@@ -10,7 +10,7 @@ from ort_sdk.opset.definition import operator
 from .bodies import owned
 
 
-@operator("SequenceMap", shape_inputs=None, deterministic=False, any_type=True)
+@operator("SequenceMap", shape_inputs=None, deterministic=False, any_type=True, host_only=True)
 def sequence_map(info: KernelInfo, xp: Any) -> Compute:
     """Sequences of what the body makes of each element of the input sequences; tensors are the same for all elements."""
     body = info.subgraph("body")

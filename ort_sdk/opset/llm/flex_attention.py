@@ -12,7 +12,7 @@ Modifier = Callable[[Array, Sequence[Array]], Array]
 """Maps scores (B, Hq, L, S) and the captured values to scores of the same shape."""
 
 
-@operator("FlexAttention", domain="ai.onnx.preview", deterministic=False)
+@operator("FlexAttention", domain="ai.onnx.preview", deterministic=False, host_only=True)
 def flex_attention(info: KernelInfo, xp: Any) -> Compute:
     """prob_mod(softmax(score_mod(Q·Kᵀ·scale)))·V, with K and V heads shared by groups of Q heads.
 
