@@ -62,7 +62,7 @@ def check_attributes(node: Node, schema: OperatorSchema, *, may_refer: bool = Fa
         elif isinstance(value, AttributeReference):
             if not may_refer:
                 raise InvalidGraph(
-                    f"attribute '{name}' of {node.describe()} refers to the attribute '{value.name}' of a function, and is in none"
+                    f"attribute '{name}' of {node.describe()} refers to the attribute '{value.name}' of a function and is in none"
                 )
         elif not _fits(value, expected):
             raise InvalidGraph(

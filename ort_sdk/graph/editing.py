@@ -32,7 +32,7 @@ __all__ = [
 
 def is_graph_output(graph: Graph, name: str) -> bool:
     """Whether a value is an output of the graph, so that its name must stay."""
-    return any(argument.name == name for argument in graph.outputs)
+    return graph.is_output(name)
 
 
 def unused_name(graph: Graph, wanted: str) -> str:
@@ -75,14 +75,18 @@ def replace_uses(graph: Graph, old: str, new: str) -> None:
 
     Outputs of the graph itself are not renamed: a pass that drops the producer of one must keep its name alive.
     """
-    for node in list(graph.consumers(old)):
-        graph.unlink(node)
+    if old == new:
+        return
+    for node in graph.consumers(old):
         _rename_reads(node, old, new)
-        graph.link(node)
+    graph.move_readers(old, new)
 
 
 def _rename_reads(node: Node, old: str, new: str) -> None:
-    node.inputs = [new if name == old else name for name in node.inputs]
+    # ``list.index`` keeps nodes of thousands of inputs cheap, of which passes rename one after the other.
+    inputs = node.inputs
+    for _ in range(inputs.count(old)):
+        inputs[inputs.index(old)] = new
     if old not in node.implicit_inputs:
         return
     for body in node.subgraphs.values():
@@ -136,7 +140,7 @@ def remove_nodes(graph: Graph, nodes: Sequence[Node]) -> None:
         gone = set(map(id, nodes))
         graph.nodes = [node for node in graph.nodes if id(node) not in gone]
     elif nodes:
-        del graph.nodes[graph.nodes.index(nodes[0])]
+        del graph.nodes[graph.position(nodes[0])]
     for node in nodes:
         graph.unlink(node)
     _forget_outputs(graph, nodes)
@@ -153,7 +157,7 @@ def replace_nodes(graph: Graph, old: Sequence[Node], new: Sequence[Node]) -> Non
         provider = providers.pop()
         for node in new:
             node.execution_provider = node.execution_provider or provider
-    positions = sorted(graph.nodes.index(node) for node in old)
+    positions = sorted(graph.position(node) for node in old)
     graph.nodes[positions[-1] : positions[-1] + 1] = new
     for position in reversed(positions[:-1]):
         del graph.nodes[position]

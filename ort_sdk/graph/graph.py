@@ -11,6 +11,9 @@ from .node import Node
 
 __all__ = ["Graph"]
 
+_FEW = 16
+"""Below it, looking through a list is faster than anything cleverer."""
+
 
 @dataclass(slots=True, eq=False)
 class Graph:
@@ -36,12 +39,16 @@ class Graph:
     _producers: dict[str, Node] | None = field(default=None, repr=False)
     _consumers: dict[str, list[Node]] | None = field(default=None, repr=False)
     _bodies: list[Graph] | None = field(default=None, repr=False)
+    _output_names: tuple[list[NodeArg], frozenset[str]] | None = field(default=None, repr=False)
+    """The list of outputs, and their names."""
+    _last_position: int = field(default=0, repr=False)
 
     def touch(self) -> None:
         """Forget derived tables after a change of nodes."""
         self._producers = None
         self._consumers = None
         self._bodies = None
+        self._output_names = None
 
     def link(self, node: Node) -> None:
         """Enter a node just put into ``nodes`` in the derived tables, which is cheaper than to ``touch``."""
@@ -64,6 +71,32 @@ class Graph:
                 self._consumers[read].remove(node)
         if self._bodies:
             self._bodies = None
+
+    def move_readers(self, old: str, new: str) -> None:
+        """Tell the derived tables that every reader of one value in this graph reads another from now on."""
+        if self._consumers is not None:
+            moved = self._consumers.pop(old, [])
+            readers = self._consumers.setdefault(new, [])
+            known = readers if len(moved) < _FEW else set(readers)
+            readers.extend([node for node in moved if node not in known])
+
+    def position(self, node: Node) -> int:
+        """Place of a node in ``nodes``; passes ask from the front to the back, so the search begins where the last one ended.
+
+        Raises:
+            ValueError: it is not there.
+        """
+        nodes, near, width = self.nodes, self._last_position, _FEW
+        while True:
+            start, stop = max(0, near - width), near + width
+            try:
+                self._last_position = nodes.index(node, start, stop)
+            except ValueError:
+                if start == 0 and stop >= len(nodes):
+                    raise
+                width *= 8
+            else:
+                return self._last_position
 
     def node_arg(self, name: str) -> NodeArg:
         """Type and shape known for a value, here or in an enclosing graph; a bare NodeArg if nothing is known."""
@@ -118,6 +151,13 @@ class Graph:
     def output_names(self) -> set[str]:
         """Names of the graph's outputs."""
         return {argument.name for argument in self.outputs}
+
+    def is_output(self, name: str) -> bool:
+        """Whether a value is an output of the graph. Outputs are replaced as a whole list, or with a ``touch``."""
+        known = self._output_names
+        if known is None or known[0] is not self.outputs:
+            known = self._output_names = (self.outputs, frozenset(argument.name for argument in self.outputs))
+        return name in known[1]
 
     def walk(self) -> Iterator[Graph]:
         """This graph and all bodies in it, innermost first."""

@@ -45,7 +45,7 @@ def inline_function(graph: Graph, node: Node, function: Function, unique_prefix:
     call = _Call(prefix, {**function.attribute_defaults, **node.attributes})
     new = [call.copy_node(inner, names, graph) for inner in function.nodes]
     new += [_identity(source, output, function) for source, output in aliases]
-    position = graph.nodes.index(node)
+    position = graph.position(node)
     graph.nodes[position : position + 1] = new
     graph.touch()
     return new

@@ -8,7 +8,7 @@ from ort_sdk.api import InvalidArgument
 from ort_sdk.graph import Model
 from ort_sdk.graph.constants import lift_constants
 
-from .function_proto import function_keys, read_functions
+from .function_proto import check_calls, function_keys, read_functions
 from .graph_proto import GraphReader, read_metadata, sort_graph
 from .messages import newest_ir_version
 from .tensor_proto import TensorReader
@@ -41,6 +41,7 @@ def convert_model(proto: Any, tensors: TensorReader) -> Model:
     functions = read_functions(proto.functions, proto.ir_version, imports, keys, tensors)
     graph = GraphReader(proto.ir_version, OperatorResolver(imports, keys), tensors).read_graph(proto.graph)
     tensors.check_replacements_used()
+    check_calls(functions, graph)
     sort_graph(graph)
     lift_constants(graph)
     return Model(

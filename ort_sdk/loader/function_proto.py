@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg
@@ -16,7 +17,10 @@ from .versions import FunctionKey, OperatorResolver, normal_domain, parse_opset_
 
 __all__ = ["check_calls", "function_keys", "read_function", "read_functions"]
 
-_MAX_INLINED_NODES = 10_000_000
+_MAX_INLINED_NODES = 1_000_000
+_MAX_CALL_DEPTH = 128
+_MAX_BODY_DEPTH = 50
+"""Some ten frames of the interpreter's stack for each level."""
 
 
 def function_keys(protos: Iterable[Any]) -> set[FunctionKey]:
@@ -44,7 +48,7 @@ def read_functions(
     """Convert a model's functions. Domains that a function does not import are in force as the model imports them.
 
     Raises:
-        InvalidGraph: a function breaks a rule of ONNX, or functions call each other in a circle.
+        InvalidGraph: a function breaks a rule of ONNX.
     """
     functions: dict[FunctionKey, Function] = {}
     for proto in protos:
@@ -52,7 +56,6 @@ def read_functions(
         reader = GraphReader(ir_version, OperatorResolver(imports, keys, is_function=True), tensors)
         function = read_function(proto, imports, reader, tensors)
         functions[function.domain, function.name, function.overload] = function
-    check_calls(functions)
     return functions
 
 
@@ -91,32 +94,70 @@ def read_function(
     )
 
 
-def check_calls(functions: Mapping[FunctionKey, Function]) -> None:
-    """Refuse functions that call each other in a circle, or that would grow beyond all measure when inlined.
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """What a list of nodes would become if all calls of functions were inlined."""
+
+    nodes: int
+    """Nodes, those of bodies included."""
+    calls: int
+    """Longest chain of calls."""
+    bodies: int
+    """Deepest nesting of bodies."""
+
+
+def check_calls(functions: Mapping[FunctionKey, Function], graph: Graph) -> None:
+    """Refuse functions that call each other in a circle, or with which the model would grow beyond all measure.
+
+    Args:
+        functions: the model's.
+        graph: its main graph.
 
     Raises:
         InvalidGraph: they do.
     """
-    calls = {key: [call for call in _calls(function.nodes) if call in functions] for key, function in functions.items()}
+    calls = {key: {call for call in _calls(function.nodes) if call in functions} for key, function in functions.items()}
     callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in functions}
     missing = {key: len(called) for key, called in calls.items()}
     for key, called in calls.items():
         for callee in called:
             callers[callee].append(key)
-    sizes: dict[FunctionKey, int] = {}
+    extents: dict[FunctionKey, _Extent] = {}
     ready = [key for key, count in missing.items() if count == 0]
     while ready:
         key = ready.pop()
-        sizes[key] = len(functions[key].nodes) + sum(sizes[callee] for callee in calls[key])
-        if sizes[key] > _MAX_INLINED_NODES:
-            raise InvalidGraph(f"function {key[0]}::{key[1]} would inline to more than {_MAX_INLINED_NODES} nodes")
+        extents[key] = _extent(functions[key].nodes, extents, f"function {key[0]}::{key[1]}")
         for caller in callers[key]:
             missing[caller] -= 1
             if missing[caller] == 0:
                 ready.append(caller)
-    circle = [f"{key[0]}::{key[1]}" for key in functions if key not in sizes]
+    circle = [f"{key[0]}::{key[1]}" for key in functions if key not in extents]
     if circle:
         raise InvalidGraph(f"functions of the model call each other in a circle: {', '.join(circle[:5])}")
+    _extent(graph.nodes, extents, f"graph '{graph.name}'")
+
+
+def _extent(nodes: Iterable[Node], extents: Mapping[FunctionKey, _Extent], owner: str) -> _Extent:
+    """Extent of nodes whose callees' extents are known."""
+    total = calls = bodies = 0
+    for node in nodes:
+        callee = extents.get((node.domain, node.op_type, node.overload))
+        if callee is None:
+            total += 1
+        else:
+            total, calls, bodies = total + callee.nodes, max(calls, callee.calls + 1), max(bodies, callee.bodies)
+        for body in node.subgraphs.values():
+            inner = _extent(body.nodes, extents, owner)
+            total, calls, bodies = total + inner.nodes, max(calls, inner.calls), max(bodies, inner.bodies + 1)
+    if calls and total > _MAX_INLINED_NODES:
+        raise InvalidGraph(f"{owner} would inline to more than {_MAX_INLINED_NODES} nodes")
+    if calls > _MAX_CALL_DEPTH:
+        raise InvalidGraph(f"{owner} calls functions that call functions, more than {_MAX_CALL_DEPTH} deep")
+    if bodies > _MAX_BODY_DEPTH:
+        raise InvalidGraph(
+            f"{owner} nests bodies of control flow more than {_MAX_BODY_DEPTH} deep, those of its functions included"
+        )
+    return _Extent(total, calls, bodies)
 
 
 def _calls(nodes: Iterable[Node]) -> Iterable[FunctionKey]:

@@ -30,24 +30,35 @@ def lay_out(buffers: Sequence[BufferLifetime]) -> tuple[list[int], int]:
         (offset in bytes of each buffer, bytes of the whole arena).
     """
     offsets = [0] * len(buffers)
-    placed: list[int] = []
+    placed = _Placed(len(buffers))
     total = 0
     for index in sorted(range(len(buffers)), key=lambda position: -buffers[position].nbytes):
-        buffer = buffers[index]
-        neighbours = sorted(
-            (offsets[other], offsets[other] + _rounded(buffers[other].nbytes))
-            for other in placed
-            if buffers[other].first <= buffer.last and buffer.first <= buffers[other].last
-        )
-        offset = 0
-        for start, end in neighbours:
-            if offset + buffer.nbytes <= start:
-                break
-            offset = max(offset, end)
-        offsets[index] = offset
-        placed.append(index)
-        total = max(total, offset + _rounded(buffer.nbytes))
+        offsets[index] = placed.place(buffers[index])
+        total = max(total, offsets[index] + _rounded(buffers[index].nbytes))
     return offsets, total
+
+
+class _Placed:
+    """Buffers laid out so far, by offset: rows of a table, so that looking through thousands of them costs little."""
+
+    def __init__(self, capacity: int) -> None:
+        self._rows = np.empty((4, capacity), dtype=np.int64)
+        """Start, end, first step, last step."""
+        self._count = 0
+
+    def place(self, buffer: BufferLifetime) -> int:
+        """Put a buffer at the lowest offset that is free for its whole life."""
+        starts, ends, firsts, lasts = self._rows[:, : self._count]
+        is_neighbour = (firsts <= buffer.last) & (lasts >= buffer.first)
+        taken_from, taken_to = starts[is_neighbour], ends[is_neighbour]
+        free_from = np.maximum.accumulate(np.append(0, taken_to))
+        fits = np.flatnonzero(free_from[:-1] + buffer.nbytes <= taken_from)
+        offset = int(free_from[fits[0]] if fits.size else free_from[-1])
+        position, count = int(np.searchsorted(starts, offset)), self._count
+        self._rows[:, position + 1 : count + 1] = self._rows[:, position:count]
+        self._rows[:, position] = (offset, offset + _rounded(buffer.nbytes), buffer.first, buffer.last)
+        self._count += 1
+        return offset
 
 
 def _rounded(nbytes: int) -> int:

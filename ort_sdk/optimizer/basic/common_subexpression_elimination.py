@@ -36,7 +36,7 @@ class CommonSubexpressionElimination:
         gone = []
         constants: dict[str, Hashable] = {}
         for node in graph.nodes:
-            if node.domain not in _DOMAINS or node.op_type in _EXCLUDED or not node.inputs:
+            if node.domain not in _DOMAINS or node.op_type in _EXCLUDED or not node.inputs or node.subgraphs:
                 continue
             inputs = tuple(_input_key(name, graph, constants) for name in node.inputs)
             key = (node.op_type, node.domain, node.since_version, node.execution_provider, inputs)
