@@ -13,6 +13,7 @@ def transformers() -> list[GraphTransformer]:
     from .common_subexpression_elimination import CommonSubexpressionElimination
     from .constant_folding import ConstantFolding
     from .conv_fusion import ConvAddFusion, ConvBNFusion, ConvMulFusion
+    from .elementwise_fusion import DivMulFusion, FuseReluClip, NotWhereFusion, PreShapeNodeElimination
     from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
     from .identity_elimination import EliminateDropout, EliminateIdentity
     from .noop_elimination import NoopElimination
@@ -38,6 +39,10 @@ def transformers() -> list[GraphTransformer]:
         ReshapeFusion(),
         TransposeOptimizer(),
         CommonSubexpressionElimination(),
+        PreShapeNodeElimination(),
+        NotWhereFusion(),
+        FuseReluClip(),
+        DivMulFusion(),
         PadFusion(),
         ConvBNFusion(),
         ConvMulFusion(),
