@@ -11,7 +11,7 @@ from ort_sdk.opset.math.matrix import gemm
 from .fused_activation import fused_activation
 from .gelu import tanh_gelu
 
-__all__ = ["fused_gemm", "fused_matmul", "fused_matmul_activation"]
+__all__ = ["activation_parameters", "fused_gemm", "fused_matmul", "fused_matmul_activation"]
 
 MICROSOFT = "com.microsoft"
 ACTIVATION_PARAMETERS = ("activation_alpha", "activation_beta")
@@ -38,7 +38,8 @@ def fused_matmul(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-def _parameters(info: KernelInfo) -> list[float]:
+def activation_parameters(info: KernelInfo) -> list[float]:
+    """Alpha and beta of the activation, as many as the node gives."""
     values = [info.attribute(name, None) for name in ACTIVATION_PARAMETERS]
     return [value for value in values if value is not None]
 
@@ -47,7 +48,7 @@ def _parameters(info: KernelInfo) -> list[float]:
 def fused_matmul_activation(info: KernelInfo, xp: Any) -> Compute:
     """FusedMatMul followed by an activation."""
     product = fused_matmul(info, xp)
-    activate = fused_activation(info, xp, _parameters(info))
+    activate = fused_activation(info, xp, activation_parameters(info))
     return product if activate is None else lambda a, b: activate(product(a, b))
 
 
@@ -55,7 +56,7 @@ def fused_matmul_activation(info: KernelInfo, xp: Any) -> Compute:
 def fused_gemm(info: KernelInfo, xp: Any) -> Compute:
     """Gemm followed by an activation."""
     product = gemm(info, xp)
-    activate = fused_activation(info, xp, _parameters(info))
+    activate = fused_activation(info, xp, activation_parameters(info))
     return product if activate is None else lambda a, b, c=None: activate(product(a, b, c))
 
 

@@ -14,7 +14,7 @@ from ort_sdk.opset.definition import operator
 
 from .windows import WindowAttributes, Windows, padded
 
-__all__ = ["average_pool", "lp_pool", "max_pool"]
+__all__ = ["along_axis", "average_pool", "lp_pool", "max_pool", "window_counts"]
 
 Combine = Callable[[Array, Array], Array]
 
@@ -29,7 +29,7 @@ def average_pool(info: KernelInfo, xp: Any) -> Compute:
     def compute(x: Array) -> Array:
         windows = _windows(info, attributes, x)
         total = _reduce(xp, x, windows, xp.add, 0.0)
-        counts = _window_counts(windows, include_pad, dtype)
+        counts = window_counts(windows, include_pad, dtype)
         for axis, count in enumerate(counts):
             total = total / xp.reshape(xp.from_host(count), (-1, *(1 for _ in counts[axis + 1 :])))
         return total
@@ -38,7 +38,7 @@ def average_pool(info: KernelInfo, xp: Any) -> Compute:
 
 
 @functools.lru_cache(maxsize=1024)
-def _window_counts(windows: Windows, include_pad: bool, dtype: np.dtype[Any]) -> list[HostArray]:
+def window_counts(windows: Windows, include_pad: bool, dtype: np.dtype[Any]) -> list[HostArray]:
     """Per axis, how many positions of each window count. A window of padding alone counts one, so that its mean is zero."""
     counts = []
     for axis, size in enumerate(windows.input_shape):
@@ -98,7 +98,7 @@ def _windows(info: KernelInfo, attributes: WindowAttributes, x: Array) -> Window
     return attributes.windows(tuple(x.shape[2:]))
 
 
-def _along(windows: Windows, axis: int, shape: tuple[int, ...]) -> Windows:
+def along_axis(windows: Windows, axis: int, shape: tuple[int, ...]) -> Windows:
     """The same windows along one axis only; others pass whole. ``shape`` is the spatial shape of what is to be reduced."""
     rank = len(shape)
 
@@ -121,7 +121,7 @@ def _along(windows: Windows, axis: int, shape: tuple[int, ...]) -> Windows:
 def _taps(xp: Any, x: Array, windows: Windows, axis: int, value: float) -> list[Array]:
     """What each tap along one axis reads, for all windows: strided views of the padded input."""
     lead = x.ndim - len(windows.kernel_shape)
-    source = padded(xp, x, _along(windows, axis, tuple(x.shape[lead:])), value)
+    source = padded(xp, x, along_axis(windows, axis, tuple(x.shape[lead:])), value)
     before = (slice(None),) * (lead + axis)
     step, dilation = windows.strides[axis], windows.dilations[axis]
     length = (windows.output_shape[axis] - 1) * step + 1

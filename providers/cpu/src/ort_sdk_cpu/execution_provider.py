@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import ExecutionProvider
+from ort_sdk.api import CPU_DEVICE, ExecutionProvider, OrtDevice
+
+from .kernels.scratch import Scratch
 
 __all__ = ["CpuExecutionProvider"]
 
 
 class CpuExecutionProvider(ExecutionProvider):
-    """Computes at once, on NumPy arrays."""
+    """Computes at once, on NumPy arrays.
+
+    Args: as for ``ExecutionProvider``.
+    """
+
+    def __init__(self, name: str, device: OrtDevice = CPU_DEVICE, options: Mapping[str, str] | None = None) -> None:
+        super().__init__(name, device, options)
+        self.scratch = Scratch()
+        """Working memory of the session's bound kernels."""
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Infinities and NaNs are values of ONNX's operators: NumPy's warnings about them stay off during a run."""

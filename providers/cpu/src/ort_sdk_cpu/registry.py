@@ -6,15 +6,30 @@ import functools
 
 import numpy as np
 
-from ort_sdk.api import KernelRegistry
+from ort_sdk.api import KernelCreateInfo, KernelRegistry
 from ort_sdk.opset import add_opset
 
 __all__ = ["kernel_registry"]
+
+NAME = "CPUExecutionProvider"
 
 
 @functools.cache
 def kernel_registry() -> KernelRegistry:
     """The registry, built once per process and shared by all sessions."""
-    registry = KernelRegistry("CPUExecutionProvider")
-    add_opset(registry, np)
+    opset, registry = KernelRegistry(NAME), KernelRegistry(NAME)
+    add_opset(opset, np)
+    registry.add_source(functools.partial(_kernels, opset), opset.operators())
     return registry
+
+
+def _kernels(opset: KernelRegistry, domain: str, op_type: str) -> tuple[KernelCreateInfo, ...]:
+    """The shared set's kernels of an operator; those that can be bound are made so."""
+    from .kernels import index
+
+    rows = opset.candidates(domain, op_type)
+    if not index.load(domain, op_type):
+        return rows
+    from .kernels.bindable import bound_kernel
+
+    return tuple(KernelCreateInfo(row.kernel_def, functools.partial(bound_kernel, row.create)) for row in rows)

@@ -1,0 +1,212 @@
+"""Activations: a few steps in place on the output, or the shared set's function, on blocks that stay in the cache."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+
+from .bindable import MakeWriter, Writer, bindable
+
+__all__ = ["InPlace", "in_place", "in_place_activation"]
+
+InPlace = Callable[[HostArray, HostArray], Any]
+"""``function(x, out)`` for arrays of one shape; ``x`` may be ``out``."""
+
+BLOCK = 16384
+"""Elements a chain of steps is computed for at a time: input, output and a temporary stay in the processor's cache."""
+
+
+@bindable("Celu", "Elu", "Erf", "HardSwish", "Mish", "Selu", "Softplus", "Softsign", "Swish", "ThresholdedRelu")
+@bindable("QuickGelu", "Gelu", domain="com.microsoft")
+def whole(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """The shared set's function, block by block."""
+    return _writer_of(through(compute))
+
+
+@bindable("Gelu")
+def gelu(info: KernelInfo, compute: Any) -> MakeWriter:
+    """X·Φ(x)."""
+    return _writer_of(tanh_gelu if info.attribute("approximate", "none") == "tanh" else through(compute))
+
+
+@bindable("Relu")
+def relu(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """max(x, 0)."""
+    zero = _scalar(info, 0)
+    return lambda _inputs, _outputs: lambda x, out: np.maximum(x, zero, out=out)
+
+
+@bindable("LeakyRelu")
+def leaky_relu(info: KernelInfo, compute: Any) -> MakeWriter:
+    """X, and alpha·x where x < 0."""
+    alpha = info.attribute("alpha", 0.01)
+    if not 0 < alpha <= 1:
+        return _writer_of(through(compute))
+
+    def rectify(x: HostArray, out: HostArray) -> None:
+        np.multiply(x, alpha, out)
+        np.maximum(x, out, out=out)
+
+    return _writer_of(rectify)
+
+
+@bindable("Sigmoid")
+def sigmoid(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """1 / (1 + exp(-x))."""
+    return _writer_of(logistic)
+
+
+@bindable("HardSigmoid")
+def hard_sigmoid(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """max(0, min(1, alpha·x + beta))."""
+    return _writer_of(_hard_sigmoid(info, info.attribute("alpha", 0.2), info.attribute("beta", 0.5)))
+
+
+@bindable("Clip")
+def clip(info: KernelInfo, compute: Any) -> MakeWriter:
+    """min(max(x, min), max)."""
+    if info.since_version < 11:
+        return _writer_of(through(compute))
+    return lambda _inputs, _outputs: _clip
+
+
+@bindable("BiasGelu", "FastGelu", domain="com.microsoft")
+def biased(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Gelu of input plus bias."""
+    activate = tanh_gelu if info.op_type == "FastGelu" else exact_gelu
+    apply = in_place(activate)
+
+    def write(*arrays: Any) -> None:
+        x, bias, out = (arrays[0], arrays[1] if len(arrays) > 2 else None, arrays[-1])
+        if bias is None:
+            apply(x, out)
+        else:
+            np.add(x, bias, out)
+            apply(out, out)
+
+    return lambda _inputs, _outputs: write
+
+
+def _clip(x: HostArray, *arrays: Any) -> None:
+    *bounds, out = arrays
+    low, high = (*bounds, None, None)[:2]
+    if low is None:
+        np.copyto(out, x) if high is None else np.minimum(x, high, out=out)
+        return
+    np.maximum(x, low, out=out)
+    if high is not None:
+        np.minimum(out, high, out=out)
+
+
+def logistic(x: HostArray, out: HostArray) -> None:
+    """1 / (1 + exp(-x)), in the steps of the shared set."""
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, 1.0, out)
+    np.divide(1.0, out, out)
+
+
+def tanh_gelu(x: HostArray, out: HostArray) -> None:
+    """X·Φ(x) approximated with tanh."""
+    inner = x * x
+    inner *= 0.044715
+    inner += 1.0
+    inner *= x
+    inner *= math.sqrt(2 / math.pi)
+    np.tanh(inner, inner)
+    inner += 1.0
+    inner *= x
+    np.multiply(inner, 0.5, out)
+
+
+def through(compute: Callable[[HostArray], HostArray]) -> InPlace:
+    """A function that makes its result as one that fills in an output."""
+
+    def write(x: HostArray, out: HostArray) -> None:
+        np.copyto(out, compute(x))
+
+    return write
+
+
+def in_place(function: InPlace) -> InPlace:
+    """The function of arrays of any size, applied to blocks of the flattened arrays."""
+
+    def apply(x: HostArray, out: HostArray) -> None:
+        if out.size <= BLOCK or not x.flags.c_contiguous:
+            function(x, out)
+            return
+        source, target = x.reshape(-1), out.reshape(-1)
+        for start in range(0, target.size, BLOCK):
+            function(source[start : start + BLOCK], target[start : start + BLOCK])
+
+    return apply
+
+
+def _writer_of(function: InPlace) -> MakeWriter:
+    """Small outputs are known to be so when the writer is made."""
+
+    def make(_inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        return function if outputs[0].size <= BLOCK else in_place(function)
+
+    return make
+
+
+def _scalar(info: KernelInfo, value: float) -> HostArray:
+    element_type = info.input_element_type(0) or TensorElementType.FLOAT
+    return np.asarray(value, dtype=element_type.numpy_dtype)
+
+
+def _hard_sigmoid(info: KernelInfo, alpha: float, beta: float) -> InPlace:
+    zero, one = _scalar(info, 0), _scalar(info, 1)
+
+    def write(x: HostArray, out: HostArray) -> None:
+        np.multiply(x, alpha, out)
+        np.add(out, beta, out)
+        np.maximum(out, zero, out=out)
+        np.minimum(out, one, out=out)
+
+    return write
+
+
+def in_place_activation(
+    info: KernelInfo, parameters: Sequence[float], activate: Callable[[HostArray], HostArray] | None
+) -> InPlace | None:
+    """The activation a fused node ends with, on blocks.
+
+    Args:
+        info: the node.
+        parameters: its alpha and beta.
+        activate: the shared set's function for it; None if the node has none.
+    """
+    name = info.attribute("activation", "")
+    if activate is None:
+        return None
+    if name == "Relu":
+        zero = _scalar(info, 0)
+        return lambda x, out: np.maximum(x, zero, out=out)
+    if name == "Tanh":
+        return np.tanh
+    if name == "Sigmoid":
+        return in_place(logistic)
+    if name == "HardSigmoid" and len(parameters) == 2:
+        return in_place(_hard_sigmoid(info, *parameters))
+    return in_place(through(activate))
+
+
+@functools.cache
+def _exact_gelu() -> Callable[[HostArray], HostArray]:
+    from ort_sdk.opset.contrib.gelu import exact_gelu as make
+    from ort_sdk.opset.numpy_namespace import NumpyNamespace
+
+    return make(NumpyNamespace())
+
+
+def exact_gelu(x: HostArray, out: HostArray) -> None:
+    """X·Φ(x) with the error function."""
+    np.copyto(out, _exact_gelu()(x))

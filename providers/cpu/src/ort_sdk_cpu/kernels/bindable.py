@@ -1,0 +1,126 @@
+"""Kernels of the shared set that also write into preallocated outputs.
+
+A *writer* does a node's work into given arrays: ``writer(*inputs, *outputs)``, None where an optional input is absent. A
+ufunc is one as it is. A writer is made per program, from arrays of the shapes it will be called with.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot, TensorElementType
+from ort_sdk.opset.numpy_namespace import NumpyNamespace
+
+__all__ = ["BINDERS", "BindableKernel", "Binder", "MakeWriter", "Writer", "bindable", "bound_kernel"]
+
+Writer = Callable[..., Any]
+"""Writes outputs: ``writer(*inputs, *outputs)``. Never writes inputs; their strides may differ from call to call."""
+
+MakeWriter = Callable[[Sequence[Any], Sequence[HostArray]], Writer]
+"""``make(inputs, outputs)`` makes a writer for arrays of these shapes and types; an absent input is None.
+
+The writer keeps no array but constants of the node: all others may be others at the next call.
+"""
+
+Binder = Callable[[KernelInfo, Any], "MakeWriter | None"]
+"""``binder(info, kernel)``: how a node's kernel of the shared set is bound; None if it is not."""
+
+_NAMESPACE = NumpyNamespace()
+
+BINDERS: dict[tuple[str, str], tuple[Binder, bool]] = {}
+"""(domain, op_type) → its binder, and whether it moves elements of any type; filled by importing the modules."""
+
+
+def bindable(*op_types: str, domain: str = "", any_type: bool = False) -> Callable[[Binder], Binder]:
+    """Decorator that declares the binder of operators.
+
+    Args:
+        op_types: operators.
+        domain: their domain.
+        any_type: elements are moved, not computed on, so that types NumPy computes in wider ones are bound, too.
+    """
+
+    def declare(binder: Binder) -> Binder:
+        for op_type in op_types:
+            BINDERS[domain, op_type] = (binder, any_type)
+        return binder
+
+    return declare
+
+
+class BindableKernel(OpKernel):
+    """A kernel of the shared set, with ``bind``.
+
+    Args:
+        kernel: what computes step by step, and what is known of it.
+        make_writer: makes the writer of a program.
+    """
+
+    def __init__(self, kernel: Any, make_writer: MakeWriter) -> None:
+        self._compute = kernel.compute
+        self.deterministic = kernel.deterministic
+        self.shape_inputs = kernel.shape_inputs
+        self.contents_from_shapes = kernel.contents_from_shapes
+        self._make_writer = make_writer
+
+    @property
+    def compute(self) -> Callable[..., Any]:
+        """The shared set's function, without a call around it."""
+        return self._compute  # type: ignore[no-any-return]
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """A call that reads the inputs' slots and writes into the outputs' arrays."""
+        slots, count = (*inputs, *outputs), len(inputs)
+        if not all(slot.is_fixed for slot in slots):
+            return _slot_call(self._make_writer, slots, count)
+        arrays = [slot.array for slot in slots]
+        writer = self._make_writer(arrays[:count], arrays[count:])
+        if isinstance(writer, np.ufunc):
+            return functools.partial(writer, *arrays[:count], out=arrays[count])
+        return functools.partial(writer, *arrays)
+
+
+def _slot_call(make_writer: MakeWriter, slots: Sequence[Slot], count: int) -> Callable[[], None]:
+    """Reads the slots, ``count`` inputs first, at each call; the writer is made at the first, when all shapes can be seen."""
+    writer: Writer | None = None
+
+    def call() -> None:
+        nonlocal writer
+        arrays = [slot.array for slot in slots]
+        if writer is None:
+            writer = make_writer(arrays[:count], arrays[count:])
+            if isinstance(writer, np.ufunc):
+                writer = functools.partial(_apply, writer)
+        writer(*arrays)
+
+    return call
+
+
+def _apply(function: np.ufunc, *arrays: HostArray) -> None:
+    function(*arrays[:-1], out=arrays[-1])
+
+
+def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
+    """The shared set's kernel for a node, with ``bind`` if the operator has a binder and NumPy computes in the node's types."""
+    kernel = create(info)
+    binder, any_type = BINDERS[info.domain, info.op_type]
+    if not _is_computed_directly(info, any_type=any_type):
+        return kernel
+    make_writer = binder(info, kernel.compute)
+    return kernel if make_writer is None else BindableKernel(kernel, make_writer)
+
+
+def _is_computed_directly(info: KernelInfo, *, any_type: bool) -> bool:
+    for argument in (*info.inputs, *info.outputs):
+        if argument is None:
+            continue
+        element_type = argument.element_type
+        if element_type is None or element_type is TensorElementType.STRING:
+            return False
+        if not any_type and _NAMESPACE.compute_type(element_type) is not element_type:
+            return False
+    return True

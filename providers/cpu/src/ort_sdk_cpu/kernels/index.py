@@ -1,0 +1,53 @@
+"""Which module binds which operator, so that a module is imported when an operator needs it."""
+
+from __future__ import annotations
+
+import importlib
+
+__all__ = ["MODULES", "load"]
+
+MICROSOFT = "com.microsoft"
+
+MODULES: dict[str, dict[str, tuple[str, ...]]] = {
+    "elementwise": {
+        "": (
+            *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitwiseAnd", "BitwiseNot", "BitwiseOr"),
+            *("BitwiseXor", "Ceil", "Cos", "Cosh", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual", "IsNaN", "Less"),
+            *("LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Round", "Sign", "Sin", "Sinh"),
+            *("Sqrt", "Sub", "Sum", "Tan", "Tanh", "Xor"),
+        ),
+    },
+    "activation": {
+        "": (
+            *("Celu", "Clip", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu", "Sigmoid"),
+            *("Softplus", "Softsign", "Swish", "ThresholdedRelu"),
+        ),
+        MICROSOFT: ("BiasGelu", "FastGelu", "Gelu", "QuickGelu"),
+    },
+    "normalization": {
+        "": ("BatchNormalization", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax"),
+        MICROSOFT: ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+    },
+    "matrix": {
+        "": ("Gemm", "MatMul"),
+        MICROSOFT: ("FusedGemm", "FusedMatMul", "FusedMatMulActivation", "TransposeMatMul"),
+    },
+    "conv": {"": ("Conv",), MICROSOFT: ("FusedConv",)},
+    "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
+    "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
+    "reduction": {"": ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")},
+}
+"""Module → domain → operators it declares binders for."""
+
+_MODULE_OF = {
+    (domain, op_type): module for module, domains in MODULES.items() for domain, names in domains.items() for op_type in names
+}
+
+
+def load(domain: str, op_type: str) -> bool:
+    """Import the module that binds an operator; False if there is none."""
+    module = _MODULE_OF.get((domain, op_type))
+    if module is None:
+        return False
+    importlib.import_module(f"{__package__}.{module}")
+    return True

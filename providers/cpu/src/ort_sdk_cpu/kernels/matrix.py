@@ -1,0 +1,94 @@
+"""Matrix products into given outputs, then what is fused behind them in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.opset.contrib.fused_activation import fused_activation
+from ort_sdk.opset.contrib.fused_matmul import activation_parameters
+from ort_sdk.opset.numpy_namespace import NumpyNamespace
+
+from .activation import InPlace, in_place_activation
+from .bindable import MakeWriter, Writer, bindable
+
+__all__: list[str] = []
+
+
+@bindable("MatMul")
+def matmul(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Matrix product with NumPy's rules; a stack times one matrix is a single product."""
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        a, b = inputs
+        if b.ndim != 2 or a.ndim < 3 or 0 in a.shape:
+            return np.matmul
+        rows, columns, inner = math.prod(a.shape[:-1]), b.shape[1], a.shape[-1]
+        return lambda a, b, out: np.matmul(a.reshape(rows, inner), b, out.reshape(rows, columns))
+
+    return make
+
+
+@bindable("Gemm")
+@bindable("FusedGemm", domain="com.microsoft")
+def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """alpha·A'·B' + beta·C, then an activation."""
+    if not _is_float(info):
+        return None
+    trans_a, trans_b = bool(info.attribute("transA", 0)), bool(info.attribute("transB", 0))
+    alpha, beta = info.attribute("alpha", 1.0), info.attribute("beta", 1.0)
+    activate = _activation(info)
+
+    def write(a: HostArray, b: HostArray, *rest: Any) -> None:
+        out = rest[-1]
+        c = rest[0] if len(rest) > 1 else None
+        np.matmul(a.T if trans_a else a, b.T if trans_b else b, out)
+        if alpha != 1:
+            np.multiply(out, alpha, out)
+        if c is not None:
+            np.add(out, c if beta == 1 else c * beta, out)
+        if activate is not None:
+            activate(out, out)
+
+    return lambda _inputs, _outputs: write
+
+
+@bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft")
+def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """alpha·A'·B', then an activation."""
+    if not _is_float(info):
+        return None
+    alpha = info.attribute("alpha", 1.0)
+    trans_a, trans_b = bool(info.attribute("transA", 0)), bool(info.attribute("transB", 0))
+    batch_a, batch_b = bool(info.attribute("transBatchA", 0)), bool(info.attribute("transBatchB", 0))
+    activate = _activation(info)
+
+    def write(a: HostArray, b: HostArray, out: HostArray) -> None:
+        np.matmul(_oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b), out)
+        if alpha != 1:
+            np.multiply(out, alpha, out)
+        if activate is not None:
+            activate(out, out)
+
+    return lambda _inputs, _outputs: write
+
+
+def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:
+    if x.ndim < 2:
+        return x
+    moved = np.moveaxis(x, 0, -2) if batch else x
+    return np.matrix_transpose(moved) if trans else moved
+
+
+def _activation(info: KernelInfo) -> InPlace | None:
+    parameters = activation_parameters(info)
+    return in_place_activation(info, parameters, fused_activation(info, NumpyNamespace(), parameters))
+
+
+def _is_float(info: KernelInfo) -> bool:
+    element_type = info.input_element_type(0)
+    return element_type is not None and element_type.numpy_dtype.kind == "f"

@@ -1,0 +1,71 @@
+"""Operators that move elements: copied straight into the output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+
+from .bindable import MakeWriter, Writer, bindable
+
+__all__: list[str] = []
+
+
+@bindable("Concat", any_type=True)
+def concat(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """The inputs one after another along ``axis``."""
+    axis = info.attribute("axis", 1) if info.since_version == 1 else info.attribute("axis")
+
+    def write(*arrays: HostArray) -> None:
+        *inputs, out = arrays
+        np.concatenate(inputs, axis=axis, out=out)
+
+    return lambda _inputs, _outputs: write
+
+
+@bindable("Where", any_type=True)
+def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """X where the condition holds, else Y."""
+
+    def write(condition: HostArray, x: HostArray, y: HostArray, out: HostArray) -> None:
+        np.copyto(out, y)
+        np.copyto(out, x, where=condition)
+
+    return lambda _inputs, _outputs: write
+
+
+@bindable("Expand", any_type=True)
+def expand(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """The input repeated along broadcast axes."""
+    return lambda _inputs, _outputs: lambda x, _shape, out: np.copyto(out, x)
+
+
+@bindable("Cast")
+def cast(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """Conversions that NumPy does by C's rules alone; those of floats to integers and truth values stay the shared set's."""
+    source, target = info.input_element_type(0), info.output_element_type(0)
+    if source is None or target is None or target.numpy_dtype.kind != "f":
+        return None
+    return lambda _inputs, _outputs: lambda x, out: np.copyto(out, x, casting="unsafe")
+
+
+@bindable("Gather", any_type=True)
+def gather(info: KernelInfo, compute: Any) -> MakeWriter:
+    """Slices of the data along ``axis``."""
+    axis = info.attribute("axis", 0)
+
+    def make(_inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
+            # mode="raise" goes through a buffer as large as the output; checked indices need none.
+            limit = data.shape[axis]
+            if indices.size and (indices.max() >= limit or indices.min() < -limit):
+                compute(data, indices)
+            wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
+            np.take(data, wrapped, axis=axis, out=out, mode="clip")
+
+        return write
+
+    return make

@@ -1,0 +1,194 @@
+"""Softmax and normalizations, by blocks of rows that stay in the cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+
+from .bindable import MakeWriter, Writer, bindable
+
+__all__: list[str] = []
+
+Normalize = Callable[[HostArray, HostArray, float], Any]
+"""``normalize(x, out, epsilon)`` for matrices, along their rows."""
+
+BLOCK = 1 << 16
+"""Elements of the rows that are normalized at a time."""
+
+
+def _row_blocks(rows: int, width: int) -> list[slice]:
+    step = max(1, BLOCK // max(width, 1))
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+@bindable("Softmax")
+def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
+    """exp(x) over its sum: along the last axes by blocks of rows, along another one at once."""
+    axis = info.attribute("axis", -1 if info.since_version >= 13 else 1)
+    is_flattened = info.since_version < 13
+
+    def make(_inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        shape = outputs[0].shape
+        first = axis + len(shape) if axis < 0 else axis
+        if 0 in shape or not (is_flattened or first == len(shape) - 1):
+            return lambda x, out: np.copyto(out, compute(x)) if out.size == 0 else _softmax(x, out, first)
+        return _softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]))
+
+    return make
+
+
+def _softmax(x: HostArray, out: HostArray, axis: int) -> None:
+    np.subtract(x, np.max(x, axis=axis, keepdims=True), out)
+    np.exp(out, out)
+    np.divide(out, np.sum(out, axis=axis, keepdims=True), out)
+
+
+def _softmax_rows(rows: int, width: int) -> Writer:
+    blocks = _row_blocks(rows, width)
+
+    def write(x: HostArray, out: HostArray) -> None:
+        source, target = x.reshape(rows, width), out.reshape(rows, width)
+        for block in blocks:
+            _softmax(source[block], target[block], 1)
+
+    return write
+
+
+def _standardize(x: HostArray, out: HostArray, epsilon: float) -> None:
+    """Zero mean and unit variance along the rows."""
+    np.subtract(x, np.mean(x, axis=1, keepdims=True), out)
+    _divide_by_root_mean_square(out, out, epsilon)
+
+
+def _divide_by_root_mean_square(x: HostArray, out: HostArray, epsilon: float) -> None:
+    factor = np.vecdot(x, x)[:, None]
+    factor /= x.shape[1]
+    factor += epsilon
+    np.sqrt(factor, factor)
+    np.divide(1.0, factor, factor)
+    np.multiply(x, factor, out)
+
+
+@bindable("LayerNormalization")
+def layer_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """Standardized rows, scaled and shifted."""
+    return _plain(info, _standardize)
+
+
+@bindable("RMSNormalization", "SimplifiedLayerNormalization")
+def rms_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """Rows divided by their root mean square, and scaled."""
+    return _plain(info, _divide_by_root_mean_square)
+
+
+@bindable("SkipLayerNormalization", domain="com.microsoft")
+def skip_layer_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """LayerNormalization of input + skip + bias."""
+    return _skipped(info, _standardize, has_shift=True)
+
+
+@bindable("SkipSimplifiedLayerNormalization", domain="com.microsoft")
+def skip_simplified_layer_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """RMSNormalization of input + skip + bias."""
+    return _skipped(info, _divide_by_root_mean_square, has_shift=False)
+
+
+def _outputs_bound(info: KernelInfo, allowed: set[int]) -> bool:
+    """Whether all is of one floating-point type, as steps in place need it, and no statistics are asked for."""
+    types = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
+    return len(types) == 1 and all(index in allowed for index in range(len(info.outputs)) if info.wants_output(index))
+
+
+def _plain(info: KernelInfo, normalize: Normalize) -> MakeWriter | None:
+    if not _outputs_bound(info, {0}):
+        return None
+    axis, epsilon = int(info.attribute("axis", -1)), float(info.attribute("epsilon", 1e-5))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        apply = _rows_writer(normalize, outputs[0].shape, axis, epsilon)
+        given = len(inputs)
+
+        def write(*arrays: Any) -> None:
+            apply(arrays[0], arrays[1], arrays[2] if given > 2 else None, arrays[given])
+
+        return write
+
+    return make
+
+
+def _skipped(info: KernelInfo, normalize: Normalize, *, has_shift: bool) -> MakeWriter | None:
+    if not _outputs_bound(info, {0, 3}):
+        return None
+    epsilon = float(info.attribute("epsilon", 1e-12))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        apply = _rows_writer(normalize, outputs[0].shape, -1, epsilon)
+        given, bias_at = len(inputs), 4 if has_shift else 3
+
+        def write(*arrays: Any) -> None:
+            out = arrays[given]
+            total = arrays[given + 3] if len(outputs) > 3 else None
+            total = out if total is None else total
+            np.add(arrays[0], arrays[1], total)
+            if given > bias_at and arrays[bias_at] is not None:
+                np.add(total, arrays[bias_at], total)
+            apply(total, arrays[2], arrays[3] if has_shift and given > 3 else None, out)
+
+        return write
+
+    return make
+
+
+def _rows_writer(normalize: Normalize, shape: tuple[int, ...], axis: int, epsilon: float) -> Callable[..., None]:
+    """``write(x, scale, shift or None, out)`` for data of a shape; ``x`` may be ``out``."""
+    first = axis % len(shape)
+    rows, width = math.prod(shape[:first]), math.prod(shape[first:])
+    blocks = _row_blocks(rows, width)
+    in_axes = shape[first:]
+
+    def as_row(parameter: HostArray) -> HostArray:
+        return parameter if parameter.shape == (width,) else np.broadcast_to(parameter, in_axes).reshape(width)
+
+    def write(x: HostArray, scale: HostArray, shift: HostArray | None, out: HostArray) -> None:
+        source, target, scale_row = x.reshape(rows, width), out.reshape(rows, width), as_row(scale)
+        shift_row = None if shift is None else as_row(shift)
+        for block in blocks:
+            part = target[block]
+            normalize(source[block], part, epsilon)
+            np.multiply(part, scale_row, part)
+            if shift_row is not None:
+                np.add(part, shift_row, part)
+
+    return write
+
+
+@bindable("BatchNormalization")
+def batch_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """Normalization per channel by given statistics, with factor and shift computed once if they are constants."""
+    if info.since_version < 9 or info.attribute("training_mode", 0) or not _outputs_bound(info, {0}) or info.input_rank(0) == 1:
+        return None
+    epsilon = float(info.attribute("epsilon", 1e-5))
+    is_constant = all(index in info.constants for index in range(1, 5))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        shape = (-1, *(1 for _ in outputs[0].shape[2:]))
+
+        def affine(scale: HostArray, bias: HostArray, mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:
+            factor = scale / np.sqrt(variance + epsilon)
+            return factor.reshape(shape), (bias - mean * factor).reshape(shape)
+
+        kept = affine(*inputs[1:5]) if is_constant else None
+
+        def write(x: HostArray, *arrays: HostArray) -> None:
+            factor, shift = affine(*arrays[:4]) if kept is None else kept
+            np.multiply(x, factor, arrays[4])
+            np.add(arrays[4], shift, arrays[4])
+
+        return write
+
+    return make

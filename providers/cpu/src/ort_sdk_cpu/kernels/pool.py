@@ -1,0 +1,93 @@
+"""Pooling into a given output, tap by tap along one axis after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.opset.nn.pool import along_axis, window_counts
+from ort_sdk.opset.nn.windows import WindowAttributes, Windows
+
+from .bindable import MakeWriter, Writer, bindable
+from .padding import padded_into
+from .scratch import Scratch, scratch_of
+
+__all__: list[str] = []
+
+
+@bindable("MaxPool")
+def max_pool(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """Maximum of each window, if positions are not asked for."""
+    if info.wants_output(1):
+        return None
+    attributes, scratch = WindowAttributes.of(info), scratch_of(info)
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        x = inputs[0]
+        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        windows = attributes.windows(x.shape[2:])
+        return lambda x, out: _reduce(np.maximum, x, windows, lowest, out, scratch)
+
+    return make
+
+
+@bindable("AveragePool")
+def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Mean of each window."""
+    attributes, scratch = WindowAttributes.of(info), scratch_of(info)
+    include_pad = bool(info.attribute("count_include_pad", 0))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x = inputs[0]
+        windows = attributes.windows(x.shape[2:])
+        counts = window_counts(windows, include_pad, outputs[0].dtype)
+        divisors = [count.reshape(-1, *(1 for _ in counts[axis + 1 :])) for axis, count in enumerate(counts)]
+
+        def write(x: HostArray, out: HostArray) -> None:
+            _reduce(np.add, x, windows, 0.0, out, scratch)
+            for divisor in divisors:
+                np.divide(out, divisor, out)
+
+        return write
+
+    return make
+
+
+@bindable("GlobalAveragePool")
+def global_average_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Mean over all spatial axes."""
+    return lambda _inputs, _outputs: lambda x, out: np.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True, out=out)
+
+
+@bindable("GlobalMaxPool")
+def global_max_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Maximum over all spatial axes."""
+    return lambda _inputs, _outputs: lambda x, out: np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True, out=out)
+
+
+def _reduce(combine: Any, x: HostArray, windows: Windows, value: float, out: HostArray, scratch: Scratch) -> None:
+    """Combine the elements of each window; padding holds ``value``, which is neutral."""
+    rank, source = len(windows.kernel_shape), x
+    for axis in range(rank):
+        row = along_axis(windows, axis, source.shape[2:])
+        is_last = axis == rank - 1
+        target = out if is_last else scratch.array(f"pooled{axis % 2}", (*x.shape[:2], *row.output_shape), x.dtype)
+        _reduce_axis(combine, padded_into(source, row, value, scratch), row, axis, target)
+        source = target
+
+
+def _reduce_axis(combine: Any, padded: HostArray, windows: Windows, axis: int, out: HostArray) -> None:
+    before: tuple[Any, ...] = (slice(None),) * (2 + axis)
+    step, dilation = windows.strides[axis], windows.dilations[axis]
+    length = (windows.output_shape[axis] - 1) * step + 1
+    starts = range(0, windows.kernel_shape[axis] * dilation, dilation)
+    taps = [padded[(*before, slice(start, start + length, step))] for start in starts]
+    if len(taps) == 1:
+        np.copyto(out, taps[0])
+        return
+    combine(taps[0], taps[1], out=out)
+    for tap in taps[2:]:
+        combine(out, tap, out=out)
