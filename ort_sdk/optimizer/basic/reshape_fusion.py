@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ort_sdk.api import Shape
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.editing import bypass_node, set_inputs
 from ort_sdk.optimizer.matching import integers, nodes_of, numeric_shape
@@ -44,15 +43,23 @@ def _skip_earlier(node: Node, graph: Graph) -> bool:
 
 
 def _keeps_shape(node: Node, graph: Graph) -> bool:
-    return _is_same(graph.node_arg(node.inputs[0]).shape, graph.node_arg(node.outputs[0]).shape)
-
-
-def _is_same(before: Shape | None, after: Shape | None) -> bool:
-    """Whether two shapes of equally many elements must be equal: at most one dimension is left open."""
+    """Whether input and output must have one shape: of equally many elements, at most one dimension is left open."""
+    before, after = graph.node_arg(node.inputs[0]).shape, graph.node_arg(node.outputs[0]).shape
     if before is None or after is None or len(before) != len(after):
         return False
-    known = [isinstance(a, int) and a == b for a, b in zip(before, after, strict=True)]
-    return all(known) or (known.count(False) == 1 and 0 not in before)
+    copied = _copied_axes(node, graph)
+    open_axes = [
+        axis for axis, (size, new) in enumerate(zip(before, after, strict=True)) if not (isinstance(size, int) and size == new)
+    ]
+    undecided = [axis for axis in open_axes if axis not in copied]
+    return not undecided or (len(undecided) == 1 and len(open_axes) == 1 and 0 not in before)
+
+
+def _copied_axes(node: Node, graph: Graph) -> set[int]:
+    """Axes that a Reshape copies by asking for 0."""
+    if node.op_type != "Reshape" or node.attributes.get("allowzero", 0):
+        return set()
+    return {axis for axis, size in enumerate(integers(graph, node, 1, "shape") or ()) if size == 0}
 
 
 class ExpandElimination:

@@ -196,3 +196,11 @@ def test_a_disabled_pass_does_nothing():
     assert basic_ops(model, disabled=["EliminateIdentity"]) == ["Relu", "Identity", "Neg"]
     key = "optimization.disable_specified_optimizers"
     assert basic_ops(model, config={key: "EliminateIdentity"}) == ["Relu", "Identity", "Neg"]
+
+
+@pytest.mark.parametrize(("target", "left"), [([0, 0, 4], []), ([0, -1, 4], ["Reshape"]), ([-1, 0, 4], ["Reshape"])])
+def test_a_reshape_that_copies_open_dimensions_goes(target, left):
+    """Of two dimensions that are not known before a run, a -1 may stand for the product of both."""
+    model = chain(node("Reshape", ["a", "s"], ["b"]), constants={"s": np.array(target)}, shape=("n", "m", 4), out=(None, None, 4))
+    assert basic_ops(model) == ["Relu", *left, "Neg"]
+    assert_equal_at_levels(model)
