@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .memory.prepacked_weights_container import PrepackedWeightsContainer
     from .session.enums import (
         ExecutionMode,
         ExecutionOrder,
@@ -88,6 +89,7 @@ _HOMES = {
     "OrtSparseFormat": "session.enums",
     "OrtSyncStream": "session.ep_devices",
     "OrtValue": "session.ort_value",
+    "PrepackedWeightsContainer": "memory.prepacked_weights_container",
     "RunOptions": "session.options",
     "SessionIOBinding": "session.io_binding",
     "SessionOptions": "session.options",
@@ -146,6 +148,7 @@ __all__ = [
     "OrtSparseFormat",
     "OrtSyncStream",
     "OrtValue",
+    "PrepackedWeightsContainer",
     "RunOptions",
     "SessionIOBinding",
     "SessionOptions",

@@ -227,7 +227,11 @@ class OpKernel:
         raise NotImplementedError
 
     def packing_identity(self, input_index: int) -> str | None:
-        """Text naming library version, instruction set, layout, attributes and sibling constants; None for "never packed"."""
+        """Text naming library version, instruction set, layout, attributes and sibling constants.
+
+        Answered without reading a weight byte. Weights packed under the same text, operator and contents are shared between
+        sessions and taken from files, and ``prepack`` is not asked again. None: what ``prepack`` makes is this kernel's alone.
+        """
         return None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:

@@ -41,6 +41,11 @@ class ByteSource:
     def __len__(self) -> int:
         return len(self.array)
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the identity is a file's state, which means the same in other processes."""
+        return isinstance(self.identity, tuple) and self.identity[0] == "file"
+
     def range(self, offset: int, length: int) -> HostArray:
         """View of a range."""
         return self.array[offset : offset + length]

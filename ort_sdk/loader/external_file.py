@@ -35,7 +35,8 @@ class ExternalFiles:
     Args:
         model_path: file of the model; None if it came as bytes.
         folder: folder of the data instead of the model's own (the current one for bytes).
-        in_memory_files: location → buffer to use in place of a file; locations found here need not exist as files.
+        in_memory_files: location → buffer, or path of any file, to use in place of a file; locations found here need not exist
+            as files, and are not restricted to the folder.
     """
 
     def __init__(self, model_path: Path | None, folder: Path | None, in_memory_files: Mapping[str, Any] | None = None) -> None:
@@ -63,9 +64,11 @@ class ExternalFiles:
     def _open(self, location: str, owner: str) -> tuple[ByteSource, Path | None]:
         if location in _MEMORY_MARKERS:
             raise _refused(owner, f"the location {location!r} stands for a memory address, which a model must not hold")
-        buffer = self._in_memory.get(normal_location(location))
-        if buffer is not None:
-            return wrap_buffer(buffer), None
+        given = self._in_memory.get(normal_location(location))
+        if isinstance(given, str | os.PathLike):
+            return _open_given(Path(given), owner)
+        if given is not None:
+            return wrap_buffer(given), None
         _check_text(location, owner)
         folder, path = self._resolve(location, owner)
         try:
@@ -102,6 +105,18 @@ def _check_text(location: str, owner: str) -> None:
     windows = PureWindowsPath(location)
     if PurePosixPath(location).is_absolute() or windows.drive or windows.root:
         raise _refused(owner, f"Absolute path not allowed for external data location: {location!r}")
+
+
+def _open_given(path: Path, owner: str) -> tuple[ByteSource, Path]:
+    """Map a file that the caller, not the model, named: it may lie anywhere."""
+    try:
+        descriptor = os.open(path, _READ_FLAGS | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        raise _refused(owner, f"'{path}', given in its place, cannot be opened: {error.strerror}") from error
+    try:
+        return map_descriptor(descriptor, f"'{path}', given for the external data of {owner},"), path
+    finally:
+        os.close(descriptor)
 
 
 def _open_beneath(folder: Path, path: Path) -> int:

@@ -42,6 +42,10 @@ class MappedTensor:
         """Equal for tensors over the same bytes: source, offset, length."""
         return (self.source.identity, self.offset, self.nbytes)
 
+    def transient(self) -> MappedTensor:
+        """The same constant for one use: what it makes to be read goes with it."""
+        return MappedTensor(self.source, self.offset, self.element_type, self.shape, self.nbytes)
+
     def packed(self) -> HostArray:
         """The bytes as ONNX packs them: a view, whatever its alignment; booleans as 0 and 1."""
         if self.element_type is TensorElementType.BOOL:
@@ -92,6 +96,9 @@ class ExternalTensor(MappedTensor):
     """
 
     __slots__ = ("info", "prepacked")
+
+    is_plain = True
+    """Whether the elements are the bytes at their place in the file, not what a loader makes of them."""
 
     def __init__(self, source: ByteSource, info: ExternalDataInfo, prepacked: tuple[str, ...] = ()) -> None:
         super().__init__(source, info.offset, info.element_type, info.shape, info.length)

@@ -81,7 +81,7 @@ class WeightsFile:
             self._written[id(tensor)] = _Written(tensor, offset, checksum(content))
 
     def add_prepacked(self, tensor: Tensor, op_type: str, identity: str, buffers: Sequence[HostArray]) -> tuple[HostArray, ...]:
-        """Write a packed form behind its weight.
+        """Write a packed form behind its weight, unless it is there.
 
         Args:
             tensor: the weight.
@@ -94,10 +94,12 @@ class WeightsFile:
         """
         self.add(tensor)
         written = self._written[id(tensor)]
-        ranges = tuple((self._append(data, PACKED_ALIGNMENT_BYTES), len(data), checksum(data)) for data in buffers)
-        written.prepacked[prepacked_key(op_type, identity, written.checksum)] = ranges
-        self.unfinished.file.flush()
-        return tuple(map_file(self.unfinished.file.fileno(), length, offset) for offset, length, _ in ranges)
+        key = prepacked_key(op_type, identity, written.checksum)
+        if key not in written.prepacked:
+            written.prepacked[key] = tuple(self._append_packed(data) for data in buffers)
+            self.unfinished.file.flush()
+        descriptor = self.unfinished.file.fileno()
+        return tuple(map_file(descriptor, length, offset) for offset, length, _ in written.prepacked[key])
 
     def tensor_proto(self, tensor: Tensor, name: str) -> Any:
         """``TensorProto`` of a weight: a reference to its bytes here, or inline if it is small."""
@@ -126,6 +128,9 @@ class WeightsFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /) -> None:
         self.close()
+
+    def _append_packed(self, data: HostArray) -> tuple[int, int, int]:
+        return self._append(data, PACKED_ALIGNMENT_BYTES), len(data), checksum(data)
 
     def _append(self, content: HostArray, alignment: int) -> int:
         file = self.unfinished.file

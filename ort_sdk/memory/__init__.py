@@ -5,6 +5,20 @@ from __future__ import annotations
 from .arena import Arena, BufferLifetime, lay_out
 from .data_transfer_manager import DataTransferManager
 from .initializers import InitializerPlacement
-from .prepack import PrepackHook, prepack_inputs
+from .prepack import PackingNode, Prepacker, PrepackHook, PrepackSink
+from .prepack_cache import PrepackCache
+from .prepacked_weights_container import PrepackedWeightsContainer
 
-__all__ = ["Arena", "BufferLifetime", "DataTransferManager", "InitializerPlacement", "PrepackHook", "lay_out", "prepack_inputs"]
+__all__ = [
+    "Arena",
+    "BufferLifetime",
+    "DataTransferManager",
+    "InitializerPlacement",
+    "PackingNode",
+    "PrepackCache",
+    "PrepackHook",
+    "PrepackSink",
+    "PrepackedWeightsContainer",
+    "Prepacker",
+    "lay_out",
+]

@@ -1,37 +1,149 @@
-"""Constant inputs rearranged once for the kernels that want it."""
+"""Constant inputs rearranged for the kernels that want it: taken from where they are packed already, else packed once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from ort_sdk.api import NotPacked, PrePackedWeights, Tensor
+import numpy as np
 
-__all__ = ["PrepackHook", "prepack_inputs"]
+from ort_sdk.api import Allocator, HostArray, NotPacked, OrtDevice, PrePackedWeights, Tensor
+from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
+
+from .prepack_cache import PrepackCache
+from .prepacked_weights_container import PackedEntry, PrepackedWeightsContainer, PrepackKey, shared_entry
+from .saved_blobs import saved_weights
+from .source_identity import byte_sources, source_identity, type_and_shape
+
+__all__ = ["PackingNode", "PrepackHook", "PrepackSink", "Prepacker"]
 
 PrepackHook = Callable[[Any, Tensor, int], "PrePackedWeights | NotPacked | None"]
 """The provider's ``prepack`` hook bound to it: ``hook(kernel, tensor, input_index)``; None means no opinion."""
 
 
-def prepack_inputs(kernel: Any, constants: dict[int, Tensor], hook: PrepackHook) -> frozenset[int]:
-    """Offer a kernel's constant inputs for packing.
+@dataclass(frozen=True, slots=True)
+class PackingNode:
+    """What packing must know of a kernel's node."""
+
+    provider: str
+    device: OrtDevice
+    domain: str
+    op_type: str
+    hook: PrepackHook
+    allocator: Allocator | None = None
+
+
+class PrepackSink(Protocol):
+    """Takes packed weights to save them with the model."""
+
+    def save(self, tensor: Tensor, op_type: str, identity: str, buffers: tuple[HostArray, ...]) -> tuple[HostArray, ...]:
+        """Write a weight's packed form; returns the buffers to use in place of those given."""
+
+
+class Prepacker:
+    """Packs the weights of one session: its main graph and all bodies.
+
+    A packed weight with an identity is shared with other sessions of the process, and is looked for in the container, in the
+    weight's own file and in the cache folder before it is packed.
 
     Args:
-        kernel: asked only if it has ``prepack`` or the provider's hook answers for it.
-        constants: input index → tensor.
-        hook: the provider's hook.
-
-    Returns:
-        Indices of the inputs the kernel keeps packed and reads no more.
+        container: keeps packed weights beyond the session; None lets them go with the last session.
+        cache: folder of packed weights.
+        sink: saves them with the model.
     """
-    if not hasattr(kernel, "use_prepacked"):
-        return frozenset()
-    packed = set()
-    for index, tensor in constants.items():
-        weights = hook(kernel, tensor, index)
-        if weights is None:
-            weights = kernel.prepack(tensor, index, None)
-        if isinstance(weights, PrePackedWeights):
-            kernel.use_prepacked(weights, index)
-            packed.add(index)
-    return frozenset(packed)
+
+    def __init__(
+        self,
+        container: PrepackedWeightsContainer | None = None,
+        cache: PrepackCache | None = None,
+        sink: PrepackSink | None = None,
+    ) -> None:
+        self._container = container
+        self._cache = cache
+        self._sink = sink
+        self._held: dict[PrepackKey, PackedEntry] = {}
+
+    def pack_inputs(self, kernel: Any, node: PackingNode, constants: Mapping[int, Tensor]) -> frozenset[int]:
+        """Offer a kernel's constant inputs for packing.
+
+        Args:
+            kernel: asked only if it can take packed weights.
+            node: its node.
+            constants: input index → tensor.
+
+        Returns:
+            Indices of the inputs the kernel keeps packed and reads no more.
+        """
+        if not hasattr(kernel, "use_prepacked"):
+            return frozenset()
+        packed = set()
+        for index, tensor in constants.items():
+            weights = self._weights(kernel, node, tensor, index)
+            if isinstance(weights, PrePackedWeights):
+                kernel.use_prepacked(weights, index)
+                packed.add(index)
+        return frozenset(packed)
+
+    def _weights(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> PrePackedWeights | NotPacked:
+        identity = kernel.packing_identity(index) if hasattr(kernel, "packing_identity") else None
+        if identity is None:
+            return _pack(kernel, node, tensor, index)
+        key = PrepackKey(
+            provider=node.provider,
+            device=node.device,
+            domain=node.domain,
+            op_type=node.op_type,
+            input_index=index,
+            packing_identity=identity,
+            type_and_shape=type_and_shape(tensor),
+            source=source_identity(tensor),
+        )
+        weights = self._entry(key, tensor).weights(lambda: self._make(kernel, node, tensor, key))
+        if isinstance(weights, PrePackedWeights) and self._sink is not None and _is_storable(weights):
+            self._sink.save(tensor, node.op_type, key.identity(), weights.buffers)
+        return weights
+
+    def _entry(self, key: PrepackKey, tensor: Tensor) -> PackedEntry:
+        entry = self._held.get(key)
+        if entry is None:
+            sources = byte_sources(tensor)
+            entry = shared_entry(key, sources) if self._container is None else self._container.entry(key, sources)
+            self._held[key] = entry
+        return entry
+
+    def _make(self, kernel: Any, node: PackingNode, tensor: Tensor, key: PrepackKey) -> PrePackedWeights | NotPacked:
+        """Packed weight from a file, or packed now and, if there is a place for it, read back from there."""
+        if isinstance(tensor, ExternalTensor) and tensor.prepacked:
+            saved = saved_weights(tensor, key.identity())
+            if saved is not None:
+                return saved
+        cache_key = "" if self._cache is None else f"{key.identity()} {source_identity(tensor, is_durable=True)}"
+        cached = None if self._cache is None else self._cache.load(cache_key)
+        if cached is not None:
+            return cached
+        weights = _pack(kernel, node, tensor, key.input_index)
+        if not isinstance(weights, PrePackedWeights) or not _is_storable(weights):
+            return weights
+        if self._cache is not None:
+            return self._cache.store(cache_key, weights.buffers) or weights
+        if self._sink is not None:
+            return PrePackedWeights(self._sink.save(tensor, node.op_type, key.identity(), weights.buffers))
+        return weights
+
+
+def _pack(kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> PrePackedWeights | NotPacked:
+    # What the tensor makes to be read, an aligned copy for one, is not needed once it is packed.
+    once = tensor.transient() if isinstance(tensor, MappedTensor) else tensor
+    weights = node.hook(kernel, once, index)
+    if weights is None:
+        weights = kernel.prepack(once, index, node.allocator)
+    return weights
+
+
+def _is_storable(weights: PrePackedWeights) -> bool:
+    """Whether the buffers are plain bytes of the host; files cannot give back anything else."""
+    return all(
+        isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.ndim == 1 and buffer.flags.c_contiguous
+        for buffer in weights.buffers
+    )

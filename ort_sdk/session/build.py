@@ -16,13 +16,14 @@ from ort_sdk.graph import Model
 from ort_sdk.graph.shape_inference import infer_shapes
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.loader import load_model
-from ort_sdk.memory import DataTransferManager, InitializerPlacement
+from ort_sdk.memory import DataTransferManager, InitializerPlacement, PrepackedWeightsContainer, Prepacker, PrepackSink
 from ort_sdk.partition import Assignment, ValueDevices, insert_copies, partition
 from ort_sdk.plan import ExecutionPlan
 
 from .functions import function_lookup
 from .optimizing import SessionOptimizer
 from .overrides import ModelOverrides, apply_overrides
+from .packing import make_prepacker
 from .planning import SessionPlanner
 from .session_providers import SessionProvider, data_transfers
 
@@ -47,6 +48,10 @@ class BuildSettings:
     external_initializers: Mapping[str, Tensor] = field(default_factory=dict)
     """Name → value to use in place of an external initializer."""
     overrides: ModelOverrides = field(default_factory=ModelOverrides)
+    prepacked_weights: PrepackedWeightsContainer | None = None
+    """Keeps packed weights beyond the session."""
+    prepack_sink: PrepackSink | None = None
+    """Saves packed weights with the optimized model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class SessionState:
     devices: ValueDevices
     transfers: DataTransferManager
     plan: ExecutionPlan
+    prepacker: Prepacker | None
+    """Holds what the kernels share with other sessions."""
 
 
 def build_session(
@@ -103,9 +110,11 @@ def build_session(
     device_of: dict[str, OrtDevice] = {provider.name: provider.device for provider in providers}
     devices = insert_copies(assignment, device_of)
     transfers = data_transfers(providers)
-    planner = SessionPlanner(model, assignment, providers, transfers, InitializerPlacement(transfers), settings.config)
+    placement = InitializerPlacement(transfers)
+    prepacker = make_prepacker(settings.config, settings.prepacked_weights, settings.prepack_sink)
+    planner = SessionPlanner(model, assignment, providers, transfers, placement, prepacker, settings.config)
     plan = planner.plan(model.graph, devices)
     observe("plan", plan)
     for provider in providers:
         provider.handle.on_session_initialization_end(provider.execution_provider)
-    return SessionState(model, tuple(providers), assignment, devices, transfers, plan)
+    return SessionState(model, tuple(providers), assignment, devices, transfers, plan, prepacker)

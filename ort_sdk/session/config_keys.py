@@ -67,9 +67,20 @@ CONFIG_KEYS = (
         "With the key above: weights of fewer bytes are written inline.",
     ),
     ConfigKey(
+        "session.prepack_cache_dir",
+        "",
+        "Folder where weights that kernels rearrange are kept for later sessions and processes. Empty: nowhere.",
+        is_of_ort=False,
+    ),
+    ConfigKey(
         "session.record_ep_graph_assignment_info",
         "0",
         "`1`: `get_provider_graph_assignment_info` tells which provider took each node.",
+    ),
+    ConfigKey(
+        "session.save_external_prepacked_constant_initializers",
+        "0",
+        "`1`: with `optimized_model_filepath` and a file for the weights, rearranged weights are saved, too.",
     ),
     ConfigKey("session.save_model_format", "ONNX", "Format of the optimized model. Only `ONNX` is written."),
 )

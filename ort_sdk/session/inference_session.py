@@ -7,11 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
 
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
 from ort_sdk.api import NotImplemented as OrtNotImplemented
+from ort_sdk.memory import PrepackedWeightsContainer
 from ort_sdk.partition import Placement
 from ort_sdk.plan import Step
 from ort_sdk.plugins import plugin_manager
@@ -58,7 +60,9 @@ class InferenceSession:
             left out; one that is installed and cannot be used is an error. The CPU provider comes last by itself. None: the
             CPU provider alone, unless the options choose.
         provider_options: options of providers given as names.
-        **kwargs: ``disabled_optimizers`` names passes to leave out; all others are ignored.
+        **kwargs: ``disabled_optimizers`` names passes to leave out. ``external_files`` maps locations of external data to
+            paths or buffers to use in their place. ``prepacked_weights_container`` keeps the weights that kernels rearrange
+            for later sessions. All others are ignored.
 
     Raises:
         TypeError: the model is neither path nor bytes, or the options are of another class.
@@ -81,6 +85,9 @@ class InferenceSession:
         self._given_options = sess_options or SessionOptions()
         self._options = self._given_options.snapshot()
         self._disabled = frozenset(kwargs.get("disabled_optimizers") or ())
+        self._prepacked_weights: PrepackedWeightsContainer | None = kwargs.get("prepacked_weights_container")
+        for location, content in dict(kwargs.get("external_files") or {}).items():
+            self._options.add_external_file(location, content)
         apply_model_config(self._options, path_or_bytes, _settings(self._options, self._disabled))
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
@@ -95,7 +102,13 @@ class InferenceSession:
         watcher.check_cancelled("start")
         chosen = choose_providers(providers, provider_options, options._providers, options._policy, options._config)
         opened = environment().open(chosen, options._config)
-        state = build_session(self._source, _settings(options, self._disabled), opened, watcher)
+        settings = replace(
+            _settings(options, self._disabled), prepacked_weights=self._prepacked_weights, prepack_sink=watcher.prepack_sink
+        )
+        try:
+            state = build_session(self._source, settings, opened, watcher)
+        finally:
+            watcher.close()
         use_programs = options._config.get(DISABLE_PROGRAMS_KEY) != "1"
         runs = SessionRuns(state, use_programs=use_programs)
         self._built: SessionState | None = state

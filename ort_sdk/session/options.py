@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -58,7 +59,7 @@ class SessionOptions(Options):
         self._config = ConfigEntries("SessionOptions")
         self._initializers: dict[str, OrtValue] = {}
         self._external_initializers: dict[str, OrtValue] = {}
-        self._external_files: dict[str, memoryview] = {}
+        self._external_files: dict[str, Any] = {}
         self._name_overrides: dict[str, int] = {}
         self._denotation_overrides: dict[str, int] = {}
         self._providers: list[tuple[str, dict[str, str]]] = []
@@ -131,10 +132,27 @@ class SessionOptions(Options):
             view = memoryview(buffer).cast("B")
             if not 0 <= length <= view.nbytes:
                 raise Fail(f"external file '{name}' in memory: length {length} does not fit its buffer of {view.nbytes} bytes")
-            key = normal_location(name)
-            if key in self._external_files:
-                raise Fail(f"An entry for this name has already been added: external file '{name}' in memory")
-            self._external_files[key] = view[:length]
+            self._add_external_file(name, view[:length])
+
+    def add_external_file(self, location: str, content: str | os.PathLike[str] | Any) -> None:
+        """Use a file or a buffer in place of an external data file of the model.
+
+        Args:
+            location: as the model's external data says it.
+            content: path of a file, anywhere, which is mapped; or a bytes-like object, which is kept and not copied.
+
+        Raises:
+            TypeError: neither a path nor a contiguous buffer.
+            Fail: the location was given before.
+        """
+        entry = content if isinstance(content, str | os.PathLike) else memoryview(content).cast("B")
+        self._add_external_file(location, entry)
+
+    def _add_external_file(self, location: str, content: Any) -> None:
+        key = normal_location(location)
+        if key in self._external_files:
+            raise Fail(f"An entry for this name has already been added: external file '{location}' in memory")
+        self._external_files[key] = content
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Give a symbolic dimension of the inputs (``batch``) a fixed size."""

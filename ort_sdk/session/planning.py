@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api import OrtDevice, Tensor
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import create_kernel, kernel_info
-from ort_sdk.memory import DataTransferManager, InitializerPlacement, prepack_inputs
+from ort_sdk.memory import DataTransferManager, InitializerPlacement, PackingNode, Prepacker
 from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices
 from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
 from ort_sdk.run import BodyRunner
@@ -28,6 +28,7 @@ class SessionPlanner:
         providers: Sequence[SessionProvider],
         transfers: DataTransferManager,
         placement: InitializerPlacement,
+        prepacker: Prepacker | None,
         config: Mapping[str, str],
     ) -> None:
         self._model = model
@@ -35,6 +36,7 @@ class SessionPlanner:
         self._providers = {provider.name: provider for provider in providers}
         self._transfers = transfers
         self._placement = placement
+        self._prepacker = prepacker
         self._config = config
 
     def plan(self, graph: Graph, devices: ValueDevices, implicit_inputs: Sequence[str] = ()) -> ExecutionPlan:
@@ -74,18 +76,24 @@ class SessionPlanner:
         return NodeKernel(
             kernel,
             provider.device,
-            packed_inputs=self._prepack(provider, kernel, dict(info.constants)),
+            packed_inputs=self._prepack(provider, kernel, node, dict(info.constants)),
             host_inputs=kernel_def.input_on_host,
             aliases=(*kernel_def.alias, *kernel_def.may_inplace),
         )
 
-    def _prepack(self, provider: SessionProvider, kernel: Any, constants: dict[int, Tensor]) -> frozenset[int]:
-        if self._config.get("session.disable_prepacking") == "1":
+    def _prepack(self, provider: SessionProvider, kernel: Any, node: Node, constants: dict[int, Tensor]) -> frozenset[int]:
+        if self._prepacker is None:
             return frozenset()
-        handle, execution_provider = provider.handle, provider.execution_provider
-        return prepack_inputs(
-            kernel, constants, lambda kernel, tensor, index: handle.prepack(execution_provider, kernel, tensor, index, None)
+        handle, execution_provider, allocator = provider.handle, provider.execution_provider, provider.allocator
+        packing = PackingNode(
+            provider=provider.name,
+            device=provider.device,
+            domain=node.domain,
+            op_type=node.op_type,
+            hook=lambda kernel, tensor, index: handle.prepack(execution_provider, kernel, tensor, index, allocator),
+            allocator=allocator,
         )
+        return self._prepacker.pack_inputs(kernel, packing, constants)
 
 
 class _Compiled:

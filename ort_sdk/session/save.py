@@ -1,39 +1,107 @@
-"""Writing a session's optimized model, and compiling models ahead of time."""
+"""Writing a session's optimized model, with the weights its kernels packed if that is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ort_sdk.api import Fail, InvalidArgument
+from ort_sdk.api import Fail, HostArray, InvalidArgument, Tensor
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.graph import Model
-from ort_sdk.loader.model_writer import write_model
+from ort_sdk.loader.model_writer import open_weights_file, write_model, write_model_with
+from ort_sdk.loader.weights_file import WeightsFile
 
-__all__ = ["save_optimized"]
+__all__ = ["DISABLE_PREPACKING_KEY", "SAVE_PREPACKED_KEY", "OptimizedModelSaver"]
 
 EXTERNAL_FILE_KEY = "session.optimized_model_external_initializers_file_name"
 EXTERNAL_SIZE_KEY = "session.optimized_model_external_initializers_min_size_in_bytes"
 FORMAT_KEY = "session.save_model_format"
+SAVE_PREPACKED_KEY = "session.save_external_prepacked_constant_initializers"
+DISABLE_PREPACKING_KEY = "session.disable_prepacking"
 
 
-def save_optimized(model: Model, path: str, config: Mapping[str, str]) -> None:
-    """Write a model as ONNX, its weights inline or in an external file as the config says.
+class OptimizedModelSaver:
+    """Writes one session's optimized model: at once, or with its packed weights when the kernels have packed them.
 
-    Raises:
-        InvalidArgument: a size that is no number, or a folder that does not exist.
-        NotImplemented: another format.
-        Fail: the file cannot be written.
+    Args:
+        path: file to write.
+        config: the session's config entries.
     """
-    if config.get(FORMAT_KEY, "ONNX").upper() != "ONNX":
-        raise OrtNotImplemented(f"{FORMAT_KEY}={config[FORMAT_KEY]!r}: only ONNX models are written; leave the entry out")
-    size = config.get(EXTERNAL_SIZE_KEY, "1024")
-    if not size.isdigit():
-        raise InvalidArgument(f"{EXTERNAL_SIZE_KEY} must be a number of bytes, got {size!r}")
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise InvalidArgument(f"cannot write the optimized model to '{path}': there is no folder '{target.parent}'")
-    try:
-        write_model(model, target, external_file_name=config.get(EXTERNAL_FILE_KEY) or None, min_external_bytes=int(size))
-    except OSError as error:
-        raise Fail(f"cannot write the optimized model to '{path}': {error.strerror or error}") from error
+
+    def __init__(self, path: str, config: Mapping[str, str]) -> None:
+        self._path = Path(path)
+        self._config = config
+        self._model: Model | None = None
+        self._weights: WeightsFile | None = None
+        self._saved: frozenset[int] = frozenset()
+
+    @property
+    def saves_packed_weights(self) -> bool:
+        """Whether ``save`` is to be called for packed weights, between ``begin`` and ``finish``."""
+        asked = self._config.get(SAVE_PREPACKED_KEY) == "1" and self._config.get(DISABLE_PREPACKING_KEY) != "1"
+        return asked and bool(self._config.get(EXTERNAL_FILE_KEY))
+
+    def begin(self, model: Model) -> None:
+        """Take the optimized model; write it, unless packed weights are to come.
+
+        Raises:
+            InvalidArgument: a size that is no number, or a folder that does not exist.
+            NotImplemented: another format.
+            Fail: the file cannot be written.
+        """
+        if self._config.get(FORMAT_KEY, "ONNX").upper() != "ONNX":
+            raise OrtNotImplemented(
+                f"{FORMAT_KEY}={self._config[FORMAT_KEY]!r}: only ONNX models are written; leave the entry out"
+            )
+        size = self._config.get(EXTERNAL_SIZE_KEY, "1024")
+        if not size.isdigit():
+            raise InvalidArgument(f"{EXTERNAL_SIZE_KEY} must be a number of bytes, got {size!r}")
+        if not self._path.parent.is_dir():
+            raise InvalidArgument(f"cannot write the optimized model to '{self._path}': there is no folder '{self._path.parent}'")
+        name = self._config.get(EXTERNAL_FILE_KEY)
+        with self._errors():
+            if name and self.saves_packed_weights:
+                self._model = model.copy()
+                self._saved = frozenset(id(tensor) for graph in model.graph.walk() for tensor in graph.initializers.values())
+                self._weights = open_weights_file(self._path, name, int(size))
+            else:
+                write_model(model, self._path, external_file_name=name or None, min_external_bytes=int(size))
+
+    def save(self, tensor: Tensor, op_type: str, identity: str, buffers: tuple[HostArray, ...]) -> tuple[HostArray, ...]:
+        """Write a packed weight, if its weight is one of the model's external ones.
+
+        Returns:
+            Views of the file in place of the buffers, or the buffers themselves if they were not written.
+
+        Raises:
+            Fail: the file cannot be written.
+        """
+        if self._weights is None or id(tensor) not in self._saved or not self._weights.takes(tensor):
+            return buffers
+        with self._errors():
+            return self._weights.add_prepacked(tensor, op_type, identity, buffers)
+
+    def finish(self) -> None:
+        """Put model and weights in place, if they are not there yet.
+
+        Raises:
+            Fail: the file cannot be written.
+        """
+        if self._model is not None and self._weights is not None:
+            with self._errors():
+                write_model_with(self._model, self._path, self._weights)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of everything; what is not finished is not written."""
+        if self._weights is not None:
+            self._weights.close()
+        self._model = self._weights = None
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise Fail(f"cannot write the optimized model to '{self._path}': {error.strerror or error}") from error

@@ -19,7 +19,7 @@ from .node_arg import ModelMetadata, public_node_arg
 from .node_arg import NodeArg as PublicNodeArg
 from .options import SessionOptions
 from .provider_selection import CPU_PROVIDER, DISABLE_CPU_KEY
-from .save import save_optimized
+from .save import SAVE_PREPACKED_KEY, OptimizedModelSaver
 
 __all__ = ["OrtEpAssignedNode", "OrtEpAssignedSubgraph", "SessionDescription", "StageWatcher"]
 
@@ -75,6 +75,10 @@ class StageWatcher:
         self._start = time.perf_counter_ns()
         self._model: Model | None = None
         self._basic: Model | None = None
+        path = options.optimized_model_filepath
+        self._saver = OptimizedModelSaver(path, self._config) if path else None
+        if self._saver is None and self._config.get(SAVE_PREPACKED_KEY) == "1":
+            self._log.log(logging.WARNING, "%s is ignored, since optimized_model_filepath is not set", SAVE_PREPACKED_KEY)
         self.description: SessionDescription | None = None
         self.assigned: list[OrtEpAssignedSubgraph] = []
 
@@ -92,12 +96,24 @@ class StageWatcher:
             self._profiler.add("model_loading" if stage == "load" else f"session_{stage}", self._start)
         if stage == "load":
             self._loaded(product)
-        elif stage == "optimized" and self._options.optimized_model_filepath:
+        elif stage == "optimized" and self._saver is not None:
             self._basic = product.copy()
         elif stage == "partition":
             self._partitioned(product)
+        elif stage == "plan" and self._saver is not None:
+            self._saver.finish()
         plugin_manager().plugins().on_stage_end(stage, product)
         self._start = time.perf_counter_ns()
+
+    @property
+    def prepack_sink(self) -> OptimizedModelSaver | None:
+        """Takes packed weights for the optimized model, if it is to have them."""
+        return self._saver if self._saver is not None and self._saver.saves_packed_weights else None
+
+    def close(self) -> None:
+        """Let go of files that were begun, if the session could not be made."""
+        if self._saver is not None:
+            self._saver.close()
 
     def check_cancelled(self, stage: str) -> None:
         """Stop if the caller asked for it.
@@ -135,18 +151,18 @@ class StageWatcher:
                 )
                 for placement in assignment.placements
             ]
-        if self._options.optimized_model_filepath and self._model is not None:
-            self._save(assignment, self._model)
+        if self._saver is not None and self._model is not None:
+            self._save(self._saver, assignment, self._model)
         self._model = self._basic = None
 
-    def _save(self, assignment: Assignment, model: Model) -> None:
+    def _save(self, saver: OptimizedModelSaver, assignment: Assignment, model: Model) -> None:
         """Write the model as the optimizer left it; before compiled groups took nodes away, if there are any."""
         if assignment.compiled:
             self._log.log(
                 logging.WARNING, "providers compiled %d groups; the saved model is without them", len(assignment.compiled)
             )
             model = self._basic or model
-        save_optimized(model, self._options.optimized_model_filepath, self._config)
+        saver.begin(model)
 
 
 def _inferred(value: NodeArg, model: Model) -> NodeArg:

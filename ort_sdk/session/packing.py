@@ -1,0 +1,28 @@
+"""What a session's options say of packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ort_sdk.memory import PrepackCache, PrepackedWeightsContainer, Prepacker, PrepackSink
+
+from .save import DISABLE_PREPACKING_KEY
+
+__all__ = ["make_prepacker"]
+
+CACHE_FOLDER_KEY = "session.prepack_cache_dir"
+
+
+def make_prepacker(
+    config: Mapping[str, str], container: PrepackedWeightsContainer | None, sink: PrepackSink | None
+) -> Prepacker | None:
+    """The packer of one session; None if nothing is to be packed.
+
+    Raises:
+        InvalidArgument: the cache folder cannot be made.
+    """
+    if config.get(DISABLE_PREPACKING_KEY) == "1":
+        return None
+    folder = config.get(CACHE_FOLDER_KEY)
+    return Prepacker(container, PrepackCache(Path(folder)) if folder else None, sink)
