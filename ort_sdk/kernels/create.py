@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ort_sdk.api import ExecutionProvider, KernelCreateInfo, KernelInfo, NodeArg, OrtSdkError, Subgraph, Tensor
+from ort_sdk.api import ExecutionProvider, KernelCreateInfo, KernelInfo, NodeArg, OrtSdkError, RuntimeException, Subgraph, Tensor
 from ort_sdk.graph import Graph, Node
 
 __all__ = ["create_kernel", "kernel_info"]
@@ -54,13 +54,18 @@ def create_kernel(create_info: KernelCreateInfo, info: KernelInfo) -> Any:
         An object with ``compute``: the factory's kernel, or a wrapper around the function it returned.
 
     Raises:
-        OrtSdkError: what the factory raised, with node and provider named.
+        RuntimeException: the factory raised something that is no error of the contract; the text names both.
+        OrtSdkError: what the factory raised, with the node noted.
     """
     try:
         kernel = create_info.create(info)
     except OrtSdkError as error:
         error.add_note(f"while making the kernel of {info.describe()}")
         raise
+    except Exception as error:
+        raise RuntimeException(
+            f"Exception during initialization: making the kernel of {info.describe()} raised {type(error).__name__}: {error}"
+        ) from error
     return kernel if hasattr(kernel, "compute") else FunctionKernel(kernel)
 
 

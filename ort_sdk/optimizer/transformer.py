@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ort_sdk.api import HostArray, OrtSdkError
+from ort_sdk.api import Fail, HostArray, OrtSdkError
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.editing import refresh_captures
 
@@ -69,7 +69,8 @@ def apply_transformers(
         Names of the passes that changed something, in the order they did.
 
     Raises:
-        OrtSdkError: what a pass raised, with its name.
+        Fail: a pass raised something that is no error of the contract.
+        OrtSdkError: what a pass raised, with its name noted.
     """
     active = [transformer for transformer in transformers if transformer.name not in disabled]
     changed: list[str] = []
@@ -93,6 +94,11 @@ def _apply_everywhere(transformer: GraphTransformer, graph: Graph, context: Tran
         except OrtSdkError as error:
             error.add_note(f"in pass {transformer.name}, graph '{inner.name}'")
             raise
+        except Exception as error:
+            raise Fail(
+                f"pass {transformer.name} raised {type(error).__name__} on graph '{inner.name}': {error}. The session can be made "
+                f"without it: name it in disabled_optimizers"
+            ) from error
     if any(inner is not graph for inner in changed):
         refresh_captures(graph)
     return bool(changed)

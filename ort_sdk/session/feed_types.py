@@ -65,11 +65,20 @@ class _TensorConverter:
         if isinstance(value, dict):
             raise _unexpected(value, self._type_string)
         if hasattr(type(value), "__array__"):
-            return self._of_array(np.asarray(value))
+            return self._of_array(self._asked_array(value))
         raise InvalidArgument(
             f"Unable to handle object of type {type(value)} for input '{self._name}'; "
             f"feed a NumPy array, a list or an OrtValue of {self._type_string}"
         )
+
+    def _asked_array(self, value: Any) -> HostArray:
+        try:
+            return np.asarray(value)
+        except Exception as error:
+            raise InvalidArgument(
+                f"Unable to handle object of type {type(value)} for input '{self._name}': its __array__ raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _of_ort_value(self, value: OrtValue) -> Any:
         if not value.has_value():

@@ -83,7 +83,8 @@ class FeedReader:
                 ):
                     return self._read_slowly(input_feed)
                 values.append(value)
-        except (KeyError, TypeError):
+        except (LookupError, TypeError, ValueError):
+            # A missing name, or no mapping at all.
             return self._read_slowly(input_feed)
         if len(values) != len(input_feed):
             self._check_names(input_feed)

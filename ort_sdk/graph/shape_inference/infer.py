@@ -18,6 +18,7 @@ __all__ = ["infer_shapes"]
 
 logger = logging.getLogger("ort_sdk.graph")
 
+MAX_SIZE = 2**63 - 1
 CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
 _FAMILIES = (
     "attention",
@@ -93,7 +94,7 @@ def _infer_node(node: Node, scope: Scope) -> None:
     contents_rule = CONTENTS_RULES.get(key)
     if contents_rule is not None and _is_small(shapes[0]):
         try:
-            scope.contents[node.outputs[0]] = contents_rule(call)
+            scope.contents[node.outputs[0]] = _without_overflow(contents_rule(call))
         except CANNOT_TELL as error:
             logger.debug("no contents for %s: %s", node.describe(), error)
 
@@ -102,11 +103,26 @@ def _is_small(shape: Shape | None) -> bool:
     return shape is not None and (not shape or (len(shape) == 1 and isinstance(shape[0], int) and shape[0] <= MAX_CONTENTS))
 
 
+def _without_overflow(contents: Contents | None) -> Contents | None:
+    """Elements beyond 64 bits are not known: they wrap in one way or another, and products of products grow without end."""
+    if contents is None:
+        return None
+    return tuple(None if isinstance(element, int) and not -MAX_SIZE <= element <= MAX_SIZE else element for element in contents)
+
+
+def _possible(shape: Shape) -> Shape:
+    """A shape without sizes that no tensor has."""
+    if all(not isinstance(size, int) or 0 <= size <= MAX_SIZE for size in shape):
+        return shape
+    return tuple(None if isinstance(size, int) and not 0 <= size <= MAX_SIZE else size for size in shape)
+
+
 def _record(node: Node, graph: Graph, shapes: Sequence[Shape | None]) -> None:
     values = graph.values
     for name, shape in zip(node.outputs, shapes, strict=False):
         if shape is None or not name:
             continue
+        shape = _possible(shape)  # noqa: PLW2901 - what the rule said is of no use
         known = values.get(name)
         if known is None:
             values[name] = NodeArg(name, None, shape)
