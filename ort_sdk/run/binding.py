@@ -9,6 +9,7 @@ from typing import Any
 
 from ort_sdk.api import Allocator, Array, ExecutionProvider, OrtDevice, TensorElementType
 from ort_sdk.memory import Arena, BufferLifetime, lay_out
+from ort_sdk.plan import ABSENT
 
 from .slots import ValueSlot
 from .specialise import ProgramStep, Specialisation
@@ -70,7 +71,11 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
     _give_buffers(outputs, specialisation, arena, bound)
     for position, launched in candidates.items():
         inputs = [_input_slot(index, specialisation, bound) for index in launched.inputs]
-        call = launched.step.kernel.bind(inputs, [bound.slots[index] for index in launched.outputs])
+        written = [
+            ValueSlot(is_fixed=True) if own == ABSENT else bound.slots[index]
+            for index, own in zip(launched.outputs, launched.step.outputs, strict=True)
+        ]
+        call = launched.step.kernel.bind(inputs, written)
         bound.calls[position] = call
     return bound
 
@@ -80,9 +85,14 @@ def _can_bind(launched: ProgramStep, specialisation: Specialisation, providers: 
         launched.outputs_known
         and getattr(launched.step.kernel, "bind", None) is not None
         and launched.step.provider in providers
-        and all(launched.step.outputs)
-        and all(hasattr(specialisation.values[index], "shape") for index in launched.outputs)
+        and any(launched.step.outputs)
+        and all(hasattr(specialisation.values[index], "shape") for index in _asked_for(launched))
     )
+
+
+def _asked_for(launched: ProgramStep) -> list[int]:
+    """The outputs somebody asked for."""
+    return [index for index, own in zip(launched.outputs, launched.step.outputs, strict=True) if own != ABSENT]
 
 
 def _outputs(
@@ -90,7 +100,7 @@ def _outputs(
 ) -> list[_Output]:
     provider = providers[launched.step.provider]
     found = []
-    for index in launched.outputs:
+    for index in _asked_for(launched):
         element_type, shape = provider.execution_provider.describe(specialisation.values[index])
         found.append(_Output(index, position, element_type, shape, provider))
     return found

@@ -366,3 +366,29 @@ def test_the_index_names_what_the_modules_bind():
         assert index.load(domain, name)
     assert set(BINDERS) == listed
     assert listed <= set(kernel_registry().operators())
+
+
+def test_softmax_with_a_bias():
+    for x in layouts((2, 3, 4, 5)):
+        for axis, inner, shape in [(3, 1, (2, 3, 1, 5)), (3, 0, (4, 5)), (2, 1, (2, 1, 4, 5)), (-1, 0, (1, 1, 4, 5))]:
+            options = {"axis": axis, "is_inner_broadcast": inner, "domain": MICROSOFT, "tolerance": 1e-6}
+            check("BiasSoftmax", x, layouts(shape)[0], **options)
+
+
+@pytest.mark.parametrize("keys", [4, 7, 700])
+@pytest.mark.parametrize("unidirectional", [0, 1])
+def test_multi_head_attention(keys, unidirectional):
+    rng = np.random.default_rng(keys)
+    length = min(keys, 300)
+    query, key = (rng.standard_normal((2, size, 12)).astype(np.float32) for size in (length, keys))
+    value, bias = rng.standard_normal((2, keys, 12)).astype(np.float32), rng.standard_normal(36).astype(np.float32)
+    mask = (rng.random((2, keys)) < 0.8).astype(np.int32)
+    added = rng.standard_normal((1, 3, length, keys)).astype(np.float32)
+    options = {"domain": MICROSOFT, "num_heads": 3, "unidirectional": unidirectional, "tolerance": 1e-5}
+    check("MultiHeadAttention", query, key, value, **options)
+    check("MultiHeadAttention", query, key, value, bias, **options)
+    check("MultiHeadAttention", query, key, value, None, mask, added, scale=0.3, **options)
+    by_head = [np.ascontiguousarray(part.reshape(2, keys, 3, 4).transpose(0, 2, 1, 3)) for part in (key, value)]
+    check("MultiHeadAttention", query, *by_head, **options)
+    packed = np.stack([part.reshape(2, keys, 3, 4) for part in (key, value)], axis=3)
+    check("MultiHeadAttention", query, packed, **options)

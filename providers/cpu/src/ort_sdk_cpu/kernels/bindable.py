@@ -74,7 +74,7 @@ class BindableKernel(OpKernel):
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the outputs' arrays."""
-        slots, count = (*inputs, *outputs), len(inputs)
+        slots, count = (*inputs, *_asked_for(outputs)), len(inputs)
         if not all(slot.is_fixed for slot in slots):
             return _slot_call(self._make_writer, slots, count)
         arrays = [slot.array for slot in slots]
@@ -82,6 +82,14 @@ class BindableKernel(OpKernel):
         if isinstance(writer, np.ufunc):
             return functools.partial(writer, *arrays[:count], out=arrays[count])
         return functools.partial(writer, *arrays)
+
+
+def _asked_for(outputs: Sequence[Slot]) -> Sequence[Slot]:
+    """The outputs up to the last that is asked for: others are fixed to None."""
+    count = len(outputs)
+    while outputs[count - 1].is_fixed and outputs[count - 1].array is None:
+        count -= 1
+    return outputs[:count]
 
 
 def _slot_call(make_writer: MakeWriter, slots: Sequence[Slot], count: int) -> Callable[[], None]:

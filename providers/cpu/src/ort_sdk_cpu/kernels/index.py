@@ -26,12 +26,13 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "normalization": {
         "": ("BatchNormalization", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax"),
-        MICROSOFT: ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+        MICROSOFT: ("BiasSoftmax", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
     },
     "matrix": {
         "": ("Gemm", "MatMul"),
         MICROSOFT: ("FusedGemm", "FusedMatMul", "FusedMatMulActivation", "TransposeMatMul"),
     },
+    "attention": {MICROSOFT: ("MultiHeadAttention",)},
     "conv": {"": ("Conv",), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},

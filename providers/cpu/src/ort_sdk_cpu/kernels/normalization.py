@@ -12,7 +12,7 @@ from ort_sdk.api import HostArray, KernelInfo
 
 from .bindable import MakeWriter, Writer, bindable
 
-__all__: list[str] = []
+__all__ = ["softmax_along"]
 
 Normalize = Callable[[HostArray, HostArray, float], Any]
 """``normalize(x, out, epsilon)`` for matrices, along their rows."""
@@ -36,13 +36,37 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
         shape = outputs[0].shape
         first = axis + len(shape) if axis < 0 else axis
         if 0 in shape or not (is_flattened or first == len(shape) - 1):
-            return lambda x, out: np.copyto(out, compute(x)) if out.size == 0 else _softmax(x, out, first)
+            return lambda x, out: np.copyto(out, compute(x)) if out.size == 0 else softmax_along(x, out, first)
         return _softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]))
 
     return make
 
 
-def _softmax(x: HostArray, out: HostArray, axis: int) -> None:
+@bindable("BiasSoftmax", domain="com.microsoft")
+def bias_softmax(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Softmax of data plus bias over the axes from ``axis`` on."""
+    axis, is_inner = int(info.attribute("axis", 1)), bool(info.attribute("is_inner_broadcast"))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        shape, bias = outputs[0].shape, inputs[1]
+        first = axis % len(shape)
+        rows, width = math.prod(shape[:first]), math.prod(shape[first:])
+        groups = max(bias.size // max(width, 1), 1)
+        layout = (groups, rows // groups, width) if is_inner else (rows // groups, groups, width)
+        bias_layout = (groups, 1, width) if is_inner else (1, groups, width)
+        write_rows = _softmax_rows(rows, width)
+
+        def write(data: HostArray, bias: HostArray, out: HostArray) -> None:
+            np.add(data.reshape(layout), bias.reshape(bias_layout), out=out.reshape(layout))
+            write_rows(out, out)
+
+        return write
+
+    return make
+
+
+def softmax_along(x: HostArray, out: HostArray, axis: int) -> None:
+    """exp(x) over its sum along an axis that has elements; ``x`` may be ``out``."""
     np.subtract(x, np.max(x, axis=axis, keepdims=True), out)
     np.exp(out, out)
     np.divide(out, np.sum(out, axis=axis, keepdims=True), out)
@@ -54,7 +78,7 @@ def _softmax_rows(rows: int, width: int) -> Writer:
     def write(x: HostArray, out: HostArray) -> None:
         source, target = x.reshape(rows, width), out.reshape(rows, width)
         for block in blocks:
-            _softmax(source[block], target[block], 1)
+            softmax_along(source[block], target[block], 1)
 
     return write
 

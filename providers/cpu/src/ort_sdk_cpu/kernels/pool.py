@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ def max_pool(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         x = inputs[0]
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         windows = attributes.windows(x.shape[2:])
-        return lambda x, out: _reduce(np.maximum, x, windows, lowest, out, scratch)
+        return _reducer(np.maximum, windows, lowest, scratch)
 
     return make
 
@@ -46,8 +46,10 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
         counts = window_counts(windows, include_pad, outputs[0].dtype)
         divisors = [count.reshape(-1, *(1 for _ in counts[axis + 1 :])) for axis, count in enumerate(counts)]
 
+        reduce = _reducer(np.add, windows, 0.0, scratch)
+
         def write(x: HostArray, out: HostArray) -> None:
-            _reduce(np.add, x, windows, 0.0, out, scratch)
+            reduce(x, out)
             for divisor in divisors:
                 np.divide(out, divisor, out)
 
@@ -68,26 +70,38 @@ def global_max_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
     return lambda _inputs, _outputs: lambda x, out: np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True, out=out)
 
 
-def _reduce(combine: Any, x: HostArray, windows: Windows, value: float, out: HostArray, scratch: Scratch) -> None:
-    """Combine the elements of each window; padding holds ``value``, which is neutral."""
-    rank, source = len(windows.kernel_shape), x
-    for axis in range(rank):
-        row = along_axis(windows, axis, source.shape[2:])
-        is_last = axis == rank - 1
-        target = out if is_last else scratch.array(f"pooled{axis % 2}", (*x.shape[:2], *row.output_shape), x.dtype)
-        _reduce_axis(combine, padded_into(source, row, value, scratch), row, axis, target)
-        source = target
+def _reducer(combine: Any, windows: Windows, value: float, scratch: Scratch) -> Callable[[HostArray, HostArray], None]:
+    """Combines the elements of each window; padding holds ``value``, which is neutral."""
+    rows, shape = [], windows.input_shape
+    for axis in range(len(shape)):
+        rows.append(along_axis(windows, axis, shape))
+        shape = rows[-1].output_shape
+    slices = [_taps(row, axis) for axis, row in enumerate(rows)]
+    last = len(rows) - 1
+
+    def reduce(x: HostArray, out: HostArray) -> None:
+        source = x
+        for axis, row in enumerate(rows):
+            name = f"pooled{axis % 2}"
+            target = out if axis == last else scratch.array(name, (*x.shape[:2], *row.output_shape), x.dtype)
+            _combine(combine, padded_into(source, row, value, scratch), slices[axis], target)
+            source = target
+
+    return reduce
 
 
-def _reduce_axis(combine: Any, padded: HostArray, windows: Windows, axis: int, out: HostArray) -> None:
-    before: tuple[Any, ...] = (slice(None),) * (2 + axis)
+def _taps(windows: Windows, axis: int) -> list[tuple[slice, ...]]:
+    """Per tap along an axis, what it reads of the padded input for all windows."""
     step, dilation = windows.strides[axis], windows.dilations[axis]
     length = (windows.output_shape[axis] - 1) * step + 1
     starts = range(0, windows.kernel_shape[axis] * dilation, dilation)
-    taps = [padded[(*before, slice(start, start + length, step))] for start in starts]
+    return [(*(slice(None),) * (2 + axis), slice(start, start + length, step)) for start in starts]
+
+
+def _combine(combine: Any, padded: HostArray, taps: Sequence[tuple[slice, ...]], out: HostArray) -> None:
     if len(taps) == 1:
-        np.copyto(out, taps[0])
+        np.copyto(out, padded[taps[0]])
         return
-    combine(taps[0], taps[1], out=out)
+    combine(padded[taps[0]], padded[taps[1]], out=out)
     for tap in taps[2:]:
-        combine(out, tap, out=out)
+        combine(out, padded[tap], out=out)
