@@ -39,7 +39,6 @@ class UnfinishedFile:
         self._name = name
         descriptor, self._temporary = _open(folder, name)
         self.file: IO[bytes] = os.fdopen(descriptor, "w+b")
-        _lock(descriptor, wait=False)
 
     def complete(self) -> None:
         """Bring everything written so far to the disk."""
@@ -116,12 +115,21 @@ def remove_leftovers(folder: Path, name: str) -> None:
 def _open(folder: Path, name: str) -> tuple[int, Path | None]:
     if _NAMELESS:
         try:
-            return os.open(folder, _FLAGS | _NAMELESS, _MODE), None
+            descriptor = os.open(folder, _FLAGS | _NAMELESS, _MODE)
         except OSError as error:
             if error.errno not in _CANNOT_BE_NAMELESS or not folder.is_dir():
                 raise
-    temporary = _temporary_name(folder, name)
-    return os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, _MODE), temporary
+        else:
+            _lock(descriptor, wait=False)
+            return descriptor, None
+    while True:
+        temporary = _temporary_name(folder, name)
+        descriptor = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, _MODE)
+        _lock(descriptor, wait=True)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, temporary
+        # Somebody took it for a leftover before it was locked.
+        os.close(descriptor)
 
 
 def _temporary_name(folder: Path, name: str) -> Path:

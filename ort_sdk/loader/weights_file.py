@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from .memory_map import map_file
 from .to_proto import tensor_to_proto
 from .unfinished_file import UnfinishedFile
 
-__all__ = ["WeightsFile", "prepacked_key"]
+__all__ = ["PACKED_ALIGNMENT_BYTES", "WeightsFile", "buffers_digest"]
 
 ALIGNMENT_BYTES = 4096
 ALIGNMENT_THRESHOLD_BYTES = 1 << 20
@@ -31,19 +32,27 @@ class _Written:
     tensor: Tensor
     offset: int
     checksum: int
-    prepacked: dict[str, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
-    """Key → offset, length and checksum of each buffer."""
+    prepacked: dict[tuple[str, str], tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+    """Operator and identity of a packed form → offset, length and checksum of each buffer."""
+
+    def entries(self) -> dict[str, str]:
+        """The ``prepacked_N`` entries; each KEY holds the form's identity and digests of the weight and of the buffers."""
+        entries = {}
+        for number, ((op_type, identity), ranges) in enumerate(self.prepacked.items()):
+            digest = buffers_digest([(length, value) for _, length, value in ranges])
+            key = f"{op_type}+{identity}+{CHECKSUM_NAME}:{self.checksum:08x}+{digest:08x}"
+            blobs = (f"{offset};{length};{CHECKSUM_NAME}:{value:08x}" for offset, length, value in ranges)
+            entries[f"prepacked_{number}"] = "|".join([key, *blobs])
+        return entries
 
 
-def prepacked_key(op_type: str, identity: str, weight_checksum: int) -> str:
-    """KEY of a ``prepacked_N`` entry.
+def buffers_digest(buffers: Sequence[tuple[int, int]]) -> int:
+    """What the KEY of a ``prepacked_N`` entry says of its buffers, so that none can be missing or out of order.
 
     Args:
-        op_type: operator that reads the weight.
-        identity: hexadecimal digest of everything but the weight's contents that decides the packed bytes.
-        weight_checksum: of the weight's bytes.
+        buffers: length and checksum of each.
     """
-    return f"{op_type}+{identity}+{CHECKSUM_NAME}:{weight_checksum:08x}"
+    return zlib.crc32(";".join(f"{length};{value}" for length, value in buffers).encode())
 
 
 class WeightsFile:
@@ -85,8 +94,8 @@ class WeightsFile:
 
         Args:
             tensor: the weight.
-            op_type: see ``prepacked_key``.
-            identity: see ``prepacked_key``.
+            op_type: operator that reads the weight.
+            identity: hexadecimal digest of everything but the weight's contents that decides the packed bytes.
             buffers: contiguous ``uint8`` vectors.
 
         Returns:
@@ -94,7 +103,7 @@ class WeightsFile:
         """
         self.add(tensor)
         written = self._written[id(tensor)]
-        key = prepacked_key(op_type, identity, written.checksum)
+        key = (op_type, identity)
         if key not in written.prepacked:
             written.prepacked[key] = tuple(self._append_packed(data) for data in buffers)
             self.unfinished.file.flush()
@@ -111,10 +120,7 @@ class WeightsFile:
         written = self._written[id(tensor)]
         proto = onnx.TensorProto(name=name, data_type=int(tensor.element_type), dims=tensor.shape)
         proto.data_location = proto.EXTERNAL
-        entries = {"location": self.name, "offset": str(written.offset), "length": str(tensor.nbytes)}
-        for number, (key, ranges) in enumerate(written.prepacked.items()):
-            blobs = (f"{at};{size};{CHECKSUM_NAME}:{value:08x}" for at, size, value in ranges)
-            entries[f"prepacked_{number}"] = "|".join([key, *blobs])
+        entries = {"location": self.name, "offset": str(written.offset), "length": str(tensor.nbytes), **written.entries()}
         for key, value in entries.items():
             proto.external_data.add(key=key, value=value)
         return proto

@@ -15,7 +15,7 @@ from typing import Any
 from ort_sdk.api import Fail, HostArray, InvalidArgument, PrePackedWeights
 from ort_sdk.loader.byte_source import ByteSource, map_descriptor
 from ort_sdk.loader.checksum import checksum
-from ort_sdk.loader.unfinished_file import UnfinishedFile
+from ort_sdk.loader.unfinished_file import UnfinishedFile, remove_leftovers
 
 __all__ = ["PrepackCache"]
 
@@ -27,6 +27,7 @@ _PREFIX = struct.Struct("<8sII")
 _MAX_HEADER_BYTES = 1 << 20
 _ALIGNMENT_BYTES = 64
 _SUFFIX = ".prepacked"
+_TEMPORARY_NAME = "unfinished"
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -51,6 +52,7 @@ class PrepackCache:
             raise InvalidArgument(
                 f"session.prepack_cache_dir: folder '{folder}' cannot be made: {error.strerror}; name another one"
             ) from error
+        remove_leftovers(folder, _TEMPORARY_NAME)
 
     def load(self, key: str) -> PrePackedWeights | None:
         """Views of the file of a key; None if there is none, or it is damaged, which is logged."""
@@ -83,7 +85,7 @@ class PrepackCache:
         """
         path = self._path(key)
         try:
-            with UnfinishedFile(self._folder, path.name) as unfinished:
+            with UnfinishedFile(self._folder, _TEMPORARY_NAME) as unfinished:
                 _write(unfinished, key, buffers)
                 unfinished.complete()
                 unfinished.publish(path)

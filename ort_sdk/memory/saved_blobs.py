@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 
 from ort_sdk.api import HostArray, PrePackedWeights
 from ort_sdk.loader.byte_source import ByteSource
 from ort_sdk.loader.checksum import CHECKSUM_NAME, checksum
 from ort_sdk.loader.mapped_tensor import ExternalTensor
-from ort_sdk.loader.weights_file import PACKED_ALIGNMENT_BYTES
+from ort_sdk.loader.weights_file import PACKED_ALIGNMENT_BYTES, buffers_digest
 
 __all__ = ["saved_weights"]
 
 logger = logging.getLogger("ort_sdk.memory")
 
-_KEY = re.compile(rf"[^|;+]*\+(?P<identity>[0-9a-f]{{32}})\+{CHECKSUM_NAME}:(?P<weight>[0-9a-f]{{8}})")
+_KEY = re.compile(
+    rf"[^|;+]*\+(?P<identity>[0-9a-f]{{32}})\+{CHECKSUM_NAME}:(?P<weight>[0-9a-f]{{8}})\+(?P<buffers>[0-9a-f]{{8}})"
+)
 _BLOB = re.compile(rf"(?P<offset>[0-9]{{1,19}});(?P<length>[0-9]{{1,19}});{CHECKSUM_NAME}:(?P<checksum>[0-9a-f]{{8}})")
 
 
@@ -39,9 +42,9 @@ def saved_weights(tensor: ExternalTensor, identity: str) -> PrePackedWeights | N
         if _weight_checksum(tensor) != int(key["weight"], 16):
             logger.warning("packed form of '%s' was made of other contents; it is packed anew", tensor.info.name)
             return None
-        buffers = [_blob(tensor.source, blob) for blob in blobs]
-        if buffers and all(buffer is not None for buffer in buffers):
-            return PrePackedWeights(tuple(buffer for buffer in buffers if buffer is not None))
+        buffers = _buffers(tensor.source, blobs, int(key["buffers"], 16))
+        if buffers is not None:
+            return PrePackedWeights(buffers)
         logger.warning("packed form of '%s' in '%s' is damaged; it is packed anew", tensor.info.name, tensor.info.location)
         return None
     return None
@@ -53,11 +56,16 @@ def _weight_checksum(tensor: ExternalTensor) -> int:
     return checksum(tensor.packed())
 
 
-def _blob(source: ByteSource, text: str) -> HostArray | None:
-    fields = _BLOB.fullmatch(text)
-    if fields is None:
+def _buffers(source: ByteSource, blobs: Sequence[str], digest: int) -> tuple[HostArray, ...] | None:
+    """The buffers as views of the file, verified; None if anything is not as it was written."""
+    ranges = []
+    for text in blobs:
+        fields = _BLOB.fullmatch(text)
+        if fields is None:
+            return None
+        ranges.append((int(fields["offset"]), int(fields["length"]), int(fields["checksum"], 16)))
+    if buffers_digest([(length, value) for _, length, value in ranges]) != digest:
         return None
-    offset, length = int(fields["offset"]), int(fields["length"])
-    if offset + length > len(source) or source.checksum(offset, length) != int(fields["checksum"], 16):
+    if any(offset + length > len(source) or source.checksum(offset, length) != value for offset, length, value in ranges):
         return None
-    return source.aligned(offset, length, PACKED_ALIGNMENT_BYTES)
+    return tuple(source.aligned(offset, length, PACKED_ALIGNMENT_BYTES) for offset, length, _ in ranges)
