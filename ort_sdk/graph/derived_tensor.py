@@ -7,12 +7,9 @@ from collections.abc import Callable, Hashable, Sequence
 
 from ort_sdk.api import HostArray, Tensor, TensorElementType
 
-from .tensor import ArrayTensor, pack_elements
+from .tensor import pack_elements
 
-__all__ = ["SMALL_BYTES", "DerivedTensor", "derived_tensor", "private_array"]
-
-SMALL_BYTES = 64 * 1024
-"""Results up to this size are computed at once."""
+__all__ = ["DerivedTensor", "private_array"]
 
 
 class DerivedTensor:
@@ -68,19 +65,6 @@ class DerivedTensor:
 
     def __repr__(self) -> str:
         return f"DerivedTensor({self.transformation}, {self.element_type.onnx_name}, {list(self.shape)})"
-
-
-def derived_tensor(
-    transformation: str,
-    element_type: TensorElementType,
-    shape: tuple[int, ...],
-    sources: Sequence[Tensor],
-    compute: Callable[[], HostArray],
-) -> Tensor:
-    """A ``DerivedTensor``, or, if the result is small, its elements computed at once."""
-    if element_type.nbytes(math.prod(shape)) <= SMALL_BYTES:
-        return ArrayTensor(compute())
-    return DerivedTensor(transformation, element_type, shape, sources, compute)
 
 
 def private_array(tensor: Tensor) -> HostArray:

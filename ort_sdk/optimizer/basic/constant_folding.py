@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, NodeArg, Tensor, tensor_type, tensor_type_element
 from ort_sdk.graph import Graph, Node
-from ort_sdk.graph.derived_tensor import SMALL_BYTES, DerivedTensor, private_array
+from ort_sdk.graph.derived_tensor import DerivedTensor, private_array
 from ort_sdk.graph.editing import remove_nodes
 from ort_sdk.graph.shape_inference import Contents, infer_shapes
 from ort_sdk.graph.tensor import ArrayTensor
@@ -26,6 +26,8 @@ MAX_OUTPUT_KEY = "optimization.constant_folding_max_output_size_in_bytes"
 DISABLE_QDQ_KEY = "session.disable_quant_qdq"
 
 _DEFAULT_MAX_OUTPUT = 2**30
+SMALL_BYTES = 64 * 1024
+"""Results up to this size are computed at once."""
 _INFLATION_BYTES = 2**20
 _INFLATION_RATIO = 4
 _DEFERRED = frozenset({

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,10 +10,9 @@ import numpy as np
 
 from ort_sdk.api import HostArray, Tensor, TensorElementType
 from ort_sdk.graph import Graph, Node
-from ort_sdk.graph.derived_tensor import derived_tensor, private_array
+from ort_sdk.graph.derived_tensor import DerivedTensor, private_array
 from ort_sdk.graph.editing import add_constant, is_graph_output, replace_nodes, single_consumer
-from ort_sdk.graph.tensor import ArrayTensor
-from ort_sdk.optimizer.matching import constant_array, constant_input, is_given, nodes_of
+from ort_sdk.optimizer.matching import constant_input, is_given, nodes_of
 from ort_sdk.optimizer.transformer import TransformerContext
 
 __all__ = ["ConvAddFusion", "ConvBNFusion", "ConvMulFusion"]
@@ -29,10 +27,15 @@ _FLOATS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class _Affine:
-    """``conv(x) * scale + shift`` with one number per output channel, float64; a scale of None is 1."""
+    """``conv(x) * scale + shift`` with one number per output channel."""
 
-    scale: HostArray | None
-    shift: HostArray | None
+    transformation: str
+    """Names the arithmetic."""
+    sources: tuple[Tensor, ...]
+    rows: Callable[[], tuple[HostArray | None, HostArray | None]]
+    """Gives scale and shift, float64; None for 1 and 0."""
+    scales: bool
+    shifts: bool
 
 
 _AffineRule = Callable[[Graph, Node, Node, Tensor], "_Affine | None"]
@@ -97,15 +100,23 @@ def _batch_norm_affine(graph: Graph, _conv: Node, node: Node, weight: Tensor) ->
         return None
     if any(name and (graph.consumers(name) or is_graph_output(graph, name)) for name in node.outputs[1:]):
         return None
-    rows = []
-    for index in range(1, 5):
-        tensor = constant_input(graph, node, index)
-        if tensor is None or tensor.element_type is not weight.element_type or tensor.shape != weight.shape[:1]:
-            return None
-        rows.append(tensor.numpy().astype(np.float64))
-    gamma, beta, mean, variance = rows
-    scale = gamma / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
-    return _Affine(scale, beta - mean * scale)
+    found = [constant_input(graph, node, index) for index in range(1, 5)]
+    sources = tuple(tensor for tensor in found if tensor is not None)
+    if len(sources) < 4 or any(not _is_row(tensor, weight) for tensor in sources):
+        return None
+    epsilon = float(node.attributes.get("epsilon", 1e-5))
+
+    def rows() -> tuple[HostArray, HostArray]:
+        gamma, beta, mean, variance = (tensor.numpy().astype(np.float64) for tensor in sources)
+        scale = gamma / np.sqrt(variance + epsilon)
+        return scale, beta - mean * scale
+
+    return _Affine(f"batch-norm({epsilon})", sources, rows, scales=True, shifts=True)
+
+
+def _is_row(tensor: Tensor, weight: Tensor) -> bool:
+    """Whether a tensor has one number of the weight's type per output channel."""
+    return tensor.element_type is weight.element_type and tuple(tensor.shape) == tuple(weight.shape[:1])
 
 
 def _constant_affine(graph: Graph, conv: Node, node: Node, weight: Tensor, op_type: str) -> _Affine | None:
@@ -114,43 +125,56 @@ def _constant_affine(graph: Graph, conv: Node, node: Node, weight: Tensor, op_ty
     if node.since_version < 7 or tensor is None or tensor.element_type is not weight.element_type:
         return None
     channels, rank = weight.shape[0], len(weight.shape)
-    if math.prod(tensor.shape) == 1 and len(tensor.shape) <= rank:
-        row = np.full(channels, tensor.numpy().reshape(-1)[0], np.float64)
-    elif tensor.shape in {(channels, *(1,) * (rank - 2)), (1, channels, *(1,) * (rank - 2))}:
-        row = tensor.numpy().reshape(-1).astype(np.float64)
-    else:
+    is_scalar = math.prod(tensor.shape) == 1 and len(tensor.shape) <= rank
+    if not is_scalar and tuple(tensor.shape) not in {(channels, *(1,) * (rank - 2)), (1, channels, *(1,) * (rank - 2))}:
         return None
-    return _Affine(row, None) if op_type == "Mul" else _Affine(None, row)
+    constant, scales = tensor, op_type == "Mul"
+
+    def rows() -> tuple[HostArray | None, HostArray | None]:
+        row = np.broadcast_to(constant.numpy().reshape(-1).astype(np.float64), (channels,))
+        return (row, None) if scales else (None, row)
+
+    return _Affine(op_type, (constant,), rows, scales=scales, shifts=not scales)
 
 
 def _fold(graph: Graph, conv: Node, node: Node, weight: Tensor, affine: _Affine) -> None:
     output = node.outputs[0]
-    bias = constant_array(graph, conv, 2) if is_given(conv, 2) else np.zeros(weight.shape[0])
-    shifted = np.asarray(bias, dtype=np.float64)
-    weight_name = conv.inputs[1]
-    if affine.scale is not None:
-        shifted = shifted * affine.scale
-        weight_name = add_constant(graph, f"{output}/weight", _scaled(weight, affine.scale))
-    if affine.shift is not None:
-        shifted = shifted + affine.shift
-    inputs = [conv.inputs[0], weight_name]
-    if affine.shift is not None or is_given(conv, 2):
-        dtype = weight.element_type.numpy_dtype
-        inputs.append(add_constant(graph, f"{output}/bias", ArrayTensor(shifted.astype(dtype))))
+    bias = constant_input(graph, conv, 2)
+    inputs = list(conv.inputs[:2])
+    if affine.scales:
+        inputs[1] = add_constant(graph, f"{output}/weight", _scaled_weight(weight, affine))
+    if affine.shifts or bias is not None:
+        inputs.append(add_constant(graph, f"{output}/bias", _moved_bias(weight, bias, affine)))
     folded = Node("Conv", inputs, [output], dict(conv.attributes), name=conv.name, since_version=conv.since_version)
     replace_nodes(graph, [conv, node], [folded])
 
 
-def _scaled(weight: Tensor, scale: HostArray) -> Tensor:
+def _scaled_weight(weight: Tensor, affine: _Affine) -> Tensor:
     """The weight times a number per output channel, computed when it is read."""
     dtype = weight.element_type.numpy_dtype
     wide = dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
-    factors = scale.astype(wide).reshape(-1, *(1,) * (len(weight.shape) - 1))
 
     def compute() -> HostArray:
+        scale, _ = affine.rows()
         elements = private_array(weight).astype(wide, copy=False)
-        elements *= factors
+        if scale is not None:
+            elements *= scale.astype(wide).reshape(-1, *(1,) * (elements.ndim - 1))
         return elements.astype(dtype, copy=False)
 
-    transformation = f"scale-channels-{hashlib.sha256(factors.tobytes()).hexdigest()}"
-    return derived_tensor(transformation, weight.element_type, tuple(weight.shape), [weight], compute)
+    sources = [weight, *affine.sources]
+    return DerivedTensor(f"weight {affine.transformation}", weight.element_type, tuple(weight.shape), sources, compute)
+
+
+def _moved_bias(weight: Tensor, bias: Tensor | None, affine: _Affine) -> Tensor:
+    """The bias after the arithmetic, computed when it is read."""
+    dtype = weight.element_type.numpy_dtype
+
+    def compute() -> HostArray:
+        scale, shift = affine.rows()
+        row = np.zeros(weight.shape[0]) if bias is None else bias.numpy().astype(np.float64)
+        row = row if scale is None else row * scale
+        return (row if shift is None else row + shift).astype(dtype)
+
+    sources = affine.sources if bias is None else (bias, *affine.sources)
+    transformation = f"bias {affine.transformation}"
+    return DerivedTensor(transformation, weight.element_type, tuple(weight.shape[:1]), sources, compute)
