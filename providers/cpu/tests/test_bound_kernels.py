@@ -6,7 +6,7 @@ from ort_sdk_cpu.kernels import index
 from ort_sdk_cpu.kernels.bindable import BINDERS
 from ort_sdk_cpu.registry import kernel_registry
 
-from ort_sdk.api import KernelInfo, NodeArg, find_schema, schema_versions, tensor_type
+from ort_sdk.api import NOT_PACKED, KernelInfo, NodeArg, find_schema, schema_versions, tensor_type
 from ort_sdk.api.element_type import element_type_of
 
 MICROSOFT = "com.microsoft"
@@ -392,3 +392,39 @@ def test_multi_head_attention(keys, unidirectional):
     check("MultiHeadAttention", query, *by_head, **options)
     packed = np.stack([part.reshape(2, keys, 3, 4) for part in (key, value)], axis=3)
     check("MultiHeadAttention", query, packed, **options)
+
+
+class UnalignedTensor:
+    """A constant one byte past an aligned address."""
+
+    def __init__(self, array):
+        raw = np.empty(array.nbytes + 65, np.uint8)
+        start = -raw.ctypes.data % 64 + 1
+        self._bytes = raw[start : start + array.nbytes]
+        self._bytes[:] = array.reshape(-1).view(np.uint8)
+        self.element_type, self.shape, self.nbytes = element_type_of(array), array.shape, array.nbytes
+
+    def numpy(self):
+        raise AssertionError("a tensor that is packed must not be copied otherwise")
+
+    def packed(self):
+        return self._bytes
+
+
+def test_unaligned_weights_are_packed_and_used():
+    rng = np.random.default_rng(0)
+    x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 5), (5, 3)))
+    (row,) = [row for row in kernel_registry().candidates("", "MatMul") if row.kernel_def.since_version == 13]
+    tensor = UnalignedTensor(weight)
+    arguments = (_argument("x", x), _argument("w", weight))
+    kernel = row.create(KernelInfo("MatMul", 13, inputs=arguments, outputs=(_argument("y", x),), constants={1: tensor}))
+    assert kernel.packing_identity(0) is None
+    assert "64" in kernel.packing_identity(1)
+    assert kernel.prepack(Constant(weight), 1, None) is NOT_PACKED
+    packed = kernel.prepack(tensor, 1, None)
+    assert packed.buffers[0].ctypes.data % 64 == 0
+    kernel.use_prepacked(packed, 1)
+    np.testing.assert_array_equal(kernel.compute(x, None), x @ weight)
+    out = np.empty((2, 3), np.float32)
+    kernel.bind([Slot(x, is_fixed=False), Slot(None, is_fixed=True)], [Slot(out, is_fixed=True)])()
+    np.testing.assert_array_equal(out, x @ weight)

@@ -175,3 +175,50 @@ def test_runs_of_a_bound_network_do_not_grow():
     # The intermediate values take 500 KB: they are in the arena, not allocated anew. The interpreter keeps some freed tuples.
     assert after - before < 200_000
     assert peak - before < 400_000
+
+
+def _file_with_weights_at(path, misalignment):
+    """A model of a file in which the first weight starts ``misalignment`` bytes past a multiple of four."""
+    weights = {"w": _random(64, 32, 3, 3), "dense": _random(64, 300)}
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("GlobalAveragePool", ["c"], ["g"]),
+        node("Flatten", ["g"], ["f"]),
+        node("MatMul", ["f", "dense"], ["y"]),
+    ]
+    inputs, outputs = [_value("x", ["n", 32, 8, 8])], [_value("y", ["n", 300])]
+    for length in range(1, 9):
+        initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+        graph = helper.make_graph(nodes, "g" * length, inputs, outputs, initializers)
+        content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+        if content.index(weights["w"].tobytes()) % 4 == misalignment:
+            path.write_bytes(content)
+            return weights
+    raise AssertionError(misalignment)
+
+
+@pytest.mark.parametrize("misalignment", range(4))
+def test_weights_are_packed_where_they_are_not_aligned(tmp_path, misalignment):
+    _file_with_weights_at(tmp_path / "model.onnx", misalignment)
+    feeds = {"x": _random(2, 32, 8, 8)}
+    packed, plain = (_session(str(tmp_path / "model.onnx"), prepacking=prepacking) for prepacking in (True, False))
+    for _ in range(4):
+        (expected,) = plain.run(None, feeds)
+        np.testing.assert_allclose(packed.run(None, feeds)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_packing_copies_a_weight_once(tmp_path):
+    path = str(tmp_path / "model.onnx")
+    weights = _file_with_weights_at(tmp_path / "model.onnx", 1)
+    size = sum(array.nbytes for array in weights.values())
+    feeds = {"x": _random(1, 32, 8, 8)}
+    _session(path).run(None, feeds)  # modules that are imported on the way
+    tracemalloc.start()
+    try:
+        sessions = [_session(path) for _ in range(3)]
+        for session in sessions:
+            session.run(None, feeds)
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < 1.5 * size + 300_000

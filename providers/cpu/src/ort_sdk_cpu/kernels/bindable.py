@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
-__all__ = ["BINDERS", "BindableKernel", "Binder", "MakeWriter", "Writer", "bindable", "bound_kernel"]
+__all__ = ["BINDERS", "BindableKernel", "Binder", "Binding", "MakeWriter", "Writer", "bindable", "bound_kernel"]
 
 Writer = Callable[..., Any]
 """Writes outputs: ``writer(*inputs, *outputs)``. Never writes inputs; their strides may differ from call to call."""
@@ -29,24 +30,35 @@ The writer keeps no array but constants of the node: all others may be others at
 Binder = Callable[[KernelInfo, Any], "MakeWriter | None"]
 """``binder(info, kernel)``: how a node's kernel of the shared set is bound; None if it is not."""
 
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How an operator is bound."""
+
+    binder: Binder
+    any_type: bool
+    has_weight: bool
+
+
 _NAMESPACE = NumpyNamespace()
 
-BINDERS: dict[tuple[str, str], tuple[Binder, bool]] = {}
-"""(domain, op_type) → its binder, and whether it moves elements of any type; filled by importing the modules."""
+BINDERS: dict[tuple[str, str], Binding] = {}
+"""(domain, op_type) → how it is bound; filled by importing the modules."""
 
 
-def bindable(*op_types: str, domain: str = "", any_type: bool = False) -> Callable[[Binder], Binder]:
+def bindable(*op_types: str, domain: str = "", any_type: bool = False, has_weight: bool = False) -> Callable[[Binder], Binder]:
     """Decorator that declares the binder of operators.
 
     Args:
         op_types: operators.
         domain: their domain.
         any_type: elements are moved, not computed on, so that types NumPy computes in wider ones are bound, too.
+        has_weight: input 1 is a weight, to be packed if it is constant.
     """
 
     def declare(binder: Binder) -> Binder:
         for op_type in op_types:
-            BINDERS[domain, op_type] = (binder, any_type)
+            BINDERS[domain, op_type] = Binding(binder, any_type, has_weight)
         return binder
 
     return declare
@@ -115,11 +127,17 @@ def _apply(function: np.ufunc, *arrays: HostArray) -> None:
 def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     """The shared set's kernel for a node, with ``bind`` if the operator has a binder and NumPy computes in the node's types."""
     kernel = create(info)
-    binder, any_type = BINDERS[info.domain, info.op_type]
-    if not _is_computed_directly(info, any_type=any_type):
+    binding = BINDERS[info.domain, info.op_type]
+    if not _is_computed_directly(info, any_type=binding.any_type):
         return kernel
-    make_writer = binder(info, kernel.compute)
-    return kernel if make_writer is None else BindableKernel(kernel, make_writer)
+    make_writer = binding.binder(info, kernel.compute)
+    if make_writer is None:
+        return kernel
+    if not binding.has_weight:
+        return BindableKernel(kernel, make_writer)
+    from .packable import PackableKernel
+
+    return PackableKernel(kernel, make_writer, info)
 
 
 def _is_computed_directly(info: KernelInfo, *, any_type: bool) -> bool:

@@ -30,8 +30,8 @@ Convolve = Callable[[HostArray, HostArray, HostArray], None]
 """``convolve(x, weight, out)``."""
 
 
-@bindable("Conv")
-@bindable("FusedConv", domain="com.microsoft")
+@bindable("Conv", has_weight=True)
+@bindable("FusedConv", domain="com.microsoft", has_weight=True)
 def conv(info: KernelInfo, _compute: Any) -> MakeWriter:
     """activation(Conv(X, W, B) + Z)."""
     scratch = scratch_of(info)

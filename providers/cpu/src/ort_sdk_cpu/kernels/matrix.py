@@ -19,7 +19,7 @@ from .bindable import MakeWriter, Writer, bindable
 __all__: list[str] = []
 
 
-@bindable("MatMul")
+@bindable("MatMul", has_weight=True)
 def matmul(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """Matrix product with NumPy's rules; a stack times one matrix is a single product."""
 
@@ -33,8 +33,8 @@ def matmul(_info: KernelInfo, _compute: Any) -> MakeWriter:
     return make
 
 
-@bindable("Gemm")
-@bindable("FusedGemm", domain="com.microsoft")
+@bindable("Gemm", has_weight=True)
+@bindable("FusedGemm", domain="com.microsoft", has_weight=True)
 def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """alpha·A'·B' + beta·C, then an activation."""
     if not _is_float(info):
@@ -57,7 +57,7 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     return lambda _inputs, _outputs: write
 
 
-@bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft")
+@bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True)
 def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """alpha·A'·B', then an activation."""
     if not _is_float(info):
