@@ -30,6 +30,9 @@ class TransformerContext:
     evaluate: Evaluator
     has_kernel: Callable[[Node, Graph], bool]
     """Whether the node's provider (any provider of the session, if it is not placed yet) has a kernel for it."""
+    is_as_preferred: Callable[[Node, Sequence[Node], Graph], bool]
+    """Whether the first provider with a kernel for a node comes no later than the first of each of the nodes it replaces, so
+    that a fusion before partition does not take work away from an accelerator. False if no provider has a kernel."""
     config: Mapping[str, str] = field(default_factory=dict)
     """The session's config entries."""
 
@@ -96,8 +99,8 @@ def _apply_everywhere(transformer: GraphTransformer, graph: Graph, context: Tran
             raise
         except Exception as error:
             raise Fail(
-                f"pass {transformer.name} raised {type(error).__name__} on graph '{inner.name}': {error}. The session can be made "
-                f"without it: name it in disabled_optimizers"
+                f"pass {transformer.name} raised {type(error).__name__} on graph '{inner.name}': {error}. A session can be "
+                f"made without it: name it in disabled_optimizers"
             ) from error
     if any(inner is not graph for inner in changed):
         refresh_captures(graph)

@@ -38,7 +38,7 @@ class SessionOptimizer:
         self._disabled = disabled | {
             name.strip() for name in config.get(DISABLED_KEY, "").replace(";", ",").split(",") if name.strip()
         }
-        self._context = TransformerContext(model.opset_imports, self._evaluate, self._has_kernel, config)
+        self._context = TransformerContext(model.opset_imports, self._evaluate, self._has_kernel, self._is_as_preferred, config)
 
     def inline_functions(self) -> bool:
         """Inline calls of the model's functions that no provider has a kernel for, unless the config says not to."""
@@ -65,11 +65,23 @@ class SessionOptimizer:
         return transformers
 
     def _has_kernel(self, node: Node, graph: Graph) -> bool:
-        return any(
-            RegistryLookup(provider.registry, graph, self._model.opset_imports).lookup(node) is not None
-            for provider in self._providers
-            if not node.execution_provider or node.execution_provider == provider.name
-        )
+        return self._rank(node, graph) is not None
+
+    def _is_as_preferred(self, new: Node, old: Sequence[Node], graph: Graph) -> bool:
+        rank = self._rank(new, graph)
+        if rank is None:
+            return False
+        ranks = [self._rank(node, graph) for node in old]
+        return all(replaced is None or rank <= replaced for replaced in ranks)
+
+    def _rank(self, node: Node, graph: Graph) -> int | None:
+        """Position of the first provider (the node's own, if it is placed) that has a kernel for a node."""
+        for position, provider in enumerate(self._providers):
+            if node.execution_provider and node.execution_provider != provider.name:
+                continue
+            if RegistryLookup(provider.registry, graph, self._model.opset_imports).lookup(node) is not None:
+                return position
+        return None
 
     def _evaluate(self, node: Node, graph: Graph, inputs: Sequence[HostArray | None]) -> list[Any] | None:
         """Compute a node on the host, with the first provider there that has a kernel for it."""

@@ -295,3 +295,27 @@ def test_fallback_to_the_cpu_can_be_forbidden(two_devices):
     nodes = [node("Relu", ["x"], ["y"], name="c1")]
     with pytest.raises(ort.api.Fail, match="assigned to the default CPU EP"):
         _session(model_bytes(nodes, [value("x", [2])], [value("y", [2])]), THREE[:2], session__disable_cpu_ep_fallback="1")
+
+
+def test_a_fusion_takes_no_work_from_a_preferred_provider(register):
+    """The device has MatMul and Add but no Gemm, which the CPU provider has."""
+
+    class Products(HostProvider):
+        def __init__(self):
+            super().__init__("ProductsExecutionProvider")
+            self.registry.kernel("MatMul", 13)(lambda _info: np.matmul)
+
+    register(Products(), "products")
+    model = model_bytes(
+        [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["y"])],
+        [value("x", [2, 3])],
+        [value("y", [2, 4])],
+        {"w": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)},
+    )
+    for providers, operators in (
+        (["ProductsExecutionProvider", "CPUExecutionProvider"], {"MatMul", "Add"}),
+        (["CPUExecutionProvider"], {"Gemm"}),
+    ):
+        session = ort.InferenceSession(model, providers=providers)
+        assert {row.op_type for row in session.placements()} == operators
+        np.testing.assert_array_equal(session.run(None, {"x": np.ones((2, 3), np.float32)})[0], np.full((2, 4), 4))

@@ -28,7 +28,7 @@ class MatMulAddFusion:
                 continue
             inputs = [*matmul.inputs, bias]
             gemm = new_node("Gemm", inputs, add.outputs, context.opset_imports.get("", 1), name=matmul.name)
-            if gemm.since_version >= 7 and context.has_kernel(gemm, graph):
+            if gemm.since_version >= 7 and context.is_as_preferred(gemm, [matmul, add], graph):
                 replace_nodes(graph, [matmul, add], [gemm])
                 changed = True
         return changed
@@ -54,7 +54,7 @@ class GemmSumFusion:
             attributes = {name: value for name, value in gemm.attributes.items() if name != "beta"}
             inputs = [*gemm.inputs[:2], bias]
             whole = Node("Gemm", inputs, list(add.outputs), attributes, name=gemm.name, since_version=gemm.since_version)
-            if context.has_kernel(whole, graph):
+            if context.is_as_preferred(whole, [gemm, add], graph):
                 replace_nodes(graph, [gemm, add], [whole])
                 changed = True
         return changed

@@ -24,7 +24,7 @@ def apply(model, providers, *, has_kernel=True):
     graph = load_model(model).graph
     for placed, provider in zip(graph.nodes, providers, strict=True):
         placed.execution_provider = provider
-    context = TransformerContext({"": 17}, lambda *_: None, lambda *_: has_kernel)
+    context = TransformerContext({"": 17}, lambda *_: None, lambda *_: has_kernel, lambda *_: has_kernel)
     changed = apply_transformers(graph, transformers_of_level(2), context)
     return graph, changed
 
