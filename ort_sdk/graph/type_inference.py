@@ -25,6 +25,10 @@ def infer_types(graph: Graph) -> None:
     """Fill in the types of all values of a graph and its bodies, in topological order.
 
     Declared types stay where nothing better is known.
+
+    Raises:
+        InvalidGraph: a node has an input of a type that its operator does not allow, or a graph gives out another type than it
+            declares.
     """
     for node in graph.nodes:
         for body in node.subgraphs.values():
@@ -42,8 +46,17 @@ def infer_types(graph: Graph) -> None:
 
 
 def _completed(argument: NodeArg, graph: Graph) -> NodeArg:
-    known = graph.node_arg(argument.name)
-    return argument if argument.type is not None or known.type is None else replace(argument, type=known.type)
+    known = graph.node_arg(argument.name).type
+    if known is None or known == argument.type:
+        return argument
+    if argument.type is not None and not (argument.type.startswith("tensor(") and known.startswith("tensor(")):
+        return argument  # ONNX's own cases declare an element's type for a sequence
+    if argument.type is not None:
+        raise InvalidGraph(
+            f"Type Error: Type ({argument.type}) of output arg ({argument.name}) of graph '{graph.name}' does not match expected "
+            f"type ({known})."
+        )
+    return replace(argument, type=known)
 
 
 def infer_node_output_types(node: Node, graph: Graph) -> list[str | None]:
