@@ -1,9 +1,12 @@
 """Bound kernels write what ``compute`` returns: any strides, broadcasting, no elements, no dimensions, infinities and NaNs."""
 
+import math
+
 import numpy as np
 import pytest
 from ort_sdk_cpu.kernels import index
 from ort_sdk_cpu.kernels.bindable import BINDERS
+from ort_sdk_cpu.kernels.error_function import erf_float32, gelu_float32
 from ort_sdk_cpu.registry import kernel_registry
 
 from ort_sdk.api import NOT_PACKED, KernelInfo, NodeArg, find_schema, schema_versions, tensor_type
@@ -428,3 +431,13 @@ def test_unaligned_weights_are_packed_and_used():
     out = np.empty((2, 3), np.float32)
     kernel.bind([Slot(x, is_fixed=False), Slot(None, is_fixed=True)], [Slot(out, is_fixed=True)])()
     np.testing.assert_array_equal(out, x @ weight)
+
+
+def test_the_error_function_is_right_to_a_few_units_in_the_last_place():
+    x = np.concatenate([np.linspace(-6, 6, 200_001), np.geomspace(1e-30, 1, 1000), [0.0, -0.0]]).astype(np.float32)
+    found = np.empty_like(x)
+    erf_float32(x, found)
+    np.testing.assert_allclose(found, [math.erf(value) for value in x.tolist()], rtol=4e-7, atol=0)
+    gelu_float32(x, found)
+    expected = [value * (math.erf(value * math.sqrt(0.5)) + 1) / 2 for value in x.tolist()]
+    np.testing.assert_allclose(found, expected, rtol=4e-7, atol=4e-7)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.opset.contrib.gelu import exact_gelu
+from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
 from .bindable import MakeWriter, Writer, bindable
+from .error_function import erf_float32, gelu_float32
 
 __all__ = ["InPlace", "in_place", "in_place_activation"]
 
@@ -22,17 +24,26 @@ BLOCK = 16384
 """Elements a chain of steps is computed for at a time: input, output and a temporary stay in the processor's cache."""
 
 
-@bindable("Celu", "Elu", "Erf", "HardSwish", "Mish", "Selu", "Softplus", "Softsign", "Swish", "ThresholdedRelu")
-@bindable("QuickGelu", "Gelu", domain="com.microsoft")
+@bindable("Celu", "Elu", "HardSwish", "Mish", "Selu", "Softplus", "Softsign", "Swish", "ThresholdedRelu")
+@bindable("QuickGelu", domain="com.microsoft")
 def whole(_info: KernelInfo, compute: Any) -> MakeWriter:
     """The shared set's function, block by block."""
     return _writer_of(through(compute))
 
 
+@bindable("Erf")
+def erf(info: KernelInfo, compute: Any) -> MakeWriter:
+    """The error function."""
+    return _writer_of(erf_float32 if _is_float32(info) else through(compute))
+
+
 @bindable("Gelu")
+@bindable("Gelu", domain="com.microsoft")
 def gelu(info: KernelInfo, compute: Any) -> MakeWriter:
     """X·Φ(x)."""
-    return _writer_of(tanh_gelu if info.attribute("approximate", "none") == "tanh" else through(compute))
+    if info.attribute("approximate", "none") == "tanh":
+        return _writer_of(tanh_gelu)
+    return _writer_of(gelu_float32 if _is_float32(info) else through(compute))
 
 
 @bindable("Relu")
@@ -79,8 +90,8 @@ def clip(info: KernelInfo, compute: Any) -> MakeWriter:
 @bindable("BiasGelu", "FastGelu", domain="com.microsoft")
 def biased(info: KernelInfo, _compute: Any) -> MakeWriter:
     """Gelu of input plus bias."""
-    activate = tanh_gelu if info.op_type == "FastGelu" else exact_gelu
-    apply = in_place(activate)
+    exact = gelu_float32 if _is_float32(info) else through(exact_gelu(NumpyNamespace()))
+    apply = in_place(tanh_gelu if info.op_type == "FastGelu" else exact)
 
     def write(*arrays: Any) -> None:
         x, bias, out = (arrays[0], arrays[1] if len(arrays) > 2 else None, arrays[-1])
@@ -157,6 +168,10 @@ def _writer_of(function: InPlace) -> MakeWriter:
     return make
 
 
+def _is_float32(info: KernelInfo) -> bool:
+    return info.input_element_type(0) is TensorElementType.FLOAT
+
+
 def _scalar(info: KernelInfo, value: float) -> HostArray:
     element_type = info.input_element_type(0) or TensorElementType.FLOAT
     return np.asarray(value, dtype=element_type.numpy_dtype)
@@ -197,16 +212,3 @@ def in_place_activation(
     if name == "HardSigmoid" and len(parameters) == 2:
         return in_place(_hard_sigmoid(info, *parameters))
     return in_place(through(activate))
-
-
-@functools.cache
-def _exact_gelu() -> Callable[[HostArray], HostArray]:
-    from ort_sdk.opset.contrib.gelu import exact_gelu as make
-    from ort_sdk.opset.numpy_namespace import NumpyNamespace
-
-    return make(NumpyNamespace())
-
-
-def exact_gelu(x: HostArray, out: HostArray) -> None:
-    """X·Φ(x) with the error function."""
-    np.copyto(out, _exact_gelu()(x))
