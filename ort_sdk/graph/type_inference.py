@@ -225,6 +225,11 @@ def _element_of_first(_node: Node, input_types: list[str | None], _index: int) -
     return _element(first) if first is not None and first.startswith(("seq(", "optional(")) else first
 
 
+def _content_of_optional(_node: Node, input_types: list[str | None], _index: int) -> str | None:
+    first = input_types[0] if input_types else None
+    return _element(first) if first is not None and first.startswith("optional(") else first
+
+
 def _optional(node: Node, input_types: list[str | None], _index: int) -> str | None:
     inner = node.attributes.get("type") or (input_types[0] if input_types else None)
     return f"optional({inner})" if inner else None
@@ -312,7 +317,7 @@ _RULES: dict[tuple[str, str], TypeRule] = {
     ("", "SequenceEmpty"): _sequence_empty,
     ("", "SequenceAt"): _element_of_first,
     ("", "ConcatFromSequence"): _element_of_first,
-    ("", "OptionalGetElement"): _element_of_first,
+    ("", "OptionalGetElement"): _content_of_optional,
     ("", "Optional"): _optional,
     ("", "If"): _body_outputs,
     ("", "Loop"): _body_outputs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ort_sdk.api import InvalidGraph, tensor_type
+from ort_sdk.api import Fail, InvalidGraph, tensor_type
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.captures import implicit_inputs
 
@@ -39,6 +39,7 @@ class GraphReader:
 
         Raises:
             InvalidGraph: duplicate names, or nodes that do not fit their operator's schema.
+            Fail: an input of a main graph has no type.
         """
         graph = Graph(
             name=text(proto.name), parent=parent, doc_string=text(proto.doc_string), metadata=read_metadata(proto.metadata_props)
@@ -73,6 +74,8 @@ class GraphReader:
         if self._ir_version < _FIRST_IR_VERSION_WITH_DEFAULTS:
             graph.inputs = [argument for argument in graph.inputs if argument.name not in graph.initializers]
         for argument in graph.inputs:
+            if argument.type is None and graph.parent is None and argument.name not in graph.initializers:
+                raise Fail(f"This is an invalid model. Model input ({argument.name}) does not have type information.")
             if argument.type is not None:
                 # A feed may have another shape than the default.
                 graph.set_value(argument)

@@ -9,6 +9,7 @@ from ort_sdk.api import Fail, InvalidGraph, OperatorSchema, ParameterOption, fin
 from ort_sdk.graph import Node
 from ort_sdk.graph.attribute_check import check_attributes
 
+from .body_check import check_bodies
 from .types import text
 
 __all__ = [
@@ -120,6 +121,8 @@ class OperatorResolver:
         if schema is not None:
             _check_call(node, schema, version)
             check_attributes(node, schema, may_refer=self._is_function)
+            if node.subgraphs:
+                check_bodies(node)
 
 
 def _unknown_operator(node: Node, version: int) -> str:

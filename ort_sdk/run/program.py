@@ -117,7 +117,8 @@ class _Writer:
             self._line(f"v{outputs[0][1]} = {invocation}", launched)
         else:
             self._line(f"r = {invocation}", launched)
-            self._lines.extend(f"v{index} = r[{place}]" for place, index in outputs)
+            for place, index in outputs:
+                self._line(f"v{index} = r[{place}]", launched)
         for _, index in outputs:
             if launched.may_return_scalar:
                 self._lines.append(f"if isinstance(v{index}, generic): v{index} = asarray(v{index})")

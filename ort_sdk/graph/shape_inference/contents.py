@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ort_sdk.api import Dimension, TensorElementType
 
-from .dimensions import product, quotient, total
+from .dimensions import product, quotient, total, unknown_sizes
 from .node_call import Contents, NodeCall, contents_rule
 
 
@@ -45,9 +45,9 @@ def concat(call: NodeCall) -> Contents | None:
         part = call.contents(index)
         if part is None:
             length = call.shape(index)
-            if length is None or not isinstance(length[0], int):
+            part = unknown_sizes(length[0]) if length else None
+            if part is None:
                 return None
-            part = (None,) * length[0]
         elements.extend(part)
     return tuple(elements)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ort_sdk.api import Dimension, Shape
 
-__all__ = ["broadcast", "merge_shapes", "normalized_axis", "product", "quotient", "same_or_unknown", "total"]
+__all__ = ["broadcast", "merge_shapes", "normalized_axis", "product", "quotient", "same_or_unknown", "total", "unknown_sizes"]
 
 
 def broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
@@ -108,3 +108,12 @@ def normalized_axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ValueError(f"axis {axis} of {rank}")
     return axis % rank
+
+
+MAX_RANK = 64
+"""NumPy's: no tensor has more axes."""
+
+
+def unknown_sizes(rank: Dimension) -> Shape | None:
+    """Shape of that many axes and nothing else known; None if their number is not known, or is of no tensor."""
+    return (None,) * rank if isinstance(rank, int) and rank <= MAX_RANK else None

@@ -6,6 +6,7 @@ import math
 
 from ort_sdk.api import Shape
 
+from .dimensions import unknown_sizes
 from .node_call import NodeCall, shape_rule
 
 
@@ -28,7 +29,7 @@ def constant_of_shape(call: NodeCall) -> list[Shape | None]:
     if wanted is not None:
         return [wanted]
     length = call.shape(0)
-    return [(None,) * length[0] if length is not None and isinstance(length[0], int) else None]
+    return [unknown_sizes(length[0]) if length else None]
 
 
 @shape_rule("RandomNormal", "RandomUniform")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ort_sdk.api import Dimension, Shape
 
-from .dimensions import broadcast, normalized_axis, product, quotient, total
+from .dimensions import broadcast, normalized_axis, product, quotient, total, unknown_sizes
 from .node_call import NodeCall, shape_rule
 
 
@@ -15,7 +15,7 @@ def reshape(call: NodeCall) -> list[Shape | None]:
         wanted = call.contents(1)
         if wanted is None:
             length = call.shape(1)
-            return [(None,) * length[0] if length is not None and isinstance(length[0], int) else None]
+            return [unknown_sizes(length[0]) if length else None]
     else:
         wanted = tuple(call.attribute("shape"))
     return [_reshaped(call.shape(0), wanted, bool(call.attribute("allowzero", 0)))]

@@ -67,7 +67,7 @@ def _ranges(node: Node, graph: Graph) -> list[_Range] | None:
         return None
     axes = tuple(range(len(starts))) if axes is None else axes
     if min(axes, default=0) < 0:
-        if shape is None:
+        if not shape:
             return None
         axes = tuple(axis % len(shape) for axis in axes)
     return [_Range(*row) for row in zip(axes, starts, ends, strict=True)]
@@ -80,14 +80,14 @@ def _takes_all(node: Node, graph: Graph) -> bool:
 
 
 def _reaches_end(each: _Range, shape: Shape | None) -> bool:
-    size: Dimension = shape[each.axis] if shape is not None else None
+    size: Dimension = shape[each.axis] if shape is not None and each.axis < len(shape) else None
     return each.end >= _NO_END or (isinstance(size, int) and each.end >= size)
 
 
 def _part_taken(node: Node, concat: Node, graph: Graph) -> str | None:
     ranges = _ranges(node, graph)
     shapes = [graph.node_arg(name).shape for name in concat.inputs]
-    if ranges is None or len(ranges) != 1 or shapes[0] is None:
+    if ranges is None or len(ranges) != 1 or not shapes[0]:
         return None
     axis = concat.attributes.get("axis", 1) % len(shapes[0])
     sizes = [shape[axis] if shape is not None else None for shape in shapes]
