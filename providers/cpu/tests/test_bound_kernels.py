@@ -371,6 +371,18 @@ def test_the_index_names_what_the_modules_bind():
     assert listed <= set(kernel_registry().operators())
 
 
+def test_softmax_of_rows_far_apart():
+    """Rows that vanish beside the largest element of all, masked ones, and rows of nothing but infinities."""
+    x = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
+    x += np.array([0, -19, -90, 300, -1e9, 1e9], np.float32)[:, None]
+    check("Softmax", x, tolerance=1e-6)
+    x[2, 10:] = -np.inf
+    check("Softmax", x, tolerance=1e-6)
+    x[3, :] = -np.inf
+    check("Softmax", x, tolerance=1e-6)
+    check("Softmax", np.where(np.arange(50) < 30, x[:1], np.finfo(np.float32).min), tolerance=1e-6)
+
+
 def test_softmax_with_a_bias():
     for x in layouts((2, 3, 4, 5)):
         for axis, inner, shape in [(3, 1, (2, 3, 1, 5)), (3, 0, (4, 5)), (2, 1, (2, 1, 4, 5)), (-1, 0, (1, 1, 4, 5))]:

@@ -16,12 +16,12 @@ from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
 from .bindable import MakeWriter, Writer, bindable
-from .normalization import softmax_along
+from .normalization import softmax_last
 from .scratch import Scratch, scratch_of
 
 __all__: list[str] = []
 
-BLOCK = 1 << 17
+BLOCK = 1 << 16
 """Scores computed at a time."""
 
 _NAMESPACE = NumpyNamespace()
@@ -100,8 +100,9 @@ class _Attention:
             np.multiply(scores, self.scale, out=scores)
             for bias in added:
                 np.add(scores, bias[sample, heads, rows], out=scores)
-            softmax_along(scores, scores, 2)
-            np.matmul(scores, value[sample, heads], out=target[sample, heads, rows])
+            weights = self.scratch.array("weights", scores.shape, out.dtype)
+            softmax_last(scores, weights)
+            np.matmul(weights, value[sample, heads], out=target[sample, heads, rows])
 
     def _blocks(self) -> itertools.product[tuple[int, slice, slice]]:
         row_step = max(1, min(self.length, BLOCK // max(1, self.keys)))

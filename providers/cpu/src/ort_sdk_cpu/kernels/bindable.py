@@ -40,7 +40,8 @@ class Binding:
     has_weight: bool
 
 
-_NAMESPACE = NumpyNamespace()
+_MOVED = frozenset(TensorElementType) - {TensorElementType.UNDEFINED, TensorElementType.STRING}
+_COMPUTED = frozenset(element_type for element_type in _MOVED if NumpyNamespace().compute_type(element_type) is element_type)
 
 BINDERS: dict[tuple[str, str], Binding] = {}
 """(domain, op_type) → how it is bound; filled by importing the modules."""
@@ -141,12 +142,5 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
 
 
 def _is_computed_directly(info: KernelInfo, *, any_type: bool) -> bool:
-    for argument in (*info.inputs, *info.outputs):
-        if argument is None:
-            continue
-        element_type = argument.element_type
-        if element_type is None or element_type is TensorElementType.STRING:
-            return False
-        if not any_type and _NAMESPACE.compute_type(element_type) is not element_type:
-            return False
-    return True
+    allowed = _MOVED if any_type else _COMPUTED
+    return all(argument is None or argument.element_type in allowed for argument in (*info.inputs, *info.outputs))
