@@ -46,6 +46,8 @@ from .errors import (
 from .external_data import (
     ExternalDataInfo,
     ExternalDataLoader,
+    SupportsCanLoadTensor,
+    SupportsLoadTensors,
 )
 from .graph_viewer import (
     AttributeValue,
@@ -174,6 +176,8 @@ __all__ = [
     "Shape",
     "Slot",
     "Subgraph",
+    "SupportsCanLoadTensor",
+    "SupportsLoadTensors",
     "SupportsReadInto",
     "Tensor",
     "TensorElementType",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from .device import OrtMemoryInfo
 from .element_type import TensorElementType
 from .kernel import Array
+from .memory import HostArray
 
-__all__ = ["ExternalDataInfo", "ExternalDataLoader"]
+__all__ = ["ExternalDataInfo", "ExternalDataLoader", "SupportsCanLoadTensor", "SupportsLoadTensors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,17 @@ class ExternalDataInfo:
     """Bytes of the tensor."""
     element_type: TensorElementType
     shape: tuple[int, ...]
+    content: HostArray | None = field(default=None, compare=False, repr=False)
+    """All bytes of the file as it was checked, or of the buffer given in its place: a read-only ``uint8`` vector that keeps its
+    memory alive, pages read as they are touched. None if the location is neither."""
 
 
 class ExternalDataLoader(Protocol):
-    """Loads external tensors straight into the memory they are used in, after ORT's ``IExternalDataLoader``."""
+    """Loads external tensors straight into the memory they are used in, after ORT's ``IExternalDataLoader``.
+
+    A location need not be a file: the host asks loaders before a missing file is an error. Two more abilities are optional,
+    ``SupportsCanLoadTensor`` and ``SupportsLoadTensors``.
+    """
 
     def can_load(self, memory_info: OrtMemoryInfo) -> bool:
         """Whether tensors can be loaded into this kind of memory."""
@@ -40,6 +49,22 @@ class ExternalDataLoader(Protocol):
     def load_tensor(self, info: ExternalDataInfo, tensor: Array) -> None:
         """Fill ``tensor`` (allocated on the target, right shape and type) with exactly ``info.length`` bytes.
 
+        On the host, tensors of sub-byte types come as ``uint8`` vectors to be filled with packed elements.
+
         Raises:
             OrtSdkError: the range cannot be read in full.
         """
+
+
+class SupportsCanLoadTensor(Protocol):
+    """External data loaders that only load some tensors: those of a kind of file, or of addresses of a kind."""
+
+    def can_load_tensor(self, info: ExternalDataInfo) -> bool:
+        """Whether the loader wants this tensor. One without this method wants all that ``can_load`` lets it have."""
+
+
+class SupportsLoadTensors(Protocol):
+    """External data loaders that load several tensors at once, so that reading and uploading overlap."""
+
+    def load_tensors(self, batch: Sequence[tuple[ExternalDataInfo, Array]]) -> None:
+        """Fill every tensor as ``load_tensor`` does; called once per session and memory instead of it."""

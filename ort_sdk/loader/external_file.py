@@ -13,7 +13,7 @@ from ort_sdk.api import Fail
 
 from .byte_source import ByteSource, map_descriptor, wrap_buffer
 
-__all__ = ["ExternalFiles", "normal_location"]
+__all__ = ["ExternalFiles", "MissingExternalFile", "normal_location"]
 
 _MEMORY_MARKERS = ("*/_ORT_MEM_ADDR_/*", "*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*")
 _CURRENT_FOLDER_PREFIX = re.compile(r"^(\.[/\\]+)+")
@@ -27,6 +27,10 @@ _FOLDER_FLAGS = _READ_FLAGS | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOF
 def normal_location(location: str) -> str:
     """A location without leading ``./``, as files given in memory are looked up."""
     return _CURRENT_FOLDER_PREFIX.sub("", location)
+
+
+class MissingExternalFile(Fail):
+    """There is no file at an allowed location."""
 
 
 class ExternalFiles:
@@ -53,6 +57,7 @@ class ExternalFiles:
             owner: the tensor, for messages.
 
         Raises:
+            MissingExternalFile: there is nothing at the location.
             Fail: the path is not allowed, no regular file, or cannot be opened.
         """
         opened = self._opened.get(location)
@@ -74,7 +79,7 @@ class ExternalFiles:
         try:
             descriptor = _open_beneath(folder, path)
         except FileNotFoundError:
-            raise _refused(owner, f"External data path does not exist: '{path}'") from None
+            raise MissingExternalFile(_reason(owner, f"External data path does not exist: '{path}'")) from None
         except OSError as error:
             raise _refused(owner, f"'{path}' cannot be opened: {error.strerror}") from error
         try:
@@ -145,4 +150,8 @@ def _open_and_recheck(path: Path) -> int:
 
 
 def _refused(owner: str, reason: str) -> Fail:
-    return Fail(f"External data path validation failed for initializer: {owner}. Error: {reason}")
+    return Fail(_reason(owner, reason))
+
+
+def _reason(owner: str, reason: str) -> str:
+    return f"External data path validation failed for initializer: {owner}. Error: {reason}"

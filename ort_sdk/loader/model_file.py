@@ -13,6 +13,7 @@ from ort_sdk.graph import Model
 from .byte_source import ByteSource, map_descriptor, wrap_buffer
 from .external_file import ExternalFiles
 from .from_proto import convert_model
+from .loaded_tensor import ExternalLoaders
 from .messages import message_class
 from .tensor_proto import TensorReader
 from .wire import strip_payloads
@@ -26,6 +27,7 @@ def load_model(
     external_data_folder: Path | None = None,
     in_memory_files: Mapping[str, Any] | None = None,
     external_initializers: Mapping[str, Tensor] | None = None,
+    external_loaders: ExternalLoaders | None = None,
 ) -> Model:
     """Load an ONNX model. Weights are references: to the file's one shared read-only map, or to the caller's bytes.
 
@@ -35,6 +37,7 @@ def load_model(
         in_memory_files: external data location → contiguous buffer to use in place of the file; kept, not copied. Locations
             that are not in it are files.
         external_initializers: name → value to use in place of an external initializer of the main graph.
+        external_loaders: asked for external tensors before their files are read; a file they do without may be missing.
 
     Returns:
         The model: nodes in topological order, every weight's range, path and size checked, none read.
@@ -54,7 +57,7 @@ def load_model(
         path, source = Path(name), _open(name)
     external = ExternalFiles(path, external_data_folder, in_memory_files)
     stripped = strip_payloads(source.array.data)
-    reader = TensorReader(source, stripped.payloads, external, external_initializers)
+    reader = TensorReader(source, stripped.payloads, external, external_initializers, external_loaders)
     model = convert_model(_parse(stripped.message), reader)
     model.path = path
     return model

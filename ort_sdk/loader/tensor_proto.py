@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import ExternalDataInfo, Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, Tensor, TensorElementType
+from ort_sdk.api import (
+    ExternalDataInfo,
+    Fail,
+    HostArray,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    Tensor,
+    TensorElementType,
+)
 from ort_sdk.graph import ArrayTensor, SparseTensor
 
 from .byte_source import ByteSource
 from .external_entries import ExternalEntries, parse_entries
-from .external_file import ExternalFiles
+from .external_file import ExternalFiles, MissingExternalFile
+from .loaded_tensor import ExternalLoaders, LoadedTensor
 from .mapped_tensor import ExternalTensor, MappedTensor
 from .sparse_tensor import DensifiedTensor, check_sparse
 from .typed_fields import decode_typed_field
@@ -34,6 +45,7 @@ class TensorReader:
         payloads: ranges (first byte, end) that were taken out of the message.
         external: the model's external data files.
         replacements: initializers of the main graph given by the caller in place of external ones, by name.
+        loaders: asked for external tensors before their files are read.
     """
 
     def __init__(
@@ -42,11 +54,13 @@ class TensorReader:
         payloads: frozenset[tuple[int, int]],
         external: ExternalFiles,
         replacements: Mapping[str, Tensor] | None = None,
+        loaders: ExternalLoaders | None = None,
     ) -> None:
         self._source = source
         self._payloads = payloads
         self._external = external
         self._replacements = dict(replacements or {})
+        self._loaders = loaders
 
     def read(self, proto: Any) -> Tensor:
         """Constant of a ``TensorProto``, all checks done, no weight read.
@@ -125,10 +139,23 @@ class TensorReader:
         if proto.HasField("raw_data") or proto.HasField("segment"):
             raise InvalidGraph(f"tensor {owner} has both raw_data and external data")
         entries = parse_entries(proto.external_data, owner)
-        source, path = self._external.open(entries.location, owner)
+        info = ExternalDataInfo(name, entries.location, None, entries.offset, nbytes, kind, shape)
+        try:
+            source, path = self._external.open(entries.location, owner)
+        except MissingExternalFile:
+            load = self._loader(info, None)
+            if load is None:
+                raise
+            return LoadedTensor(_small_source(b""), info, (), load)
+        info = replace(info, path=path, content=source.array)
+        load = self._loader(info, source)
+        if load is not None:
+            return LoadedTensor(source, info, entries.prepacked, load)
         _check_range(name, entries, nbytes, len(source))
-        info = ExternalDataInfo(name, entries.location, path, entries.offset, nbytes, kind, shape)
         return ExternalTensor(source, info, entries.prepacked)
+
+    def _loader(self, info: ExternalDataInfo, file: ByteSource | None) -> Callable[[], HostArray] | None:
+        return None if self._loaders is None else self._loaders.host_source(info, file)
 
 
 def _check_range(name: str, entries: ExternalEntries, nbytes: int, available: int) -> None:

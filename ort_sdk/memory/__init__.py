@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .arena import Arena, BufferLifetime, lay_out
 from .data_transfer_manager import DataTransferManager
-from .initializers import InitializerPlacement
+from .external_data_manager import ExternalDataManager
+from .initializers import DeviceMemory, InitializerPlacement
 from .prepack import PackingNode, Prepacker, PrepackHook, PrepackSink
 from .prepack_cache import PrepackCache
 from .prepacked_weights_container import PrepackedWeightsContainer
@@ -13,6 +14,8 @@ __all__ = [
     "Arena",
     "BufferLifetime",
     "DataTransferManager",
+    "DeviceMemory",
+    "ExternalDataManager",
     "InitializerPlacement",
     "PackingNode",
     "PrepackCache",

@@ -1,32 +1,148 @@
-"""Constants placed on the devices they are read on, each once."""
+"""Constants placed on the devices they are read on. The same bytes on the same device exist once in the process."""
 
 from __future__ import annotations
 
-from ort_sdk.api import CPU_DEVICE, Array, OrtDevice, Tensor
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ort_sdk.api import CPU_DEVICE, Allocator, Array, ExternalDataLoader, HostArray, OrtDevice, OrtMemoryInfo, Tensor
+from ort_sdk.loader.byte_source import ByteSource
+from ort_sdk.loader.loaded_tensor import LoadedTensor
+from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
 from .data_transfer_manager import DataTransferManager
+from .external_data_manager import ExternalDataManager, loaded_key
+from .source_identity import byte_sources, source_identity
 
-__all__ = ["InitializerPlacement"]
+__all__ = ["DeviceMemory", "InitializerPlacement"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Where a session's weights for one device go."""
+
+    owner: Hashable
+    """The provider's registration: only its sessions share its arrays."""
+    memory_info: OrtMemoryInfo
+    allocator: Allocator | None
+    """None: loaders cannot fill this memory, it is copied to."""
+
+
+class _PlacedWeight:
+    """One weight on one device."""
+
+    __slots__ = ("__weakref__", "array", "sources")
+
+    def __init__(self, array: Array, sources: tuple[ByteSource, ...]) -> None:
+        self.array = array
+        # Its key may name a place in memory; nothing else may come to lie there.
+        self.sources = tuple(source for source in sources if not source.is_file)
+
+
+_weights: weakref.WeakValueDictionary[Hashable, _PlacedWeight] = weakref.WeakValueDictionary()
+_device_locks: defaultdict[OrtDevice, threading.Lock] = defaultdict(threading.Lock)
 
 
 class InitializerPlacement:
-    """The constants of one session by tensor and device. On the host they are views of their source.
+    """The constants of one session by tensor and device.
+
+    On the host they are views of their source, taken when they are first used. On other devices they are put at session
+    creation, unless another session has them there already.
 
     Args:
         transfers: copies to other devices.
+        external_data: loads external weights that a loader takes.
+        memories: device → its memory.
     """
 
-    def __init__(self, transfers: DataTransferManager) -> None:
+    def __init__(
+        self, transfers: DataTransferManager, external_data: ExternalDataManager, memories: Mapping[OrtDevice, DeviceMemory]
+    ) -> None:
         self._transfers = transfers
+        self._external_data = external_data
+        self._memories = memories
         self._placed: dict[tuple[int, OrtDevice], tuple[Tensor, Array]] = {}
+        self._wanted: dict[tuple[int, OrtDevice], Tensor] = {}
+        self._held: list[_PlacedWeight] = []
+
+    def want(self, constants: Iterable[tuple[Tensor, OrtDevice]]) -> None:
+        """Say which constants will be asked for."""
+        for tensor, device in constants:
+            if not device.is_cpu or isinstance(tensor, LoadedTensor):
+                self._wanted[id(tensor), device] = tensor
+
+    def finish(self) -> None:
+        """Place what is wanted and cannot wait for the first run: all that is on other devices, or that a loader takes."""
+        by_device: dict[OrtDevice, list[Tensor]] = {}
+        for (_, device), tensor in self._wanted.items():
+            by_device.setdefault(device, []).append(tensor)
+        self._wanted.clear()
+        for device, tensors in by_device.items():
+            if device.is_cpu:
+                self._load_on_host([tensor for tensor in tensors if isinstance(tensor, LoadedTensor)])
+            else:
+                with _device_locks[device]:
+                    self._place_on_device(tensors, device)
+        self._external_data.forget()
 
     def place(self, tensor: Tensor, device: OrtDevice) -> Array:
         """The tensor's elements on a device; the same array each time it is asked."""
         key = (id(tensor), device)
         found = self._placed.get(key)
         if found is None:
-            array: Array = tensor.numpy()
-            if not device.is_cpu:
-                array = self._transfers.copy(array, CPU_DEVICE, device)
-            found = self._placed[key] = (tensor, array)
+            if device.is_cpu:
+                found = self._placed[key] = (tensor, tensor.numpy())
+            else:
+                with _device_locks[device]:
+                    self._place_on_device([tensor], device)
+                found = self._placed[key]
         return found[1]
+
+    def _load_on_host(self, tensors: list[LoadedTensor]) -> None:
+        for tensor, array in zip(tensors, self._external_data.load_on_host(tensors), strict=True):
+            self._placed[id(tensor), CPU_DEVICE] = (tensor, array)
+
+    def _place_on_device(self, tensors: list[Tensor], device: OrtDevice) -> None:
+        memory = self._memories[device]
+        batches: dict[int, tuple[ExternalDataLoader, dict[Hashable, list[ExternalTensor]]]] = {}
+        for tensor in tensors:
+            loader = None if memory.allocator is None else self._external_data.direct_loader(tensor, memory.memory_info)
+            key: Hashable = (memory.owner, device, _contents(tensor, loader))
+            shared = _weights.get(key)
+            if shared is not None:
+                self._take(tensor, device, shared)
+            elif loader is not None and isinstance(tensor, ExternalTensor):
+                batches.setdefault(id(loader), (loader, {}))[1].setdefault(key, []).append(tensor)
+            else:
+                self._add(key, [tensor], device, self._transfers.copy(_host_elements(tensor), CPU_DEVICE, device))
+        if memory.allocator is not None:
+            for loader, wanted in batches.values():
+                infos = [same[0].info for same in wanted.values()]
+                arrays = self._external_data.load(loader, infos, memory.allocator)
+                for (key, same), array in zip(wanted.items(), arrays, strict=True):
+                    self._add(key, same, device, array)
+
+    def _add(self, key: Hashable, tensors: Sequence[Tensor], device: OrtDevice, array: Array) -> None:
+        weight = _weights[key] = _PlacedWeight(array, byte_sources(tensors[0]))
+        for tensor in tensors:
+            self._take(tensor, device, weight)
+
+    def _take(self, tensor: Tensor, device: OrtDevice, weight: _PlacedWeight) -> None:
+        self._held.append(weight)
+        self._placed[id(tensor), device] = (tensor, weight.array)
+
+
+def _contents(tensor: Tensor, loader: ExternalDataLoader | None) -> Hashable:
+    """What a tensor's array on a device is found by: its contents, or what is loaded from where."""
+    if loader is None or not isinstance(tensor, LoadedTensor):
+        return source_identity(tensor)
+    # Nothing but the loader knows what it loads. A key that equals no other is not found again.
+    return loaded_key(loader, tensor.info, tensor.source) or object()
+
+
+def _host_elements(tensor: Tensor) -> HostArray:
+    # What the tensor makes to be read, an aligned copy for one, is not needed once it is copied.
+    return (tensor.transient() if isinstance(tensor, MappedTensor) else tensor).numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,8 @@ class PackingNode:
     op_type: str
     hook: PrepackHook
     allocator: Allocator | None = None
+    owner: Hashable = None
+    """The provider's registration, for arrays that are not the host's."""
 
 
 class PrepackSink(Protocol):
@@ -98,6 +100,7 @@ class Prepacker:
             packing_identity=identity,
             type_and_shape=type_and_shape(tensor),
             source=source_identity(tensor),
+            owner=node.owner,
         )
         weights = self._entry(key, tensor).weights(lambda: self._make(kernel, node, tensor, key))
         if isinstance(weights, PrePackedWeights) and self._sink is not None and _is_storable(weights):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ort_sdk.api import NotPacked, OrtDevice, PrePackedWeights
@@ -33,6 +33,8 @@ class PrepackKey:
     """Of the weight."""
     source: str
     """Identity of the weight's contents in this process."""
+    owner: Hashable = None
+    """Whose arrays the buffers are: the provider's registration, None for host memory."""
 
     def identity(self) -> str:
         """Hexadecimal digest of all but the weight's contents: the same on another machine of the same kind."""

@@ -106,8 +106,6 @@ class _Planner:
 
     def _add_constant(self, index: int, tensor: Tensor, device: OrtDevice) -> None:
         self._constants[index] = (tensor, device)
-        if not device.is_cpu:
-            self._place(tensor, device)
 
     def _capture(self) -> None:
         for name, position in self._implicit.items():

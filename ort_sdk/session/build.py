@@ -25,7 +25,7 @@ from .optimizing import SessionOptimizer
 from .overrides import ModelOverrides, apply_overrides
 from .packing import make_prepacker
 from .planning import SessionPlanner
-from .session_providers import SessionProvider, data_transfers
+from .session_providers import SessionProvider, data_transfers, device_memories, external_data_manager
 
 __all__ = ["BuildSettings", "SessionState", "build_session"]
 
@@ -86,11 +86,13 @@ def build_session(
     Raises:
         OrtSdkError: whatever a stage refuses.
     """
+    external_data = external_data_manager(providers)
     model = load_model(
         source,
         external_data_folder=settings.external_data_folder,
         in_memory_files=settings.external_files,
         external_initializers=settings.external_initializers,
+        external_loaders=external_data,
     )
     apply_overrides(model, settings.overrides)
     infer_types(model.graph)
@@ -110,10 +112,11 @@ def build_session(
     device_of: dict[str, OrtDevice] = {provider.name: provider.device for provider in providers}
     devices = insert_copies(assignment, device_of)
     transfers = data_transfers(providers)
-    placement = InitializerPlacement(transfers)
+    placement = InitializerPlacement(transfers, external_data, device_memories(providers))
     prepacker = make_prepacker(settings.config, settings.prepacked_weights, settings.prepack_sink)
     planner = SessionPlanner(model, assignment, providers, transfers, placement, prepacker, settings.config)
     plan = planner.plan(model.graph, devices)
+    placement.finish()
     observe("plan", plan)
     for provider in providers:
         provider.handle.on_session_initialization_end(provider.execution_provider)

@@ -48,7 +48,9 @@ class SessionPlanner:
             implicit_inputs: for a body, the values its control-flow node captures.
         """
         kernels = {id(node): self._kernel(node, graph, devices) for node in graph.nodes}
-        return make_plan(graph, devices.devices, kernels, self._placement.place, implicit_inputs)
+        plan = make_plan(graph, devices.devices, kernels, self._placement.place, implicit_inputs)
+        self._placement.want(plan.constants.sources().values())
+        return plan
 
     def _kernel(self, node: Node, graph: Graph, devices: ValueDevices) -> NodeKernel:
         if node.domain == COPY_DOMAIN:
@@ -92,6 +94,7 @@ class SessionPlanner:
             op_type=node.op_type,
             hook=lambda kernel, tensor, index: handle.prepack(execution_provider, kernel, tensor, index, allocator),
             allocator=allocator,
+            owner=None if provider.device.is_cpu else handle,
         )
         return self._prepacker.pack_inputs(kernel, packing, constants)
 

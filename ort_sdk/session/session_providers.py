@@ -12,6 +12,7 @@ from ort_sdk.api import (
     Allocator,
     ComputeCapability,
     DataTransfer,
+    EPFail,
     ExecutionProvider,
     Fail,
     FusedNode,
@@ -22,12 +23,20 @@ from ort_sdk.api import (
     OrtDevice,
     OrtMemoryInfo,
 )
-from ort_sdk.memory import DataTransferManager
+from ort_sdk.memory import DataTransferManager, DeviceMemory, ExternalDataManager
 from ort_sdk.partition import ProviderBinding
-from ort_sdk.plugins import ProviderHandle
+from ort_sdk.plugins import ProviderHandle, plugin_manager
 from ort_sdk.run import BindingProvider, RunControl
 
-__all__ = ["ProviderScope", "SessionProvider", "binding_providers", "data_transfers", "open_provider"]
+__all__ = [
+    "ProviderScope",
+    "SessionProvider",
+    "binding_providers",
+    "data_transfers",
+    "device_memories",
+    "external_data_manager",
+    "open_provider",
+]
 
 
 ProviderScope = Callable[[RunControl], contextlib.AbstractContextManager[Any]]
@@ -129,6 +138,33 @@ def _choose_device(handle: ProviderHandle, options: Mapping[str, str]) -> OrtDev
 def data_transfers(providers: Sequence[SessionProvider]) -> DataTransferManager:
     """The copiers of a session's providers."""
     return DataTransferManager([provider.data_transfer for provider in providers if provider.data_transfer is not None])
+
+
+def external_data_manager(providers: Sequence[SessionProvider]) -> ExternalDataManager:
+    """The external data loaders of a session: those of plugins first, which know what their files mean.
+
+    Raises:
+        EPFail: what a hook gave is no loader.
+    """
+    found = [("a plugin", loader) for loader in plugin_manager().plugins().get_external_data_loaders()]
+    for provider in providers:
+        loader = provider.handle.get_external_data_loader(provider.execution_provider)
+        if loader is not None:
+            found.append((provider.name, loader))
+    for owner, loader in found:
+        if not callable(getattr(loader, "can_load", None)) or not callable(getattr(loader, "load_tensor", None)):
+            raise EPFail(f"hook get_external_data_loader of {owner} must give an ExternalDataLoader, gave {loader!r:.200}")
+    return ExternalDataManager([loader for _, loader in found])
+
+
+def device_memories(providers: Sequence[SessionProvider]) -> dict[OrtDevice, DeviceMemory]:
+    """Where weights for each device go; the first provider of a device decides."""
+    memories: dict[OrtDevice, DeviceMemory] = {}
+    for provider in providers:
+        allocator = provider.allocator
+        memory_info = OrtMemoryInfo(provider.device) if allocator is None else allocator.memory_info
+        memories.setdefault(provider.device, DeviceMemory(provider.handle, memory_info, allocator))
+    return memories
 
 
 def binding_providers(providers: Sequence[SessionProvider]) -> dict[str, BindingProvider]:
