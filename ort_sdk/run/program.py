@@ -130,7 +130,7 @@ class _Writer:
         for index in fresh:
             self._names[f"a{index}"] = self._bound.fresh[index]
             self._names[f"s{index}"] = self._bound.slots[index]
-            self._lines.append(f"v{index} = s{index}.array = a{index}()")
+            self._line(f"v{index} = s{index}.array = a{index}()", launched)
         self._line(f"b{position}()", launched)
 
     def _line(self, text: str, launched: ProgramStep) -> None:

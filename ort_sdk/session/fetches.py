@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import InvalidArgument
+from ort_sdk.api import HostArray, InvalidArgument, RuntimeException
 
 __all__ = ["FetchSelection", "hand_out", "is_held_here_only"]
 
@@ -57,12 +57,15 @@ def hand_out(values: list[Any]) -> list[Any]:
 
     Args:
         values: host values; the caller keeps no other reference to them.
+
+    Raises:
+        RuntimeException: there is no memory for a copy.
     """
     for position in range(len(values)):
         kind = type(values[position])
         if kind is np.ndarray:
             if not _is_sole(values, position):
-                values[position] = values[position].copy(order="C")
+                values[position] = _own_copy(values[position])
         elif isinstance(values[position], np.ndarray):
             values[position] = np.array(values[position])
         elif kind is list:
@@ -70,6 +73,16 @@ def hand_out(values: list[Any]) -> list[Any]:
         elif kind is dict:
             values[position] = dict(values[position])
     return values
+
+
+def _own_copy(array: HostArray) -> HostArray:
+    """A copy; of a view that repeats a few elements it may be gigantic."""
+    try:
+        return array.copy(order="C")
+    except MemoryError as error:
+        raise RuntimeException(
+            f"an output of shape {list(array.shape)} and {array.dtype} does not fit into memory: {error}"
+        ) from error
 
 
 def is_held_here_only(values: list[Any], position: int) -> bool:
