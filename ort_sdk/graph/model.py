@@ -9,6 +9,7 @@ from typing import Any
 
 from .graph import Graph
 from .node import Node
+from .type_strings import TypeStrings
 
 __all__ = ["Function", "Model"]
 
@@ -49,6 +50,8 @@ class Model:
     """Input → denotation of each dimension (``DATA_BATCH``; empty for none), for inputs that have any."""
     path: Path | None = None
     """File the model came from; None for bytes."""
+    type_strings: dict[str, TypeStrings] = field(default_factory=dict)
+    """Op id → type strings, for the operators of a file that describes them itself (ORT format)."""
 
     def copy(self) -> Model:
         """A copy whose graph may be changed; functions and tensors are shared."""
@@ -65,4 +68,5 @@ class Model:
             metadata=dict(self.metadata),
             input_denotations=dict(self.input_denotations),
             path=self.path,
+            type_strings=dict(self.type_strings),
         )

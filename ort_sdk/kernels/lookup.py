@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from ort_sdk.api import KernelCreateInfo, KernelDef, KernelInfo, KernelRegistry
 from ort_sdk.graph import Graph, Node
+from ort_sdk.graph.type_strings import Argument, resolve_type_strings
 
 from .create import kernel_info
-from .type_resolver import Argument, resolve_type_strings
+
 
 __all__ = ["RegistryLookup", "type_mismatch"]
 

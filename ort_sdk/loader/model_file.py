@@ -15,6 +15,7 @@ from .external_file import ExternalFiles
 from .from_proto import convert_model
 from .loaded_tensor import ExternalLoaders
 from .messages import message_class
+from .ort_format import is_ort_format, read_ort_model
 from .tensor_proto import TensorReader
 from .wire import strip_payloads
 
@@ -28,16 +29,19 @@ def load_model(
     in_memory_files: Mapping[str, Any] | None = None,
     external_initializers: Mapping[str, Tensor] | None = None,
     external_loaders: ExternalLoaders | None = None,
+    model_format: str = "",
 ) -> Model:
-    """Load an ONNX model. Weights are references: to the file's one shared read-only map, or to the caller's bytes.
+    """Load a model in ONNX or ORT format. Weights refer to the file's one shared read-only map, or to the caller's bytes.
 
     Args:
-        path_or_bytes: path of an ``.onnx`` file, or its content, which the model then keeps.
+        path_or_bytes: path of an ``.onnx`` or ``.ort`` file, or its content, which the model then keeps.
         external_data_folder: folder of external data instead of the model's own (or of the current directory for bytes).
         in_memory_files: external data location → contiguous buffer to use in place of the file; kept, not copied. Locations
             that are not in it are files.
         external_initializers: name → value to use in place of an external initializer of the main graph.
         external_loaders: asked for external tensors before their files are read; a file they do without may be missing.
+        model_format: ``"ORT"`` or ``"ONNX"``; empty to tell by the path's extension or the bytes' identifier. A model in ORT
+            format has no external data.
 
     Returns:
         The model: nodes in topological order, every weight's range, path and size checked, none read.
@@ -46,15 +50,22 @@ def load_model(
         TypeError: the argument is neither a path nor bytes.
         NoSuchFile: no such file.
         InvalidProtobuf: the bytes are no ONNX model.
-        InvalidArgument: there is no graph in it, or a given initializer does not fit.
+        InvalidArgument: there is no graph in it, a given initializer does not fit, or the format is none of the two.
         InvalidGraph: the graph breaks a rule of ONNX.
-        Fail: the IR version or an opset version is newer than supported, or a file cannot be read or must not be.
+        Fail: the IR version or an opset version is newer than supported, a file cannot be read or must not be, or the bytes are
+            no model in ORT format.
     """
     if isinstance(path_or_bytes, bytes):
         path, source = None, wrap_buffer(path_or_bytes)
     else:
         name = _file_name(path_or_bytes)
         path, source = Path(name), _open(name)
+    if is_ort_format(path_or_bytes, model_format):
+        if external_initializers:
+            raise InvalidArgument(f"values are given for {sorted(external_initializers)}; models in ORT format have none outside")
+        model = read_ort_model(source)
+        model.path = path
+        return model
     external = ExternalFiles(path, external_data_folder, in_memory_files)
     stripped = strip_payloads(source.array.data)
     reader = TensorReader(source, stripped.payloads, external, external_initializers, external_loaders)

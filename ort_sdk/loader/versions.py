@@ -16,6 +16,7 @@ __all__ = [
     "FunctionKey",
     "OperatorResolver",
     "check_ir_version",
+    "check_versioned",
     "newest_imports",
     "normal_domain",
     "parse_opset_imports",
@@ -119,10 +120,27 @@ class OperatorResolver:
         if schema is None and node.domain in KNOWN_DOMAINS:
             raise InvalidGraph(_unknown_operator(node, version))
         if schema is not None:
-            _check_call(node, schema, version)
-            check_attributes(node, schema, may_refer=self._is_function)
-            if node.subgraphs:
-                check_bodies(node)
+            _check_against(node, schema, version, may_refer=self._is_function)
+
+
+def check_versioned(node: Node) -> None:
+    """Check a node that says itself which version of its operator it is of.
+
+    Raises:
+        InvalidGraph: the domain has schemas but none of that operator and version, or the call does not fit the schema.
+    """
+    schema = find_schema(node.op_type, node.since_version, node.domain)
+    if schema is not None and schema.since_version == node.since_version:
+        _check_against(node, schema, node.since_version)
+    elif node.domain in KNOWN_DOMAINS:
+        raise InvalidGraph(_unknown_operator(node, node.since_version))
+
+
+def _check_against(node: Node, schema: OperatorSchema, version: int, *, may_refer: bool = False) -> None:
+    _check_call(node, schema, version)
+    check_attributes(node, schema, may_refer=may_refer)
+    if node.subgraphs:
+        check_bodies(node)
 
 
 def _unknown_operator(node: Node, version: int) -> str:

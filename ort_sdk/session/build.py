@@ -27,7 +27,9 @@ from .packing import make_prepacker
 from .planning import SessionPlanner
 from .session_providers import SessionProvider, data_transfers, device_memories, external_data_manager
 
-__all__ = ["BuildSettings", "SessionState", "build_session"]
+__all__ = ["LOAD_FORMAT_KEY", "BuildSettings", "SessionState", "build_session"]
+
+LOAD_FORMAT_KEY = "session.load_model_format"
 
 StageObserver = Callable[[str, Any], None]
 """Told the name and the product of each stage."""
@@ -93,6 +95,7 @@ def build_session(
         in_memory_files=settings.external_files,
         external_initializers=settings.external_initializers,
         external_loaders=external_data,
+        model_format=settings.config.get(LOAD_FORMAT_KEY, ""),
     )
     apply_overrides(model, settings.overrides)
     infer_types(model.graph)

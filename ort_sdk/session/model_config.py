@@ -9,7 +9,7 @@ from typing import Any
 from ort_sdk.api import InvalidArgument
 from ort_sdk.loader import load_model
 
-from .build import BuildSettings
+from .build import LOAD_FORMAT_KEY, BuildSettings
 from .enums import ExecutionMode, GraphOptimizationLevel
 from .options import SessionOptions
 
@@ -47,6 +47,7 @@ def apply_model_config(options: SessionOptions, source: str | os.PathLike[str] |
         external_data_folder=settings.external_data_folder,
         in_memory_files=settings.external_files,
         external_initializers=settings.external_initializers,
+        model_format=settings.config.get(LOAD_FORMAT_KEY, ""),
     )
     text = model.metadata.get(METADATA_KEY)
     for name, value in ({} if text is None else _entries(text)).items():

@@ -1,0 +1,8 @@
+"""Models in ORT format: FlatBuffers whose operators' versions and type constraints need no schemas to be read."""
+
+from __future__ import annotations
+
+from .detection import is_ort_format
+from .reader import read_ort_model
+
+__all__ = ["is_ort_format", "read_ort_model"]

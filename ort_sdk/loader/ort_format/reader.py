@@ -1,0 +1,119 @@
+"""ORT-format file → Model."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from ort_sdk.api import Fail
+from ort_sdk.graph import Graph, Model
+from ort_sdk.graph.constants import lift_constants
+from ort_sdk.graph.type_strings import TypeStrings
+from ort_sdk.loader.byte_source import ByteSource
+from ort_sdk.loader.graph_proto import sort_graph
+from ort_sdk.loader.versions import newest_imports, parse_opset_imports
+
+from .flatbuffer import FlatBuffer, Table
+from .graphs import GraphReader
+from .resolver import check_has_schemas, check_resolved, read_resolver
+from .slots import FILE_IDENTIFIER, GraphSlot, ModelSlot, OpsetSlot, SessionSlot, StringPairSlot, ValueInfoSlot
+from .tensors import TensorReader
+from .types import dimension_denotations
+from .version import FIRST_VERSION_WITH_RESOLVER, read_version
+
+__all__ = ["read_ort_model"]
+
+UNSET_MODEL_VERSION = 2**63 - 1
+"""Stands in a file for an ONNX model without a version."""
+
+
+def read_ort_model(source: ByteSource) -> Model:
+    """Read an ORT-format file. Weights are ranges of it; all checks are done, none is read.
+
+    Args:
+        source: the whole file.
+
+    Returns:
+        The model: nodes in topological order, of the versions the file says, on no provider.
+
+    Raises:
+        Fail: the file is damaged, incomplete, of an unsupported version, or holds what the format has no form for.
+        InvalidGraph: the graph breaks a rule of ONNX.
+    """
+    root = FlatBuffer(source.array.data).root(FILE_IDENTIFIER)
+    version = read_version(root.text(SessionSlot.ORT_VERSION))
+    table = root.table(SessionSlot.MODEL, "Model")
+    if table is None:
+        raise Fail("Missing Model. Invalid ORT format model.")
+    resolver = _read_resolver(root, version)
+    model = _read_model(table, TensorReader(source))
+    if resolver is None:
+        check_has_schemas(model.graph, version)
+    else:
+        check_resolved(model.graph, resolver)
+        model.type_strings = resolver
+    sort_graph(model.graph)
+    lift_constants(model.graph)
+    return model
+
+
+def _read_resolver(root: Table, version: int) -> dict[str, TypeStrings] | None:
+    """What the file says of its operators; None for old files, whose operators' schemas say it."""
+    if version < FIRST_VERSION_WITH_RESOLVER:
+        return None
+    table = root.table(SessionSlot.KERNEL_TYPE_STR_RESOLVER, "KernelTypeStrResolver")
+    if table is None:
+        raise Fail("Missing KernelTypeStrResolver. Invalid ORT format model.")
+    return read_resolver(table)
+
+
+def _read_model(table: Table, tensors: TensorReader) -> Model:
+    graph_table = table.table(ModelSlot.GRAPH, "Graph")
+    if graph_table is None:
+        raise Fail("Graph is null. Invalid ORT format model.")
+    ir_version = table.i64(ModelSlot.IR_VERSION)
+    imports = _read_imports(table)
+    graph = GraphReader(tensors, ir_version).read(graph_table)
+    graph.doc_string = table.text(ModelSlot.GRAPH_DOC_STRING) or ""
+    model_version = table.i64(ModelSlot.MODEL_VERSION)
+    return Model(
+        graph=graph,
+        opset_imports=imports,
+        ir_version=ir_version,
+        producer_name=table.text(ModelSlot.PRODUCER_NAME) or "",
+        producer_version=table.text(ModelSlot.PRODUCER_VERSION) or "",
+        domain=table.text(ModelSlot.DOMAIN) or "",
+        model_version=None if model_version == UNSET_MODEL_VERSION else model_version,
+        doc_string=table.text(ModelSlot.DOC_STRING) or "",
+        metadata=_read_metadata(table),
+        input_denotations=_input_denotations(graph, graph_table),
+    )
+
+
+def _read_imports(table: Table) -> dict[str, int]:
+    if not table.has(ModelSlot.OPSET_IMPORT):
+        raise Fail("Model must have opset imports. Invalid ORT format model.")
+    entries = []
+    for entry in table.tables(ModelSlot.OPSET_IMPORT, "OperatorSetId"):
+        domain = entry.text(OpsetSlot.DOMAIN)
+        if domain is None:
+            raise Fail("An opset import has no domain. Invalid ORT format model.")
+        entries.append(SimpleNamespace(domain=domain, version=entry.i64(OpsetSlot.VERSION)))
+    return newest_imports(parse_opset_imports(entries))
+
+
+def _read_metadata(table: Table) -> dict[str, str]:
+    metadata = {}
+    for entry in table.tables(ModelSlot.METADATA_PROPS, "StringStringEntry"):
+        key, value = entry.text(StringPairSlot.KEY), entry.text(StringPairSlot.VALUE)
+        if key is None or value is None:
+            raise Fail("A metadata property has no key or no value. Invalid ORT format model.")
+        metadata[key] = value
+    return metadata
+
+
+def _input_denotations(graph: Graph, table: Table) -> dict[str, tuple[str, ...]]:
+    inputs = {argument.name for argument in graph.inputs}
+    values = table.tables(GraphSlot.NODE_ARGS, "ValueInfo")
+    named = ((value.text(ValueInfoSlot.NAME) or "", value) for value in values)
+    found = ((name, dimension_denotations(value)) for name, value in named if name in inputs)
+    return {name: words for name, words in found if any(words)}
