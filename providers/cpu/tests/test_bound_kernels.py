@@ -453,3 +453,24 @@ def test_the_error_function_is_right_to_a_few_units_in_the_last_place():
     gelu_float32(x, found)
     expected = [value * (math.erf(value * math.sqrt(0.5)) + 1) / 2 for value in x.tolist()]
     np.testing.assert_allclose(found, expected, rtol=4e-7, atol=4e-7)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
+def test_recurrent_operators(op_type, direction):
+    rng = np.random.default_rng(0)
+    directions, gates, hidden = 1 + (direction == "bidirectional"), 4 if op_type == "LSTM" else 3, 6
+    x = rng.standard_normal((5, 3, 4)).astype(np.float32)
+    w = rng.standard_normal((directions, gates * hidden, 4)).astype(np.float32)
+    r, b = (rng.standard_normal((directions, gates * hidden, *rest)).astype(np.float32) for rest in ((hidden,), ()))
+    b = np.concatenate([b, b + 1], axis=1)
+    initial = [rng.standard_normal((directions, 3, hidden)).astype(np.float32) for _ in range(gates - 2)]
+    states = tuple(range(gates - 1))
+    for attributes in [{}] if op_type == "LSTM" else [{"linear_before_reset": 0}, {"linear_before_reset": 1}]:
+        options = {"hidden_size": hidden, "direction": direction, "wanted": states, "tolerance": 1e-5, **attributes}
+        check(op_type, x, w, r, **options)
+        check(op_type, x, w, r, b, None, *initial, **options)
+        check(op_type, np.asfortranarray(x), w, r, b, **options)
+    for other in [{"clip": 1.0}, {"activations": ["Relu"] * directions * (gates - 1)}]:
+        _, bound = run_both(op_type, x, w, r, hidden_size=hidden, direction=direction, **other)
+        assert bound is None

@@ -36,6 +36,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conv": {"": ("Conv",), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
+    "recurrent": {"": ("GRU", "LSTM")},
     "reduction": {"": ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")},
 }
 """Module → domain → operators it declares binders for."""
