@@ -10,7 +10,6 @@ from ort_sdk.graph.type_strings import Argument, resolve_type_strings
 
 from .create import kernel_info
 
-
 __all__ = ["RegistryLookup", "type_mismatch"]
 
 

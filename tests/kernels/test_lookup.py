@@ -4,8 +4,8 @@ import pytest
 
 from ort_sdk.api import KernelDef, KernelRegistrationError, KernelRegistry, NodeArg
 from ort_sdk.graph import Graph, Node
-from ort_sdk.kernels import RegistryLookup
 from ort_sdk.graph.type_strings import resolve_type_strings
+from ort_sdk.kernels import RegistryLookup
 
 
 def _factory(_info):

@@ -98,6 +98,6 @@ def _check_ends(ends: HostArray, theirs: HostArray, their_end: str, ours: int, o
     if not np.all(fits | is_control):
         wrong = ends[~(fits | is_control)][0]
         raise Fail(
-            f"An edge of node {owner} goes from output {wrong['source']} to input {wrong['target']}, and the nodes have not so many. "
+            f"An edge of node {owner} goes from output {wrong['source']} to input {wrong['target']}, which the nodes lack. "
             "Invalid ORT format model."
         )
