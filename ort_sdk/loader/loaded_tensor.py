@@ -80,6 +80,11 @@ class LoadedTensor(ExternalTensor):
         array.flags.writeable = False
         return array
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether somebody holds the elements."""
+        return self._loaded is not None and self._loaded() is not None
+
     def adopt(self, loaded: HostArray) -> None:
         """Take elements that were loaded together with others'."""
         self._loaded = weakref.ref(loaded)

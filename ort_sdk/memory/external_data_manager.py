@@ -79,7 +79,9 @@ class ExternalDataManager:
         batches: dict[int, tuple[ExternalDataLoader, list[LoadedTensor]]] = {}
         for tensor in tensors:
             loader = self._choose(tensor.info, HOST_MEMORY)
-            if loader is not None and hasattr(loader, "load_tensors") and _find(loader, tensor.info, tensor.source) is None:
+            if loader is None or tensor.is_loaded or _find(loader, tensor.info, tensor.source) is not None:
+                continue
+            if hasattr(loader, "load_tensors"):
                 batches.setdefault(id(loader), (loader, []))[1].append(tensor)
         held = [self._load_batch(loader, batch) for loader, batch in batches.values()]
         arrays = [tensor.numpy() for tensor in tensors]

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ort_sdk.api import Allocator, HostArray, NotPacked, OrtDevice, PrePackedWeights, Tensor
+from ort_sdk.loader.loaded_tensor import LoadedTensor
 from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
 from .prepack_cache import PrepackCache
@@ -65,6 +66,7 @@ class Prepacker:
         self._cache = cache
         self._sink = sink
         self._held: dict[PrepackKey, PackedEntry] = {}
+        self._unpacked: list[HostArray] = []
 
     def pack_inputs(self, kernel: Any, node: PackingNode, constants: Mapping[int, Tensor]) -> frozenset[int]:
         """Offer a kernel's constant inputs for packing.
@@ -85,6 +87,9 @@ class Prepacker:
             if isinstance(weights, PrePackedWeights):
                 kernel.use_prepacked(weights, index)
                 packed.add(index)
+            elif isinstance(tensor, LoadedTensor) and tensor.is_loaded:
+                # Read to see what it is, and to be read in every run: not to be loaded again meanwhile.
+                self._unpacked.append(tensor.numpy())
         return frozenset(packed)
 
     def _weights(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> PrePackedWeights | NotPacked:
