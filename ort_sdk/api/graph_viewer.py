@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from .element_type import TensorElementType
+from .element_type import TensorElementType, tensor_type_element
 
 __all__ = ["AttributeValue", "Dimension", "GraphViewer", "NodeArg", "NodeView", "Shape", "Tensor"]
 
@@ -58,8 +58,6 @@ class NodeArg:
     @property
     def element_type(self) -> TensorElementType | None:
         """Element type of a tensor value; None for other values and unknown types."""
-        from .element_type import tensor_type_element
-
         return None if self.type is None else tensor_type_element(self.type)
 
     @property

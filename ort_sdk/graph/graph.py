@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg, Tensor, tensor_type
 
-from .node import Node
+from .node import Body, Node
 
 __all__ = ["Graph"]
 
@@ -16,7 +17,7 @@ _FEW = 16
 
 
 @dataclass(slots=True, eq=False)
-class Graph:
+class Graph(Body):
     """A main graph or a body of control flow.
 
     A stage that changes a graph works on its own ``copy`` and calls ``touch`` after structural changes, so that the
@@ -36,6 +37,10 @@ class Graph:
     """Enclosing graph of a body."""
     doc_string: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    is_inferred: bool = field(default=False, repr=False)
+    """Whether the shapes of all values are inferred, and no node has changed since."""
+    inferred: Mapping[int, Mapping[str, Any]] | None = field(default=None, repr=False)
+    """What shape inference found beside shapes, the last time; it belongs to ``shape_inference``."""
     _producers: dict[str, Node] | None = field(default=None, repr=False)
     _consumers: dict[str, list[Node]] | None = field(default=None, repr=False)
     _bodies: list[Graph] | None = field(default=None, repr=False)
@@ -45,6 +50,7 @@ class Graph:
 
     def touch(self) -> None:
         """Forget derived tables after a change of nodes."""
+        self.is_inferred = False
         self._producers = None
         self._consumers = None
         self._bodies = None
@@ -52,6 +58,7 @@ class Graph:
 
     def link(self, node: Node) -> None:
         """Enter a node just put into ``nodes`` in the derived tables, which is cheaper than to ``touch``."""
+        self.is_inferred = False
         if self._producers is not None:
             self._producers.update((output, node) for output in node.outputs if output)
         if self._consumers is not None:
@@ -62,6 +69,7 @@ class Graph:
 
     def unlink(self, node: Node) -> None:
         """Take a node about to leave ``nodes``, or about to change, out of the derived tables."""
+        self.is_inferred = False
         if self._producers is not None:
             for output in node.outputs:
                 if self._producers.get(output) is node:
@@ -193,6 +201,8 @@ class Graph:
         Raises:
             InvalidGraph: a cycle, a value made twice, or a value that nothing makes.
         """
+        if self._is_sorted(set(outer)):
+            return
         available = {*outer, *self.initializers, *(argument.name for argument in self.inputs)}
         makers = self._makers(available)
         waiting: dict[str, list[Node]] = {}
@@ -212,6 +222,18 @@ class Graph:
                 ready.append(node)
         self.nodes = self._drain(ready, waiting, missing)
         self.touch()
+
+    def _is_sorted(self, outer: set[str]) -> bool:
+        """Whether the order is topological already and every name is made once; False sends odd graphs the long way."""
+        made = {*self.initializers, *(argument.name for argument in self.inputs)}
+        for node in self.nodes:
+            if any(name not in made and name not in outer for name in node.reads()):
+                return False
+            for name in node.outputs:
+                if name and (name in made or name in outer):
+                    return False
+                made.add(name)
+        return True
 
     def _makers(self, available: set[str]) -> dict[str, Node]:
         makers: dict[str, Node] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -20,6 +20,12 @@ class AttributeReference:
 
 class TypeString(str):
     """Type string as an attribute's value (``optional(tensor(float))``), told apart from an attribute that is text."""
+
+    __slots__ = ()
+
+
+class Body:
+    """Base of ``Graph``, by which a node tells the graphs among its attributes: the two classes know each other."""
 
     __slots__ = ()
 
@@ -49,9 +55,7 @@ class Node:
     @property
     def subgraphs(self) -> dict[str, Graph]:
         """Attribute name → body, for control flow."""
-        from .graph import Graph
-
-        return {name: value for name, value in self.attributes.items() if isinstance(value, Graph)}
+        return {name: cast("Graph", value) for name, value in self.attributes.items() if isinstance(value, Body)}
 
     def reads(self) -> list[str]:
         """Names of all values the node needs, its subgraphs' captures included, omitted ones left out."""
@@ -64,9 +68,8 @@ class Node:
 
     def copy(self, parent: Graph | None = None) -> Node:
         """A copy with lists, attributes and subgraphs of its own; tensors are shared."""
-        from .graph import Graph
-
-        attributes = {name: value.copy(parent) if isinstance(value, Graph) else value for name, value in self.attributes.items()}
+        attributes = dict(self.attributes)
+        attributes.update((name, body.copy(parent)) for name, body in self.subgraphs.items())
         return Node(
             op_type=self.op_type,
             inputs=list(self.inputs),

@@ -89,8 +89,8 @@ def _bind(node: Node, schema: OperatorSchema, input_types: list[str | None]) -> 
         allowed = schema.allowed_types(formal.type_str)
         if type_string not in allowed:
             raise InvalidGraph(
-                f"Type Error: Type '{type_string}' of input parameter ({node.inputs[index]}) of operator ({node.op_type}) in node "
-                f"({node.name}) is invalid; allowed: {', '.join(allowed)}"
+                f"Type Error: Type '{type_string}' of input parameter ({node.inputs[index]}) of operator ({node.op_type})"
+                f" in node ({node.name}) is invalid; allowed: {', '.join(allowed)}"
             )
         if bound.setdefault(formal.type_str, type_string) != type_string:
             raise InvalidGraph(

@@ -137,7 +137,7 @@ def test_a_declared_output_keeps_what_it_says():
         node("MatMul", ["odd", "x"], ["y"]),
         node("MaxPool", ["x"], ["y"], kernel_shape=[2]),
         node("Split", ["x", "big"], ["y"], axis=1),
-        node("OneHot", ["x", "big", "big"], ["y"], axis=12),
+        node("OneHot", ["x", "big", "x"], ["y"], axis=12),
     ],
 )
 def test_nonsense_is_not_known(odd):

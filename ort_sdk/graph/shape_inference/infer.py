@@ -48,6 +48,8 @@ def _load_rules() -> None:
 def infer_shapes(graph: Graph) -> Mapping[int, Mapping[str, Contents]]:
     """Fill in the shapes of all values of a graph and its bodies.
 
+    A graph that has not changed since is not walked again.
+
     Where a rule and a declared shape disagree, values take the rule's; the graph's outputs keep the declared one.
 
     Args:
@@ -56,9 +58,14 @@ def infer_shapes(graph: Graph) -> Mapping[int, Mapping[str, Contents]]:
     Returns:
         For each graph, by its ``id``, the elements of small integer values made by its nodes, as far as they are known.
     """
+    if graph.inferred is not None and all(inner.is_inferred for inner in graph.walk()):
+        return graph.inferred
     _load_rules()
     known: dict[int, dict[str, Contents]] = {}
     _infer(graph, None, known)
+    for inner in graph.walk():
+        inner.is_inferred = True
+    graph.inferred = known
     return known
 
 

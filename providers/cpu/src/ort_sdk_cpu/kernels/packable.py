@@ -12,13 +12,11 @@ from ort_sdk.api import (
     HostArray,
     KernelInfo,
     NotPacked,
-    OrtMemoryInfo,
     PrePackedWeights,
     Slot,
     Tensor,
-    TensorElementType,
 )
-from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
+from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, SlabAllocator
 
 from .bindable import BindableKernel, MakeWriter
 
@@ -46,6 +44,7 @@ class PackableKernel(BindableKernel):
         self._shape = () if tensor is None else tuple(tensor.shape)
         self._dtype = np.dtype(np.uint8) if tensor is None else tensor.element_type.numpy_dtype
         self._weight: HostArray | None = None
+        self._slabs: SlabAllocator = getattr(info.execution_provider, "packed_weights", None) or SlabAllocator()
 
     def packing_identity(self, input_index: int) -> str | None:
         """The layout: as it is, aligned."""
@@ -58,8 +57,7 @@ class PackableKernel(BindableKernel):
         data = tensor.packed()
         if data.ctypes.data % self._dtype.alignment == 0:
             return NOT_PACKED
-        source = CpuAllocator(OrtMemoryInfo()) if allocator is None else allocator
-        buffer = source.allocate((data.size,), TensorElementType.UINT8)
+        buffer = self._slabs.allocate_bytes(data.size)
         np.copyto(buffer, data)
         buffer.flags.writeable = False
         return PrePackedWeights((buffer,))
