@@ -474,3 +474,13 @@ def test_recurrent_operators(op_type, direction):
     for other in [{"clip": 1.0}, {"activations": ["Relu"] * directions * (gates - 1)}]:
         _, bound = run_both(op_type, x, w, r, hidden_size=hidden, direction=direction, **other)
         assert bound is None
+
+
+def test_bounds_of_large_arrays():
+    for dtype in (np.float32, np.float64, np.int32, np.int8, np.uint8):
+        for x in layouts((3, 50, 60), dtype):
+            if np.dtype(dtype).kind != "u":
+                check("Relu", x)
+            low, high = np.array(3, dtype), np.array(20, dtype)
+            for bounds in [(low,), (low, high), (None, high), (high, low)]:
+                check("Clip", x, *bounds)

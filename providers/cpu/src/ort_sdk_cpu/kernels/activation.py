@@ -13,6 +13,7 @@ from ort_sdk.opset.contrib.gelu import exact_gelu
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
 from .bindable import MakeWriter, Writer, bindable
+from .bounds import clamp, largest, rectifier
 from .error_function import erf_float32, gelu_float32
 
 __all__ = ["InPlace", "in_place", "in_place_activation"]
@@ -20,7 +21,7 @@ __all__ = ["InPlace", "in_place", "in_place_activation"]
 InPlace = Callable[[HostArray, HostArray], Any]
 """``function(x, out)`` for arrays of one shape; ``x`` may be ``out``."""
 
-BLOCK = 16384
+BLOCK = 1 << 16
 """Elements a chain of steps is computed for at a time: input, output and a temporary stay in the processor's cache."""
 
 
@@ -49,8 +50,8 @@ def gelu(info: KernelInfo, compute: Any) -> MakeWriter:
 @bindable("Relu")
 def relu(info: KernelInfo, _compute: Any) -> MakeWriter:
     """max(x, 0)."""
-    zero = _scalar(info, 0)
-    return lambda _inputs, _outputs: lambda x, out: np.maximum(x, zero, out=out)
+    rectify = rectifier(_dtype(info))
+    return lambda _inputs, _outputs: rectify
 
 
 @bindable("LeakyRelu")
@@ -107,12 +108,12 @@ def biased(info: KernelInfo, _compute: Any) -> MakeWriter:
 def _clip(x: HostArray, *arrays: Any) -> None:
     *bounds, out = arrays
     low, high = (*bounds, None, None)[:2]
-    if low is None:
-        np.copyto(out, x) if high is None else np.minimum(x, high, out=out)
-        return
-    np.maximum(x, low, out=out)
-    if high is not None:
-        np.minimum(out, high, out=out)
+    if low is None and high is None:
+        np.copyto(out, x)
+    elif low is None:
+        np.minimum(x, high, out=out)
+    else:
+        clamp(x, low, largest(out.dtype) if high is None else high, out)
 
 
 def logistic(x: HostArray, out: HostArray) -> None:
@@ -172,19 +173,17 @@ def _is_float32(info: KernelInfo) -> bool:
     return info.input_element_type(0) is TensorElementType.FLOAT
 
 
-def _scalar(info: KernelInfo, value: float) -> HostArray:
-    element_type = info.input_element_type(0) or TensorElementType.FLOAT
-    return np.asarray(value, dtype=element_type.numpy_dtype)
+def _dtype(info: KernelInfo) -> np.dtype[Any]:
+    return (info.input_element_type(0) or TensorElementType.FLOAT).numpy_dtype
 
 
 def _hard_sigmoid(info: KernelInfo, alpha: float, beta: float) -> InPlace:
-    zero, one = _scalar(info, 0), _scalar(info, 1)
+    zero, one = (np.asarray(bound, dtype=_dtype(info)) for bound in (0, 1))
 
     def write(x: HostArray, out: HostArray) -> None:
         np.multiply(x, alpha, out)
         np.add(out, beta, out)
-        np.maximum(out, zero, out=out)
-        np.minimum(out, one, out=out)
+        clamp(out, zero, one, out)
 
     return write
 
@@ -203,8 +202,7 @@ def in_place_activation(
     if activate is None:
         return None
     if name == "Relu":
-        zero = _scalar(info, 0)
-        return lambda x, out: np.maximum(x, zero, out=out)
+        return rectifier(_dtype(info))
     if name == "Tanh":
         return np.tanh
     if name == "Sigmoid":

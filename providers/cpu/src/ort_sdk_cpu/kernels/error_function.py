@@ -12,6 +12,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
+from .bounds import clamp
+
 __all__ = ["erf_float32", "gelu_float32"]
 
 _LIMIT = np.float32(4.1)
@@ -29,8 +31,7 @@ _ONE, _HALF = np.float32(1), np.float32(0.5)
 
 def erf_float32(x: HostArray, out: HostArray) -> None:
     """Error function; ``x`` may be ``out``."""
-    np.maximum(x, -_LIMIT, out=out)
-    np.minimum(out, _LIMIT, out=out)
+    clamp(x, -_LIMIT, _LIMIT, out)
     square = np.asarray(out * out)
     slope = np.asarray(square * _COEFFICIENTS[-1])
     for coefficient in _COEFFICIENTS[-2:0:-1]:
