@@ -15,7 +15,7 @@ from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 from .prepack_cache import PrepackCache
 from .prepacked_weights_container import PackedEntry, PrepackedWeightsContainer, PrepackKey, shared_entry
 from .saved_blobs import saved_weights
-from .source_identity import byte_sources, source_identity, type_and_shape
+from .source_identity import byte_sources, has_name, source_identity, type_and_shape
 
 __all__ = ["PackingNode", "PrepackHook", "PrepackSink", "Prepacker"]
 
@@ -47,8 +47,9 @@ class PrepackSink(Protocol):
 class Prepacker:
     """Packs the weights of one session: its main graph and all bodies.
 
-    A packed weight with an identity is shared with other sessions of the process, and is looked for in the container, in the
-    weight's own file and in the cache folder before it is packed.
+    A packed weight with an identity is looked for in the container, in the weight's own file and in the cache folder before it
+    is packed. Sessions of the process share those of files and of buffers that cannot be written; a container or a folder
+    finds the others by their contents, too.
 
     Args:
         container: keeps packed weights beyond the session; None lets them go with the last session.
@@ -66,6 +67,7 @@ class Prepacker:
         self._cache = cache
         self._sink = sink
         self._held: dict[PrepackKey, PackedEntry] = {}
+        self._session = object()
         self._unpacked: list[HostArray] = []
 
     def pack_inputs(self, kernel: Any, node: PackingNode, constants: Mapping[int, Tensor]) -> frozenset[int]:
@@ -104,13 +106,19 @@ class Prepacker:
             input_index=index,
             packing_identity=identity,
             type_and_shape=type_and_shape(tensor),
-            source=source_identity(tensor),
+            source=self._source(tensor),
             owner=node.owner,
         )
         weights = self._entry(key, tensor).weights(lambda: self._make(kernel, node, tensor, key))
         if isinstance(weights, PrePackedWeights) and self._sink is not None and _is_storable(weights):
             self._sink.save(tensor, node.op_type, key.identity(), weights.buffers)
         return weights
+
+    def _source(self, tensor: Tensor) -> Hashable:
+        """Identity of a weight's contents. Hashing them is for those who asked that packed weights be found again."""
+        if has_name(tensor) or self._container is not None or self._cache is not None:
+            return source_identity(tensor)
+        return (self._session, id(tensor))
 
     def _entry(self, key: PrepackKey, tensor: Tensor) -> PackedEntry:
         entry = self._held.get(key)

@@ -31,7 +31,7 @@ class PrepackKey:
     """The kernel's word: library version, instruction set, layout, attributes, sibling constants."""
     type_and_shape: str
     """Of the weight."""
-    source: str
+    source: Hashable
     """Identity of the weight's contents in this process."""
     owner: Hashable = None
     """Whose arrays the buffers are: the provider's registration, None for host memory."""

@@ -11,7 +11,7 @@ from ort_sdk.graph.derived_tensor import DerivedTensor
 from ort_sdk.loader.byte_source import ByteSource
 from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
-__all__ = ["byte_sources", "source_identity", "type_and_shape"]
+__all__ = ["byte_sources", "has_name", "source_identity", "type_and_shape"]
 
 
 def source_identity(tensor: Tensor, *, is_durable: bool = False) -> str:
@@ -25,6 +25,13 @@ def source_identity(tensor: Tensor, *, is_durable: bool = False) -> str:
         is_durable: whether the text is for later processes; else it holds as long as the weight's ``byte_sources`` live.
     """
     return f"{type_and_shape(tensor)} of {_contents(tensor, is_durable)}"
+
+
+def has_name(tensor: Tensor) -> bool:
+    """Whether a weight's identity in this process is known without reading it."""
+    if isinstance(tensor, DerivedTensor):
+        return bool(tensor.sources) and all(has_name(source) for source in tensor.sources)
+    return isinstance(tensor, MappedTensor) and _is_named(tensor, False)
 
 
 def type_and_shape(tensor: Tensor) -> str:
