@@ -106,9 +106,10 @@ def wrap_buffer(buffer: Any) -> ByteSource:
     Raises:
         TypeError: not a contiguous buffer.
     """
-    array = np.frombuffer(buffer, dtype=np.uint8)
-    is_writable = array.flags.writeable
-    array.flags.writeable = False
+    view = memoryview(buffer)
+    is_writable = not view.readonly
+    # A view of a read-only view cannot be made writable again.
+    array = np.frombuffer(view.toreadonly(), dtype=np.uint8)
     identity = ("buffer", array.ctypes.data, len(array), is_writable)
     with _lock:
         source = _sources.get(identity)
