@@ -9,6 +9,7 @@ from ort_sdk.api import (
     Allocator,
     DataTransfer,
     ExecutionProvider,
+    ExternalDataLoader,
     KernelRegistry,
     OrtDevice,
     OrtMemoryInfo,
@@ -59,6 +60,13 @@ class OpenClProvider(ProviderHooks):
         from .data_transfer import OpenClDataTransfer
 
         return OpenClDataTransfer(_own(execution_provider).context)
+
+    @hookimpl
+    def get_external_data_loader(self, execution_provider: ExecutionProvider) -> ExternalDataLoader:
+        from .external_data_loader import OpenClExternalDataLoader
+
+        own = _own(execution_provider)
+        return OpenClExternalDataLoader(own.device, own.context)
 
 
 def _own(execution_provider: ExecutionProvider) -> OpenClExecutionProvider:
