@@ -216,6 +216,24 @@ def _dequantize(node: Node, input_types: list[str | None], _index: int) -> str |
     return _coded_type(node, "output_dtype") or (input_types[1] if len(input_types) > 1 else None)
 
 
+def _zero_point_or_float(position: int) -> TypeRule:
+    """The type of an optional zero point; without one the output is not quantized."""
+
+    def rule(_node: Node, input_types: list[str | None], _index: int) -> str | None:
+        given = input_types[position] if position < len(input_types) else None
+        return given or "tensor(float)"
+
+    return rule
+
+
+def _caches_like_past(node: Node, input_types: list[str | None], index: int) -> str | None:
+    """First output follows the schema; a cache has the type of the past one, or of the query if there is none."""
+    if index == 0:
+        return None
+    past = input_types[3] if len(input_types) > 3 and node.inputs[3] else None
+    return past or (input_types[0] if input_types else None)
+
+
 def _sequence_of_first(_node: Node, input_types: list[str | None], _index: int) -> str | None:
     return f"seq({input_types[0]})" if input_types and input_types[0] else None
 
@@ -324,6 +342,7 @@ _RULES: dict[tuple[str, str], TypeRule] = {
     ("", "Scan"): _body_outputs,
     ("", "SequenceMap"): _body_outputs,
     ("", "LayerNormalization"): _stash_type(1),
+    ("", "SimplifiedLayerNormalization"): _stash_type(1),
     ("ai.onnx.ml", "LinearClassifier"): _labels("classlabels_strings"),
     ("ai.onnx.ml", "SVMClassifier"): _labels("classlabels_strings"),
     ("ai.onnx.ml", "TreeEnsembleClassifier"): _labels("classlabels_strings"),
@@ -332,6 +351,8 @@ _RULES: dict[tuple[str, str], TypeRule] = {
     ("ai.onnx.ml", "CastMap"): _cast_map,
     ("ai.onnx.ml", "ZipMap"): _zip_map,
     ("ai.onnx.ml", "DictVectorizer"): _dict_vectorizer,
+    ("com.microsoft", "GroupQueryAttention"): _caches_like_past,
+    ("com.microsoft", "QGemm"): _zero_point_or_float(8),
     ("com.microsoft", "QuantizeLinear"): _quantize,
     ("com.microsoft", "DequantizeLinear"): _dequantize,
     ("com.microsoft", "MatMulIntegerToFloat"): _same_as_input(2),

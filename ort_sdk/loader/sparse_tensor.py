@@ -45,17 +45,17 @@ class DensifiedTensor:
         sparse: checked.
     """
 
-    __slots__ = ("_dense", "_sparse", "element_type")
+    __slots__ = ("_dense", "element_type", "sparse")
 
     def __init__(self, sparse: SparseTensor) -> None:
-        self._sparse = sparse
+        self.sparse = sparse
         self._dense: ArrayTensor | None = None
         self.element_type: TensorElementType = element_type_of(sparse.values)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Dimensions of the dense form."""
-        return self._sparse.shape
+        return self.sparse.shape
 
     @property
     def nbytes(self) -> int:
@@ -72,5 +72,5 @@ class DensifiedTensor:
 
     def _tensor(self) -> ArrayTensor:
         if self._dense is None:
-            self._dense = ArrayTensor(self._sparse.to_dense())
+            self._dense = ArrayTensor(self.sparse.to_dense())
         return self._dense

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ort_sdk.api import Fail, HostArray, InvalidArgument, Tensor
-from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.graph import Model
 from ort_sdk.loader.model_writer import open_weights_file, write_model, write_model_with
+from ort_sdk.loader.ort_format import is_ort_file_name, named_format, write_ort_model
 from ort_sdk.loader.weights_file import WeightsFile
 
 __all__ = ["DISABLE_PREPACKING_KEY", "SAVE_PREPACKED_KEY", "OptimizedModelSaver"]
@@ -35,33 +35,33 @@ class OptimizedModelSaver:
         self._model: Model | None = None
         self._weights: WeightsFile | None = None
         self._saved: frozenset[int] = frozenset()
+        self._is_ort = (named_format(config.get(FORMAT_KEY, ""), FORMAT_KEY) or _format_of(path)) == "ORT"
 
     @property
     def saves_packed_weights(self) -> bool:
         """Whether ``save`` is to be called for packed weights, between ``begin`` and ``finish``."""
         asked = self._config.get(SAVE_PREPACKED_KEY) == "1" and self._config.get(DISABLE_PREPACKING_KEY) != "1"
-        return asked and bool(self._config.get(EXTERNAL_FILE_KEY))
+        return asked and not self._is_ort and bool(self._config.get(EXTERNAL_FILE_KEY))
 
     def begin(self, model: Model) -> None:
         """Take the optimized model; write it, unless packed weights are to come.
 
         Raises:
-            InvalidArgument: a size that is no number, or a folder that does not exist.
-            NotImplemented: another format.
-            Fail: the file cannot be written.
+            InvalidArgument: a size that is no number, a folder that does not exist, or an external file for ORT format.
+            Fail: the file cannot be written, or ORT format has no form for something in the model.
         """
-        if self._config.get(FORMAT_KEY, "ONNX").upper() != "ONNX":
-            raise OrtNotImplemented(
-                f"{FORMAT_KEY}={self._config[FORMAT_KEY]!r}: only ONNX models are written; leave the entry out"
-            )
         size = self._config.get(EXTERNAL_SIZE_KEY, "1024")
         if not size.isdigit():
             raise InvalidArgument(f"{EXTERNAL_SIZE_KEY} must be a number of bytes, got {size!r}")
         if not self._path.parent.is_dir():
             raise InvalidArgument(f"cannot write the optimized model to '{self._path}': there is no folder '{self._path.parent}'")
         name = self._config.get(EXTERNAL_FILE_KEY)
+        if name and self._is_ort:
+            raise InvalidArgument(f"{EXTERNAL_FILE_KEY}={name!r}: a model in ORT format holds its weights; leave the entry out")
         with self._errors():
-            if name and self.saves_packed_weights:
+            if self._is_ort:
+                write_ort_model(model, self._path)
+            elif name and self.saves_packed_weights:
                 self._model = model.copy()
                 self._saved = frozenset(id(tensor) for graph in model.graph.walk() for tensor in graph.initializers.values())
                 self._weights = open_weights_file(self._path, name, int(size))
@@ -105,3 +105,7 @@ class OptimizedModelSaver:
             yield
         except OSError as error:
             raise Fail(f"cannot write the optimized model to '{self._path}': {error.strerror or error}") from error
+
+
+def _format_of(path: str) -> str:
+    return "ORT" if is_ort_file_name(path) else "ONNX"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .detection import is_ort_format
+from .detection import is_ort_file_name, is_ort_format, named_format
 from .reader import read_ort_model
+from .writer import write_ort_model
 
-__all__ = ["is_ort_format", "read_ort_model"]
+__all__ = ["is_ort_file_name", "is_ort_format", "named_format", "read_ort_model", "write_ort_model"]

@@ -18,12 +18,9 @@ from .resolver import check_has_schemas, check_resolved, read_resolver
 from .slots import FILE_IDENTIFIER, GraphSlot, ModelSlot, OpsetSlot, SessionSlot, StringPairSlot, ValueInfoSlot
 from .tensors import TensorReader
 from .types import dimension_denotations
-from .version import FIRST_VERSION_WITH_RESOLVER, read_version
+from .version import FIRST_VERSION_WITH_RESOLVER, UNSET_MODEL_VERSION, read_version
 
 __all__ = ["read_ort_model"]
-
-UNSET_MODEL_VERSION = 2**63 - 1
-"""Stands in a file for an ONNX model without a version."""
 
 
 def read_ort_model(source: ByteSource) -> Model:

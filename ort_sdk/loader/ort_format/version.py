@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from ort_sdk.api import Fail
 
-__all__ = ["CURRENT_VERSION", "FIRST_VERSION_WITH_RESOLVER", "read_version"]
+__all__ = ["CURRENT_VERSION", "FIRST_VERSION_WITH_RESOLVER", "UNSET_MODEL_VERSION", "read_version"]
 
 CURRENT_VERSION = 6
 FIRST_VERSION_WITH_RESOLVER = 5
 """Older files tell nothing of their operators' type constraints, which then come from the operators' schemas."""
+UNSET_MODEL_VERSION = 2**63 - 1
+"""Stands in a file for an ONNX model without a version of its own."""
 _MAX_DIGITS = 9
 
 

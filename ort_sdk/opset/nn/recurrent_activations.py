@@ -87,6 +87,9 @@ def activations(info: KernelInfo, xp: Any, defaults: Sequence[str], directions: 
         InvalidGraph: a name is unknown, or their number is wrong.
     """
     names = [str(name) for name in info.attribute("activations", None) or [*defaults] * directions]
+    if directions == 1 and names == [*defaults] * 2:
+        # The specification's default of RNN is that of two directions, and files that spell defaults out have it for one, too.
+        names = [*defaults]
     if len(names) != len(defaults) * directions:
         raise InvalidGraph(f"{info.describe()}: {len(names)} activations are given; it needs {len(defaults)} per direction")
     alphas = iter(info.attribute("activation_alpha", None) or ())

@@ -1,0 +1,65 @@
+"""Type strings of a model's operators → ``KernelTypeStrResolver``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from ort_sdk.api import Fail, schema_versions
+from ort_sdk.graph import Graph, Node
+from ort_sdk.graph.type_strings import Argument, TypeStrings, op_id, resolve_type_strings
+from ort_sdk.loader.ort_format.slots import ArgumentSlot, OperatorSlot, ResolverSlot, TypeStringSlot
+
+from .builder import FileBuilder, i8, offset, u32
+
+__all__ = ["write_resolver"]
+
+T = TypeVar("T")
+
+
+def write_resolver(builder: FileBuilder, graph: Graph, known: Mapping[str, TypeStrings]) -> int:
+    """A ``KernelTypeStrResolver`` for all operators of a graph and its bodies.
+
+    Args:
+        builder: takes it.
+        graph: the main graph.
+        known: op id → type strings, for operators without schemas.
+
+    Raises:
+        Fail: an operator has neither a schema nor an entry in ``known``.
+    """
+    operators = {op_id(node.domain, node.op_type, node.since_version): node for inner in graph.walk() for node in inner.nodes}
+    entries = [_operator(builder, name, _type_strings(node, name, known)) for name, node in _sorted(operators)]
+    return builder.table(ResolverSlot, offset(ResolverSlot.OPERATORS, builder.references(entries)))
+
+
+def _sorted(entries: Mapping[str, T]) -> list[tuple[str, T]]:
+    """In order of the keys' bytes, as FlatBuffers looks keys up."""
+    return sorted(entries.items(), key=lambda entry: entry[0].encode("utf-8", "surrogateescape"))
+
+
+def _type_strings(node: Node, name: str, known: Mapping[str, TypeStrings]) -> TypeStrings:
+    found = known.get(name)
+    if found is None and node.since_version in schema_versions(node.op_type, node.domain):
+        found = resolve_type_strings(node.domain, node.op_type, node.since_version)
+    if found is None:
+        raise Fail(
+            f"{node.describe()}: its operator has no schema, and a model in ORT format needs the formal parameters of all "
+            "operators; save the model in ONNX format"
+        )
+    return found
+
+
+def _operator(builder: FileBuilder, name: str, type_strings: TypeStrings) -> int:
+    entries = [_type_string(builder, each, arguments) for each, arguments in _sorted(type_strings)]
+    fields = (offset(OperatorSlot.OP_ID, builder.text(name)), offset(OperatorSlot.TYPE_STRINGS, builder.references(entries)))
+    return builder.table(OperatorSlot, *fields)
+
+
+def _type_string(builder: FileBuilder, name: str, arguments: tuple[Argument, ...]) -> int:
+    written = [
+        builder.table(ArgumentSlot, i8(ArgumentSlot.KIND, int(kind == "output")), u32(ArgumentSlot.INDEX, index))
+        for kind, index in arguments
+    ]
+    fields = (offset(TypeStringSlot.NAME, builder.text(name)), offset(TypeStringSlot.ARGUMENTS, builder.references(written)))
+    return builder.table(TypeStringSlot, *fields)
