@@ -16,7 +16,7 @@ from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
 from .activation import InPlace, in_place_activation
 from .bindable import MakeWriter, Writer, bindable
-from .padding import padded_into
+from .padding import padder
 from .scratch import Scratch, scratch_of
 
 __all__: list[str] = []
@@ -80,7 +80,7 @@ def _convolution(
             np.matmul(weight.reshape(matrix_shape), x.reshape(columns_shape), out.reshape(result_shape))
 
         return pointwise
-    plan = _Columns(windows, batch, channels, groups, scratch)
+    plan = _Columns(windows, batch, channels, groups, scratch, padder(windows, 0, scratch))
 
     def general(x: HostArray, weight: HostArray, out: HostArray) -> None:
         plan.multiply(weight.reshape(matrix_shape), x, out.reshape(result_shape))
@@ -97,6 +97,7 @@ class _Columns:
     channels: int
     groups: int
     scratch: Scratch
+    pad: Callable[[HostArray], HostArray]
 
     def multiply(self, matrix: HostArray, x: HostArray, out: HostArray) -> None:
         """Products of a (groups, M / groups, K) weight with the columns of x, into (batch, groups, M / groups, positions)."""
@@ -122,7 +123,7 @@ class _Columns:
     def _windows_by_group(self, x: HostArray) -> HostArray:
         """(batch, groups, C / groups, *kernel, *output), a view of the padded input."""
         windows = self.windows
-        source = padded_into(x, windows, 0, self.scratch)
+        source = self.pad(x)
         view = _NAMESPACE.sliding_windows(source, windows.kernel_shape, windows.strides, windows.dilations)
         return view.reshape(self.batch, self.groups, self.channels // self.groups, *view.shape[2:])
 

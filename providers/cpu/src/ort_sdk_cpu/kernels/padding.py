@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ort_sdk.api import HostArray
@@ -9,25 +10,33 @@ from ort_sdk.opset.nn.windows import Windows
 
 from .scratch import Scratch
 
-__all__ = ["padded_into"]
+__all__ = ["padder"]
 
 
-def padded_into(x: HostArray, windows: Windows, value: float, scratch: Scratch) -> HostArray:
-    """The input extended with ``value`` (or cut) to what the windows span: (N, C, *extents); a view of it if nothing is added."""
-    extents, lead = windows.extents, x.ndim - len(windows.extents)
-    sources, targets = [], []
+def padder(windows: Windows, value: float, scratch: Scratch) -> Callable[[HostArray], HostArray]:
+    """A function that extends (N, C, *spatial) with ``value`` (or cuts it) to what the windows span: (N, C, *extents).
+
+    It gives working memory, or a view of the input if nothing is added.
+    """
+    extents = windows.extents
+    every: tuple[Any, ...] = (slice(None), slice(None))
+    sources, targets, borders = every, every, []
     for size, begin, extent in zip(windows.input_shape, windows.pads_begin, extents, strict=True):
         stop = max(min(size, extent - begin), 0)
-        sources.append(slice(0, stop))
-        targets.append(slice(begin, begin + stop))
-    every: tuple[Any, ...] = (slice(None),)
-    cut = x[(*every * lead, *sources)]
-    if cut.shape[lead:] == extents:
-        return cut
-    result = scratch.array("padded", (*x.shape[:lead], *extents), x.dtype)
-    result[(*every * lead, *targets)] = cut
-    for axis, target in enumerate(targets):
-        before = every * (lead + axis)
-        result[(*before, slice(0, target.start))] = value
-        result[(*before, slice(target.stop, None))] = value
-    return result
+        whole = (slice(None),) * (len(targets))
+        if begin:
+            borders.append((*whole, slice(0, begin)))
+        if begin + stop < extent:
+            borders.append((*whole, slice(begin + stop, None)))
+        sources, targets = (*sources, slice(0, stop)), (*targets, slice(begin, begin + stop))
+    if not borders:
+        return lambda x: x[sources]
+
+    def pad(x: HostArray) -> HostArray:
+        result = scratch.array("padded", (*x.shape[:2], *extents), x.dtype)
+        result[targets] = x[sources]
+        for border in borders:
+            result[border] = value
+        return result
+
+    return pad

@@ -12,7 +12,7 @@ from ort_sdk.opset.nn.pool import along_axis, window_counts
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 
 from .bindable import MakeWriter, Writer, bindable
-from .padding import padded_into
+from .padding import padder
 from .scratch import Scratch, scratch_of
 
 __all__: list[str] = []
@@ -77,6 +77,7 @@ def _reducer(combine: Any, windows: Windows, value: float, scratch: Scratch) -> 
         rows.append(along_axis(windows, axis, shape))
         shape = rows[-1].output_shape
     slices = [_taps(row, axis) for axis, row in enumerate(rows)]
+    padders = [padder(row, value, scratch) for row in rows]
     last = len(rows) - 1
 
     def reduce(x: HostArray, out: HostArray) -> None:
@@ -84,7 +85,7 @@ def _reducer(combine: Any, windows: Windows, value: float, scratch: Scratch) -> 
         for axis, row in enumerate(rows):
             name = f"pooled{axis % 2}"
             target = out if axis == last else scratch.array(name, (*x.shape[:2], *row.output_shape), x.dtype)
-            _combine(combine, padded_into(source, row, value, scratch), slices[axis], target)
+            _combine(combine, padders[axis](source), slices[axis], target)
             source = target
 
     return reduce
