@@ -23,7 +23,7 @@ LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 3}
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
     """The model file."""
-    parser.add_argument("model", metavar="MODEL", help="model file (.onnx)")
+    parser.add_argument("model", metavar="MODEL", help="model file (.onnx or .ort)")
 
 
 def add_provider_arguments(parser: argparse.ArgumentParser) -> None:

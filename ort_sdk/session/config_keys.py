@@ -52,6 +52,11 @@ CONFIG_KEYS = (
     ),
     ConfigKey("session.disable_quant_qdq", "0", "`1`: DequantizeLinear is folded like any other operator."),
     ConfigKey(
+        "session.load_model_format",
+        "",
+        "Format of the model: `ONNX` or `ORT`. Empty: ORT for a path that ends in `.ort`, and for bytes with its identifier.",
+    ),
+    ConfigKey(
         "session.model_external_initializers_file_folder_path",
         "",
         "Folder of external data. Empty: the model's own folder; for a model given as bytes, the current one.",
@@ -82,5 +87,9 @@ CONFIG_KEYS = (
         "0",
         "`1`: with `optimized_model_filepath` and a file for the weights, rearranged weights are saved, too.",
     ),
-    ConfigKey("session.save_model_format", "ONNX", "Format of the optimized model. Only `ONNX` is written."),
+    ConfigKey(
+        "session.save_model_format",
+        "",
+        "Format of the optimized model: `ONNX` or `ORT`. Empty: ORT if `optimized_model_filepath` ends in `.ort`.",
+    ),
 )

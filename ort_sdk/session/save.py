@@ -12,6 +12,8 @@ from ort_sdk.loader.model_writer import open_weights_file, write_model, write_mo
 from ort_sdk.loader.ort_format import is_ort_file_name, named_format, write_ort_model
 from ort_sdk.loader.weights_file import WeightsFile
 
+from .portable_operators import with_portable_operators
+
 __all__ = ["DISABLE_PREPACKING_KEY", "SAVE_PREPACKED_KEY", "OptimizedModelSaver"]
 
 EXTERNAL_FILE_KEY = "session.optimized_model_external_initializers_file_name"
@@ -60,7 +62,7 @@ class OptimizedModelSaver:
             raise InvalidArgument(f"{EXTERNAL_FILE_KEY}={name!r}: a model in ORT format holds its weights; leave the entry out")
         with self._errors():
             if self._is_ort:
-                write_ort_model(model, self._path)
+                write_ort_model(with_portable_operators(model), self._path)
             elif name and self.saves_packed_weights:
                 self._model = model.copy()
                 self._saved = frozenset(id(tensor) for graph in model.graph.walk() for tensor in graph.initializers.values())

@@ -141,7 +141,7 @@ def test_functions_are_saved(tmp_path):
 
 def test_refused_save_settings(tmp_path):
     for key, value, error in (
-        ("session.save_model_format", "ORT", NotImplementedError),
+        ("session.save_model_format", "TFLITE", ValueError),
         ("session.optimized_model_external_initializers_min_size_in_bytes", "many", ValueError),
         ("session.optimized_model_external_initializers_file_name", "../saved.bin", ValueError),
     ):

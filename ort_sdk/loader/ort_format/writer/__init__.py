@@ -11,7 +11,7 @@ from ort_sdk.loader.ort_format.version import CURRENT_VERSION, UNSET_MODEL_VERSI
 from ort_sdk.loader.unfinished_file import locked_folder, remove_leftovers, write_whole
 
 from .builder import FileBuilder, i64, offset
-from .graphs import with_sparse_initializers, write_graph
+from .graphs import with_lifted_constants, write_graph
 from .resolver import write_resolver
 from .tensors import WEIGHT_ALIGNMENT
 
@@ -42,7 +42,7 @@ def serialize_ort_model(model: Model) -> bytearray:
     Raises:
         Fail: it would exceed 2 GiB, or the format has no form for something in it.
     """
-    graph = with_sparse_initializers(model.graph)
+    graph = with_lifted_constants(model.graph)
     builder = FileBuilder(_expected_bytes(graph))
     resolver = write_resolver(builder, graph, model.type_strings)
     written = _write_model(builder, model, graph)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ort_sdk.api import NodeArg, Tensor, tensor_type
 from ort_sdk.graph import Graph, Node, SparseTensor
+from ort_sdk.graph.constants import lift_constants
 from ort_sdk.loader.ort_format.slots import GraphSlot
 from ort_sdk.loader.sparse_tensor import DensifiedTensor
 
@@ -15,12 +16,13 @@ from .nodes import write_node
 from .tensors import write_sparse_tensor, write_tensor
 from .values import write_value
 
-__all__ = ["with_sparse_initializers", "write_graph"]
+__all__ = ["with_lifted_constants", "write_graph"]
 
 
-def with_sparse_initializers(graph: Graph) -> Graph:
-    """A copy in which Constant nodes with sparse values are initializers, which is the form files have for them."""
+def with_lifted_constants(graph: Graph) -> Graph:
+    """A copy in which Constant nodes, sparse ones included, are initializers, which is the form files have for them."""
     duplicate = graph.copy()
+    lift_constants(duplicate)
     for inner in duplicate.walk():
         kept: list[Node] = []
         for node in inner.nodes:

@@ -1,0 +1,58 @@
+"""``ort-sdk convert``: a model written anew, in ORT or ONNX format."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ort_sdk.api import InvalidArgument
+from ort_sdk.session.inference_session import InferenceSession
+from ort_sdk.session.options import SessionOptions
+
+from .arguments import add_model_argument
+from .exit_codes import ExitCode
+from .output import print_json, print_text, progress
+from .sessions import OPTIMIZATION_LEVELS
+
+__all__ = ["add_arguments", "run"]
+
+_FORMATS = {".ort": "ORT", ".onnx": "ONNX"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add_model_argument(parser)
+    parser.add_argument("output", metavar="OUTPUT", help="file to write; its extension, .ort or .onnx, tells the format")
+    parser.add_argument(
+        "--level",
+        choices=list(OPTIMIZATION_LEVELS),
+        default="basic",
+        help="how far the optimizer goes before: none, basic (default), extended, all. The last two use what this machine's "
+        "providers run best",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command.
+
+    Raises:
+        InvalidArgument: the output has another extension, or is the model itself.
+    """
+    source, output = Path(arguments.model), Path(arguments.output)
+    model_format = _FORMATS.get(output.suffix.lower())
+    if model_format is None:
+        raise InvalidArgument(f"OUTPUT must end in .ort or .onnx, which tells the format, got '{output}'")
+    if source.exists() and output.exists() and source.samefile(output):
+        raise InvalidArgument(f"OUTPUT is the model itself: '{output}'; write another file")
+    options = SessionOptions()
+    options.graph_optimization_level = OPTIMIZATION_LEVELS[arguments.level]
+    options.optimized_model_filepath = str(output)
+    options.add_session_config_entry("session.save_model_format", model_format)
+    with progress("converting"):
+        InferenceSession(source, options).close()
+    size = output.stat().st_size
+    if arguments.json:
+        print_json({"output": str(output), "format": model_format, "bytes": size})
+    else:
+        print_text(f"{output}: {model_format} format, {size} bytes")
+    return ExitCode.OK
