@@ -1,0 +1,135 @@
+"""What the tests of bound kernels share: kernels made without a session, and both ways of running them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from ort_sdk_cpu.registry import kernel_registry
+
+from ort_sdk.api import KernelInfo, NodeArg, schema_versions, tensor_type
+from ort_sdk.api.element_type import element_type_of
+
+
+class Constant:
+    """A constant tensor over an array."""
+
+    def __init__(self, array):
+        self.array = array
+        self.element_type = element_type_of(array)
+        self.shape = array.shape
+        self.nbytes = array.nbytes
+
+    def numpy(self):
+        return self.array
+
+    def packed(self):
+        return np.ascontiguousarray(self.array).reshape(-1).view(np.uint8)
+
+
+def _argument(name, value):
+    return None if value is None else NodeArg(name, tensor_type(element_type_of(value)), value.shape)
+
+
+def _kernel(op_type, inputs, attributes, domain, version, constants, outputs):
+    version = version or schema_versions(op_type, domain)[-1]
+    (row,) = [row for row in kernel_registry().candidates(domain, op_type) if row.kernel_def.since_version == version]
+    info = KernelInfo(
+        op_type,
+        version,
+        domain,
+        attributes=attributes,
+        inputs=tuple(_argument(f"x{index}", value) for index, value in enumerate(inputs)),
+        outputs=outputs,
+        constants={index: Constant(inputs[index]) for index in constants},
+    )
+    return row.create(info)
+
+
+def _run_both(op_type, *inputs, domain="", version=None, constants=(), wanted=(0,), **attributes):
+    """Outputs by ``compute`` and by ``bind``, with fixed and with changing slots; None if the kernel is not bound."""
+    count = max(wanted) + 1
+    declared = tuple(NodeArg(f"y{index}", None) for index in range(count))
+    plain = _kernel(op_type, inputs, attributes, domain, version, constants, declared[:1])
+    with np.errstate(all="ignore"):
+        found = plain.compute(*inputs)
+        found = found if isinstance(found, tuple) else (found,)
+        typed = tuple(_argument(f"y{index}", np.asarray(found[index])) if index < len(found) else None for index in range(count))
+        kernel = _kernel(op_type, inputs, attributes, domain, version, constants, typed)
+        expected = kernel.compute(*inputs)
+        expected = [np.asarray(value) for value in (expected if isinstance(expected, tuple) else (expected,))]
+        if not hasattr(kernel, "bind"):
+            return expected, None
+        before = [None if value is None else value.copy() for value in inputs]
+        results = [_bound(kernel, inputs, expected, is_fixed=is_fixed) for is_fixed in (True, False)]
+    for value, kept in zip(inputs, before, strict=True):
+        if value is not None:
+            np.testing.assert_array_equal(value, kept)
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_array_equal(first, second)
+    return expected, results[0]
+
+
+def _bound(kernel, inputs, expected, *, is_fixed):
+    outputs = [np.full(value.shape, 7, dtype=value.dtype) for value in expected]
+    read = [SimpleNamespace(array=value, is_fixed=is_fixed) for value in inputs]
+    written = [SimpleNamespace(array=value, is_fixed=is_fixed) for value in outputs]
+        [SimpleNamespace(array=value, is_fixed=is_fixed) for value in inputs],
+        [SimpleNamespace(array=value, is_fixed=is_fixed) for value in outputs],
+    )
+    call = kernel.bind(read, written)
+    for _ in range(2):
+        for output in outputs:
+            output.fill(3)
+        call()
+    return outputs
+
+
+def _check(op_type, *inputs, tolerance=0.0, **options):
+    expected, bound = _run_both(op_type, *inputs, **options)
+    assert bound is not None, f"{op_type} is not bound"
+    for value, wanted in zip(bound, expected, strict=True):
+        assert value.shape == wanted.shape
+        if tolerance:
+            np.testing.assert_allclose(value, wanted, rtol=tolerance, atol=tolerance)
+        else:
+            np.testing.assert_array_equal(value, wanted)
+
+
+def _layouts(shape, dtype=np.float32, seed=0):
+    """Arrays of a shape and several strides, read-only, with NaN and infinities if of floats."""
+    rng = np.random.default_rng(seed)
+    dtype = np.dtype(dtype)
+    values = rng.standard_normal(shape) * 3 if dtype.kind == "f" else rng.integers(0, 2 if dtype.kind == "b" else 50, shape)
+    base = np.asarray(values).astype(dtype)
+    if dtype.kind == "f" and base.size > 5:
+        base.reshape(-1)[:4] = [np.nan, np.inf, -np.inf, -0.0]
+    wide = np.empty((*shape[:-1], shape[-1] * 2), dtype)[..., ::2] if shape else base.copy()
+    wide[...] = base
+    found = [base, np.asfortranarray(base), wide]
+    for array in found:
+        array.flags.writeable = False
+    return found
+
+
+@pytest.fixture
+def make_kernel():
+    """``make_kernel(op_type, inputs, attributes, domain, version, constants, outputs)``: the provider's kernel."""
+    return _kernel
+
+
+@pytest.fixture
+def run_both():
+    """``run_both(op_type, *inputs, **options)``: outputs by ``compute`` and by ``bind``; None if the kernel has none."""
+    return _run_both
+
+
+@pytest.fixture
+def check():
+    """``check(op_type, *inputs, tolerance=0.0, **options)``: the kernel is bound, and both ways agree."""
+    return _check
+
+
+@pytest.fixture
+def layouts():
+    """``layouts(shape, dtype, seed)``: read-only arrays of several strides."""
+    return _layouts

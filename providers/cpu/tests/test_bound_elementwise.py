@@ -1,0 +1,174 @@
+"""Bound kernels that compute or move single elements, or reduce: any strides, broadcasting, no elements, infinities and NaNs."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from ort_sdk_cpu.kernels import index
+from ort_sdk_cpu.kernels.bindable import BINDERS
+from ort_sdk_cpu.kernels.error_function import erf_float32, gelu_float32
+from ort_sdk_cpu.registry import kernel_registry
+
+from ort_sdk.api import NodeArg
+
+MICROSOFT = "com.microsoft"
+
+
+SHAPES = [(), (0,), (3, 0, 2), (7,), (4, 5), (2, 3, 17), (3, 70, 101)]
+
+
+UNARY = [
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu"),
+    *("HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign"),
+    *("Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu"),
+]
+
+
+@pytest.mark.parametrize("op_type", UNARY)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_functions_of_one_input(check, layouts, op_type, dtype):
+    for shape in SHAPES:
+        for x in layouts(shape, dtype):
+            check(op_type, x, tolerance=2e-6)
+
+
+def test_truth_values_and_bits(check, layouts):
+    for x in layouts((3, 7), np.bool_):
+        check("Not", x)
+    for x in layouts((3, 7), np.int16):
+        check("BitwiseNot", x)
+        check("Neg", x)
+    for x in layouts((3, 7)):
+        check("IsNaN", x)
+
+
+BROADCAST = [((3, 4), (3, 4)), ((2, 3, 4), (4,)), ((3, 1), (1, 5)), ((), (3,)), ((0, 2), (1, 2)), ((), ())]
+
+
+@pytest.mark.parametrize("shapes", BROADCAST, ids=str)
+def test_functions_of_two_inputs_broadcast(check, layouts, shapes):
+    for op_type in ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Equal", "Less", "GreaterOrEqual"):
+        for a, b in zip(layouts(shapes[0]), layouts(shapes[1], seed=1), strict=True):
+            check(op_type, a, b)
+    for op_type in ("And", "Or", "Xor"):
+        for a, b in zip(layouts(shapes[0], np.bool_), layouts(shapes[1], np.bool_, seed=1), strict=True):
+            check(op_type, a, b)
+    for op_type in ("Add", "Mul", "BitwiseXor", "Max"):
+        for a, b in zip(layouts(shapes[0], np.int32), layouts(shapes[1], np.int32, seed=1), strict=True):
+            check(op_type, a, b)
+
+
+def test_any_number_of_inputs(check, layouts):
+    arrays = [*layouts((2, 3)), *layouts((3,), seed=2)]
+    for op_type in ("Max", "Min", "Sum"):
+        check(op_type, *arrays)
+        check(op_type, arrays[0])
+
+
+def test_constant_exponents(check):
+    x = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+    for exponent in (2.0, 3.0, 0.5):
+        check("Pow", x, np.array(exponent, np.float32), constants=(1,))
+
+
+def test_signed_quotients_and_narrow_types_are_not_bound(run_both):
+    _, bound = run_both("Div", np.array([7, -7]), np.array([2, 2]))
+    assert bound is None
+    _, bound = run_both("Add", np.ones(3, np.float16), np.ones(3, np.float16))
+    assert bound is None
+
+
+def test_clip(check, layouts):
+    low, high = np.array(-0.5, np.float32), np.array(1, np.float32)
+    for x in layouts((5, 9)):
+        for bounds in [(), (low,), (low, high), (None, high), (None, None), (high, low)]:
+            check("Clip", x, *bounds)
+        check("Clip", x, version=6, min=-1.0, max=0.25)
+
+
+def test_bounds_of_large_arrays(check, layouts):
+    for dtype in (np.float32, np.float64, np.int32, np.int8, np.uint8):
+        for x in layouts((3, 50, 60), dtype):
+            if np.dtype(dtype).kind != "u":
+                check("Relu", x)
+            low, high = np.array(3, dtype), np.array(20, dtype)
+            for bounds in [(low,), (low, high), (None, high), (high, low)]:
+                check("Clip", x, *bounds)
+
+
+def test_gelu_forms(check, layouts):
+    for x in layouts((40, 1000)):
+        check("Gelu", x, approximate="tanh", tolerance=1e-6)
+        check("QuickGelu", x, domain=MICROSOFT, tolerance=1e-6)
+        for op_type in ("BiasGelu", "FastGelu"):
+            check(op_type, x, layouts((1000,))[0], domain=MICROSOFT, tolerance=1e-6)
+        check("FastGelu", x, domain=MICROSOFT, tolerance=1e-6)
+
+
+def test_the_error_function_is_right_to_a_few_units_in_the_last_place():
+    x = np.concatenate([np.linspace(-6, 6, 200_001), np.geomspace(1e-30, 1, 1000), [0.0, -0.0]]).astype(np.float32)
+    found = np.empty_like(x)
+    erf_float32(x, found)
+    np.testing.assert_allclose(found, [math.erf(value) for value in x.tolist()], rtol=4e-7, atol=0)
+    gelu_float32(x, found)
+    expected = [value * (math.erf(value * math.sqrt(0.5)) + 1) / 2 for value in x.tolist()]
+    np.testing.assert_allclose(found, expected, rtol=4e-7, atol=4e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16, np.bool_])
+def test_moved_elements(check, layouts, dtype):
+    for x, y in zip(layouts((3, 4, 5), dtype), layouts((3, 1, 5), dtype, seed=1), strict=True):
+        for axis in (1, -2):
+            check("Concat", x, y, x, axis=axis)
+        check("Where", layouts((4, 5), np.bool_)[1], x, y)
+        check("Expand", y, np.array([2, 3, 4, 5]))
+        for axis in range(-3, 3):
+            check("Gather", x, np.array([[2, 0], [-1, -3]]), axis=axis)
+            check("Gather", x, np.array(1, np.int32), axis=axis)
+            check("Gather", x, np.zeros((0,), np.int64), axis=axis)
+
+
+def test_gather_out_of_range_is_refused(make_kernel):
+    kernel = make_kernel("Gather", (np.ones(3, np.float32), np.array([0])), {}, "", None, (), (NodeArg("y", "tensor(float)"),))
+    indices = SimpleNamespace(array=np.array([0]), is_fixed=False)
+    data = SimpleNamespace(array=np.ones(3, np.float32), is_fixed=True)
+    call = kernel.bind([data, indices], [SimpleNamespace(array=np.empty(1, np.float32), is_fixed=True)])
+        [SimpleNamespace(array=np.ones(3, np.float32), is_fixed=True), indices],
+        [SimpleNamespace(array=np.empty(1, np.float32), is_fixed=True)],
+    )
+    call()
+    for outside in (3, -4):
+        indices.array = np.array([outside])
+        with pytest.raises(Exception, match="outside axis 0"):
+            call()
+
+
+def test_casts_to_floats(check, run_both, layouts):
+    for dtype in (np.int32, np.bool_, np.float64, np.uint8):
+        for x in layouts((3, 5), dtype):
+            check("Cast", x, to=1)
+    _, bound = run_both("Cast", np.ones(3, np.float32), to=7)
+    assert bound is None
+
+
+@pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"])
+def test_reductions(check, layouts, op_type):
+    for shape in [(), (5,), (2, 3, 4), (3, 0)]:
+        if op_type == "ReduceMean" and 0 in shape:
+            continue
+        for x in layouts(shape):
+            for axes in ([], list(range(len(shape))), [-1], [0])[: 2 if not shape else 4]:
+                for options in ({"keepdims": 0}, {"keepdims": 1}, {"noop_with_empty_axes": 1}):
+                    check(op_type, x, np.array(axes, np.int64), tolerance=1e-6, **options)
+    for x in layouts((3, 4), np.int32):
+        if op_type != "ReduceMean":
+            check(op_type, x, np.array([1]))
+
+
+def test_the_index_names_what_the_modules_bind():
+    listed = {(domain, name) for domains in index.MODULES.values() for domain, names in domains.items() for name in names}
+    for domain, name in listed:
+        assert index.load(domain, name)
+    assert set(BINDERS) == listed
+    assert listed <= set(kernel_registry().operators())
