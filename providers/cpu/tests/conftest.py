@@ -73,9 +73,6 @@ def _bound(kernel, inputs, expected, *, is_fixed):
     outputs = [np.full(value.shape, 7, dtype=value.dtype) for value in expected]
     read = [SimpleNamespace(array=value, is_fixed=is_fixed) for value in inputs]
     written = [SimpleNamespace(array=value, is_fixed=is_fixed) for value in outputs]
-        [SimpleNamespace(array=value, is_fixed=is_fixed) for value in inputs],
-        [SimpleNamespace(array=value, is_fixed=is_fixed) for value in outputs],
-    )
     call = kernel.bind(read, written)
     for _ in range(2):
         for output in outputs:

@@ -134,9 +134,6 @@ def test_gather_out_of_range_is_refused(make_kernel):
     indices = SimpleNamespace(array=np.array([0]), is_fixed=False)
     data = SimpleNamespace(array=np.ones(3, np.float32), is_fixed=True)
     call = kernel.bind([data, indices], [SimpleNamespace(array=np.empty(1, np.float32), is_fixed=True)])
-        [SimpleNamespace(array=np.ones(3, np.float32), is_fixed=True), indices],
-        [SimpleNamespace(array=np.empty(1, np.float32), is_fixed=True)],
-    )
     call()
     for outside in (3, -4):
         indices.array = np.array([outside])
