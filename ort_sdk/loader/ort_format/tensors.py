@@ -22,6 +22,8 @@ NEWEST_ELEMENT_TYPE = TensorElementType.FLOAT8E5M2FNUZ
 _MAX_RANK = 64  # NumPy's
 _MAX_BYTES = 2**63 - 1
 _WIDEST_ELEMENT = 16
+_INDEX_TYPES = (TensorElementType.INT8, TensorElementType.INT16, TensorElementType.INT32, TensorElementType.INT64)
+"""ONNX Runtime keeps the positions of sparse values in the narrowest type that holds them."""
 
 
 class TensorReader:
@@ -77,7 +79,12 @@ class TensorReader:
             raise Fail("Sparse initializer without values or indices. Invalid ORT format model.")
         name = required_name(values)
         shape = read_dims(table, SparseSlot.DIMS, f"sparse tensor '{name}'")
-        sparse = SparseTensor(self.read(values).numpy(), self.read(indices, f"indices of '{name}'").numpy(), shape)
+        positions = self.read(indices, f"indices of '{name}'")
+        if positions.element_type not in _INDEX_TYPES:
+            raise InvalidGraph(
+                f"indices of sparse tensor '{name}' are {positions.element_type.onnx_name}; int64 and narrower can be"
+            )
+        sparse = SparseTensor(self.read(values).numpy(), positions.numpy().astype(np.int64), shape)
         check_sparse(sparse, name)
         return name, DensifiedTensor(sparse)
 
