@@ -19,6 +19,7 @@ __all__ = [
     "StepObserver",
     "current_control",
     "execute",
+    "halt",
     "raise_step_error",
     "require_outputs",
     "run_steps",
@@ -130,7 +131,7 @@ def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> 
     try:
         for step in plan.steps:
             if control.terminate is not None and control.terminate.terminate:
-                raise _terminated()
+                halt()
             start = time.perf_counter_ns()
             result = step.compute(*[frame[index] for index in step.inputs])
             if observer is not None:
@@ -143,8 +144,9 @@ def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> 
         raise_step_error(error, step, [] if step is None else [frame[index] for index in step.inputs])
 
 
-def _terminated() -> Fail:
-    return Fail("Exiting due to terminate flag being set to true.")
+def halt() -> NoReturn:
+    """End the run, as its caller asked."""
+    raise Fail("Exiting due to terminate flag being set to true.")
 
 
 def require_outputs(result: Any, outputs: tuple[int, ...]) -> None:

@@ -55,7 +55,7 @@ class PlanRunner:
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
         """Run once. Arguments and result as for ``execute``."""
-        if not self._use_programs or not control.is_plain:
+        if not self._use_programs or control.observer is not None:
             return execute(self.plan, feeds, control)
         signature = _signature(feeds)
         if signature is None:
@@ -98,9 +98,9 @@ class _ProgramSet:
         found = self._programs.get(signature)
         if found is not None:
             self._programs.move_to_end(signature)
-            return found[0].run(feeds)
+            return found[0].run(feeds, control)
         if signature in self._seen:
-            return self._specialise(signature, feeds)
+            return self._specialise(signature, feeds, control)
         self._seen[signature] = None
         if len(self._seen) > MAX_SEEN:
             self._seen.popitem(last=False)
@@ -112,8 +112,8 @@ class _ProgramSet:
             for signature, (program, kept_bytes) in self._programs.items()
         ]
 
-    def _specialise(self, signature: tuple[Any, ...], feeds: Sequence[Array]) -> list[Array]:
-        results, specialisation = specialise(self._plan, feeds)
+    def _specialise(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
+        results, specialisation = specialise(self._plan, feeds, control)
         program = Program(specialisation, bind_steps(specialisation, self._providers, self._arena))
         self._programs[signature] = (program, specialisation.kept_bytes)
         self._kept_bytes += specialisation.kept_bytes

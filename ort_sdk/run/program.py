@@ -10,11 +10,24 @@ import numpy as np
 from ort_sdk.api import Array
 
 from .binding import BoundSteps
-from .executor import RunControl, RunScope, raise_step_error
+from .executor import RunControl, RunScope, halt, raise_step_error
 from .slots import ValueSlot
 from .specialise import ProgramStep, Specialisation
 
 __all__ = ["Program"]
+
+
+STEPS_BETWEEN_CHECKS = 16
+"""Steps after which a replay looks again whether it shall stop."""
+
+
+class _Never:
+    """Stands for a run that nothing stops."""
+
+    terminate = False
+
+
+_NEVER = _Never()
 
 
 class Program:
@@ -25,7 +38,7 @@ class Program:
         bound: steps that run on buffers of their own; they make the program usable by one run at a time.
     """
 
-    __slots__ = ("_filename", "_function", "_lines", "_plain", "bound_count", "operators")
+    __slots__ = ("_filename", "_function", "_lines", "bound_count", "operators")
 
     def __init__(self, specialisation: Specialisation, bound: BoundSteps) -> None:
         self.operators = tuple(launched.step.op_type for launched in specialisation.steps)
@@ -34,13 +47,12 @@ class Program:
         """How many of them run on buffers of their own."""
         writer = _Writer(specialisation, bound)
         self._function, self._lines, self._filename = writer.function()
-        self._plain = RunControl()
 
-    def run(self, feeds: Sequence[Array]) -> list[Array]:
-        """Replay. Arguments and result as for ``execute``."""
+    def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
+        """Replay. Arguments and result as for ``execute``; an observer sees nothing of it."""
         try:
-            with RunScope(self._plain):
-                return self._function(feeds)
+            with RunScope(control):
+                return self._function(feeds, control.terminate or _NEVER)
         except Exception as error:
             self._locate(error)
             raise
@@ -63,11 +75,11 @@ class _Writer:
     def __init__(self, specialisation: Specialisation, bound: BoundSteps) -> None:
         self._specialisation = specialisation
         self._bound = bound
-        self._names: dict[str, Any] = {"asarray": np.asarray, "generic": np.generic}
+        self._names: dict[str, Any] = {"asarray": np.asarray, "generic": np.generic, "halt": halt}
         self._lines: list[str] = []
         self._steps: dict[int, ProgramStep] = {}
 
-    def function(self) -> tuple[Callable[[Sequence[Array]], list[Array]], dict[int, ProgramStep], str]:
+    def function(self) -> tuple[Callable[[Sequence[Array], Any], list[Array]], dict[int, ProgramStep], str]:
         """The compiled function, its line table and the name its code goes by."""
         specialisation = self._specialisation
         for index, value in specialisation.constants.items():
@@ -77,6 +89,8 @@ class _Writer:
         self._feeds()
         frees = self._frees()
         for position, launched in enumerate(specialisation.steps):
+            if position % STEPS_BETWEEN_CHECKS == 0:
+                self._lines.append("if stop.terminate: halt()")
             self._step(position, launched)
             if frees[position]:
                 self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
@@ -152,10 +166,10 @@ class _Writer:
                 frees[position].append(index)
         return frees
 
-    def _compiled(self) -> tuple[Callable[[Sequence[Array]], list[Array]], dict[int, ProgramStep], str]:
+    def _compiled(self) -> tuple[Callable[[Sequence[Array], Any], list[Array]], dict[int, ProgramStep], str]:
         filename = f"<ort_sdk program {id(self):x}>"
         parameters = ", ".join(f"{name}={name}" for name in self._names)
-        source = f"def program(feeds, {parameters}):\n" + "".join(f"    {line}\n" for line in self._lines)
+        source = f"def program(feeds, stop, {parameters}):\n" + "".join(f"    {line}\n" for line in self._lines)
         namespace = dict(self._names)
         exec(compile(source, filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
         return namespace["program"], self._steps, filename

@@ -17,7 +17,7 @@ import numpy as np
 from ort_sdk.api import Array
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 
-from .executor import BodyRunner, RunControl, RunScope, raise_step_error, require_outputs, store_outputs
+from .executor import BodyRunner, RunControl, RunScope, halt, raise_step_error, require_outputs, store_outputs
 
 __all__ = ["ProgramStep", "Specialisation", "specialise"]
 
@@ -62,6 +62,7 @@ class _Knowledge:
 
 @dataclass(slots=True)
 class _Recorder:
+    terminate: Any = None
     values: list[Any] = field(default_factory=list)
     known: list[_Knowledge] = field(default_factory=list)
     steps: list[ProgramStep] = field(default_factory=list)
@@ -85,6 +86,8 @@ class _Recorder:
 
     def run(self, plan: ExecutionPlan, offset: int) -> None:
         for step in plan.steps:
+            if self.terminate is not None and self.terminate.terminate:
+                halt()
             inputs = tuple(offset + index for index in step.inputs)
             outputs = tuple(offset + index for index in step.outputs)
             body = self._known_branch(step, inputs)
@@ -159,24 +162,25 @@ class _Recorder:
         return _Knowledge(shape=all(self.known[inputs[index]].contents for index in shape_inputs if index < len(inputs)))
 
 
-def specialise(plan: ExecutionPlan, feeds: Sequence[Array]) -> tuple[list[Array], Specialisation]:
+def specialise(plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl) -> tuple[list[Array], Specialisation]:
     """Run a plan once, recording, and specialise it for the signature of these feeds.
 
     Args:
         plan: plan of a main graph.
         feeds: as for ``execute``.
+        control: what may interrupt the run.
 
     Returns:
         The run's fetches, and the specialisation.
     """
-    recorder = _Recorder()
+    recorder = _Recorder(terminate=control.terminate)
     recorder.enter(plan)
     for feed, value in zip(plan.feeds, feeds, strict=True):
         if value is not None:
             recorder.values[feed.index] = value
             recorder.known[feed.index] = _Knowledge(shape=True)
             recorder.original.discard(feed.index)
-    with RunScope(RunControl()):
+    with RunScope(control):
         recorder.run(plan, 0)
     results = [recorder.values[fetch.index] for fetch in plan.fetches]
     return results, _reduced(plan, recorder)

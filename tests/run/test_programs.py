@@ -361,3 +361,34 @@ def test_programs_do_not_keep_feeds_or_results_alive():
         del x
     gc.collect()
     assert [reference() for reference in references] == [None] * 4
+
+
+def test_run_options_do_not_keep_programs_away():
+    model = model_bytes([node("Relu", ["x"], ["y"])], [value("x", ["n"])], [value("y", ["n"])])
+    session = _session(model)
+    for _ in range(3):
+        session.run(None, {"x": np.ones(2, np.float32)}, ort.RunOptions())
+    assert len(session.program_report()) == 1
+
+
+def test_a_replay_is_stopped_by_the_terminate_flag(counting):
+    """The flag is raised by a kernel in the middle, as another thread would."""
+    nodes = [node("Softplus", [f"v{k}"], [f"v{k + 1}"], name=f"n{k}") for k in range(40)]
+    session = _session(model_bytes(nodes, [value("v0", [2])], [value("v40", [2])]), providers=COUNTING)
+    x = np.ones(2, np.float32)
+    options = ort.RunOptions()
+    for _ in range(3):
+        session.run(None, {"v0": x}, options)
+
+    class Flag(list):
+        def append(self, row):
+            super().append(row)
+            options.terminate = len(self) >= 5
+
+    counting.calls = Flag()
+    with pytest.raises(ort.api.Fail, match="terminate flag"):
+        session.run(None, {"v0": x}, options)
+    assert 5 <= len(counting.calls) < 40
+    options.terminate = False
+    counting.calls = []
+    assert session.run(None, {"v0": x}, options)[0][0] == 2.0**40
