@@ -108,7 +108,18 @@ class Editor:
         struct.pack_into("<I", self.content, at, target - at)
 
     def remove(self, table, slot):
-        struct.pack_into("<H", self.content, table._vtable + 4 + 2 * slot, 0)
+        """Take a field from one table, which gets a list of fields of its own, for equal tables share one."""
+        fields = self.content[table._vtable : table._vtable + table._vtable_bytes]
+        struct.pack_into("<H", fields, 4 + 2 * slot, 0)
+        struct.pack_into("<i", self.content, table._at, table._at - len(self.content))
+        self.content += fields
+
+    def add_text(self, text: bytes) -> int:
+        """A new string at the end, whose position is returned."""
+        self.content += bytes(-len(self.content) % 4)
+        at = len(self.content)
+        self.content += struct.pack("<I", len(text)) + text + b"\0"
+        return at
 
     def vector(self, table, slot) -> int:
         """Position of the length of a vector."""

@@ -111,9 +111,11 @@ def test_model_is_that_of_the_onnx_file(tmp_path):
     assert model.graph.doc_string == "graph words"
     assert (model.graph.inputs, model.graph.outputs) == (original.graph.inputs, original.graph.outputs)
     assert original.opset_imports.items() <= model.opset_imports.items()
-    pairs = [(model.graph, original.graph)]
-    for body in ("then_branch", "else_branch"):
-        pairs.append(tuple(made.graph.nodes[1].attributes[body] for made in (model, original)))
+    choices = [made.graph.nodes[1].attributes for made in (model, original)]
+    pairs = [
+        (model.graph, original.graph),
+        *(tuple(choice[name] for choice in choices) for name in ("then_branch", "else_branch")),
+    ]
     for ours, theirs in pairs:
         for node, other in zip(ours.nodes, theirs.nodes, strict=True):
             assert (node.op_type, node.inputs, node.outputs, node.since_version) == (
