@@ -82,12 +82,14 @@ class WeightsFile:
         """Whether a tensor belongs here; others stay inline."""
         return tensor.element_type is not TensorElementType.STRING and tensor.nbytes >= self._min_bytes
 
-    def add(self, tensor: Tensor) -> None:
+    def _add(self, tensor: Tensor, alignment: int = 1) -> _Written:
         """Write a weight's bytes, if they are not there yet."""
-        if id(tensor) not in self._written:
+        written = self._written.get(id(tensor))
+        if written is None:
             content = np.ascontiguousarray(tensor.packed()).reshape(-1)
-            offset = self._append(content, 1)
-            self._written[id(tensor)] = _Written(tensor, offset, checksum(content))
+            offset = self._append(content, alignment)
+            written = self._written[id(tensor)] = _Written(tensor, offset, checksum(content))
+        return written
 
     def add_prepacked(self, tensor: Tensor, op_type: str, identity: str, buffers: Sequence[HostArray]) -> tuple[HostArray, ...]:
         """Write a packed form behind its weight, unless it is there.
@@ -101,11 +103,10 @@ class WeightsFile:
         Returns:
             The buffers as read-only maps of the file, for use in place of those given.
         """
-        self.add(tensor)
-        written = self._written[id(tensor)]
+        written = self._add(tensor, PACKED_ALIGNMENT_BYTES)
         key = (op_type, identity)
         if key not in written.prepacked:
-            written.prepacked[key] = tuple(self._append_packed(data) for data in buffers)
+            written.prepacked[key] = tuple(self._append_packed(data, written) for data in buffers)
             self.unfinished.file.flush()
         descriptor = self.unfinished.file.fileno()
         return tuple(map_file(descriptor, length, offset) for offset, length, _ in written.prepacked[key])
@@ -116,8 +117,7 @@ class WeightsFile:
 
         if not self.takes(tensor):
             return tensor_to_proto(tensor, name)
-        self.add(tensor)
-        written = self._written[id(tensor)]
+        written = self._add(tensor)
         proto = onnx.TensorProto(name=name, data_type=int(tensor.element_type), dims=tensor.shape)
         proto.data_location = proto.EXTERNAL
         entries = {"location": self.name, "offset": str(written.offset), "length": str(tensor.nbytes), **written.entries()}
@@ -135,8 +135,13 @@ class WeightsFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /) -> None:
         self.close()
 
-    def _append_packed(self, data: HostArray) -> tuple[int, int, int]:
-        return self._append(data, PACKED_ALIGNMENT_BYTES), len(data), checksum(data)
+    def _append_packed(self, data: HostArray, weight: _Written) -> tuple[int, int, int]:
+        """Write one packed buffer; one that is only an aligned copy of its weight is the weight itself."""
+        value = checksum(data)
+        is_aligned = weight.offset % PACKED_ALIGNMENT_BYTES == 0
+        if is_aligned and value == weight.checksum and np.array_equal(data, weight.tensor.packed()):
+            return weight.offset, len(data), value
+        return self._append(data, PACKED_ALIGNMENT_BYTES), len(data), value
 
     def _append(self, content: HostArray, alignment: int) -> int:
         file = self.unfinished.file
