@@ -14,7 +14,8 @@ from typing import IO, Self
 
 __all__ = ["UnfinishedFile", "locked_folder", "remove_leftovers", "write_whole"]
 
-_NAMELESS = getattr(os, "O_TMPFILE", 0)
+_DESCRIPTORS = Path("/proc/self/fd")
+_NAMELESS = getattr(os, "O_TMPFILE", 0) if _DESCRIPTORS.is_dir() else 0
 _CANNOT_BE_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _MODE = 0o666  # as far as the user's mask allows
@@ -140,7 +141,7 @@ def _give_name(descriptor: int, path: Path) -> None:
     # With a folder descriptor Python calls linkat, which alone follows the link to a file without a name.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=folder, follow_symlinks=True)
+        os.link(_DESCRIPTORS / str(descriptor), path, src_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(folder)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,7 +42,7 @@ class _PlacedWeight:
 
 
 _weights: weakref.WeakValueDictionary[Hashable, _PlacedWeight] = weakref.WeakValueDictionary()
-_device_locks: defaultdict[OrtDevice, threading.Lock] = defaultdict(threading.Lock)
+_device_locks: dict[OrtDevice, threading.Lock] = {}
 
 
 class InitializerPlacement:
@@ -82,9 +81,9 @@ class InitializerPlacement:
         self._wanted.clear()
         for device, tensors in by_device.items():
             if device.is_cpu:
-                self._load_on_host([tensor for tensor in tensors if isinstance(tensor, LoadedTensor)])
+                self._load_on_host([tensor for tensor in tensors if isinstance(tensor, LoadedTensor)], device)
             else:
-                with _device_locks[device]:
+                with _device_lock(device):
                     self._place_on_device(tensors, device)
         self._external_data.forget()
 
@@ -96,14 +95,14 @@ class InitializerPlacement:
             if device.is_cpu:
                 found = self._placed[key] = (tensor, tensor.numpy())
             else:
-                with _device_locks[device]:
+                with _device_lock(device):
                     self._place_on_device([tensor], device)
                 found = self._placed[key]
         return found[1]
 
-    def _load_on_host(self, tensors: list[LoadedTensor]) -> None:
+    def _load_on_host(self, tensors: list[LoadedTensor], device: OrtDevice) -> None:
         for tensor, array in zip(tensors, self._external_data.load_on_host(tensors), strict=True):
-            self._placed[id(tensor), CPU_DEVICE] = (tensor, array)
+            self._placed[id(tensor), device] = (tensor, array)
 
     def _place_on_device(self, tensors: list[Tensor], device: OrtDevice) -> None:
         memory = self._memories[device]
@@ -133,6 +132,11 @@ class InitializerPlacement:
     def _take(self, tensor: Tensor, device: OrtDevice, weight: _PlacedWeight) -> None:
         self._held.append(weight)
         self._placed[id(tensor), device] = (tensor, weight.array)
+
+
+def _device_lock(device: OrtDevice) -> threading.Lock:
+    """Held while weights are put on a device, so that two sessions do not both put the same one."""
+    return _device_locks.setdefault(device, threading.Lock())
 
 
 def _contents(tensor: Tensor, loader: ExternalDataLoader | None) -> Hashable:
