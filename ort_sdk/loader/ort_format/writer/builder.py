@@ -99,7 +99,7 @@ class FileBuilder:
         return int(builder.EndVector())
 
     def table(self, slots: type[IntEnum], *fields: Field) -> int:
-        """A table; numbers equal to 0 and absent references are left out.
+        """A table; integers equal to 0 and absent references are left out.
 
         Args:
             slots: all slots of its kind.
@@ -111,7 +111,8 @@ class FileBuilder:
             if kind == "offset":
                 builder.PrependUOffsetTRelativeSlot(int(slot), value or 0, 0)
             else:
-                getattr(builder, f"Prepend{kind}Slot")(int(slot), value, 0)
+                # Without a default a float is always written, for -0.0 equals 0 and is another number.
+                getattr(builder, f"Prepend{kind}Slot")(int(slot), value, None if kind == "Float32" else 0)
         return int(builder.EndObject())
 
     def finish(self, root: int, identifier: bytes) -> bytearray:
