@@ -159,7 +159,7 @@ def _pack(kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> PrePack
 
 def _is_storable(weights: PrePackedWeights) -> bool:
     """Whether the buffers are plain bytes of the host; files cannot give back anything else."""
-    return all(
+    return bool(weights.buffers) and all(
         isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.ndim == 1 and buffer.flags.c_contiguous
         for buffer in weights.buffers
     )

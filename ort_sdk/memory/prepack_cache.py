@@ -10,7 +10,6 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ort_sdk.api import Fail, HostArray, InvalidArgument, PrePackedWeights
 from ort_sdk.loader.byte_source import ByteSource, map_descriptor
@@ -111,25 +110,32 @@ def _write(unfinished: UnfinishedFile, key: str, buffers: Sequence[HostArray]) -
 
 def _read(source: ByteSource, key: str) -> tuple[HostArray, ...] | None:
     """The buffers of a file, verified; None if it is not what was written for this key."""
-    header = _header(source)
-    if header is None or header.get("key") != key:
-        return None
-    end = _PREFIX.size + header["size"]
-    found = []
-    for described in header["buffers"]:
-        offset, length = end + -end % _ALIGNMENT_BYTES, described["length"]
-        end = offset + length
-        if end > len(source) or source.checksum(offset, length) != described["checksum"]:
-            return None
-        found.append(source.range(offset, length))
-    return tuple(found) if end == len(source) else None
-
-
-def _header(source: ByteSource) -> dict[str, Any] | None:
     if len(source) < _PREFIX.size:
         return None
     magic, size, crc = _PREFIX.unpack(source.range(0, _PREFIX.size).tobytes())
     text = source.range(_PREFIX.size, size).tobytes() if size <= _MAX_HEADER_BYTES else b""
     if magic != _MAGIC or len(text) != size or zlib.crc32(text) != crc:
         return None
-    return {**json.loads(text), "size": size}
+    described = _described_buffers(text, key)
+    if described is None:
+        return None
+    end = _PREFIX.size + size
+    found = []
+    for length, value in described:
+        offset = end + -end % _ALIGNMENT_BYTES
+        end = offset + length
+        if end > len(source) or source.checksum(offset, length) != value:
+            return None
+        found.append(source.range(offset, length))
+    return tuple(found) if end == len(source) else None
+
+
+def _described_buffers(text: bytes, key: str) -> list[tuple[int, int]] | None:
+    """Length and checksum of each buffer, as the header of a key says; None if it is another key's, or no header."""
+    try:
+        header = json.loads(text)
+        described = [(int(entry["length"]), int(entry["checksum"])) for entry in header["buffers"]]
+        is_sound = header["key"] == key and bool(described) and all(length >= 0 for length, _ in described)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+    return described if is_sound else None

@@ -1,5 +1,6 @@
 """Processes killed at any moment while they save models and fill caches leave nothing half done."""
 
+import json
 import random
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import onnxruntime
 import pytest
 
 from ort_sdk.loader import unfinished_file
-from ort_sdk.memory.prepack_cache import PrepackCache, _header, _read
+from ort_sdk.memory.prepack_cache import _PREFIX, PrepackCache, _read
 from tests.memory.models import WEIGHT, X, product_model, run
 from tests.memory.test_saved_prepacked import SAVE
 
@@ -68,8 +69,8 @@ def check_cache(folder):
     for file in files:
         with file.open("rb") as opened:
             source = map_descriptor(opened.fileno(), str(file))
-        header = _header(source)
-        assert header is not None
+        content = file.read_bytes()
+        header = json.loads(content[_PREFIX.size : _PREFIX.size + _PREFIX.unpack_from(content)[1]])
         assert _read(source, header["key"]) is not None
     return len(files)
 

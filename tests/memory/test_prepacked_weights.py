@@ -1,10 +1,12 @@
 """Packed weights: shared between kernels and sessions, kept in containers and in cache folders, and never used wrongly."""
 
 import gc
+import json
 import os
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 
 import ort_sdk
 from ort_sdk import PrepackedWeightsContainer
+from ort_sdk.memory.prepack_cache import _MAGIC, _PREFIX
 from tests.memory.models import WEIGHT, X, branching_model, close_to, product_model, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -204,6 +207,40 @@ def test_damaged_cache_files_are_not_used(provider, start, model_path, tmp_path,
     assert "damaged" in caplog.text
     assert file.read_bytes() == whole  # mended
     forget(provider)
+    close_to(run(start(model_path, config)), X @ WEIGHT)
+    assert provider.packed == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "{}",
+        "7",
+        "null",
+        '{"key": KEY}',
+        '{"key": KEY, "buffers": 7}',
+        '{"key": KEY, "buffers": [7]}',
+        '{"key": KEY, "buffers": [{}]}',
+        '{"key": KEY, "buffers": [{"length": "x", "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"length": -1, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"length": 1e300, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"length": 9999999999999999999999, "checksum": 0}]}',
+        '{"key": KEY, "buffers": []}',
+        '{"key": KEY, "buffers": [{"length": Infinity, "checksum": 0}]}',
+        "\ufeff{}",
+    ],
+)
+def test_headers_somebody_made_up_are_not_used(provider, start, model_path, tmp_path, text):
+    config = {CACHE: tmp_path / "cache"}
+    start(model_path, config)
+    forget(provider)
+    (file,) = (tmp_path / "cache").iterdir()
+    content = file.read_bytes()
+    key = json.loads(content[_PREFIX.size : _PREFIX.size + _PREFIX.unpack_from(content)[1]])["key"]
+    header = text.replace("KEY", json.dumps(key)).encode()
+    file.unlink()
+    file.write_bytes(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(header)) + header + bytes(1000))
     close_to(run(start(model_path, config)), X @ WEIGHT)
     assert provider.packed == 2
 
