@@ -75,7 +75,7 @@ class UnfinishedFile:
         self.close()
 
 
-def write_whole(path: Path, content: bytes | bytearray) -> None:
+def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Write a file, in the place of an older one if there is one.
 
     Raises:

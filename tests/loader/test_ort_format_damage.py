@@ -13,6 +13,7 @@ import ort_sdk
 from ort_sdk.api import Fail, InvalidGraph, OrtSdkError
 from ort_sdk.loader import load_model
 from ort_sdk.loader.ort_format.slots import (
+    FILE_IDENTIFIER,
     ArgumentSlot,
     AttributeSlot,
     DimensionSlot,
@@ -33,6 +34,7 @@ from ort_sdk.loader.ort_format.slots import (
     TypeStringSlot,
     ValueInfoSlot,
 )
+from ort_sdk.loader.ort_format.writer.builder import FileBuilder, i32, offset, u32
 from tests.loader.ort_files import SMALL_FEEDS, Editor, as_bytes, convert, run_reference, small_model, small_result
 from tests.models.test_models import FEEDS
 
@@ -306,15 +308,52 @@ def test_other_identifier(content):
         load_model(content[:4] + b"ODTC" + content[8:], model_format="ORT")
 
 
-def test_graphs_nested_in_themselves_by_shared_offsets():
-    """Each table's two fields lead to the next table: 2**60 of them, were there no bounds."""
-    levels = 200
-    vtable = struct.pack("<HHHHHH", 12, 12, 4, 4, 4, 4)
-    content = bytearray(struct.pack("<I4s", 20, b"ORTM") + vtable)
+def nested(levels):
+    """A file in which each graph's one node has the next graph as its body twice, by offsets to the same bytes."""
+    builder = FileBuilder(1024)
+    graph = builder.table(GraphSlot)
     for _ in range(levels):
-        content += struct.pack("<iII", len(content) - 8, 8, 8)
-    with pytest.raises(Fail, match="ORT model verification failed"):
-        load_model(bytes(content), model_format="ORT")
+        kind = i32(AttributeSlot.TYPE, 5)
+        names = [builder.text(name) for name in ("a", "b")]
+        bodies = [
+            builder.table(AttributeSlot, offset(AttributeSlot.NAME, name), kind, offset(AttributeSlot.G, graph)) for name in names
+        ]
+        fields = (
+            offset(NodeSlot.DOMAIN, builder.text("mine")),
+            offset(NodeSlot.OP_TYPE, builder.text("Twice")),
+            offset(NodeSlot.ATTRIBUTES, builder.references(bodies)),
+            offset(NodeSlot.INPUT_ARG_COUNTS, builder.numbers([], "<i4")),
+        )
+        nodes = builder.references([builder.table(NodeSlot, *fields)])
+        graph = builder.table(GraphSlot, offset(GraphSlot.NODES, nodes), u32(GraphSlot.MAX_NODE_INDEX, 1))
+    imports = offset(ModelSlot.OPSET_IMPORT, builder.references([]))
+    model = builder.table(ModelSlot, imports, offset(ModelSlot.GRAPH, graph))
+    arguments = builder.references([builder.table(ArgumentSlot)])
+    fields = (offset(TypeStringSlot.NAME, builder.text("T")), offset(TypeStringSlot.ARGUMENTS, arguments))
+    strings = builder.references([builder.table(TypeStringSlot, *fields)])
+    fields = (offset(OperatorSlot.OP_ID, builder.text("mine:Twice:0")), offset(OperatorSlot.TYPE_STRINGS, strings))
+    resolver = builder.table(
+        ResolverSlot, offset(ResolverSlot.OPERATORS, builder.references([builder.table(OperatorSlot, *fields)]))
+    )
+    root = builder.table(
+        SessionSlot,
+        offset(SessionSlot.ORT_VERSION, builder.text("6")),
+        offset(SessionSlot.MODEL, model),
+        offset(SessionSlot.KERNEL_TYPE_STR_RESOLVER, resolver),
+    )
+    return bytes(builder.finish(root, FILE_IDENTIFIER))
+
+
+def test_shared_bodies():
+    assert len(list(load_model(nested(3)).graph.walk())) == 15
+
+
+@pytest.mark.parametrize(("levels", "words"), [(19, "parts overlap"), (40, "64 nested tables")])
+def test_bodies_that_share_their_bytes_do_not_multiply(levels, words):
+    content = nested(levels)
+    assert len(content) < 10_000
+    with pytest.raises(Fail, match=f"ORT model verification failed.*{words}"):
+        load_model(content)
 
 
 # -- mutations

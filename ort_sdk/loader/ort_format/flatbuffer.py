@@ -15,7 +15,9 @@ MAX_DEPTH = 64
 """Deepest nesting of tables, as FlatBuffers' own verifier has it."""
 MAX_TABLES = 2_000_000
 """Most tables read: FlatBuffers' own verifier allows half as many in a file, and some are read twice."""
-SPARE_BYTES = 1 << 20
+READS_PER_BYTE = 4
+"""How often a byte may be read on average: some tables are read twice, and writers may let small vectors share their bytes."""
+SPARE_BYTES = 1 << 16
 
 _U8, _I8, _U16 = struct.Struct("<B"), struct.Struct("<b"), struct.Struct("<H")
 _U32, _I32 = struct.Struct("<I"), struct.Struct("<i")
@@ -26,7 +28,7 @@ _OFFSET_BYTES = 4
 class FlatBuffer:
     """A whole buffer.
 
-    What is read counts against a budget of about the buffer's size, strings once each. Offsets that share or overlap what
+    What is read counts against a budget of a few times the buffer's size, strings once each. Offsets that share or overlap what
     they point to, which no writer makes, are thereby kept from making a small file large.
 
     Args:
@@ -39,7 +41,7 @@ class FlatBuffer:
         self.data = data
         self._strings: dict[int, str] = {}
         self._tables = 0
-        self._budget = 2 * len(data) + SPARE_BYTES
+        self._budget = READS_PER_BYTE * len(data) + SPARE_BYTES
 
     def root(self, identifier: bytes) -> Table:
         """The root table.
@@ -141,6 +143,7 @@ class Table:
         buffer.check(self._vtable, self._vtable_bytes, where)
         self._bytes: int = buffer.number(_U16, self._vtable + 2, where)
         buffer.check(at, self._bytes, where)
+        buffer.charge(self._bytes, where)
         if self._vtable_bytes < 4 or self._vtable_bytes % 2 or self._bytes < 4:
             raise refusal(f"{where}: its table of fields has {self._vtable_bytes} bytes, itself {self._bytes}")
 

@@ -36,7 +36,7 @@ def write_ort_model(model: Model, path: Path) -> None:
         remove_leftovers(path.parent, path.name)
 
 
-def serialize_ort_model(model: Model) -> bytearray:
+def serialize_ort_model(model: Model) -> memoryview:
     """The model as bytes: types, edges and type strings complete, attributes at their defaults spelt out.
 
     Raises:

@@ -115,8 +115,7 @@ class FileBuilder:
                 getattr(builder, f"Prepend{kind}Slot")(int(slot), value, None if kind == "Float32" else 0)
         return int(builder.EndObject())
 
-    def finish(self, root: int, identifier: bytes) -> bytearray:
-        """The whole file."""
-        self._builder.Finish(root, file_identifier=identifier)
-        content: bytearray = self._builder.Output()
-        return content
+    def finish(self, root: int, identifier: bytes) -> memoryview:
+        """The whole file, not copied."""
+        head = self._builder.Finish(root, file_identifier=identifier)
+        return memoryview(self._builder.Bytes)[head:]
