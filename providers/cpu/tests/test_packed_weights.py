@@ -1,5 +1,6 @@
 """Packed weights of the CPU provider's kernels."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,7 +37,9 @@ def test_unaligned_weights_are_packed_and_used():
     (row,) = [row for row in kernel_registry().candidates("", "MatMul") if row.kernel_def.since_version == 13]
     tensor = MappedTensor(weight, 1)
     inputs = tuple(NodeArg(name, "tensor(float)", array.shape) for name, array in (("x", x), ("w", weight)))
-    kernel = row.create(KernelInfo("MatMul", 13, inputs=inputs, outputs=(NodeArg("y", "tensor(float)"),), constants={1: tensor}))
+    info = KernelInfo("MatMul", 13, inputs=inputs, outputs=(NodeArg("y", "tensor(float)"),), constants={1: tensor})
+    assert not hasattr(row.create(info), "prepack")  # without a file to keep it in, a packed copy would only come earlier
+    kernel = row.create(dataclasses.replace(info, session_config={"session.prepack_cache_dir": "folder"}))
     assert kernel.packing_identity(0) is None
     assert "64" in kernel.packing_identity(1)
     assert kernel.prepack(MappedTensor(weight, 4), 1, None) is NOT_PACKED

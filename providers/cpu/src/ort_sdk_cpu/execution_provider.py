@@ -10,7 +10,6 @@ import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, OrtDevice
 
-from .allocator import SlabAllocator
 from .kernels.scratch import Scratch
 
 __all__ = ["CpuExecutionProvider"]
@@ -26,8 +25,6 @@ class CpuExecutionProvider(ExecutionProvider):
         super().__init__(name, device, options)
         self.scratch = Scratch()
         """Working memory of the session's bound kernels."""
-        self.packed_weights = SlabAllocator()
-        """Where the session's kernels pack their weights."""
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Infinities and NaNs are values of ONNX's operators: NumPy's warnings about them stay off during a run."""

@@ -125,6 +125,10 @@ def _apply(function: np.ufunc, *arrays: HostArray) -> None:
     function(*arrays[:-1], out=arrays[-1])
 
 
+STORING_KEYS = ("session.prepack_cache_dir", "session.save_external_prepacked_constant_initializers")
+"""Config entries of sessions that keep packed weights in files."""
+
+
 def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     """The shared set's kernel for a node, with ``bind`` if the operator has a binder and NumPy computes in the node's types."""
     kernel = create(info)
@@ -134,11 +138,16 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     make_writer = binding.binder(info, kernel.compute)
     if make_writer is None:
         return kernel
-    if not binding.has_weight:
+    if not binding.has_weight or not stores_packed_weights(info):
         return BindableKernel(kernel, make_writer)
     from .packable import PackableKernel
 
     return PackableKernel(kernel, make_writer, info)
+
+
+def stores_packed_weights(info: KernelInfo) -> bool:
+    """Whether the node's session keeps packed weights in files."""
+    return any(info.session_config.get(key, "0") not in {"", "0"} for key in STORING_KEYS)
 
 
 def _is_computed_directly(info: KernelInfo, *, any_type: bool) -> bool:

@@ -12,11 +12,13 @@ from ort_sdk.api import (
     HostArray,
     KernelInfo,
     NotPacked,
+    OrtMemoryInfo,
     PrePackedWeights,
     Slot,
     Tensor,
+    TensorElementType,
 )
-from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, SlabAllocator
+from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
 
 from .bindable import BindableKernel, MakeWriter
 
@@ -29,8 +31,8 @@ WEIGHT = 1
 class PackableKernel(BindableKernel):
     """A kernel that takes its weight as one copy at a multiple of 64 bytes, if that is not where the file has it.
 
-    BLAS and the copies around it read such memory fastest, and a copy that is saved or kept in a folder of packed weights is
-    mapped by every process from there, which a copy in memory is not.
+    It is for sessions that keep packed weights in files: there the copy is made once and mapped by every process. Without such
+    a file the host makes the same copy in the first run, so packing at session creation would only cost memory earlier.
 
     Args:
         kernel: what computes step by step.
@@ -44,7 +46,7 @@ class PackableKernel(BindableKernel):
         self._shape = () if tensor is None else tuple(tensor.shape)
         self._dtype = np.dtype(np.uint8) if tensor is None else tensor.element_type.numpy_dtype
         self._weight: HostArray | None = None
-        self._slabs: SlabAllocator = getattr(info.execution_provider, "packed_weights", None) or SlabAllocator()
+        self._allocator = CpuAllocator(OrtMemoryInfo())
 
     def packing_identity(self, input_index: int) -> str | None:
         """The layout: as it is, aligned."""
@@ -57,7 +59,7 @@ class PackableKernel(BindableKernel):
         data = tensor.packed()
         if data.ctypes.data % self._dtype.alignment == 0:
             return NOT_PACKED
-        buffer = self._slabs.allocate_bytes(data.size)
+        buffer = self._allocator.allocate((data.size,), TensorElementType.UINT8)
         np.copyto(buffer, data)
         buffer.flags.writeable = False
         return PrePackedWeights((buffer,))
