@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ort_sdk.api import Array, ExternalDataInfo, ExternalDataLoader, HostArray, OrtMemoryInfo, OrtSdkError
+from ort_sdk.api import Array, ExternalDataInfo, ExternalDataLoader, HostArray, OrtMemoryInfo, OrtSdkError, TensorElementType
 
 from .compare import assert_same_bytes
 from .suite import ProviderSuite, sample
@@ -38,9 +39,10 @@ class ExternalDataSuite(ProviderSuite):
     @pytest.mark.parametrize("missing", [1, 100])
     def test_a_short_file_is_an_error(self, tmp_path: Path, missing: int) -> None:
         """E4."""
-        _, info = self.stored(tmp_path, 1000, 64, padding=0)
+        wanted, whole = self.stored(tmp_path, 1000, 64, padding=0)
         path = tmp_path / "weights.bin"
         path.write_bytes(path.read_bytes()[:-missing])
+        info = self.described(path, 64, wanted, whole.element_type)
         with pytest.raises(OrtSdkError, match="weight"):
             self.load(info)
 
@@ -80,5 +82,10 @@ class ExternalDataSuite(ProviderSuite):
         wanted = sample((elements,), element_type)
         path = (folder / "weights.bin").resolve()
         path.write_bytes(b"\xaa" * offset + wanted.tobytes() + b"\x55" * padding)
-        info = ExternalDataInfo("weight", path.name, path, offset, wanted.nbytes, element_type, wanted.shape)
-        return wanted, info
+        return wanted, self.described(path, offset, wanted, element_type)
+
+    @staticmethod
+    def described(path: Path, offset: int, wanted: HostArray, element_type: TensorElementType) -> ExternalDataInfo:
+        """The tensor as the host describes it: the file by its path, and by the bytes it had when it was checked."""
+        content = np.frombuffer(path.read_bytes(), np.uint8)
+        return ExternalDataInfo("weight", path.name, path, offset, wanted.nbytes, element_type, wanted.shape, content)

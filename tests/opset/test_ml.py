@@ -29,7 +29,8 @@ def check(op_type, x, outputs=1, opset=1, **attributes):
 
 def refused(error, message, op_type, x, outputs=1, opset=1, **attributes):
     inputs = x if isinstance(x, list) else [x]
-    types = [FLOAT] * outputs
+    # of classifiers, the first of two outputs are labels
+    types = [FLOAT] if outputs == 1 else [onnx.TensorProto.INT64, FLOAT]
     made, feeds = make_model(op_type, inputs, outputs, domain=DOMAIN, opset=opset, attributes=attributes, output_types=types)
     with pytest.raises(error, match=message):
         run_sdk(made, feeds)

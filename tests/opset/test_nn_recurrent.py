@@ -158,7 +158,7 @@ def test_half_precision_is_computed_in_single():
 @pytest.mark.parametrize(
     ("attributes", "error"),
     [
-        ({"activations": ["Tanh", "Tanh"]}, InvalidGraph),
+        ({"activations": ["Tanh", "Relu"]}, InvalidGraph),
         ({"activations": ["Swish"]}, InvalidGraph),
         ({"direction": "sideways"}, InvalidGraph),
         ({"direction": "bidirectional"}, InvalidArgument),
