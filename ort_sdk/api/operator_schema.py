@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import json
+import mmap
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -91,27 +93,30 @@ def _formal(parameters: Sequence[FormalParameter], index: int) -> FormalParamete
 
 
 @functools.cache
-def _lines() -> dict[tuple[str, str], str]:
-    """(domain, operator) → its versions as JSON text, which is parsed for the operators that are asked for only."""
-    text = resources.files("ort_sdk.api").joinpath("data/operator_schemas.txt").read_text(encoding="utf-8")
-    head, *rows = text.splitlines()
-    lines = {("", ""): head}
-    for row in rows:
-        domain, op_type, versions = row.split("\t")
-        lines[domain, op_type] = versions
-    return lines
+def _table() -> mmap.mmap:
+    """The table: a line of what operators share, then one for each operator. Mapped: only what is read costs memory."""
+    with Path(__file__).with_name("data").joinpath("operator_schemas.txt").open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 @functools.cache
 def _head() -> dict[str, Any]:
-    head: dict[str, Any] = json.loads(_lines()["", ""])
+    table = _table()
+    head: dict[str, Any] = json.loads(table[: table.find(b"\n")])
+    # Few types stand in many sets: one text each.
+    head["type_sets"] = [tuple(map(sys.intern, types)) for types in head["type_sets"]]
     return head
 
 
 @functools.cache
 def _versions(op_type: str, domain: str) -> dict[str, Any]:
-    line = _lines().get((domain, op_type)) if op_type else None
-    versions: dict[str, Any] = {} if line is None else json.loads(line)
+    """An operator's versions; empty if it is unknown."""
+    table = _table()
+    key = f"\n{domain}\t{op_type}\t".encode(errors="surrogatepass")
+    start = table.find(key) if op_type and key.count(b"\n") == 1 else -1
+    if start < 0:
+        return {}
+    versions: dict[str, Any] = json.loads(table[start + len(key) : table.find(b"\n", start + len(key))])
     return versions
 
 
@@ -132,7 +137,8 @@ def find_schema(op_type: str, opset_version: int, domain: str = "") -> OperatorS
 
 def operator_names(domain: str = "") -> tuple[str, ...]:
     """Operators of a domain, sorted."""
-    return tuple(sorted(op_type for found, op_type in _lines() if found == domain and op_type))
+    rows = (line.split("\t", 2) for line in _table()[:].decode().splitlines()[1:])
+    return tuple(sorted(row[1] for row in rows if row[0] == domain))
 
 
 def newest_opset(domain: str = "") -> int:
@@ -149,7 +155,7 @@ def _read(op_type: str, domain: str, version: int) -> OperatorSchema:
         since_version=version,
         inputs=_parameters(entry["inputs"]),
         outputs=_parameters(entry["outputs"]),
-        type_constraints={name: tuple(type_sets[index]) for name, index in entry["types"].items()},
+        type_constraints={name: type_sets[index] for name, index in entry["types"].items()},
         attribute_types=entry.get("attributes", {}),
         attribute_defaults=entry.get("defaults", {}),
         required_attributes=tuple(entry.get("required", ())),

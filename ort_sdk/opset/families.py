@@ -13,25 +13,22 @@ __all__ = ["declared_operators", "load", "load_operator"]
 
 
 @functools.cache
-def _index() -> dict[tuple[str, str], tuple[tuple[str, ...], bool]]:
-    """(domain, op_type) → modules that declare it, and whether all its declarations are for the host only."""
+def _index() -> dict[tuple[str, str], str]:
+    """(domain, op_type) → modules that declare it, then ``host`` if all its declarations are for the host only."""
     text = resources.files(__package__).joinpath("data/index.txt").read_text(encoding="utf-8")
-    index = {}
-    for line in text.splitlines():
-        domain, op_type, modules, host_only = line.split("\t")
-        index[domain, op_type] = (tuple(modules.split(",")), host_only == "host")
-    return index
+    rows = (line.split("\t", 2) for line in text.splitlines())
+    return {(domain, op_type): rest for domain, op_type, rest in rows}
 
 
 def declared_operators(*, on_host: bool) -> list[tuple[str, str]]:
     """(domain, op_type) of every operator of the set; without those that only make sense on the host unless ``on_host``."""
-    return [key for key, (_, host_only) in _index().items() if on_host or not host_only]
+    return [key for key, row in _index().items() if on_host or not row.endswith("\thost")]
 
 
 @functools.cache
 def load_operator(domain: str, op_type: str) -> None:
     """Import the modules that declare an operator."""
-    for module in _index()[domain, op_type][0]:
+    for module in _index()[domain, op_type].partition("\t")[0].split(","):
         importlib.import_module(f"{__package__}.{module}")
 
 

@@ -59,7 +59,8 @@ class SessionOptimizer:
         return [name for level in range(first, last + 1) for name in self.apply(level)]
 
     def _transformers(self, level: int) -> list[GraphTransformer]:
-        transformers = list(transformers_of_level(level))
+        op_types = {node.op_type for graph in self._model.graph.walk() for node in graph.nodes}
+        transformers = list(transformers_of_level(level, op_types))
         for provider in self._providers:
             transformers.extend(provider.handle.get_graph_transformers(provider.execution_provider, level) or ())
         return transformers

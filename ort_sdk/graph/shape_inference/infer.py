@@ -20,29 +20,21 @@ logger = logging.getLogger("ort_sdk.graph")
 
 MAX_SIZE = 2**63 - 1
 CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
-_FAMILIES = (
-    "attention",
-    "contents",
-    "contrib",
-    "controlflow",
-    "convolution",
-    "elementwise",
-    "generator",
-    "indexing",
-    "matrix",
-    "movement",
-    "normalization",
-    "quantization",
-    "recurrent",
-    "reduction",
-    "resize",
-)
+_COMMON_FAMILIES = ("contents", "convolution", "elementwise", "indexing", "matrix", "movement", "normalization", "reduction")
+_OTHER_FAMILIES = ("attention", "contrib", "controlflow", "generator", "quantization", "recurrent", "resize")
+"""Imported for a graph that has an operator the common ones do not know."""
 
 
 @functools.cache
-def _load_rules() -> None:
-    for family in _FAMILIES:
+def _load(families: tuple[str, ...]) -> None:
+    for family in families:
         importlib.import_module(f"{__package__}.{family}")
+
+
+def _load_rules(graph: Graph) -> None:
+    _load(_COMMON_FAMILIES)
+    if any((node.domain, node.op_type) not in SHAPE_RULES for inner in graph.walk() for node in inner.nodes):
+        _load(_OTHER_FAMILIES)
 
 
 def infer_shapes(graph: Graph) -> Mapping[int, Mapping[str, Contents]]:
@@ -60,7 +52,7 @@ def infer_shapes(graph: Graph) -> Mapping[int, Mapping[str, Contents]]:
     """
     if graph.inferred is not None and all(inner.is_inferred for inner in graph.walk()):
         return graph.inferred
-    _load_rules()
+    _load_rules(graph)
     known: dict[int, dict[str, Contents]] = {}
     _infer(graph, None, known)
     for inner in graph.walk():

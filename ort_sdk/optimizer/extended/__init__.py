@@ -2,43 +2,55 @@
 
 from __future__ import annotations
 
-from ort_sdk.optimizer.transformer import GraphTransformer
+import importlib
+from collections.abc import Collection
 
-from .attention_fusion import AttentionFusion
-from .bias_softmax_fusion import BiasSoftmaxFusion
-from .conv_activation_fusion import ConvActivationFusion, ConvAddActivationFusion
-from .gelu_fusion import BiasGeluFusion, FastGeluFusion, GeluApproximation, GeluFusion, QuickGeluFusion
-from .gemm_activation_fusion import GemmActivationFusion
-from .integer_matmul_fusion import DynamicQuantizeMatMulFusion, MatMulIntegerToFloatFusion
-from .layer_norm_fusion import LayerNormFusion, SimplifiedLayerNormFusion
-from .matmul_fusion import MatMulScaleFusion, MatmulTransposeFusion
-from .qdq_fusion import QDQSelectorActionTransformer, ReluQuantFusion
-from .skip_layer_norm_fusion import BiasSkipLayerNormFusion, SkipLayerNormFusion
+from ort_sdk.optimizer.transformer import GraphTransformer
 
 __all__ = ["transformers"]
 
+_PASSES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
+    ("qdq_fusion", ("ReluQuantFusion", "QDQSelectorActionTransformer"), frozenset({"DequantizeLinear", "QuantizeLinear"})),
+    ("integer_matmul_fusion", ("MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"), frozenset({"MatMulInteger"})),
+    ("gelu_fusion", ("GeluFusion",), frozenset({"Erf"})),
+    ("layer_norm_fusion", ("LayerNormFusion", "SimplifiedLayerNormFusion"), frozenset({"ReduceMean"})),
+    (
+        "gelu_fusion",
+        ("FastGeluFusion", "QuickGeluFusion", "BiasGeluFusion", "GeluApproximation"),
+        frozenset({"BiasGelu", "Erf", "FastGelu", "Gelu", "Sigmoid", "Tanh"}),
+    ),
+    ("attention_fusion", ("AttentionFusion",), frozenset({"Softmax"})),
+    (
+        "skip_layer_norm_fusion",
+        ("SkipLayerNormFusion", "BiasSkipLayerNormFusion"),
+        frozenset(
+            {
+                "LayerNormalization",
+                "RMSNormalization",
+                "ReduceMean",
+                "SimplifiedLayerNormalization",
+                "SkipLayerNormalization",
+                "SkipSimplifiedLayerNormalization",
+            }
+        ),
+    ),
+    ("gemm_activation_fusion", ("GemmActivationFusion",), frozenset({"Gemm"})),
+    ("conv_activation_fusion", ("ConvAddActivationFusion", "ConvActivationFusion"), frozenset({"Conv"})),
+    ("matmul_fusion", ("MatmulTransposeFusion", "MatMulScaleFusion"), frozenset({"FusedMatMul", "MatMul"})),
+    ("bias_softmax_fusion", ("BiasSoftmaxFusion",), frozenset({"Softmax"})),
+)
+"""Modules and passes in the order they run, with the operators of which a model must have one for them to find anything."""
 
-def transformers() -> list[GraphTransformer]:
-    """The passes, in the order they run."""
-    return [
-        ReluQuantFusion(),
-        QDQSelectorActionTransformer(),
-        MatMulIntegerToFloatFusion(),
-        DynamicQuantizeMatMulFusion(),
-        GeluFusion(),
-        LayerNormFusion(),
-        SimplifiedLayerNormFusion(),
-        FastGeluFusion(),
-        QuickGeluFusion(),
-        BiasGeluFusion(),
-        GeluApproximation(),
-        AttentionFusion(),
-        SkipLayerNormFusion(),
-        BiasSkipLayerNormFusion(),
-        GemmActivationFusion(),
-        ConvAddActivationFusion(),
-        ConvActivationFusion(),
-        MatmulTransposeFusion(),
-        MatMulScaleFusion(),
-        BiasSoftmaxFusion(),
-    ]
+
+def transformers(op_types: Collection[str] | None = None) -> list[GraphTransformer]:
+    """The passes, in the order they run.
+
+    Args:
+        op_types: operators of the model, so that passes that cannot find anything are not even imported; None gives all.
+    """
+    found: list[GraphTransformer] = []
+    for module, names, triggers in _PASSES:
+        if op_types is None or not triggers.isdisjoint(op_types):
+            home = importlib.import_module(f".{module}", __name__)
+            found.extend(getattr(home, name)() for name in names)
+    return found
