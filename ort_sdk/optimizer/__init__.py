@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from . import basic
 from .transformer import GraphTransformer, TransformerContext, apply_transformers
 
 __all__ = ["GraphTransformer", "TransformerContext", "apply_transformers", "transformers_of_level"]
@@ -21,7 +22,7 @@ def transformers_of_level(level: int, op_types: Collection[str] | None = None) -
 
         return extended_transformers(op_types)
     if level == 1:
-        from .basic import transformers
-    else:
-        from .layout import transformers
+        return basic.transformers()
+    from .layout import transformers
+
     return transformers()

@@ -6,7 +6,19 @@ shapes; rules live in modules by family and are found by domain and op type.
 
 from __future__ import annotations
 
+from . import contents, convolution, elementwise, indexing, matrix, movement, normalization, reduction
 from .infer import infer_shapes
 from .node_call import Contents
 
-__all__ = ["Contents", "infer_shapes"]
+__all__ = [
+    "Contents",
+    "contents",
+    "convolution",
+    "elementwise",
+    "indexing",
+    "infer_shapes",
+    "matrix",
+    "movement",
+    "normalization",
+    "reduction",
+]

@@ -20,21 +20,19 @@ logger = logging.getLogger("ort_sdk.graph")
 
 MAX_SIZE = 2**63 - 1
 CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
-_COMMON_FAMILIES = ("contents", "convolution", "elementwise", "indexing", "matrix", "movement", "normalization", "reduction")
 _OTHER_FAMILIES = ("attention", "contrib", "controlflow", "generator", "quantization", "recurrent", "resize")
-"""Imported for a graph that has an operator the common ones do not know."""
+"""Imported for a graph that has an operator which the families imported with the package do not know."""
 
 
 @functools.cache
-def _load(families: tuple[str, ...]) -> None:
-    for family in families:
+def _load_other_families() -> None:
+    for family in _OTHER_FAMILIES:
         importlib.import_module(f"{__package__}.{family}")
 
 
 def _load_rules(graph: Graph) -> None:
-    _load(_COMMON_FAMILIES)
     if any((node.domain, node.op_type) not in SHAPE_RULES for inner in graph.walk() for node in inner.nodes):
-        _load(_OTHER_FAMILIES)
+        _load_other_families()
 
 
 def infer_shapes(graph: Graph) -> Mapping[int, Mapping[str, Contents]]:

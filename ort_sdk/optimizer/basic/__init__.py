@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from ort_sdk.optimizer.transformer import GraphTransformer
 
+from .cast_elimination import CastChainElimination, CastElimination
+from .common_subexpression_elimination import CommonSubexpressionElimination
+from .constant_folding import ConstantFolding
+from .conv_fusion import ConvAddFusion, ConvBNFusion, ConvMulFusion
+from .elementwise_fusion import DivMulFusion, FuseReluClip, NotWhereFusion, PreShapeNodeElimination
+from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
+from .identity_elimination import EliminateDropout, EliminateIdentity
+from .noop_elimination import NoopElimination
+from .pad_fusion import PadFusion
+from .reshape_fusion import ExpandElimination, ReshapeFusion, UnsqueezeElimination
+from .shape_inference import ShapeInference
+from .slice_elimination import ConcatSliceElimination, EliminateSlice
+from .transpose_optimizer import TransposeOptimizer
+from .unused_removal import UnusedRemoval
+
 __all__ = ["transformers"]
 
 
 def transformers() -> list[GraphTransformer]:
     """The passes, in the order they run."""
-    from .cast_elimination import CastChainElimination, CastElimination
-    from .common_subexpression_elimination import CommonSubexpressionElimination
-    from .constant_folding import ConstantFolding
-    from .conv_fusion import ConvAddFusion, ConvBNFusion, ConvMulFusion
-    from .elementwise_fusion import DivMulFusion, FuseReluClip, NotWhereFusion, PreShapeNodeElimination
-    from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
-    from .identity_elimination import EliminateDropout, EliminateIdentity
-    from .noop_elimination import NoopElimination
-    from .pad_fusion import PadFusion
-    from .reshape_fusion import ExpandElimination, ReshapeFusion, UnsqueezeElimination
-    from .shape_inference import ShapeInference
-    from .slice_elimination import ConcatSliceElimination, EliminateSlice
-    from .transpose_optimizer import TransposeOptimizer
-    from .unused_removal import UnusedRemoval
-
     return [
         ShapeInference(),
         ConstantFolding(),
