@@ -17,7 +17,6 @@ __all__ = [
     "BodyRunner",
     "RunControl",
     "StepObserver",
-    "current_control",
     "execute",
     "halt",
     "raise_step_error",
@@ -54,11 +53,6 @@ class _Local(threading.local):
 
 
 _local = _Local()
-
-
-def current_control() -> RunControl:
-    """Control of the run this thread is in."""
-    return _local.control
 
 
 class RunScope:

@@ -25,9 +25,9 @@ __all__ = [
     "whole_model_cases",
 ]
 
-FAULTY_CASES = frozenset({"test_attention_4d_causal_fp16_expanded"})
-"""Cases left out, since correct arithmetic fails them: this one rounds to float16 four times in a row, and ends further
-from the expected output than its tolerance."""
+SENSITIVE_CASES = frozenset({"test_attention_4d_causal_fp16_expanded"})
+"""Cases left out, since the host decides them and no kernel: this one passes only where float16 values stay float between
+operators, which the host does not do."""
 
 Operator = tuple[str, str]
 """(domain, op_type)."""
@@ -74,7 +74,7 @@ def matching_cases(kind: str, registry: KernelRegistry | None) -> dict[str, Mode
     """Cases of a kind of which at least one node has a matching kernel, by name."""
     if registry is None:
         return {}
-    cases = (case for case in load_cases(kind) if case.name not in FAULTY_CASES)
+    cases = (case for case in load_cases(kind) if case.name not in SENSITIVE_CASES)
     return {case.name: case for case in cases if reached_operators(case, registry)}
 
 
