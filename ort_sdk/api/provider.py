@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .device import CPU_DEVICE, OrtDevice
@@ -37,6 +37,10 @@ class ExecutionProvider:
     def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
         """Element type and shape of one of the provider's arrays. Reads no contents."""
         return element_type_of(array), tuple(int(dimension) for dimension in array.shape)
+
+    def describe_environment(self) -> Sequence[str]:
+        """Libraries and settings the provider uses here, and how to get what is missing: lines of text, for reports."""
+        return ()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.device})"

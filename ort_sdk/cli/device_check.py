@@ -29,11 +29,13 @@ def check_device(provider: str, device: str) -> dict[str, Any]:
         device: ``name:index``, as reports print it.
 
     Returns:
-        ``provider``, ``device``, ``passed``, and ``detail``: what ran, or what failed.
+        ``provider``, ``device``, ``passed``, ``detail``: what ran, or what failed, and ``environment``: lines about the
+        libraries and settings the provider uses.
     """
-    row = {"provider": provider, "device": device}
+    row: dict[str, Any] = {"provider": provider, "device": device, "environment": []}
     try:
         state = build_state(ADD_RELU, [(provider, {"device_id": device.rpartition(":")[2]})])
+        row["environment"] = _environment(state, provider)
         return row | _result(state, provider)
     except Exception as error:  # noqa: BLE001 - a provider may raise anything; the check reports it
         return row | {"passed": False, "detail": getattr(error, "text", f"{type(error).__name__}: {error}")}
@@ -48,6 +50,12 @@ def _result(state: SessionState, provider: str) -> dict[str, Any]:
             "detail": f"computed {', '.join(operators)}" if operators else "opened; has no kernel for Add or Relu",
         }
     return {"passed": False, "detail": f"Relu([1, 2, -3] + [0.5, -4, 1]) must be [1.5, 0, 0], got {found}"}
+
+
+def _environment(state: SessionState, provider: str) -> list[str]:
+    return [
+        line for opened in state.providers if opened.name == provider for line in opened.execution_provider.describe_environment()
+    ]
 
 
 def _operators(plan: ExecutionPlan, provider: str) -> list[str]:

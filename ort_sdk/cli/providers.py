@@ -33,6 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
             print_text(
                 f"  {'PASS' if check['passed'] else 'FAIL'}  {check['provider']}  {check['device']}  {check['detail']}".rstrip()
             )
+            for line in check["environment"]:
+                print_text(f"        {line}")
     return ExitCode.OK if all(check["passed"] for check in checks) else ExitCode.PROVIDER
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,3 +29,9 @@ class CpuExecutionProvider(ExecutionProvider):
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Infinities and NaNs are values of ONNX's operators: NumPy's warnings about them stay off during a run."""
         return np.errstate(all="ignore")
+
+    def describe_environment(self) -> Sequence[str]:
+        """Optional libraries, instruction set and threads."""
+        from . import libraries
+
+        return libraries.report()

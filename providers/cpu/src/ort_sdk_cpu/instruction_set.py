@@ -1,0 +1,61 @@
+"""Instruction sets that kernels are made for."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import os
+
+from ort_sdk.api import InvalidArgument
+
+__all__ = ["ISA_VARIABLE", "InstructionSet", "has_vnni", "instruction_set", "machine_instruction_set"]
+
+ISA_VARIABLE = "ORT_SDK_CPU_ISA"
+"""Environment variable that forces a level the machine has."""
+
+_features: dict[str, bool] = getattr(importlib.import_module("numpy._core._multiarray_umath"), "__cpu_features__", {})
+"""What NumPy found this processor to have: names as ``numpy.show_runtime`` prints them."""
+
+
+class InstructionSet(enum.IntEnum):
+    """Levels, each including those below."""
+
+    PORTABLE = 0
+    """Whatever the compiler makes of plain vector operations."""
+    AVX2 = 1
+    """x86 with AVX2 and FMA: 256-bit vectors."""
+    AVX512 = 2
+    """x86 with AVX-512 F, BW, CD, DQ and VL: 512-bit vectors."""
+
+
+@functools.cache
+def machine_instruction_set() -> InstructionSet:
+    """The highest level of this machine, as NumPy sees it."""
+    if _features.get("AVX512_SKX"):
+        return InstructionSet.AVX512
+    if _features.get("AVX2") and _features.get("FMA3"):
+        return InstructionSet.AVX2
+    return InstructionSet.PORTABLE
+
+
+@functools.cache
+def instruction_set() -> InstructionSet:
+    """The level kernels are made for: the machine's, or the one ``ORT_SDK_CPU_ISA`` forces.
+
+    Raises:
+        InvalidArgument: the variable names no level, or one the machine does not have.
+    """
+    machine, forced = machine_instruction_set(), os.environ.get(ISA_VARIABLE, "").strip().upper()
+    if not forced:
+        return machine
+    allowed = {level.name: level for level in InstructionSet if level <= machine}
+    if forced not in allowed:
+        names = ", ".join(name.lower() for name in allowed)
+        raise InvalidArgument(f"{ISA_VARIABLE} is {forced.lower()!r}; this machine allows {names}")
+    return allowed[forced]
+
+
+def has_vnni() -> bool:
+    """Whether the level used includes AVX-512's products of 8-bit integers (VNNI)."""
+    return instruction_set() >= InstructionSet.AVX512 and bool(_features.get("AVX512VNNI"))

@@ -1,0 +1,184 @@
+"""Optional libraries of the provider: which are here, why not if not, and how they are told of threads and instructions.
+
+Nothing is imported or loaded until it is asked for: a model without a kernel that gains from a library never loads it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ort_sdk.api import InvalidArgument
+
+from .instruction_set import InstructionSet, instruction_set, machine_instruction_set
+
+__all__ = [
+    "DISABLE_VARIABLE",
+    "Library",
+    "has_parallel_numba",
+    "numba",
+    "onednn",
+    "onednn_path",
+    "prepare",
+    "report",
+    "thread_count",
+]
+
+DISABLE_VARIABLE = "ORT_SDK_CPU_DISABLE"
+"""Environment variable: names of libraries to do without, separated by commas."""
+
+NAMES = ("onednn", "numba")
+ONEDNN_DISTRIBUTION = "onednn-cpu-gomp"
+ONEDNN_FILE = "libdnnl.so.3"
+OPENMP_FILE = "libgomp.so.1"
+OPENMP_REMEDY = "install GCC's OpenMP library (Debian, Ubuntu: apt install libgomp1; Fedora: dnf install libgomp)"
+LAYER_VARIABLE = "NUMBA_THREADING_LAYER"
+
+SPIN_COUNT = "3000"
+"""How often a waiting OpenMP thread looks again before it sleeps: some microseconds. The default, milliseconds, stalls both
+programs where another one wants the same core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """An optional library."""
+
+    name: str
+    version: str = ""
+    reason: str = ""
+    """Why it is not used; empty if it is."""
+    remedy: str = ""
+    """What to do to have it."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether kernels may use it."""
+        return not self.reason
+
+    def __str__(self) -> str:
+        if self.is_usable:
+            return f"{self.name} {self.version}"
+        return f"{self.name}: not used: {self.reason}{'; ' + self.remedy if self.remedy else ''}"
+
+
+@functools.cache
+def numba() -> Library:
+    """The just-in-time compiler. Looks for it without importing it."""
+    if "numba" in disabled():
+        return Library("numba", reason=f"disabled by {DISABLE_VARIABLE}", remedy=f"take 'numba' out of {DISABLE_VARIABLE}")
+    version = _version("numba")
+    if not version or importlib.util.find_spec("numba") is None:
+        return Library("numba", reason="not installed", remedy="pip install numba")
+    return Library("numba", version)
+
+
+@functools.cache
+def onednn() -> Library:
+    """OneDNN with GCC's OpenMP, called through cffi. Looks for their files; loads GCC's OpenMP library only."""
+    if "onednn" in disabled():
+        return Library("oneDNN", reason=f"disabled by {DISABLE_VARIABLE}", remedy=f"take 'onednn' out of {DISABLE_VARIABLE}")
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        here = f"{sys.platform} on {platform.machine()}"
+        return Library("oneDNN", reason=f"{ONEDNN_DISTRIBUTION} is made for Linux on x86_64, this is {here}")
+    missing = [name for name in (ONEDNN_DISTRIBUTION, "cffi") if not _version(name)]
+    if missing:
+        return Library("oneDNN", reason=f"{' and '.join(missing)} not installed", remedy=f"pip install {' '.join(missing)}")
+    path = onednn_path()
+    if path is None:
+        remedy = f"pip install --force-reinstall {ONEDNN_DISTRIBUTION}"
+        return Library("oneDNN", reason=f"{ONEDNN_DISTRIBUTION} is installed without its {ONEDNN_FILE}", remedy=remedy)
+    if not has_openmp():
+        return Library("oneDNN", reason=f"{OPENMP_FILE} is missing", remedy=OPENMP_REMEDY)
+    return Library("oneDNN", f"({ONEDNN_DISTRIBUTION} {_version(ONEDNN_DISTRIBUTION)}, cffi {_version('cffi')})")
+
+
+@functools.cache
+def onednn_path() -> Path | None:
+    """Shared library of the installed distribution."""
+    for file in importlib.metadata.files(ONEDNN_DISTRIBUTION) or ():
+        if file.name == ONEDNN_FILE:
+            path = Path(str(file.locate())).resolve()
+            return path if path.is_file() else None
+    return None
+
+
+@functools.cache
+def disabled() -> frozenset[str]:
+    """Names in ``ORT_SDK_CPU_DISABLE``.
+
+    Raises:
+        InvalidArgument: a name is no library's.
+    """
+    names = frozenset(name.strip().lower() for name in os.environ.get(DISABLE_VARIABLE, "").split(",") if name.strip())
+    if not names <= set(NAMES):
+        unknown = ", ".join(sorted(names - set(NAMES)))
+        raise InvalidArgument(f"{DISABLE_VARIABLE} names {unknown}; it takes any of {', '.join(NAMES)}, separated by commas")
+    return names
+
+
+@functools.cache
+def has_openmp() -> bool:
+    """Whether GCC's OpenMP library, which oneDNN and numba share, can be loaded; loads it."""
+    if sys.platform != "linux":
+        return False
+    prepare()
+    try:
+        ctypes.CDLL(OPENMP_FILE)
+    except OSError:
+        return False
+    os.environ.setdefault(LAYER_VARIABLE, "omp")
+    return True
+
+
+@functools.cache
+def has_parallel_numba() -> bool:
+    """Whether compiled kernels may use several threads: only over OpenMP is that fast, and safe from several callers."""
+    return numba().is_usable and has_openmp() and os.environ[LAYER_VARIABLE] == "omp"
+
+
+@functools.cache
+def prepare() -> None:
+    """Set what the libraries read from the environment when they are loaded; what the user has set stays.
+
+    Asked before the first of them is loaded.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    limit = {InstructionSet.PORTABLE: "SSE41", InstructionSet.AVX2: "AVX2"}.get(instruction_set())
+    if limit is not None:
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", limit)
+
+
+@functools.cache
+def thread_count() -> int:
+    """Threads a kernel may use: the processors this process may run on, or fewer by ``OMP_NUM_THREADS``."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return min(allowed, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else allowed
+
+
+def report() -> list[str]:
+    """What the provider uses here, one line per library and setting."""
+    forced = "" if instruction_set() is machine_instruction_set() else f", of {machine_instruction_set().name.lower()}"
+    lines = [str(onednn()), str(numba()), f"instruction set {instruction_set().name.lower()}{forced}"]
+    if has_openmp():
+        names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", LAYER_VARIABLE)
+        settings = ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+        lines.append(f"{thread_count()} threads over {OPENMP_FILE} ({settings})")
+    else:
+        lines.append(f"compiled kernels use one thread: {OPENMP_FILE} is missing; {OPENMP_REMEDY}")
+    return lines
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
