@@ -1,0 +1,1 @@
+"""Kernels that numba compiles, a module per family."""
