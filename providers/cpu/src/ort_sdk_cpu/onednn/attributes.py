@@ -1,0 +1,86 @@
+"""What a primitive does beside its own operation: post-ops on its result, scales and zero points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .constants import USER_SCRATCHPAD, Algorithm
+from .library import OneDnn, check, library
+from .memory_descriptor import MemoryDescriptor
+
+__all__ = ["Binary", "Eltwise", "PostOp", "PrimitiveAttributes", "Sum"]
+
+
+@dataclass(frozen=True, slots=True)
+class Eltwise:
+    """Applies a function to each element."""
+
+    algorithm: Algorithm
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Adds what was in the destination before, times a scale."""
+
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Combines the result with a second operand, given at execution as ``binary_post_op(position)``."""
+
+    algorithm: Algorithm
+    operand: MemoryDescriptor
+    """As many axes as the result; sizes equal or 1."""
+
+
+PostOp = Eltwise | Sum | Binary
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveAttributes:
+    """``dnnl_primitive_attr_t``. Scales and zero points are given at execution; here is only which arguments have some."""
+
+    post_ops: tuple[PostOp, ...] = ()
+    """Applied in order."""
+    scales: tuple[tuple[int, int], ...] = ()
+    """(argument, mask): bit ``d`` of the mask is set if scales differ along axis ``d``; float32."""
+    zero_points: tuple[tuple[int, int], ...] = ()
+    """The same; int32."""
+
+    @contextmanager
+    def handle(self) -> Iterator[Any]:
+        """The library's object, for as long as the block lasts. Working memory is the caller's to give."""
+        onednn = library()
+        functions = onednn.functions
+        attributes = onednn.new_handle("creating attributes", functions.dnnl_primitive_attr_create)
+        post_ops = onednn.new_handle("creating post-ops", functions.dnnl_post_ops_create)
+        try:
+            check(functions.dnnl_primitive_attr_set_scratchpad_mode(attributes, USER_SCRATCHPAD), "setting the scratchpad mode")
+            for post_op in self.post_ops:
+                _append(onednn, post_ops, post_op)
+            check(functions.dnnl_primitive_attr_set_post_ops(attributes, post_ops), "setting post-ops")
+            for argument, mask in self.scales:
+                check(functions.dnnl_primitive_attr_set_scales_mask(attributes, argument, mask), "setting scales")
+            for argument, mask in self.zero_points:
+                check(functions.dnnl_primitive_attr_set_zero_points_mask(attributes, argument, mask), "setting zero points")
+            yield attributes
+        finally:
+            functions.dnnl_post_ops_destroy(post_ops)
+            functions.dnnl_primitive_attr_destroy(attributes)
+
+
+def _append(onednn: OneDnn, post_ops: Any, post_op: PostOp) -> None:
+    functions = onednn.functions
+    if isinstance(post_op, Eltwise):
+        status = functions.dnnl_post_ops_append_eltwise(post_ops, post_op.algorithm, post_op.alpha, post_op.beta)
+    elif isinstance(post_op, Sum):
+        status = functions.dnnl_post_ops_append_sum(post_ops, post_op.scale, 0, 0)
+    else:
+        status = functions.dnnl_post_ops_append_binary(post_ops, post_op.algorithm, post_op.operand.handle)
+    check(status, f"adding {post_op}")

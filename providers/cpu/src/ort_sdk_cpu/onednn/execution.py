@@ -1,0 +1,133 @@
+"""Executions: a primitive with memory for its arguments."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+
+from .constants import Argument
+from .library import check, library
+from .memory_descriptor import MemoryDescriptor
+from .primitive import Primitive, reorder
+
+__all__ = ["Execution", "aligned_bytes", "reordered"]
+
+ALIGNMENT_BYTES = 64
+
+
+class _Scratchpad(threading.local):
+    """Working memory of whatever primitive runs on this thread; grows to the largest."""
+
+    def __init__(self) -> None:
+        self.buffer = aligned_bytes(0)
+        self.address = 0
+
+    def reserve(self, nbytes: int) -> int:
+        """Address of at least ``nbytes`` bytes."""
+        if self.buffer.nbytes < nbytes:
+            self.buffer = aligned_bytes(nbytes)
+            self.address = self.buffer.ctypes.data
+        return self.address
+
+
+class Execution:
+    """Runs a primitive on arrays set before. For one thread at a time, though not always the same.
+
+    Args:
+        primitive: what runs.
+        arguments: argument → how its memory is laid out; all must be ``set`` before the first call.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_arrays",
+        "_count",
+        "_execute",
+        "_memories",
+        "_primitive",
+        "_scratch",
+        "_scratch_bytes",
+        "_stream",
+    )
+
+    def __init__(self, primitive: Primitive, arguments: Mapping[int, MemoryDescriptor]) -> None:
+        onednn = library()
+        self._primitive = primitive
+        self._scratch_bytes = primitive.scratchpad.nbytes
+        described = dict(arguments)
+        if self._scratch_bytes:
+            described[Argument.SCRATCHPAD] = primitive.scratchpad
+        self._memories = {argument: _new_memory(descriptor) for argument, descriptor in described.items()}
+        self._count = len(described)
+        self._arguments = onednn.ffi.new("exec_arg_t[]", self._count)
+        for position, (argument, memory) in enumerate(self._memories.items()):
+            self._arguments[position].arg, self._arguments[position].memory = argument, memory
+        self._arrays: dict[int, HostArray] = {}
+        self._scratch = 0
+        self._execute, self._stream = onednn.functions.dnnl_primitive_execute, onednn.stream
+
+    def set(self, argument: int, array: HostArray) -> None:
+        """Use an array's memory for an argument; it is kept alive."""
+        if self._arrays.get(argument) is not array:
+            self._arrays[argument] = array
+            self._point(argument, array.__array_interface__["data"][0])
+
+    def forget(self, argument: int) -> None:
+        """Keep an argument's array alive no longer; it must be set before the next call."""
+        self._arrays.pop(argument, None)
+
+    def __call__(self) -> None:
+        """Run; outputs are written when it returns.
+
+        Raises:
+            RuntimeException: oneDNN fails.
+        """
+        if self._scratch_bytes:
+            address = _scratchpad.reserve(self._scratch_bytes)
+            if address != self._scratch:
+                self._scratch = address
+                self._point(Argument.SCRATCHPAD, address)
+        status = self._execute(self._primitive.handle, self._stream, self._count, self._arguments)
+        if status:
+            check(status, f"executing {self._primitive.implementation}")
+
+    def _point(self, argument: int, address: int) -> None:
+        onednn = library()
+        data = onednn.ffi.cast("void *", address)
+        check(onednn.functions.dnnl_memory_set_data_handle(self._memories[argument], data), "setting an argument")
+
+
+def _new_memory(descriptor: MemoryDescriptor) -> Any:
+    onednn = library()
+    functions = onednn.functions
+    create = functions.dnnl_memory_create
+    memory = onednn.new_handle("creating a memory object", create, descriptor.handle, onednn.engine, onednn.ffi.NULL)
+    return onednn.ffi.gc(memory, functions.dnnl_memory_destroy)
+
+
+def aligned_bytes(nbytes: int) -> HostArray:
+    """Memory with any contents at a multiple of 64 bytes: uint8, (nbytes,)."""
+    raw = np.empty(nbytes + ALIGNMENT_BYTES, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[start : start + nbytes]
+
+
+def reordered(array: HostArray, source: MemoryDescriptor, target: MemoryDescriptor) -> HostArray | None:
+    """A copy of an array in another layout, as bytes: uint8, (target.nbytes,); None if oneDNN cannot make it fast."""
+    primitive = reorder(source, target)
+    if primitive is None:
+        return None
+    result = aligned_bytes(target.nbytes)
+    execution = Execution(primitive, {Argument.SRC: source, Argument.DST: target})
+    execution.set(Argument.SRC, array)
+    execution.set(Argument.DST, result)
+    execution()
+    return result
+
+
+_scratchpad = _Scratchpad()

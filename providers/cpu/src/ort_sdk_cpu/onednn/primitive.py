@@ -1,0 +1,268 @@
+"""Primitives: one operation on arguments of given shapes and layouts, with code generated for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from typing import Any
+
+from .attributes import PrimitiveAttributes
+from .constants import FORWARD_INFERENCE, Algorithm, Argument, Query
+from .library import library
+from .memory_descriptor import MemoryDescriptor
+
+__all__ = ["PLAIN", "Primitive", "binary", "convolution", "eltwise", "layer_normalization", "matmul", "pooling", "reorder"]
+
+CACHED_PRIMITIVES = 1024
+PLAIN = PrimitiveAttributes()
+"""No post-ops, scales or zero points."""
+_REFERENCE = "ref"
+_QUERIES = {Argument.SRC: Query.SRC, Argument.WEIGHTS: Query.WEIGHTS, Argument.DST: Query.DST}
+
+
+class Primitive:
+    """A described primitive; its code is generated when it is first executed. Usable by any thread.
+
+    Args:
+        descriptor: ``dnnl_primitive_desc_t``, owned by the new object.
+        key: all that it was made from.
+    """
+
+    def __init__(self, descriptor: Any, key: Hashable) -> None:
+        onednn = library()
+        self._descriptor = onednn.ffi.gc(descriptor, onednn.functions.dnnl_primitive_desc_destroy)
+        self._key = key
+        self._layouts: dict[int, MemoryDescriptor] = {}
+
+    @functools.cached_property
+    def implementation(self) -> str:
+        """OneDNN's name of the implementation, such as ``brgconv:avx512_core``."""
+        onednn = library()
+        text = onednn.ffi.new("char **")
+        onednn.functions.dnnl_primitive_desc_query(self._descriptor, Query.IMPLEMENTATION, 0, text)
+        return str(onednn.ffi.string(text[0]).decode())
+
+    @functools.cached_property
+    def handle(self) -> Any:
+        """``dnnl_primitive_t``."""
+        onednn = library()
+        functions = onednn.functions
+        made = onednn.new_handle(f"creating primitive {self.implementation}", functions.dnnl_primitive_create, self._descriptor)
+        return onednn.ffi.gc(made, functions.dnnl_primitive_destroy)
+
+    def layout(self, argument: Argument) -> MemoryDescriptor:
+        """The layout it wants of SRC, WEIGHTS or DST."""
+        found = self._layouts.get(argument)
+        if found is None:
+            found = self._layouts[argument] = self._queried(_QUERIES[argument], (argument, self._key))
+        return found
+
+    @functools.cached_property
+    def scratchpad(self) -> MemoryDescriptor:
+        """Working memory of an execution."""
+        return self._queried(Query.SCRATCHPAD, (Argument.SCRATCHPAD, self._key))
+
+    def _queried(self, query: Query, key: Hashable) -> MemoryDescriptor:
+        onednn = library()
+        functions = onednn.functions
+        existing = functions.dnnl_primitive_desc_query_md(self._descriptor, query, 0)
+        return MemoryDescriptor(onednn.new_handle("copying a memory descriptor", functions.dnnl_memory_desc_clone, existing), key)
+
+
+def convolution(
+    src: MemoryDescriptor,
+    weights: MemoryDescriptor,
+    bias: MemoryDescriptor | None,
+    dst: MemoryDescriptor,
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads_begin: tuple[int, ...],
+    pads_end: tuple[int, ...],
+    attributes: PrimitiveAttributes = PLAIN,
+    *,
+    transposed: bool = False,
+) -> Primitive | None:
+    """A convolution, or its transposition; None if there is no optimized one.
+
+    Args:
+        src: (N, C, *spatial).
+        weights: (M, C, *kernel), with groups (G, M / G, C / G, *kernel).
+        bias: (M,), or None.
+        dst: (N, M, *spatial).
+        strides: one per spatial axis, as all that follow.
+        dilations: ONNX's: 1 for neighbouring taps.
+        pads_begin: padding before each axis.
+        pads_end: and behind it.
+        attributes: what is done to the result.
+        transposed: the operation is ConvTranspose.
+    """
+    geometry = (strides, tuple(dilation - 1 for dilation in dilations), pads_begin, pads_end)
+    return _convolution(transposed, src, weights, bias, dst, geometry, attributes, library().thread_count)
+
+
+@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
+def _convolution(
+    transposed: bool,
+    src: MemoryDescriptor,
+    weights: MemoryDescriptor,
+    bias: MemoryDescriptor | None,
+    dst: MemoryDescriptor,
+    geometry: tuple[tuple[int, ...], ...],
+    attributes: PrimitiveAttributes,
+    threads: int,
+) -> Primitive | None:
+    onednn = library()
+    functions = onednn.functions
+    if transposed:
+        make, algorithm = functions.dnnl_deconvolution_forward_primitive_desc_create, Algorithm.DECONVOLUTION_DIRECT
+    else:
+        make, algorithm = functions.dnnl_convolution_forward_primitive_desc_create, Algorithm.CONVOLUTION_DIRECT
+    layouts = (src.handle, weights.handle, _or_null(bias), dst.handle)
+    integers = [onednn.integers(values) for values in geometry]
+    key = ("convolution", transposed, src, weights, bias, dst, geometry, attributes, threads)
+    return _described(key, attributes, make, onednn.engine, FORWARD_INFERENCE, algorithm, *layouts, *integers)
+
+
+def matmul(
+    src: MemoryDescriptor,
+    weights: MemoryDescriptor,
+    bias: MemoryDescriptor | None,
+    dst: MemoryDescriptor,
+    attributes: PrimitiveAttributes = PLAIN,
+) -> Primitive | None:
+    """A product of stacks of matrices (..., M, K) and (..., K, N); None if there is no optimized one.
+
+    Args:
+        src: left operand.
+        weights: right operand; as many axes, stack sizes equal or 1.
+        bias: as many axes as the result, sizes equal or 1; None for none.
+        dst: result.
+        attributes: what is done to the result.
+    """
+    return _matmul(src, weights, bias, dst, attributes, library().thread_count)
+
+
+@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
+def _matmul(
+    src: MemoryDescriptor,
+    weights: MemoryDescriptor,
+    bias: MemoryDescriptor | None,
+    dst: MemoryDescriptor,
+    attributes: PrimitiveAttributes,
+    threads: int,
+) -> Primitive | None:
+    onednn = library()
+    make = onednn.functions.dnnl_matmul_primitive_desc_create
+    key = ("matmul", src, weights, bias, dst, attributes, threads)
+    return _described(key, attributes, make, onednn.engine, src.handle, weights.handle, _or_null(bias), dst.handle)
+
+
+def pooling(
+    algorithm: Algorithm,
+    src: MemoryDescriptor,
+    dst: MemoryDescriptor,
+    strides: tuple[int, ...],
+    kernel: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads_begin: tuple[int, ...],
+    pads_end: tuple[int, ...],
+) -> Primitive | None:
+    """Pooling of (N, C, *spatial); None if there is no optimized one. Dilations are ONNX's."""
+    geometry = (strides, kernel, tuple(dilation - 1 for dilation in dilations), pads_begin, pads_end)
+    return _pooling(algorithm, src, dst, geometry, library().thread_count)
+
+
+@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
+def _pooling(
+    algorithm: Algorithm, src: MemoryDescriptor, dst: MemoryDescriptor, geometry: tuple[tuple[int, ...], ...], threads: int
+) -> Primitive | None:
+    onednn = library()
+    make = onednn.functions.dnnl_pooling_forward_primitive_desc_create
+    integers = [onednn.integers(values) for values in geometry]
+    key = ("pooling", algorithm, src, dst, geometry, threads)
+    return _described(key, PLAIN, make, onednn.engine, FORWARD_INFERENCE, algorithm, src.handle, dst.handle, *integers)
+
+
+@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
+def reorder(src: MemoryDescriptor, dst: MemoryDescriptor, attributes: PrimitiveAttributes = PLAIN) -> Primitive | None:
+    """A copy into another layout or type; None if there is no optimized one."""
+    onednn = library()
+    make = onednn.functions.dnnl_reorder_primitive_desc_create
+    key = ("reorder", src, dst, attributes)
+    return _described(key, attributes, make, src.handle, onednn.engine, dst.handle, onednn.engine)
+
+
+def binary(
+    algorithm: Algorithm,
+    src0: MemoryDescriptor,
+    src1: MemoryDescriptor,
+    dst: MemoryDescriptor,
+    attributes: PrimitiveAttributes = PLAIN,
+) -> Primitive | None:
+    """An operation on two operands, the second of which may be broadcast; None if there is no optimized one."""
+    return _binary(algorithm, src0, src1, dst, attributes, library().thread_count)
+
+
+@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
+def _binary(
+    algorithm: Algorithm,
+    src0: MemoryDescriptor,
+    src1: MemoryDescriptor,
+    dst: MemoryDescriptor,
+    attributes: PrimitiveAttributes,
+    threads: int,
+) -> Primitive | None:
+    onednn = library()
+    make = onednn.functions.dnnl_binary_primitive_desc_create
+    key = ("binary", algorithm, src0, src1, dst, attributes, threads)
+    return _described(key, attributes, make, onednn.engine, algorithm, src0.handle, src1.handle, dst.handle)
+
+
+def eltwise(
+    algorithm: Algorithm, src: MemoryDescriptor, dst: MemoryDescriptor, alpha: float = 0.0, beta: float = 0.0
+) -> Primitive | None:
+    """A function of each element; None if there is no optimized one."""
+    return _eltwise(algorithm, src, dst, alpha, beta, library().thread_count)
+
+
+@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
+def _eltwise(
+    algorithm: Algorithm, src: MemoryDescriptor, dst: MemoryDescriptor, alpha: float, beta: float, threads: int
+) -> Primitive | None:
+    onednn = library()
+    make = onednn.functions.dnnl_eltwise_forward_primitive_desc_create
+    key = ("eltwise", algorithm, src, dst, alpha, beta, threads)
+    return _described(key, PLAIN, make, onednn.engine, FORWARD_INFERENCE, algorithm, src.handle, dst.handle, alpha, beta)
+
+
+def layer_normalization(
+    src: MemoryDescriptor, dst: MemoryDescriptor, statistics: MemoryDescriptor, epsilon: float, flags: int
+) -> Primitive | None:
+    """Normalization over the last axis; None if there is no optimized one. ``flags`` are oneDNN's (4: scale, 8: shift)."""
+    return _layer_normalization(src, dst, statistics, epsilon, flags, library().thread_count)
+
+
+@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
+def _layer_normalization(
+    src: MemoryDescriptor, dst: MemoryDescriptor, statistics: MemoryDescriptor, epsilon: float, flags: int, threads: int
+) -> Primitive | None:
+    onednn = library()
+    make = onednn.functions.dnnl_layer_normalization_forward_primitive_desc_create
+    key = ("layer_normalization", src, dst, statistics, epsilon, flags, threads)
+    layouts = (src.handle, dst.handle, statistics.handle)
+    return _described(key, PLAIN, make, onednn.engine, FORWARD_INFERENCE, *layouts, epsilon, flags)
+
+
+def _or_null(descriptor: MemoryDescriptor | None) -> Any:
+    return library().ffi.NULL if descriptor is None else descriptor.handle
+
+
+def _described(key: tuple[Any, ...], attributes: PrimitiveAttributes, make: Any, *arguments: Any) -> Primitive | None:
+    """The primitive of a descriptor; None if the library has none, or only one that is written to be plain, not fast."""
+    onednn = library()
+    with attributes.handle() as handle:
+        descriptor = onednn.new_or_none(f"describing a {key[0]}", make, *arguments, handle)
+    if descriptor is None:
+        return None
+    primitive = Primitive(descriptor, key)
+    return None if primitive.implementation.startswith(_REFERENCE) else primitive
