@@ -1,0 +1,132 @@
+"""Lanes in another order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+
+from .vector_types import I32, LANES, VF32, VI32, call, f32x16, i32x16, lanewise, operation
+
+__all__ = [
+    "even_lanes",
+    "interleave_bytes_high",
+    "interleave_bytes_low",
+    "interleave_high",
+    "interleave_low",
+    "interleave_pairs_high",
+    "interleave_pairs_low",
+    "lookup",
+    "odd_lanes",
+    "quarters_even",
+    "quarters_odd",
+]
+
+_QUARTER = 4
+_HALF = 8
+
+
+def _shuffle(builder: Any, x: Any, y: Any, lanes: list[int]) -> Any:
+    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+
+def _within_quarters(builder: Any, x: Any, y: Any, size: int, start: int) -> Any:
+    """Of each 16 bytes of x and y, the low (start 0) or high half of their ``size``-byte units, x's and y's in turns."""
+    units = 16 // size
+    first = [quarter * units + start * units // 2 + unit for quarter in range(4) for unit in range(units // 2)]
+    lanes = [lane for unit in first for lane in (unit, 4 * units + unit)]
+    llvm = ir.VectorType(ir.IntType(8 * size), 4 * units)
+    return builder.bitcast(_shuffle(builder, builder.bitcast(x, llvm), builder.bitcast(y, llvm), lanes), VI32)
+
+
+@operation(i32x16, i32x16, i32x16)
+def interleave_bytes_low(builder: Any, x: Any, y: Any) -> Any:
+    """In each 16 bytes: x0 y0 x1 y1 ... x7 y7."""
+    return _within_quarters(builder, x, y, 1, 0)
+
+
+@operation(i32x16, i32x16, i32x16)
+def interleave_bytes_high(builder: Any, x: Any, y: Any) -> Any:
+    """In each 16 bytes: x8 y8 ... x15 y15."""
+    return _within_quarters(builder, x, y, 1, 1)
+
+
+@operation(i32x16, i32x16, i32x16)
+def interleave_pairs_low(builder: Any, x: Any, y: Any) -> Any:
+    """In each 16 bytes, of pairs of bytes: x0 y0 ... x3 y3."""
+    return _within_quarters(builder, x, y, 2, 0)
+
+
+@operation(i32x16, i32x16, i32x16)
+def interleave_pairs_high(builder: Any, x: Any, y: Any) -> Any:
+    """In each 16 bytes, of pairs of bytes: x4 y4 ... x7 y7."""
+    return _within_quarters(builder, x, y, 2, 1)
+
+
+@lanewise(2)
+def even_lanes(builder: Any, x: Any, y: Any) -> Any:
+    """x0 x2 ... x14 y0 y2 ... y14."""
+    return _shuffle(builder, x, y, list(range(0, 2 * LANES, 2)))
+
+
+@lanewise(2)
+def odd_lanes(builder: Any, x: Any, y: Any) -> Any:
+    """x1 x3 ... x15 y1 y3 ... y15."""
+    return _shuffle(builder, x, y, list(range(1, 2 * LANES, 2)))
+
+
+@lanewise(2)
+def interleave_low(builder: Any, x: Any, y: Any) -> Any:
+    """x0 y0 x1 y1 ... x7 y7."""
+    return _shuffle(builder, x, y, [lane for unit in range(_HALF) for lane in (unit, LANES + unit)])
+
+
+@lanewise(2)
+def interleave_high(builder: Any, x: Any, y: Any) -> Any:
+    """x8 y8 ... x15 y15."""
+    return _shuffle(builder, x, y, [lane for unit in range(_HALF, LANES) for lane in (unit, LANES + unit)])
+
+
+def _quarters(numbers: list[int]) -> list[int]:
+    return [_QUARTER * number + lane for number in numbers for lane in range(_QUARTER)]
+
+
+@lanewise(2)
+def quarters_even(builder: Any, x: Any, y: Any) -> Any:
+    """Quarters (of four lanes) 0 and 2 of x, then 0 and 2 of y. Twice over four vectors, with the odd ones, transposes them."""
+    return _shuffle(builder, x, y, _quarters([0, 2, 4, 6]))
+
+
+@lanewise(2)
+def quarters_odd(builder: Any, x: Any, y: Any) -> Any:
+    """Quarters 1 and 3 of x, then 1 and 3 of y."""
+    return _shuffle(builder, x, y, _quarters([1, 3, 5, 7]))
+
+
+@operation(f32x16, f32x16, i32x16)
+def lookup(builder: Any, table: Any, index: Any) -> Any:
+    """The table's lane that the low four bits of each index name; other bits do not matter."""
+    if instruction_set() >= InstructionSet.AVX512:
+        return call(builder, "llvm.x86.avx512.permvar.sf.512", VF32, table, index)
+    masked = builder.and_(index, ir.Constant(VI32, [LANES - 1] * LANES))
+    if instruction_set() >= InstructionSet.AVX2:
+        return _lookup_in_halves(builder, table, masked)
+    value = ir.Constant(VF32, ir.Undefined)
+    for lane in range(LANES):
+        place = builder.extract_element(masked, ir.Constant(I32, lane))
+        value = builder.insert_element(value, builder.extract_element(table, place), ir.Constant(I32, lane))
+    return value
+
+
+def _lookup_in_halves(builder: Any, table: Any, index: Any) -> Any:
+    low, high = (list(range(start, start + _HALF)) for start in (0, _HALF))
+    tables = [_shuffle(builder, table, table, lanes) for lanes in (low, high)]
+    halves = []
+    for lanes in (low, high):
+        part = _shuffle(builder, index, index, lanes)
+        found = [call(builder, "llvm.x86.avx2.permps", half.type, half, part) for half in tables]
+        is_low = builder.icmp_unsigned("<", part, ir.Constant(part.type, [_HALF] * _HALF))
+        halves.append(builder.select(is_low, *found))
+    return _shuffle(builder, halves[0], halves[1], low + high)

@@ -1,0 +1,111 @@
+"""The vector types, and how an operation on them is declared."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+__all__ = [
+    "F32",
+    "I8",
+    "I32",
+    "LANES",
+    "VF32",
+    "VI32",
+    "Vector",
+    "call",
+    "f32x16",
+    "i32x16",
+    "lanewise",
+    "operation",
+    "pointer",
+]
+
+LANES = 16
+"""Numbers in a vector: 512 bits; two or four registers on machines with shorter ones."""
+
+I8, I32, F32 = ir.IntType(8), ir.IntType(32), ir.FloatType()
+VI32, VF32 = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
+"""LLVM types of the vectors."""
+
+
+class Vector(types.Type):  # type: ignore[misc]
+    """Numba's type of a vector.
+
+    Args:
+        name: as shown in numba's messages.
+        llvm: its LLVM type.
+    """
+
+    def __init__(self, name: str, llvm: ir.VectorType) -> None:
+        self.llvm = llvm
+        super().__init__(name)
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, vector: Vector) -> None:
+        super().__init__(manager, vector, vector.llvm)
+
+
+i32x16 = Vector("i32x16", VI32)
+f32x16 = Vector("f32x16", VF32)
+
+Emit = Callable[..., Any]
+"""``emit(builder, *values)`` appends LLVM instructions and returns the value of the last one."""
+
+
+def operation(result: Any, *operands: Any) -> Callable[[Emit], Any]:
+    """Decorator that declares an operation of fixed types.
+
+    Args:
+        result: numba type of what it returns; ``types.none`` for a store.
+        operands: numba types of what it takes. Scalars are converted to these, vectors must be of the type.
+    """
+    return lambda emit: _declare(emit, [result(*operands)])
+
+
+def lanewise(operand_count: int) -> Callable[[Emit], Any]:
+    """Decorator that declares an operation on vectors of either type, which returns the same type."""
+    return lambda emit: _declare(emit, [vector(*[vector] * operand_count) for vector in (f32x16, i32x16)])
+
+
+def _declare(emit: Emit, signatures: list[Any]) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        value = emit(builder, *values)
+        return context.get_dummy_value() if signature.return_type == types.none else value
+
+    def infer(_context: Any, *given: Any) -> Any:
+        for signature in signatures:
+            if len(given) == len(signature.args) and all(map(_accepts, signature.args, given)):
+                return signature, lower
+        return None
+
+    names = ["context", *list(inspect.signature(emit).parameters)[1:]]
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    infer.__name__ = infer.__qualname__ = emit.__name__
+    infer.__doc__, infer.__module__ = emit.__doc__, emit.__module__
+    infer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return intrinsic(infer)
+
+
+def _accepts(wanted: Any, given: Any) -> bool:
+    return wanted == given if isinstance(wanted, Vector) or isinstance(given, Vector) else isinstance(given, types.Number)
+
+
+def pointer(builder: Any, address: Any, pointee: ir.Type) -> Any:
+    """An address as a pointer."""
+    return builder.inttoptr(address, pointee.as_pointer())
+
+
+def call(builder: Any, name: str, result: ir.Type, *values: Any, fastmath: tuple[str, ...] = ()) -> Any:
+    """Call of one of LLVM's own functions."""
+    function_type = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), values, fastmath=fastmath)
