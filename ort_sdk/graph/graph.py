@@ -9,6 +9,7 @@ from typing import Any
 from ort_sdk.api import InvalidGraph, NodeArg, Tensor, tensor_type
 
 from .node import Body, Node
+from .runtime_optimization import RuntimeOptimization
 
 __all__ = ["Graph"]
 
@@ -37,6 +38,8 @@ class Graph(Body):
     """Enclosing graph of a body."""
     doc_string: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    runtime_optimizations: list[RuntimeOptimization] = field(default_factory=list)
+    """What the file says may be replaced; those whose nodes are gone are void."""
     is_inferred: bool = field(default=False, repr=False)
     """Whether the shapes of all values are inferred, and no node has changed since."""
     inferred: Mapping[int, Mapping[str, Any]] | None = field(default=None, repr=False)
@@ -190,6 +193,9 @@ class Graph(Body):
             metadata=dict(self.metadata),
         )
         duplicate.nodes = [node.copy(duplicate) for node in self.nodes]
+        if self.runtime_optimizations:
+            copies = {id(node): copy for node, copy in zip(self.nodes, duplicate.nodes, strict=True)}
+            duplicate.runtime_optimizations = [each.of(copies) for each in self.runtime_optimizations if each.is_within(copies)]
         return duplicate
 
     def sort(self, outer: Iterable[str] = ()) -> None:

@@ -7,11 +7,14 @@ from collections.abc import Container, Iterable, Iterator
 from ort_sdk.api import Fail, InvalidGraph, NodeArg, Tensor, tensor_type
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.captures import implicit_inputs
+from ort_sdk.graph.operator_schemas import OperatorSchemas
+from ort_sdk.graph.type_strings import op_id
 from ort_sdk.loader.versions import check_versioned, normal_domain
 
 from .attributes import AttributeReader
 from .flatbuffer import Table
 from .indices import NodeEntry, check_argument_counts, check_edges, slot_of
+from .runtime_optimizations import read_runtime_optimizations
 from .slots import GraphSlot, NodeSlot
 from .tensors import TensorReader, required_name
 from .types import read_value
@@ -29,11 +32,15 @@ class GraphReader:
     Args:
         tensors: reads constants.
         ir_version: the model's.
+        schemas: of the operators; those without one are taken as they come.
     """
 
-    def __init__(self, tensors: TensorReader, ir_version: int) -> None:
+    def __init__(self, tensors: TensorReader, ir_version: int, schemas: OperatorSchemas) -> None:
         self._tensors = tensors
         self._ir_version = ir_version
+        self._schemas = schemas
+        self.formal_inputs: dict[str, int] = {}
+        """Op id → number of formal inputs, for the operators of what was read; the smallest that a node says."""
 
     def read(self, table: Table, parent: Graph | None = None) -> Graph:
         """A graph; nodes in order of their indices.
@@ -52,7 +59,9 @@ class GraphReader:
         graph.inputs = _named_values(graph, table.texts(GraphSlot.INPUTS), "input")
         graph.outputs = _named_values(graph, table.texts(GraphSlot.OUTPUTS), "output")
         self._read_initializers(graph, table)
-        graph.nodes = self._read_nodes(graph, table)
+        entries = self._read_nodes(graph, table)
+        graph.nodes = [entries[index] for index in sorted(entries)]
+        graph.runtime_optimizations = read_runtime_optimizations(table, entries)
         self._keep_own_values(graph)
         return graph
 
@@ -71,7 +80,7 @@ class GraphReader:
         for sparse in table.tables(GraphSlot.SPARSE_INITIALIZERS, "SparseTensor"):
             yield self._tensors.read_sparse(sparse)
 
-    def _read_nodes(self, graph: Graph, table: Table) -> list[Node]:
+    def _read_nodes(self, graph: Graph, table: Table) -> dict[int, Node]:
         tables = table.tables(GraphSlot.NODES, "Node")
         attributes = AttributeReader(self._tensors.read, lambda body: self.read(body, graph))
         entries: dict[int, NodeEntry] = {}
@@ -79,9 +88,36 @@ class GraphReader:
             index = slot_of(node_table, table, len(tables))
             if index in entries:
                 raise Fail(f"Duplicate node index: {index}. Invalid ORT format model.")
-            entries[index] = _read_node(node_table, graph, attributes)
+            entries[index] = self._read_node(node_table, graph, attributes)
         check_edges(table, entries)
-        return [entries[index][0] for index in sorted(entries)]
+        return {index: node for index, (node, _) in entries.items()}
+
+    def _read_node(self, table: Table, graph: Graph, attributes: AttributeReader) -> NodeEntry:
+        op_type = table.text(NodeSlot.OP_TYPE)
+        if not op_type:
+            raise Fail("A node has no op_type. Invalid ORT format model.")
+        if table.i32(NodeSlot.TYPE) != _PRIMITIVE:
+            raise Fail(f"A node of {op_type} has the type {table.i32(NodeSlot.TYPE)}; only 0 (Primitive) can be loaded.")
+        node = Node(
+            op_type=op_type,
+            inputs=table.texts(NodeSlot.INPUTS),
+            outputs=table.texts(NodeSlot.OUTPUTS),
+            domain=normal_domain(table.text(NodeSlot.DOMAIN) or ""),
+            name=table.text(NodeSlot.NAME) or "",
+            since_version=table.i32(NodeSlot.SINCE_VERSION),
+        )
+        _check_names(node, (*node.inputs, *node.outputs), graph.values.keys())
+        name = op_id(node.domain, node.op_type, node.since_version)
+        formals = check_argument_counts(table, node)
+        self.formal_inputs[name] = min(formals, self.formal_inputs.get(name, formals))
+        node.attributes = attributes.read(table.tables(NodeSlot.ATTRIBUTES, "Attribute"), node.describe())
+        listed = table.texts(NodeSlot.IMPLICIT_INPUTS)
+        _check_names(node, listed, _visible_names(graph) if listed else ())
+        if node.subgraphs:
+            node.implicit_inputs = implicit_inputs(node)
+            _check_names(node, node.implicit_inputs, set(listed))
+        check_versioned(node, self._schemas)
+        return node, len(listed)
 
     def _keep_own_values(self, graph: Graph) -> None:
         given = {argument.name for argument in graph.inputs}
@@ -116,32 +152,6 @@ def _check_initializer(name: str, tensor: Tensor, declared: NodeArg) -> None:
     )
     if not fits:
         raise InvalidGraph(f"Type Error: Shape of initializer {name} does not match. {list(tensor.shape)} != {list(shape)}")
-
-
-def _read_node(table: Table, graph: Graph, attributes: AttributeReader) -> NodeEntry:
-    op_type = table.text(NodeSlot.OP_TYPE)
-    if not op_type:
-        raise Fail("A node has no op_type. Invalid ORT format model.")
-    if table.i32(NodeSlot.TYPE) != _PRIMITIVE:
-        raise Fail(f"A node of {op_type} has the type {table.i32(NodeSlot.TYPE)}; only 0 (Primitive) can be loaded.")
-    node = Node(
-        op_type=op_type,
-        inputs=table.texts(NodeSlot.INPUTS),
-        outputs=table.texts(NodeSlot.OUTPUTS),
-        domain=normal_domain(table.text(NodeSlot.DOMAIN) or ""),
-        name=table.text(NodeSlot.NAME) or "",
-        since_version=table.i32(NodeSlot.SINCE_VERSION),
-    )
-    _check_names(node, (*node.inputs, *node.outputs), graph.values.keys())
-    check_argument_counts(table, node)
-    node.attributes = attributes.read(table.tables(NodeSlot.ATTRIBUTES, "Attribute"), node.describe())
-    listed = table.texts(NodeSlot.IMPLICIT_INPUTS)
-    _check_names(node, listed, _visible_names(graph) if listed else ())
-    if node.subgraphs:
-        node.implicit_inputs = implicit_inputs(node)
-        _check_names(node, node.implicit_inputs, set(listed))
-    check_versioned(node)
-    return node, len(listed)
 
 
 def _check_names(node: Node, names: Iterable[str], known: Container[str]) -> None:

@@ -11,7 +11,7 @@ from ort_sdk.graph.type_strings import Argument, TypeStrings, op_id
 from .flatbuffer import Table
 from .slots import ArgumentSlot, OperatorSlot, ResolverSlot, TypeStringSlot
 
-__all__ = ["check_has_schemas", "check_resolved", "read_resolver"]
+__all__ = ["check_has_schemas", "check_resolved", "checked_op_id", "read_resolver"]
 
 _ID_PARTS = 3
 
@@ -24,14 +24,19 @@ def read_resolver(table: Table) -> dict[str, TypeStrings]:
     """
     found: dict[str, TypeStrings] = {}
     for entry in table.tables(ResolverSlot.OPERATORS, "OpIdKernelTypeStrArgsEntry"):
-        name = _op_id(entry.text(OperatorSlot.OP_ID))
+        name = checked_op_id(entry.text(OperatorSlot.OP_ID))
         if name in found:
             raise Fail(f"Duplicate entry for op id: {name}. Invalid ORT format model.")
         found[name] = _type_strings(entry.tables(OperatorSlot.TYPE_STRINGS, "KernelTypeStrArgsEntry"), name)
     return found
 
 
-def _op_id(text: str | None) -> str:
+def checked_op_id(text: str | None) -> str:
+    """An operator's id (``:Relu:14``) as a file has it.
+
+    Raises:
+        Fail: it is none.
+    """
     parts = (text or "").split(":")
     if text is None or len(parts) != _ID_PARTS or not parts[1] or not (parts[2].isascii() and parts[2].isdecimal()):
         raise Fail(f"Invalid OpIdentifier string: {text}; it takes 'domain:op_type:since_version'. Invalid ORT format model.")

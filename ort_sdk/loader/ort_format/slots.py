@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 __all__ = [
+    "EMPTY_NODE_INDEX",
     "FILE_IDENTIFIER",
     "ArgumentSlot",
     "AttributeKind",
@@ -22,6 +23,10 @@ __all__ = [
     "NodeSlot",
     "OperatorSlot",
     "OpsetSlot",
+    "OptimizationSlot",
+    "OptimizationsSlot",
+    "OptimizedNodesSlot",
+    "OptimizerSlot",
     "ResolverSlot",
     "SequenceSlot",
     "SessionSlot",
@@ -212,6 +217,39 @@ class AttributeSlot(IntEnum):
     GRAPHS = 12
 
 
+class OptimizationsSlot(IntEnum):
+    """``RuntimeOptimizations``."""
+
+    OPTIMIZERS = 0
+
+
+class OptimizerSlot(IntEnum):
+    """``RuntimeOptimizationRecordContainerEntry``."""
+
+    NAME = 0
+    RECORDS = 1
+
+
+class OptimizationSlot(IntEnum):
+    """``RuntimeOptimizationRecord``."""
+
+    ACTION_ID = 0
+    NODES = 1
+    PRODUCED_OP_IDS = 3
+
+
+class OptimizedNodesSlot(IntEnum):
+    """``NodesToOptimizeIndices``."""
+
+    NODE_INDICES = 0
+    NUM_INPUTS = 1
+    NUM_OUTPUTS = 2
+    HAS_VARIADIC_INPUT = 3
+    HAS_VARIADIC_OUTPUT = 4
+    NUM_VARIADIC_INPUTS = 5
+    NUM_VARIADIC_OUTPUTS = 6
+
+
 class ResolverSlot(IntEnum):
     """``KernelTypeStrResolver``."""
 
@@ -268,3 +306,7 @@ class AttributeKind(IntEnum):
     INTS = 7
     STRINGS = 8
     TENSORS = 9
+
+
+EMPTY_NODE_INDEX = 2**32 - 1
+"""Index of a place of ``NodesToOptimizeIndices`` without a node."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["Field", "FileBuilder", "f32", "i8", "i32", "i64", "offset", "u8", "u32"]
+__all__ = ["Field", "FileBuilder", "f32", "flag", "i8", "i32", "i64", "offset", "u8", "u32"]
 
 Field = tuple[int, str, Any]
 """Slot, kind of number, value; None for an absent field."""
@@ -34,6 +34,11 @@ def i8(slot: int, value: int) -> Field:
 def i32(slot: int, value: int) -> Field:
     """A signed integer of 32 bits."""
     return slot, "Int32", value
+
+
+def flag(slot: int, value: bool) -> Field:
+    """A truth value."""
+    return slot, "Bool", value
 
 
 def u32(slot: int, value: int) -> Field:

@@ -13,6 +13,7 @@ from ort_sdk.loader.sparse_tensor import DensifiedTensor
 from .builder import FileBuilder, offset, u32
 from .edges import write_edges
 from .nodes import write_node
+from .runtime_optimizations import write_runtime_optimizations
 from .tensors import write_sparse_tensor, write_tensor
 from .values import write_value
 
@@ -69,6 +70,7 @@ def write_graph(builder: FileBuilder, graph: Graph, denotations: Mapping[str, tu
         offset(GraphSlot.INPUTS, builder.texts([argument.name for argument in graph.inputs])),
         offset(GraphSlot.OUTPUTS, builder.texts([argument.name for argument in graph.outputs])),
         offset(GraphSlot.SPARSE_INITIALIZERS, builder.references(sparse)),
+        offset(GraphSlot.RUNTIME_OPTIMIZATIONS, write_runtime_optimizations(builder, graph)),
     )
     return builder.table(GraphSlot, *fields)
 

@@ -11,6 +11,7 @@ from ort_sdk.graph.type_strings import Argument, TypeStrings, op_id, resolve_typ
 from ort_sdk.loader.ort_format.slots import ArgumentSlot, OperatorSlot, ResolverSlot, TypeStringSlot
 
 from .builder import FileBuilder, i8, offset, u32
+from .runtime_optimizations import standing_optimizations
 
 __all__ = ["write_resolver"]
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 def write_resolver(builder: FileBuilder, graph: Graph, known: Mapping[str, TypeStrings]) -> int:
-    """A ``KernelTypeStrResolver`` for all operators of a graph and its bodies.
+    """A ``KernelTypeStrResolver`` for all operators of a graph and its bodies, and those its runtime optimizations make.
 
     Args:
         builder: takes it.
@@ -29,13 +30,25 @@ def write_resolver(builder: FileBuilder, graph: Graph, known: Mapping[str, TypeS
         Fail: an operator has neither a schema nor an entry in ``known``.
     """
     operators = {op_id(node.domain, node.op_type, node.since_version): node for inner in graph.walk() for node in inner.nodes}
-    entries = [_operator(builder, name, _type_strings(node, name, known)) for name, node in _sorted(operators)]
+    found = {**_produced(graph, known), **{name: _type_strings(node, name, known) for name, node in operators.items()}}
+    entries = [_operator(builder, name, type_strings) for name, type_strings in _sorted(found)]
     return builder.table(ResolverSlot, offset(ResolverSlot.OPERATORS, builder.references(entries)))
 
 
 def _sorted(entries: Mapping[str, T]) -> list[tuple[str, T]]:
     """In order of the keys' bytes, as FlatBuffers looks keys up."""
     return sorted(entries.items(), key=lambda entry: entry[0].encode("utf-8", "surrogateescape"))
+
+
+def _produced(graph: Graph, known: Mapping[str, TypeStrings]) -> dict[str, TypeStrings]:
+    """Entries for operators that runtime optimizations make, as far as they are known: unknown records are kept as they are."""
+    found: dict[str, TypeStrings] = {}
+    for name in (name for inner in graph.walk() for each in standing_optimizations(inner) for name in each.produced):
+        domain, op_type, since_version = name.split(":")
+        type_strings = known.get(name) or resolve_type_strings(domain, op_type, int(since_version))
+        if type_strings:
+            found[name] = type_strings
+    return found
 
 
 def _type_strings(node: Node, name: str, known: Mapping[str, TypeStrings]) -> TypeStrings:

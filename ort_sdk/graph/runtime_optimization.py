@@ -1,0 +1,59 @@
+"""Optimizations that a model's file only describes, for a runtime to make them (ORT's ``RuntimeOptimizationRecord``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .node import Node
+
+__all__ = ["RuntimeOptimization"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuntimeOptimization:
+    """Nodes of one graph that an optimizer found it may replace, and by what."""
+
+    optimizer: str
+    """Name of the pass (``QDQSelectorActionTransformer``)."""
+    action: str
+    """What the pass does with the nodes, in its own words (``Conv``)."""
+    target: Node
+    """The node the others are around."""
+    inputs: tuple[Node | None, ...]
+    """Nodes before the target, one for each of its places; None where there is none."""
+    outputs: tuple[Node | None, ...]
+    """Nodes behind the target."""
+    variadic_inputs: int | None = None
+    """How many of the last inputs share one place; None if none do."""
+    variadic_outputs: int | None = None
+    """How many of the last outputs share one place; None if none do."""
+    produced: tuple[str, ...] = ()
+    """Op ids of the nodes that come instead; empty if the target stays, or the file does not tell."""
+
+    @property
+    def places(self) -> tuple[Node | None, ...]:
+        """Inputs, target and outputs, as files list them."""
+        return (*self.inputs, self.target, *self.outputs)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that are there."""
+        return [node for node in self.places if node is not None]
+
+    def of(self, copies: Mapping[int, Node]) -> RuntimeOptimization:
+        """The same about other nodes.
+
+        Args:
+            copies: ``id`` of each of its nodes → node to put in its place.
+        """
+        return replace(
+            self,
+            target=copies[id(self.target)],
+            inputs=tuple(node and copies[id(node)] for node in self.inputs),
+            outputs=tuple(node and copies[id(node)] for node in self.outputs),
+        )
+
+    def is_within(self, ids: Mapping[int, object]) -> bool:
+        """Whether all of its nodes are among those of some ``id``s."""
+        return all(id(node) in ids for node in self.nodes)
