@@ -82,6 +82,7 @@ from .kernel import (
 )
 from .kernel_registry import (
     ALL_ARGUMENTS,
+    HalfSupport,
     KernelCreateInfo,
     KernelDef,
     KernelPredicate,
@@ -134,6 +135,7 @@ __all__ = [
     "FormalParameter",
     "FusedNode",
     "GraphViewer",
+    "HalfSupport",
     "HostArray",
     "InvalidArgument",
     "InvalidGraph",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeVar
 
 from .device import OrtMemType
@@ -11,13 +12,36 @@ from .errors import KernelRegistrationError
 from .kernel import KernelFactory, KernelInfo
 from .operator_schema import OperatorSchema, find_schema, schema_versions
 
-__all__ = ["ALL_ARGUMENTS", "KernelCreateInfo", "KernelDef", "KernelPredicate", "KernelRegistry", "KernelSource"]
+__all__ = [
+    "ALL_ARGUMENTS",
+    "HalfSupport",
+    "KernelCreateInfo",
+    "KernelDef",
+    "KernelPredicate",
+    "KernelRegistry",
+    "KernelSource",
+]
 
 ALL_ARGUMENTS = -1
 """Index that stands for every input (or output) of a node in the memory-type tables of a ``KernelDef``."""
 
 KernelPredicate = Callable[[KernelInfo], "str | None"]
 """Looks at rank, attributes and constant inputs before placement; returns None to accept, or the reason to decline."""
+
+
+class HalfSupport(Enum):
+    """What a kernel does with tensors of float16 and bfloat16.
+
+    With all but ``NATIVE``, the host may make the kernel for a node of which such arguments are float instead: all of them,
+    or some, whatever the operator's type constraints say. ``KernelInfo`` has the types of the arrays.
+    """
+
+    NATIVE = "native"
+    """Arguments have the model's types."""
+    WIDENED = "widened"
+    """Computes in float, and rounds those outputs that are not float. Any argument may be float."""
+    MOVED = "moved"
+    """Hands elements on as they are, in the type they come in. Outputs are float where an input is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +62,7 @@ class KernelDef:
     alias: tuple[tuple[int, int], ...] = ()
     """(input, output) pairs where the output is always a view of the input (Reshape)."""
     when: KernelPredicate | None = field(default=None, compare=False)
+    half_support: HalfSupport = HalfSupport.NATIVE
 
     def matches_version(self, since_version: int) -> bool:
         """ORT's rule: the start version exactly, or a closed range that contains the version."""

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from ort_sdk.api import (
+    HalfSupport,
     KernelCreateInfo,
     KernelDef,
     KernelInfo,
@@ -25,7 +26,7 @@ from ort_sdk.api import (
 from .families import declared_operators, load_operator
 from .namespace import ArrayNamespace
 from .numpy_namespace import NumpyNamespace
-from .widening import widened
+from .widening import HALF_TYPES, mixes_half_and_float, widened
 
 __all__ = ["DEFINITIONS", "OperatorDefinition", "OperatorFactory", "OpsetKernel", "add_opset", "as_namespace", "operator"]
 
@@ -49,6 +50,7 @@ class OperatorDefinition:
     contents_from_shapes: bool
     host_only: bool
     any_type: bool
+    moves: bool
     module: str
     """Module that declares it."""
     alias: tuple[tuple[int, int], ...] = ()
@@ -82,6 +84,7 @@ def operator(
     contents_from_shapes: bool = False,
     host_only: bool = False,
     any_type: bool = False,
+    moves: bool = False,
     alias: Iterable[tuple[int, int]] = (),
     when: KernelPredicate | None = None,
 ) -> Callable[[_F], _F]:
@@ -100,6 +103,8 @@ def operator(
         host_only: the operator only makes sense over NumPy (strings, images, trees), or runs a body, whose values the host
             keeps in its own memory.
         any_type: the kernel moves elements without computing on them, so no type is widened around it.
+        moves: it also hands on float in place of the node's own float16 or bfloat16; what it does follows from the arrays and
+            the types of ``KernelInfo``. Implies ``any_type``.
         alias: (input, output) pairs where the output may be a view of the input.
         when: predicate that may decline a node.
     """
@@ -118,7 +123,8 @@ def operator(
             deterministic=deterministic,
             contents_from_shapes=contents_from_shapes,
             host_only=host_only,
-            any_type=any_type,
+            any_type=any_type or moves,
+            moves=moves,
             module=module,
             alias=tuple(alias),
             when=when,
@@ -175,8 +181,9 @@ def add_opset(
             if definition.host_only and not namespace.is_host:
                 continue
             create = functools.partial(_create, definition, namespace)
+            half_support = _half_support(definition, namespace, element_types)
             for version in definition.versions():
-                kernel_def = _kernel_def(definition, version, allowed)
+                kernel_def = _kernel_def(definition, version, allowed, half_support)
                 if kernel_def is not None:
                     rows.append(KernelCreateInfo(kernel_def, create))
         return rows
@@ -184,7 +191,20 @@ def add_opset(
     registry.add_source(source, operators)
 
 
-def _kernel_def(definition: OperatorDefinition, version: int, allowed: frozenset[str]) -> KernelDef | None:
+def _half_support(
+    definition: OperatorDefinition, namespace: ArrayNamespace, element_types: Collection[TensorElementType]
+) -> HalfSupport:
+    computes_in_float = all(namespace.compute_type(half) is TensorElementType.FLOAT for half in HALF_TYPES)
+    if not computes_in_float or TensorElementType.FLOAT not in element_types:
+        return HalfSupport.NATIVE
+    if definition.moves:
+        return HalfSupport.MOVED
+    return HalfSupport.NATIVE if definition.any_type else HalfSupport.WIDENED
+
+
+def _kernel_def(
+    definition: OperatorDefinition, version: int, allowed: frozenset[str], half_support: HalfSupport
+) -> KernelDef | None:
     schema = find_schema(definition.op_type, version, definition.domain)
     if schema is None or schema.is_deprecated:
         return None
@@ -200,6 +220,7 @@ def _kernel_def(definition: OperatorDefinition, version: int, allowed: frozenset
         output_memory_types=dict.fromkeys(definition.host_outputs, OrtMemType.CPU_OUTPUT),
         alias=definition.alias,
         when=definition.when,
+        half_support=half_support,
     )
 
 
@@ -220,5 +241,6 @@ def _element_name(type_string: str) -> str:
 
 
 def _create(definition: OperatorDefinition, namespace: ArrayNamespace, info: KernelInfo) -> Any:
-    kernel = definition.factory(info, namespace) if definition.any_type else widened(definition.factory, info, namespace)
+    is_exact = definition.any_type and not (definition.moves and mixes_half_and_float(info))
+    kernel = definition.factory(info, namespace) if is_exact else widened(definition.factory, info, namespace)
     return OpsetKernel(kernel, definition) if not hasattr(kernel, "compute") else kernel

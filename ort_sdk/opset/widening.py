@@ -15,7 +15,9 @@ from ort_sdk.api import HostArray, KernelInfo, NodeArg, Tensor, TensorElementTyp
 
 from .namespace import ArrayNamespace
 
-__all__ = ["widened"]
+__all__ = ["HALF_TYPES", "mixes_half_and_float", "widened"]
+
+HALF_TYPES = frozenset({TensorElementType.FLOAT16, TensorElementType.BFLOAT16})
 
 
 def widened(factory: Callable[[KernelInfo, Any], Any], info: KernelInfo, namespace: ArrayNamespace) -> Any:
@@ -49,9 +51,16 @@ def widened(factory: Callable[[KernelInfo, Any], Any], info: KernelInfo, namespa
     return compute
 
 
+def mixes_half_and_float(info: KernelInfo) -> bool:
+    """Whether a node that moves elements gives float and takes, among others, float16 or bfloat16."""
+    inputs = {None if argument is None else argument.element_type for argument in info.inputs}
+    outputs = {None if argument is None else argument.element_type for argument in info.outputs}
+    return TensorElementType.FLOAT in outputs and not HALF_TYPES.isdisjoint(inputs)
+
+
 def _cast(array: Any, element_type: TensorElementType, namespace: ArrayNamespace) -> Any:
     """The array converted; inputs and outputs on the host are NumPy's, whatever the library."""
-    if isinstance(array, np.ndarray):
+    if isinstance(array, np.ndarray) and not namespace.is_host:
         return array.astype(element_type.numpy_dtype, copy=False)
     return namespace.astype(array, element_type)
 

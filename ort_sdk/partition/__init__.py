@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .assignment import Assignment, Placement, ProviderBinding
 from .graph_partitioner import FunctionLookup, partition
+from .keep_float import keep_float
 from .memcpy import COPY_DOMAIN, ValueDevices, insert_copies
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "ProviderBinding",
     "ValueDevices",
     "insert_copies",
+    "keep_float",
     "partition",
 ]

@@ -66,6 +66,8 @@ class Assignment:
     placements: tuple[Placement, ...] = field(default=())
     nodes: tuple[Node, ...] = field(default=(), repr=False)
     """The nodes as they were placed: held, so that no identity in the tables is given to a new node."""
+    kept_in_float: tuple[str, ...] = ()
+    """Values that are float though the model has them in float16 or bfloat16, by their names in the model."""
 
     def kernel_for(self, node: Node) -> KernelCreateInfo | None:
         """Kernel definition of a placed node; None for a compiled group."""

@@ -9,7 +9,7 @@ from ort_sdk.api import NodeArg, TensorElementType, find_schema
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.editing import unused_name
 
-__all__ = ["insert_casts"]
+__all__ = ["NARROW", "WIDE", "cast_name", "cast_node", "insert_casts"]
 
 NARROW = {"tensor(float16)": TensorElementType.FLOAT16, "tensor(bfloat16)": TensorElementType.BFLOAT16}
 WIDE = "tensor(float)"
@@ -34,8 +34,8 @@ def insert_casts(graph: Graph, opset_imports: Mapping[str, int], has_kernel: Cal
 
 
 def _widen(node: Node, graph: Graph, opset: int, has_kernel: Callable[[Node, Graph], bool]) -> bool:
-    before = {name: _cast_name(graph, name) for name in dict.fromkeys(node.inputs) if graph.node_arg(name).type in NARROW}
-    after = {name: _cast_name(graph, name) for name in node.outputs if name and graph.node_arg(name).type in NARROW}
+    before = {name: cast_name(graph, name) for name in dict.fromkeys(node.inputs) if graph.node_arg(name).type in NARROW}
+    after = {name: cast_name(graph, name) for name in node.outputs if name and graph.node_arg(name).type in NARROW}
     if not before and not after:
         return False
     wide = node.copy(graph)
@@ -47,8 +47,8 @@ def _widen(node: Node, graph: Graph, opset: int, has_kernel: Callable[[Node, Gra
         for cast in added:
             del graph.values[cast]
         return False
-    up = [_cast(name, cast, TensorElementType.FLOAT, opset) for name, cast in before.items()]
-    down = [_cast(cast, name, _narrow_type(graph.node_arg(name)), opset) for name, cast in after.items()]
+    up = [cast_node(name, cast, TensorElementType.FLOAT, opset) for name, cast in before.items()]
+    down = [cast_node(cast, name, _narrow_type(graph.node_arg(name)), opset) for name, cast in after.items()]
     position = graph.nodes.index(node)
     graph.nodes[position : position + 1] = [*up, wide, *down]
     graph.touch()
@@ -59,11 +59,20 @@ def _narrow_type(argument: NodeArg) -> TensorElementType:
     return NARROW[argument.type or ""]
 
 
-def _cast_name(graph: Graph, name: str) -> str:
+def cast_name(graph: Graph, name: str) -> str:
+    """An unused name for a value in float."""
     return unused_name(graph, f"{name}_as_float")
 
 
-def _cast(source: str, target: str, element_type: TensorElementType, opset: int) -> Node:
+def cast_node(source: str, target: str, element_type: TensorElementType, opset: int) -> Node:
+    """A Cast between two values, not placed.
+
+    Args:
+        source: its input.
+        target: its output.
+        element_type: the output's.
+        opset: version of ai.onnx that the model imports.
+    """
     schema = find_schema("Cast", opset)
     since_version = 1 if schema is None else schema.since_version
     return Node("Cast", [source], [target], {"to": int(element_type)}, name=f"Cast_{target}", since_version=since_version)

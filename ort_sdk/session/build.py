@@ -17,7 +17,7 @@ from ort_sdk.graph.shape_inference import infer_shapes
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.loader import load_model
 from ort_sdk.memory import DataTransferManager, InitializerPlacement, PrepackedWeightsContainer, Prepacker, PrepackSink
-from ort_sdk.partition import Assignment, ValueDevices, insert_copies, partition
+from ort_sdk.partition import Assignment, ValueDevices, insert_copies, keep_float, partition
 from ort_sdk.plan import ExecutionPlan
 
 from .functions import function_lookup
@@ -112,6 +112,7 @@ def build_session(
     if optimizer.apply_range(2, settings.optimization_level):
         assignment = partition(model.graph, model.opset_imports, bindings, find_function, assignment)
     observe("partition", assignment)
+    assignment = keep_float(assignment, model.opset_imports, bindings)
     device_of: dict[str, OrtDevice] = {provider.name: provider.device for provider in providers}
     devices = insert_copies(assignment, device_of)
     transfers = data_transfers(providers)

@@ -66,7 +66,7 @@ def crop(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("DynamicSlice", any_type=True, host_inputs=(1, 2, 3), shape_inputs=(1, 2, 3))
+@operator("DynamicSlice", moves=True, host_inputs=(1, 2, 3), shape_inputs=(1, 2, 3))
 def dynamic_slice(_info: KernelInfo, xp: Any) -> Compute:
     """Elements from ``starts`` up to ``ends`` along ``axes`` (the first ones, if absent)."""
 

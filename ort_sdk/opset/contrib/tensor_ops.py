@@ -20,10 +20,10 @@ __all__ = ["expand_dims", "is_all_finite", "unfold_tensor"]
 
 MICROSOFT = "com.microsoft"
 
-operator("GatherND", domain=MICROSOFT, any_type=True)(gather_nd)
+operator("GatherND", domain=MICROSOFT, moves=True)(gather_nd)
 operator("GridSample", domain=MICROSOFT)(grid_sample)
-operator("Pad", domain=MICROSOFT, any_type=True, shape_inputs=(1,), host_inputs=(1, 2))(pad)
-operator("Trilu", domain=MICROSOFT, any_type=True, host_inputs=(1,))(trilu)
+operator("Pad", domain=MICROSOFT, moves=True, shape_inputs=(1,), host_inputs=(1, 2))(pad)
+operator("Trilu", domain=MICROSOFT, moves=True, host_inputs=(1,))(trilu)
 
 
 @operator("Range", domain=MICROSOFT, host_inputs=(0, 1, 2), shape_inputs=(0, 1, 2))
@@ -47,7 +47,7 @@ def unique_in_order(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("ExpandDims", domain=MICROSOFT, any_type=True, host_inputs=(1,), shape_inputs=(1,), alias=((0, 0),))
+@operator("ExpandDims", domain=MICROSOFT, moves=True, host_inputs=(1,), shape_inputs=(1,), alias=((0, 0),))
 def expand_dims(_info: KernelInfo, xp: Any) -> Compute:
     """The input with an axis of size 1 inserted."""
     return lambda x, axis: xp.expand_dims(x, axis=int(axis.reshape(-1)[0]))
@@ -59,7 +59,7 @@ def sample_op(_info: KernelInfo, _xp: Any) -> Compute:
     return lambda x: x
 
 
-@operator("UnfoldTensor", domain=MICROSOFT, any_type=True)
+@operator("UnfoldTensor", domain=MICROSOFT, moves=True)
 def unfold_tensor(info: KernelInfo, xp: Any) -> Compute:
     """Slices of ``size`` elements every ``step`` elements along ``dim``, as a new last axis."""
     dim, size, step = info.attribute("dim", -1), info.attribute("size"), info.attribute("step", 1)

@@ -64,19 +64,19 @@ class Dropout(OpKernel):
         return output, self._xp.from_host(mask.astype(self._mask_type.numpy_dtype))
 
 
-@operator("Dropout", since=12, host_inputs=(1, 2), deterministic=False, any_type=True, alias=((0, 0),))
+@operator("Dropout", since=12, host_inputs=(1, 2), deterministic=False, moves=True, alias=((0, 0),))
 def dropout(info: KernelInfo, xp: Any) -> OpKernel:
     """Ratio and training mode are inputs."""
     return Dropout(info, xp, 0.5, training=False)
 
 
-@operator("Dropout", since=7, until=10, any_type=True, alias=((0, 0),))
+@operator("Dropout", since=7, until=10, moves=True, alias=((0, 0),))
 def dropout_inference(info: KernelInfo, xp: Any) -> OpKernel:
     """Versions 7 and 10 say nothing about training: they pass their input."""
     return Dropout(info, xp, 0.0, training=False)
 
 
-@operator("Dropout", until=6, deterministic=False, any_type=True, alias=((0, 0),))
+@operator("Dropout", until=6, deterministic=False, moves=True, alias=((0, 0),))
 def dropout_test_attribute(info: KernelInfo, xp: Any) -> OpKernel:
     """Training unless ``is_test`` is set."""
     return Dropout(info, xp, float(info.attribute("ratio", 0.5)), training=not info.attribute("is_test", 0))

@@ -19,7 +19,7 @@ _MAX_VIEWS = 64
 _VIEWS = tuple((0, index) for index in range(_MAX_VIEWS))
 
 
-@operator("Concat", any_type=True)
+@operator("Concat", moves=True)
 def concat(info: KernelInfo, xp: Any) -> Compute:
     """The inputs one after another along ``axis``."""
     axis = info.attribute("axis", 1) if info.since_version == 1 else info.attribute("axis")
@@ -61,7 +61,7 @@ def _splitter(info: KernelInfo, xp: Any, axis: int) -> Callable[[Array, Sequence
     return cut
 
 
-@operator("Split", until=1, any_type=True, shape_inputs=(1,), host_inputs=(1,), alias=_VIEWS)
+@operator("Split", until=1, moves=True, shape_inputs=(1,), host_inputs=(1,), alias=_VIEWS)
 def split_input_1(info: KernelInfo, xp: Any) -> Compute:
     """Parts along ``axis``: lengths from the second input, else from the attribute, else equal ones."""
     cut = _splitter(info, xp, info.attribute("axis", 0))
@@ -73,7 +73,7 @@ def split_input_1(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("Split", since=2, until=11, any_type=True, alias=_VIEWS)
+@operator("Split", since=2, until=11, moves=True, alias=_VIEWS)
 def split_attribute(info: KernelInfo, xp: Any) -> Compute:
     """Parts along ``axis``: lengths from the attribute, else equal ones."""
     cut = _splitter(info, xp, info.attribute("axis", 0))
@@ -81,7 +81,7 @@ def split_attribute(info: KernelInfo, xp: Any) -> Compute:
     return lambda x: cut(x, lengths)
 
 
-@operator("Split", since=13, any_type=True, shape_inputs=(1,), host_inputs=(1,), alias=_VIEWS)
+@operator("Split", since=13, moves=True, shape_inputs=(1,), host_inputs=(1,), alias=_VIEWS)
 def split(info: KernelInfo, xp: Any) -> Compute:
     """Parts along ``axis``: lengths from the second input, else equal ones of which the last may be smaller."""
     cut = _splitter(info, xp, info.attribute("axis", 0))

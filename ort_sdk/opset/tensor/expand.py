@@ -14,7 +14,7 @@ from .common import normalize_axis
 __all__ = ["expand", "tile", "tile_1"]
 
 
-@operator("Expand", any_type=True, shape_inputs=(1,), host_inputs=(1,), alias=((0, 0),))
+@operator("Expand", moves=True, shape_inputs=(1,), host_inputs=(1,), alias=((0, 0),))
 def expand(info: KernelInfo, xp: Any) -> Compute:
     """The input broadcast together with a shape, by NumPy's rule in both directions; a view."""
 
@@ -31,7 +31,7 @@ def expand(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("Tile", until=1, any_type=True, shape_inputs=(1, 2), host_inputs=(1, 2))
+@operator("Tile", until=1, moves=True, shape_inputs=(1, 2), host_inputs=(1, 2))
 def tile_1(info: KernelInfo, xp: Any) -> Compute:
     """The input ``tiles`` times along ``axis``, both one-element inputs."""
 
@@ -43,7 +43,7 @@ def tile_1(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("Tile", since=6, any_type=True, shape_inputs=(1,), host_inputs=(1,))
+@operator("Tile", since=6, moves=True, shape_inputs=(1,), host_inputs=(1,))
 def tile(info: KernelInfo, xp: Any) -> Compute:
     """The input repeated ``repeats[i]`` times along each axis i."""
     function = xp.tile

@@ -49,7 +49,7 @@ def flat_positions(xp: Any, indices: Array, shape: Sequence[int], axis: int) -> 
     return positions
 
 
-@operator("Gather", any_type=True)
+@operator("Gather", moves=True)
 def gather(info: KernelInfo, xp: Any) -> Compute:
     """Slices of the data along ``axis``; the axes of the indices take the place of that axis."""
     axis = info.attribute("axis", 0)
@@ -67,7 +67,7 @@ def gather(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("GatherElements", any_type=True)
+@operator("GatherElements", moves=True)
 def gather_elements(info: KernelInfo, xp: Any) -> Compute:
     """``data[i, index[i, j], k]``-wise: an element for each index, its other coordinates those of the index."""
     axis = info.attribute("axis", 0)
@@ -88,7 +88,7 @@ def gather_elements(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("GatherND", any_type=True)
+@operator("GatherND", moves=True)
 def gather_nd(info: KernelInfo, xp: Any) -> Compute:
     """Slices of the data at index tuples (the last axis of the indices), per batch over the first ``batch_dims`` axes."""
     batch_dims = info.attribute("batch_dims", 0)

@@ -10,7 +10,7 @@ from ort_sdk.opset.definition import operator
 __all__ = ["identity"]
 
 
-@operator("Identity", any_type=True, alias=((0, 0),))
+@operator("Identity", moves=True, alias=((0, 0),))
 def identity(_info: KernelInfo, _xp: Any) -> Compute:
     """The input itself: a tensor, a sequence (a new list of the same arrays) or an optional."""
     return lambda x: list(x) if isinstance(x, list) else x

@@ -86,7 +86,7 @@ def _pairs(info: KernelInfo, flat: Sequence[int], axes: Sequence[int] | None, ra
     return pads
 
 
-@operator("Pad", until=2, any_type=True)
+@operator("Pad", until=2, moves=True)
 def pad_1(info: KernelInfo, xp: Any) -> Compute:
     """The input with elements added, or cut, as the attributes say."""
     run = _padder(info, xp, info.attribute("mode", "constant"))
@@ -95,7 +95,7 @@ def pad_1(info: KernelInfo, xp: Any) -> Compute:
     return lambda x: run(x, _pairs(info, flat, None, x.ndim), value)
 
 
-@operator("Pad", since=11, any_type=True, shape_inputs=(1, 3), host_inputs=(1, 2, 3))
+@operator("Pad", since=11, moves=True, shape_inputs=(1, 3), host_inputs=(1, 2, 3))
 def pad(info: KernelInfo, xp: Any) -> Compute:
     """The input with elements added (a constant, its reflection, its edge, or itself again), or cut, along ``axes``."""
     run = _padder(info, xp, info.attribute("mode", "constant"))
@@ -107,7 +107,7 @@ def pad(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("CenterCropPad", any_type=True, shape_inputs=(1,), host_inputs=(1,))
+@operator("CenterCropPad", moves=True, shape_inputs=(1,), host_inputs=(1,))
 def center_crop_pad(info: KernelInfo, xp: Any) -> Compute:
     """The middle of the input, or the input in the middle of zeros, in the wanted size along ``axes``."""
     run = _padder(info, xp, "constant")

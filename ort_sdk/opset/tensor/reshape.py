@@ -36,14 +36,14 @@ def _target_shape(info: KernelInfo, shape: Sequence[int], target: Sequence[int],
     return tuple(dims)
 
 
-@operator("Reshape", until=1, any_type=True, alias=_VIEW)
+@operator("Reshape", until=1, moves=True, alias=_VIEW)
 def reshape_1(info: KernelInfo, xp: Any) -> Compute:
     """The input in the shape of the ``shape`` attribute."""
     target = info.attribute("shape", ())
     return lambda data: xp.reshape(data, _target_shape(info, data.shape, target, allow_zero=False))
 
 
-@operator("Reshape", since=5, any_type=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
+@operator("Reshape", since=5, moves=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
 def reshape(info: KernelInfo, xp: Any) -> Compute:
     """The input in the shape of the second input: 0 copies a dimension unless ``allowzero``, -1 is inferred."""
     allow_zero = bool(info.attribute("allowzero", 0))
@@ -55,7 +55,7 @@ def reshape(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("Flatten", any_type=True, alias=_VIEW)
+@operator("Flatten", moves=True, alias=_VIEW)
 def flatten(info: KernelInfo, xp: Any) -> Compute:
     """The input as a matrix: the dimensions before ``axis``, and those from it on."""
     axis = info.attribute("axis", 1)
@@ -83,14 +83,14 @@ def _unsqueezed(info: KernelInfo, shape: Sequence[int], axes: Sequence[int]) -> 
     return tuple(1 if axis in inserted else next(dims) for axis in range(rank))
 
 
-@operator("Squeeze", until=11, any_type=True, alias=_VIEW)
+@operator("Squeeze", until=11, moves=True, alias=_VIEW)
 def squeeze_1(info: KernelInfo, xp: Any) -> Compute:
     """The input without the axes of size 1 that the ``axes`` attribute names, or without any of them."""
     axes = info.attribute("axes", None)
     return lambda data: xp.reshape(data, _squeezed(info, data.shape, axes))
 
 
-@operator("Squeeze", since=13, any_type=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
+@operator("Squeeze", since=13, moves=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
 def squeeze(info: KernelInfo, xp: Any) -> Compute:
     """The input without the axes of size 1 that the second input names, or without any of them."""
 
@@ -100,14 +100,14 @@ def squeeze(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("Unsqueeze", until=11, any_type=True, alias=_VIEW)
+@operator("Unsqueeze", until=11, moves=True, alias=_VIEW)
 def unsqueeze_1(info: KernelInfo, xp: Any) -> Compute:
     """The input with axes of size 1 where the ``axes`` attribute says they are in the output."""
     axes = info.attribute("axes")
     return lambda data: xp.reshape(data, _unsqueezed(info, data.shape, axes))
 
 
-@operator("Unsqueeze", since=13, any_type=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
+@operator("Unsqueeze", since=13, moves=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
 def unsqueeze(info: KernelInfo, xp: Any) -> Compute:
     """The input with axes of size 1 where the second input says they are in the output."""
 

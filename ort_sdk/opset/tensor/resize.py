@@ -215,7 +215,7 @@ def _narrowed(xp: Any, y: Array, element_type: TensorElementType, settings: _Set
 _INTEGERS = frozenset({TensorElementType.UINT8, TensorElementType.INT8, TensorElementType.INT32})
 
 
-@operator("Upsample", until=7, any_type=True)
+@operator("Upsample", until=7, moves=True)
 def upsample_attribute(info: KernelInfo, xp: Any) -> Compute:
     """The input enlarged by the attributes' scales: nearest, or linear."""
     run = _resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")))
@@ -227,15 +227,15 @@ def upsample_attribute(info: KernelInfo, xp: Any) -> Compute:
     return lambda x: run(x, None, scales, None)
 
 
-@operator("Upsample", since=9, any_type=True, shape_inputs=(1,), host_inputs=(1,))
-@operator("Resize", until=10, any_type=True, shape_inputs=(1,), host_inputs=(1,))
+@operator("Upsample", since=9, moves=True, shape_inputs=(1,), host_inputs=(1,))
+@operator("Resize", until=10, moves=True, shape_inputs=(1,), host_inputs=(1,))
 def resize_10(info: KernelInfo, xp: Any) -> Compute:
     """The input resized by the second input's scales: nearest, or linear."""
     run = _resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")))
     return lambda x, scales: run(x, None, scales, None)
 
 
-@operator("Resize", since=11, any_type=True, shape_inputs=(2, 3), host_inputs=(1, 2, 3))
+@operator("Resize", since=11, moves=True, shape_inputs=(2, 3), host_inputs=(1, 2, 3))
 def resize(info: KernelInfo, xp: Any) -> Compute:
     """The input resized to ``sizes`` or by ``scales``: nearest, linear or cubic; tables as ONNX's attributes say."""
     axes = info.attribute("axes", None)

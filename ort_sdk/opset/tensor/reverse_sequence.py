@@ -12,7 +12,7 @@ from ort_sdk.opset.definition import operator
 __all__ = ["reverse_sequence"]
 
 
-@operator("ReverseSequence", any_type=True, host_inputs=(1,))
+@operator("ReverseSequence", moves=True, host_inputs=(1,))
 def reverse_sequence(info: KernelInfo, xp: Any) -> Compute:
     """The first ``sequence_lens[batch]`` elements along ``time_axis`` backwards, the rest as they are."""
     time_axis, batch_axis = info.attribute("time_axis", 0), info.attribute("batch_axis", 1)

@@ -35,8 +35,8 @@ def _scatter_function(info: KernelInfo, xp: Any) -> Any:
     return compute
 
 
-@operator("Scatter", until=9, any_type=True)
-@operator("ScatterElements", any_type=True)
+@operator("Scatter", until=9, moves=True)
+@operator("ScatterElements", moves=True)
 def scatter_elements(info: KernelInfo, xp: Any) -> Compute:
     """The data with each update put at the place its index names along ``axis``, or combined with what is there."""
     axis = info.attribute("axis", 0)
@@ -59,7 +59,7 @@ def scatter_elements(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("ScatterND", any_type=True)
+@operator("ScatterND", moves=True)
 def scatter_nd(info: KernelInfo, xp: Any) -> Compute:
     """The data with slices put in, or combined with what is there, at index tuples (the last axis of the indices)."""
     scatter = _scatter_function(info, xp)
@@ -99,7 +99,7 @@ def _cache_positions(
     return (firsts + steps[:, np.newaxis, :]).reshape(-1)
 
 
-@operator("TensorScatter", any_type=True, host_inputs=(2,))
+@operator("TensorScatter", moves=True, host_inputs=(2,))
 def tensor_scatter(info: KernelInfo, xp: Any) -> Compute:
     """The cache with ``update`` written at ``write_indices[batch]`` along ``axis``, around its end if ``circular``."""
     axis = info.attribute("axis", -2)

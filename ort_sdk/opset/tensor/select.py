@@ -13,7 +13,7 @@ from .common import is_text, normalize_axis, zero_of
 __all__ = ["compress", "nonzero", "one_hot", "trilu", "where"]
 
 
-@operator("Where", any_type=True)
+@operator("Where", moves=True)
 def where(_info: KernelInfo, xp: Any) -> Compute:
     """X where the condition holds, else Y; the three broadcast together."""
     function: Compute = xp.where
@@ -31,7 +31,7 @@ def nonzero(_info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("Compress", any_type=True, shape_inputs=None)
+@operator("Compress", moves=True, shape_inputs=None)
 def compress(info: KernelInfo, xp: Any) -> Compute:
     """Slices along ``axis`` (elements of the flattened input without one) whose condition holds.
 
@@ -69,7 +69,7 @@ def one_hot(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("Trilu", any_type=True, host_inputs=(1,))
+@operator("Trilu", moves=True, host_inputs=(1,))
 def trilu(info: KernelInfo, xp: Any) -> Compute:
     """The upper (or lower) triangle of each matrix from its diagonal ``k`` on, zeros elsewhere."""
     cut = xp.triu if info.attribute("upper", 1) else xp.tril

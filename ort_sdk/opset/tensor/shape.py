@@ -13,7 +13,7 @@ from ort_sdk.opset.definition import operator
 __all__ = ["shape", "size"]
 
 
-@operator("Shape", any_type=True, contents_from_shapes=True, host_outputs=(0,))
+@operator("Shape", moves=True, contents_from_shapes=True, host_outputs=(0,))
 def shape(info: KernelInfo, _xp: Any) -> Compute:
     """Dimensions from ``start`` to ``end`` as a host int64 vector; out-of-range bounds are clamped."""
     part = slice(info.attribute("start", 0), info.attribute("end", None))
@@ -24,7 +24,7 @@ def shape(info: KernelInfo, _xp: Any) -> Compute:
     return compute
 
 
-@operator("Size", any_type=True, contents_from_shapes=True, host_outputs=(0,))
+@operator("Size", moves=True, contents_from_shapes=True, host_outputs=(0,))
 def size(_info: KernelInfo, _xp: Any) -> Compute:
     """Number of elements as a host int64 scalar."""
     return lambda data: np.array(math.prod(data.shape), dtype=np.int64)

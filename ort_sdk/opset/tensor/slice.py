@@ -48,14 +48,14 @@ def _sliced(
     return x[tuple(index)]
 
 
-@operator("Slice", until=1, any_type=True, alias=_VIEW)
+@operator("Slice", until=1, moves=True, alias=_VIEW)
 def slice_1(info: KernelInfo, _xp: Any) -> Compute:
     """A part of the input along the axes the attributes name; a view."""
     starts, ends, axes = info.attribute("starts"), info.attribute("ends"), info.attribute("axes", None)
     return lambda x: _sliced(info, x, starts, ends, axes, None)
 
 
-@operator("Slice", since=10, any_type=True, shape_inputs=(1, 2, 3, 4), host_inputs=(1, 2, 3, 4), alias=_VIEW)
+@operator("Slice", since=10, moves=True, shape_inputs=(1, 2, 3, 4), host_inputs=(1, 2, 3, 4), alias=_VIEW)
 def slice_inputs(info: KernelInfo, _xp: Any) -> Compute:
     """A part of the input along the axes the inputs name, backwards where the step is negative; a view."""
 

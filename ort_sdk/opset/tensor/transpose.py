@@ -10,7 +10,7 @@ from ort_sdk.opset.definition import operator
 __all__ = ["depth_to_space", "space_to_depth", "transpose"]
 
 
-@operator("Transpose", any_type=True, alias=((0, 0),))
+@operator("Transpose", moves=True, alias=((0, 0),))
 def transpose(info: KernelInfo, xp: Any) -> Compute:
     """The axes in the order of ``perm``, reversed by default."""
     perm = info.attribute("perm", None)
@@ -50,7 +50,7 @@ def _four_dims(info: KernelInfo, x: Array) -> tuple[int, int, int, int]:
     return n, c, h, w
 
 
-@operator("DepthToSpace", any_type=True)
+@operator("DepthToSpace", moves=True)
 def depth_to_space(info: KernelInfo, xp: Any) -> Compute:
     """(N, C, H, W) → (N, C / b², H·b, W·b): blocks of channels become blocks of pixels, in DCR or CRD order."""
     block = _block_size(info)
@@ -70,7 +70,7 @@ def depth_to_space(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("SpaceToDepth", any_type=True)
+@operator("SpaceToDepth", moves=True)
 def space_to_depth(info: KernelInfo, xp: Any) -> Compute:
     """(N, C, H, W) → (N, C·b², H / b, W / b): blocks of pixels become channels, in DCR or CRD order."""
     block = _block_size(info)

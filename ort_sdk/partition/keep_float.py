@@ -1,0 +1,142 @@
+"""float between neighbouring nodes that compute in it, where the model has float16 or bfloat16.
+
+ONNX Runtime comes to the same values on its CPU: ``InsertCastTransformer`` lets such nodes compute in float and takes out
+the casts between neighbours. It is part of how such a device computes, not an optimization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ort_sdk.api import KernelCreateInfo, NodeArg
+from ort_sdk.graph import Graph, Node
+from ort_sdk.kernels import RegistryLookup
+
+from .assignment import Assignment, Placement, ProviderBinding
+from .half_flow import HalfFlow
+from .insert_cast import NARROW, WIDE, cast_name, cast_node
+
+__all__ = ["keep_float"]
+
+
+def keep_float(assignment: Assignment, opset_imports: Mapping[str, int], providers: Sequence[ProviderBinding]) -> Assignment:
+    """Make the values float that only pass between nodes that compute in float, on one provider.
+
+    Who reads such a value in its own type (a graph output, another provider, a body, a kernel that knows the type) reads it
+    rounded by a Cast, which is put in once per value. Weights stay as they are. Afterwards the graph is not ONNX's any more:
+    the inputs of a node that share a type parameter may differ in type.
+
+    Args:
+        assignment: its graph and bodies are changed in place.
+        opset_imports: domain → version of the model.
+        providers: those the nodes are placed on.
+
+    Returns:
+        The assignment, with the casts placed.
+    """
+    keeper = _Keeper(assignment, dict(opset_imports), {binding.name: binding for binding in providers})
+    for graph in assignment.graph.walk():
+        if any(argument.type in NARROW for argument in graph.values.values()):
+            keeper.change(graph)
+    return keeper.result()
+
+
+class _Keeper:
+    def __init__(self, assignment: Assignment, opset_imports: dict[str, int], bindings: Mapping[str, ProviderBinding]) -> None:
+        self._assignment = assignment
+        self._opset_imports = opset_imports
+        self._bindings = bindings
+        self._kernels = dict(assignment.kernels)
+        self._rounding: dict[tuple[str, str], KernelCreateInfo | None] = {}
+        self._casts: list[tuple[Graph, Node]] = []
+        self._kept: list[str] = []
+
+    def result(self) -> Assignment:
+        """The assignment after the changes."""
+        return replace(
+            self._assignment,
+            kernels=self._kernels,
+            placements=(*self._assignment.placements, *(_placement(graph, node) for graph, node in self._casts)),
+            nodes=(*self._assignment.nodes, *(node for _, node in self._casts)),
+            kept_in_float=(*self._assignment.kept_in_float, *self._kept),
+        )
+
+    def change(self, graph: Graph) -> None:
+        """Keep the values of one graph in float, not those of its bodies."""
+        flow = HalfFlow(graph, self._kernels, lambda provider, half: self._rounding_kernel(provider, half) is not None)
+        kept = flow.kept()
+        if not kept:
+            return
+        self._kept.extend(kept)
+        readers = {name: _FloatReaders(graph, name, flow) for name in kept}
+        casts: dict[int, list[Node]] = {}
+        for name, node in kept.items():
+            known = graph.node_arg(name)
+            if readers[name].are_all:
+                graph.set_value(replace(known, type=WIDE))
+            else:
+                casts.setdefault(id(node), []).append(self._rounded(graph, node, known, readers[name]))
+        graph.nodes = [placed for node in graph.nodes for placed in (node, *casts.get(id(node), ()))]
+        graph.touch()
+        touched = [*kept.values(), *(node for name in kept for node, _ in readers[name].places)]
+        self._match_again(graph, {id(node): node for node in touched}.values())
+
+    def _rounding_kernel(self, provider: str, half: str) -> KernelCreateInfo | None:
+        """A provider's kernel that casts float to a type."""
+        key = (provider, half)
+        if key not in self._rounding:
+            graph = Graph(values={"x": NodeArg("x", WIDE), "y": NodeArg("y", half)})
+            lookup = RegistryLookup(self._bindings[provider].registry, graph, self._opset_imports)
+            self._rounding[key] = lookup.lookup(self._cast("x", "y", half, provider))
+        return self._rounding[key]
+
+    def _cast(self, source: str, target: str, half: str, provider: str) -> Node:
+        node = cast_node(source, target, NARROW[half], self._opset_imports.get("", 1))
+        node.execution_provider = provider
+        return node
+
+    def _rounded(self, graph: Graph, node: Node, known: NodeArg, readers: _FloatReaders) -> Node:
+        """Let a node make a value in float under another name, and the Cast that makes it from that."""
+        wide = cast_name(graph, known.name)
+        graph.set_value(replace(known, name=wide, type=WIDE))
+        node.outputs = [wide if name == known.name else name for name in node.outputs]
+        for reader, index in readers.places:
+            reader.inputs[index] = wide
+        half, provider = known.type or "", node.execution_provider
+        cast = self._cast(wide, known.name, half, provider)
+        found = self._rounding_kernel(provider, half)
+        if found is None:
+            raise AssertionError(f"no kernel of {provider} rounds float to {half}")
+        self._kernels[id(cast)] = found
+        self._casts.append((graph, cast))
+        return cast
+
+    def _match_again(self, graph: Graph, nodes: Iterable[Node]) -> None:
+        """Give nodes without a half type left the provider's kernel for float, which may be a faster one."""
+        for node in nodes:
+            if any(name and graph.node_arg(name).type in NARROW for name in (*node.inputs, *node.outputs)):
+                continue
+            registry = self._bindings[node.execution_provider].registry
+            found = RegistryLookup(registry, graph, self._opset_imports).lookup(node)
+            if found is not None:
+                self._kernels[id(node)] = found
+
+
+class _FloatReaders:
+    """Who reads a value in float."""
+
+    def __init__(self, graph: Graph, name: str, flow: HalfFlow) -> None:
+        nodes = graph.consumers(name)
+        reads = [(node, index) for node in nodes for index, read in enumerate(node.inputs) if read == name]
+        self.places = [(node, index) for node, index in reads if flow.takes_float(node, index)]
+        """(node, input)."""
+        self.are_all = (
+            len(self.places) == len(reads)
+            and not graph.is_output(name)
+            and not any(name in node.implicit_inputs for node in nodes)
+        )
+
+
+def _placement(graph: Graph, node: Node) -> Placement:
+    return Placement(graph.name, node.name, node.domain, node.op_type, node.since_version, node.execution_provider, {})
