@@ -109,7 +109,7 @@ def build_session(
         optimizer.apply(1)
         observe("optimized", model)
     assignment = partition(model.graph, model.opset_imports, bindings, find_function)
-    if optimizer.apply_range(2, settings.optimization_level):
+    if optimizer.apply_after_partition(settings.optimization_level):
         assignment = partition(model.graph, model.opset_imports, bindings, find_function, assignment)
     observe("partition", assignment)
     assignment = keep_float(assignment, model.opset_imports, bindings)

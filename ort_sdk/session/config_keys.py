@@ -34,6 +34,12 @@ CONFIG_KEYS = (
         "optimization.enable_gelu_approximation", "0", "`1`: Gelu may be replaced by the faster FastGelu, which is not exact."
     ),
     ConfigKey(
+        "optimization.minimal_build_optimizations",
+        "",
+        "`save`: fusions that a minimal build of ONNX Runtime has are recorded in the saved model (ORT format), and not made. "
+        "`apply`: they are made, and no others behind the basic passes. Empty: all.",
+    ),
+    ConfigKey(
         "session.disable_aot_function_inlining",
         "0",
         "`1`: functions of the model are inlined where no provider has a kernel for the call, but only after the basic passes.",
@@ -51,6 +57,11 @@ CONFIG_KEYS = (
         is_of_ort=False,
     ),
     ConfigKey("session.disable_quant_qdq", "0", "`1`: DequantizeLinear is folded like any other operator."),
+    ConfigKey(
+        "session.enable_saved_runtime_optimizations",
+        "0",
+        "`1`: fusions recorded in a model in ORT format are made, from the level of the extended passes on.",
+    ),
     ConfigKey(
         "session.load_model_format",
         "",

@@ -14,10 +14,13 @@ from ort_sdk.optimizer import GraphTransformer, TransformerContext, apply_transf
 from .inlining import inline_model_functions
 from .session_providers import SessionProvider
 
-__all__ = ["SessionOptimizer"]
+__all__ = ["MINIMAL_BUILD_KEY", "SessionOptimizer"]
 
 DISABLED_KEY = "optimization.disable_specified_optimizers"
 DISABLE_INLINING_KEY = "session.disable_aot_function_inlining"
+MINIMAL_BUILD_KEY = "optimization.minimal_build_optimizations"
+REPLAY_KEY = "session.enable_saved_runtime_optimizations"
+FIRST_AFTER_PARTITION = 2
 
 
 class SessionOptimizer:
@@ -48,15 +51,50 @@ class SessionOptimizer:
 
     def apply(self, level: int) -> list[str]:
         """Run one level; returns the passes that changed something."""
-        changed = apply_transformers(self._model.graph, self._transformers(level), self._context, self._disabled)
-        if changed:
-            self._model.graph.sort()
-            infer_types(self._model.graph)
-        return changed
+        return self._run(self._transformers(level))
 
     def apply_range(self, first: int, last: int) -> list[str]:
         """Run several levels in order."""
         return [name for level in range(first, last + 1) for name in self.apply(level)]
+
+    def apply_after_partition(self, last: int) -> list[str]:
+        """Run the levels behind partition, up to one, as the config says: all, or those of a minimal build, made or recorded.
+
+        What the model's file says may be replaced comes first, if the config asks for it.
+        """
+        if last < FIRST_AFTER_PARTITION:
+            return []
+        handling = self._context.config.get(MINIMAL_BUILD_KEY, "")
+        changed = self._replay() if self._context.config.get(REPLAY_KEY) == "1" else []
+        if not handling:
+            return changed + self.apply_range(FIRST_AFTER_PARTITION, last)
+        from ort_sdk.optimizer.extended.recordable import minimal_build_transformers
+
+        changed += self._run(minimal_build_transformers(only_recordless=handling == "save"))
+        return changed + self._record() if handling == "save" else changed
+
+    def _replay(self) -> list[str]:
+        if not any(inner.runtime_optimizations for inner in self._model.graph.walk()):
+            return []
+        from ort_sdk.optimizer.extended.replay_optimizations import replay_runtime_optimizations
+
+        changed = replay_runtime_optimizations(self._model.graph, self._context, self._disabled)
+        return self._tidied(["ReplayRuntimeOptimizations"] if changed else [])
+
+    def _record(self) -> list[str]:
+        from ort_sdk.optimizer.extended.record_optimizations import record_runtime_optimizations
+
+        changed = record_runtime_optimizations(self._model.graph, self._context, self._disabled)
+        return self._tidied(["EnsureUniqueDQ"] if changed else [])
+
+    def _run(self, transformers: Sequence[GraphTransformer]) -> list[str]:
+        return self._tidied(apply_transformers(self._model.graph, transformers, self._context, self._disabled))
+
+    def _tidied(self, changed: list[str]) -> list[str]:
+        if changed:
+            self._model.graph.sort()
+            infer_types(self._model.graph)
+        return changed
 
     def _transformers(self, level: int) -> list[GraphTransformer]:
         op_types = {node.op_type for graph in self._model.graph.walk() for node in graph.nodes}

@@ -12,15 +12,32 @@ from ort_sdk.loader.model_writer import open_weights_file, write_model, write_mo
 from ort_sdk.loader.ort_format import is_ort_file_name, named_format, write_ort_model
 from ort_sdk.loader.weights_file import WeightsFile
 
+from .optimizing import MINIMAL_BUILD_KEY
 from .portable_operators import with_portable_operators
 
-__all__ = ["DISABLE_PREPACKING_KEY", "SAVE_PREPACKED_KEY", "OptimizedModelSaver"]
+__all__ = ["DISABLE_PREPACKING_KEY", "SAVE_PREPACKED_KEY", "OptimizedModelSaver", "check_minimal_build_optimizations"]
 
 EXTERNAL_FILE_KEY = "session.optimized_model_external_initializers_file_name"
 EXTERNAL_SIZE_KEY = "session.optimized_model_external_initializers_min_size_in_bytes"
 FORMAT_KEY = "session.save_model_format"
 SAVE_PREPACKED_KEY = "session.save_external_prepacked_constant_initializers"
 DISABLE_PREPACKING_KEY = "session.disable_prepacking"
+
+
+def check_minimal_build_optimizations(config: Mapping[str, str], *, writes_ort_format: bool) -> None:
+    """Refuse a config that asks for optimizations to be recorded where no file can take them.
+
+    Raises:
+        InvalidArgument: it does, or the entry has a value that is none.
+    """
+    handling = config.get(MINIMAL_BUILD_KEY, "")
+    if handling not in ("", "apply", "save"):
+        raise InvalidArgument(f"Invalid value for {MINIMAL_BUILD_KEY}: {handling!r}; it can be 'save', 'apply' or empty")
+    if handling == "save" and not writes_ort_format:
+        raise InvalidArgument(
+            f"{MINIMAL_BUILD_KEY} value of 'save' is only valid when saving an ORT format model; set optimized_model_filepath to "
+            "a path that ends in .ort"
+        )
 
 
 class OptimizedModelSaver:
@@ -38,6 +55,11 @@ class OptimizedModelSaver:
         self._weights: WeightsFile | None = None
         self._saved: frozenset[int] = frozenset()
         self._is_ort = (named_format(config.get(FORMAT_KEY, ""), FORMAT_KEY) or _format_of(path)) == "ORT"
+
+    @property
+    def writes_ort_format(self) -> bool:
+        """Whether the file is to be in ORT format."""
+        return self._is_ort
 
     @property
     def saves_packed_weights(self) -> bool:

@@ -19,7 +19,7 @@ from .node_arg import ModelMetadata, public_node_arg
 from .node_arg import NodeArg as PublicNodeArg
 from .options import SessionOptions
 from .provider_selection import CPU_PROVIDER, DISABLE_CPU_KEY
-from .save import SAVE_PREPACKED_KEY, OptimizedModelSaver
+from .save import SAVE_PREPACKED_KEY, OptimizedModelSaver, check_minimal_build_optimizations
 
 __all__ = ["OrtEpAssignedNode", "OrtEpAssignedSubgraph", "SessionDescription", "StageWatcher"]
 
@@ -77,6 +77,9 @@ class StageWatcher:
         self._basic: Model | None = None
         path = options.optimized_model_filepath
         self._saver = OptimizedModelSaver(path, self._config) if path else None
+        check_minimal_build_optimizations(
+            self._config, writes_ort_format=self._saver is not None and self._saver.writes_ort_format
+        )
         if self._saver is None and self._config.get(SAVE_PREPACKED_KEY) == "1":
             self._log.log(logging.WARNING, "%s is ignored, since optimized_model_filepath is not set", SAVE_PREPACKED_KEY)
         self.description: SessionDescription | None = None
