@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import numpy as np
 
 from ort_sdk.api import HostArray, Tensor, TensorElementType
 
 from .tensor import pack_elements
 
-__all__ = ["DerivedTensor", "private_array"]
+__all__ = ["DerivedTensor", "StreamedTensor", "private_array"]
 
 
 class DerivedTensor:
@@ -63,8 +65,57 @@ class DerivedTensor:
         """The bytes as ONNX packs them, computed now."""
         return pack_elements(self.numpy(), self.element_type)
 
+    def pieces(self) -> Iterator[HostArray]:
+        """The bytes as ONNX packs them, in order, in contiguous ``uint8`` vectors computed as they are asked for."""
+        yield self.packed()
+
+    def write_into(self, destination: HostArray) -> None:
+        """Fill memory of the caller's with the bytes as ONNX packs them, piece by piece.
+
+        Args:
+            destination: a contiguous ``uint8`` vector of ``nbytes`` bytes.
+        """
+        start = 0
+        for piece in self.pieces():
+            destination[start : start + len(piece)] = piece
+            start += len(piece)
+
     def __repr__(self) -> str:
-        return f"DerivedTensor({self.transformation}, {self.element_type.onnx_name}, {list(self.shape)})"
+        return f"{type(self).__name__}({self.transformation}, {self.element_type.onnx_name}, {list(self.shape)})"
+
+
+class StreamedTensor(DerivedTensor):
+    """A derived constant that is computed some bytes at a time, so that next to the result little memory is needed.
+
+    Args:
+        transformation: see ``DerivedTensor``.
+        element_type: of whole bytes; no strings.
+        shape: dimensions.
+        sources: what is read.
+        stream: gives the bytes of the elements in order, in contiguous ``uint8`` vectors.
+    """
+
+    __slots__ = ("_stream",)
+
+    def __init__(
+        self,
+        transformation: str,
+        element_type: TensorElementType,
+        shape: tuple[int, ...],
+        sources: Sequence[Tensor],
+        stream: Callable[[], Iterator[HostArray]],
+    ) -> None:
+        super().__init__(transformation, element_type, shape, sources, self._assembled)
+        self._stream = stream
+
+    def pieces(self) -> Iterator[HostArray]:
+        """See ``DerivedTensor``."""
+        return self._stream()
+
+    def _assembled(self) -> HostArray:
+        content: HostArray = np.empty(self.nbytes, np.uint8)
+        self.write_into(content)
+        return content.view(self.element_type.numpy_dtype).reshape(self.shape)
 
 
 def private_array(tensor: Tensor) -> HostArray:

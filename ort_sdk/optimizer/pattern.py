@@ -183,23 +183,36 @@ class GraphMatcher:
         Returns:
             Whether the match will be replaced.
         """
+        new = self.new_node(match.last, op_type, inputs, attributes, domain=domain, outputs=outputs)
+        return new is not None and self.replace(match, new)
+
+    def new_node(
+        self,
+        last: Node,
+        op_type: str,
+        inputs: Sequence[str],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        domain: str = MICROSOFT,
+        outputs: Sequence[str] | None = None,
+    ) -> Node | None:
+        """The node that ``fuse`` puts in the place of ``last``; None if the operator does not exist."""
         schema = find_schema(op_type, self.opset(domain), domain)
         if schema is None:
-            return False
+            return None
         names = list(inputs)
         while names and not names[-1]:
             names.pop()
-        new = Node(
+        return Node(
             op_type,
             names,
-            list(match.last.outputs if outputs is None else outputs),
+            list(last.outputs if outputs is None else outputs),
             dict(attributes or {}),
             domain=domain,
-            name=match.last.name,
+            name=last.name,
             since_version=schema.since_version,
-            execution_provider=match.last.execution_provider,
+            execution_provider=last.execution_provider,
         )
-        return self.replace(match, new)
 
     def replace(self, match: Match, new: Node) -> bool:
         """Replace a match by a given node, on the conditions of ``fuse``."""
@@ -249,18 +262,22 @@ class GraphMatcher:
         return True
 
     def _drop_unread(self, readers: Sequence[Node]) -> list[Node]:
-        """Take out nodes that replaced ones shared and nothing reads any more; returns them."""
+        """Take out nodes that replaced ones shared and nothing reads any more, and their makers likewise; returns them."""
         graph = self.graph
-        makers = {id(maker): maker for node in readers for name in node.inputs if name and (maker := graph.producer(name))}
-        unread = {
-            key: maker
-            for key, maker in makers.items()
-            if not any(name in self._outputs or graph.consumers(name) for name in maker.outputs if name)
-        }
-        if unread:
+        dropped: list[Node] = []
+        while True:
+            makers = {id(maker): maker for node in readers for name in node.inputs if name and (maker := graph.producer(name))}
+            unread = {
+                key: maker
+                for key, maker in makers.items()
+                if not any(name in self._outputs or graph.consumers(name) for name in maker.outputs if name)
+            }
+            if not unread:
+                return dropped
             graph.nodes = [node for node in graph.nodes if id(node) not in unread]
             graph.touch()
-        return list(unread.values())
+            readers = list(unread.values())
+            dropped.extend(readers)
 
     def _last(self, nodes: list[Node]) -> Node:
         if len(nodes) == 1:

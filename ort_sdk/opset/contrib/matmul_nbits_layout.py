@@ -13,7 +13,7 @@ WEIGHT_FROM_DEQUANTIZE_LINEAR = "MatMulNBits weight of DequantizeLinear"
 """Source: [K, N] of int2, uint2, int4, uint4, int8 or uint8. Result: uint8 [N, k_blocks, block_size * bits / 8], elements of one
 column packed along K, lowest bits first; signed ones raised by 2**(bits - 1); zero bytes behind the last element of K."""
 SCALES_FROM_DEQUANTIZE_LINEAR = "MatMulNBits scales of DequantizeLinear"
-"""Source: [k_blocks, N], [N] (one for each column) or [] of float or float16. Result: [N * k_blocks] of the same type."""
+"""Source: [k_blocks, N], [N] (one for each column) or [] of float or float16. Result: [N, k_blocks] of the same type."""
 ZERO_POINTS_FROM_DEQUANTIZE_LINEAR = "MatMulNBits zero points of DequantizeLinear"
 """Source: the weight's element type, of the shape of the scales; a scalar 0 where an unsigned weight has no zero points.
-Result: uint8 [N * ceil(k_blocks * bits / 8)], those of one column packed along the blocks; signed ones raised as the weight."""
+Result: uint8 [N, ceil(k_blocks * bits / 8)], those of one column packed along the blocks; signed ones raised as the weight."""

@@ -8,6 +8,7 @@ from .cast_elimination import CastChainElimination, CastElimination
 from .common_subexpression_elimination import CommonSubexpressionElimination
 from .constant_folding import ConstantFolding
 from .conv_fusion import ConvAddFusion, ConvBNFusion, ConvMulFusion
+from .dq_matmul_nbits_fusion import DQMatMulNBitsFusion
 from .elementwise_fusion import DivMulFusion, FuseReluClip, NotWhereFusion, PreShapeNodeElimination
 from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
 from .identity_elimination import EliminateDropout, EliminateIdentity
@@ -36,6 +37,7 @@ def transformers() -> list[GraphTransformer]:
         ConcatSliceElimination(),
         UnsqueezeElimination(),
         ExpandElimination(),
+        DQMatMulNBitsFusion(),
         ReshapeFusion(),
         TransposeOptimizer(),
         CommonSubexpressionElimination(),

@@ -11,6 +11,8 @@ __all__ = ["transformers"]
 
 _PASSES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     ("qdq_fusion", ("ReluQuantFusion", "QDQSelectorActionTransformer"), frozenset({"DequantizeLinear", "QuantizeLinear"})),
+    ("dq_gather_fusion", ("DQGatherToGatherBlockQuantized",), frozenset({"DequantizeLinear"})),
+    ("dq_matmul_fusion", ("DQMatMulToMatMulNBits",), frozenset({"DequantizeLinear"})),
     ("integer_matmul_fusion", ("MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"), frozenset({"MatMulInteger"})),
     ("gelu_fusion", ("GeluFusion",), frozenset({"Erf"})),
     ("layer_norm_fusion", ("LayerNormFusion", "SimplifiedLayerNormFusion"), frozenset({"ReduceMean"})),

@@ -99,5 +99,5 @@ def test_passes_come_by_the_operators_of_the_model():
         "ConvActivationFusion",
         "ConvAddActivationFusion",
     }
-    every = {"MatMul", "Erf", "Softmax", "ReduceMean", "Gemm", "Conv", "MatMulInteger", "QuantizeLinear"}
+    every = {"MatMul", "Erf", "Softmax", "ReduceMean", "Gemm", "Conv", "MatMulInteger", "QuantizeLinear", "DequantizeLinear"}
     assert [found.name for found in transformers_of_level(2, every)] == names

@@ -1,0 +1,59 @@
+"""Constants behind a DequantizeLinear node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ort_sdk.api import Tensor, TensorElementType
+from ort_sdk.graph import Node
+from ort_sdk.optimizer.pattern import MICROSOFT, GraphMatcher
+
+__all__ = ["DEQUANTIZE", "DequantizedConstant", "read_constant"]
+
+DEQUANTIZE = ("DequantizeLinear", f"{MICROSOFT}:DequantizeLinear")
+
+
+@dataclass(frozen=True, slots=True)
+class DequantizedConstant:
+    """A DequantizeLinear node all of whose inputs are constants; its output is no output of the graph."""
+
+    node: Node
+    weight: Tensor
+    scales: Tensor
+    zero_points: Tensor | None
+    block_size: int
+    """0 unless quantised in blocks."""
+    axis: int
+    """Of channels, or along which blocks are; not negative."""
+
+    @property
+    def output(self) -> str:
+        """Name of the dequantised value."""
+        return self.node.outputs[0]
+
+    @property
+    def zero_points_name(self) -> str:
+        """Name of the zero points; empty if there are none."""
+        return self.node.inputs[2] if self.zero_points is not None else ""
+
+
+def read_constant(matcher: GraphMatcher, node: Node) -> DequantizedConstant | None:
+    """What a DequantizeLinear node dequantises; None unless all is constant, and the result has the scales' type."""
+    value, scale, zero_point = [*node.inputs, ""][:3]
+    if matcher.graph.is_output(node.outputs[0]) or not matcher.is_constant(value, scale, zero_point):
+        return None
+    weight, scales = matcher.graph.constant(value), matcher.graph.constant(scale)
+    if weight is None or scales is None:
+        return None
+    output_type = TensorElementType(node.attributes.get("output_dtype", 0))
+    if output_type not in {TensorElementType.UNDEFINED, scales.element_type}:
+        return None
+    axis, rank = node.attributes.get("axis", 1), len(weight.shape)
+    return DequantizedConstant(
+        node,
+        weight,
+        scales,
+        matcher.graph.constant(zero_point) if zero_point else None,
+        node.attributes.get("block_size", 0),
+        axis + rank if axis < 0 else axis,
+    )

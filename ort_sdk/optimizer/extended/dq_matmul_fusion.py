@@ -1,0 +1,161 @@
+"""Products of matrices that DequantizeLinear makes of constants, as products with the quantised matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ort_sdk.api import InvalidArgument, Tensor, TensorElementType
+from ort_sdk.graph import Node
+from ort_sdk.optimizer.nbits_constants import NBitsConstants, NBitsWeight, accuracy_level, bias_of, drop_added, is_plain_product
+from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
+from ort_sdk.optimizer.transformer import TransformerContext
+
+from .dequantized_constant import DEQUANTIZE, DequantizedConstant, read_constant
+from .qdq_fusion import is_quantization_enabled
+
+__all__ = ["DQMatMulToMatMulNBits"]
+
+BLOCK_SIZE_KEY = "session.qdq_matmulnbits_block_size"
+BLOCK_SIZES = (16, 32, 64, 128, 256)
+DEFAULT_BLOCK_SIZE = 32
+WEIGHT_TYPES = frozenset(TensorElementType.from_onnx_name(name) for name in ("int2", "uint2", "int4", "uint4", "int8", "uint8"))
+SCALE_TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.FLOAT16})
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A MatMul or Gemm by a dequantised matrix, and a Transpose between the two if there is one."""
+
+    node: Node
+    transpose: Node | None = None
+
+
+class DQMatMulToMatMulNBits(FusionPass):
+    """DequantizeLinear → MatMul or Gemm becomes ``com.microsoft`` MatMulNBits, whose weight is derived when it is read.
+
+    ONNX Runtime's rule of this name, on its conditions, but that the weight may be shared: all products that read a
+    dequantised matrix become MatMulNBits over the same constants, or none. A Transpose between the two is allowed as well,
+    if the blocks are then along K.
+    """
+
+    name = "DQMatMulToMatMulNBits"
+    anchors = DEQUANTIZE
+
+    def is_enabled(self, context: TransformerContext) -> bool:
+        """Unless the config says otherwise."""
+        return is_quantization_enabled(context)
+
+    def fuse(self, matcher: GraphMatcher, node: Node) -> object:
+        """See the class."""
+        constant = read_constant(matcher, node)
+        if constant is None or len(constant.weight.shape) != 2 or not _is_multipliable(constant):
+            return None
+        products = _products(matcher, constant)
+        if not products or any(product.node.execution_provider != node.execution_provider for product in products):
+            return None
+        weight = _read_weight(constant, matcher.context, is_transposed=products[0].transpose is not None)
+        if weight is None or not all(is_plain_product(matcher, product.node, weight.size_n) for product in products):
+            return None
+        return _replace(matcher, constant, weight, products)
+
+
+def _is_multipliable(constant: DequantizedConstant) -> bool:
+    return constant.weight.element_type in WEIGHT_TYPES and constant.scales.element_type in SCALE_TYPES
+
+
+def _products(matcher: GraphMatcher, constant: DequantizedConstant) -> list[_Product]:
+    """All readers of the dequantised matrix, if all are products of the same kind; else none."""
+    readers = matcher.graph.consumers(constant.output)
+    if readers and all(reader.op_type == "Transpose" and not reader.domain for reader in readers):
+        found = [product for reader in readers for product in _products_of_transposed(matcher, reader)]
+    else:
+        found = [_product(matcher, reader, constant.output) for reader in readers]
+    products = [product for product in found if product is not None]
+    return products if len(products) == len(found) else []
+
+
+def _products_of_transposed(matcher: GraphMatcher, transpose: Node) -> list[_Product | None]:
+    output = transpose.outputs[0]
+    readers = matcher.graph.consumers(output)
+    if list(transpose.attributes.get("perm", (1, 0))) != [1, 0] or matcher.graph.is_output(output) or not readers:
+        return [None]
+    return [_product(matcher, reader, output, transpose) for reader in readers]
+
+
+def _product(matcher: GraphMatcher, node: Node, matrix: str, transpose: Node | None = None) -> _Product | None:
+    """A product whose second factor is the matrix, if it can become MatMulNBits."""
+    if node.domain or node.op_type not in {"MatMul", "Gemm"} or node.inputs[1] != matrix or node.inputs.count(matrix) != 1:
+        return None
+    is_quantized = any(reader.op_type == "QuantizeLinear" for reader in matcher.graph.consumers(node.outputs[0]))
+    if is_quantized or matcher.maker(node.inputs[0], *DEQUANTIZE) is not None:
+        return None
+    return _Product(node, transpose)
+
+
+def _read_weight(constant: DequantizedConstant, context: TransformerContext, *, is_transposed: bool) -> NBitsWeight | None:
+    """The matrix with its scales, if MatMulNBits can tell them apart as DequantizeLinear does."""
+    along_k = 1 if is_transposed else 0
+    size_k, size_n = constant.weight.shape[along_k], constant.weight.shape[1 - along_k]
+    if constant.block_size:
+        block_size = constant.block_size
+        if block_size not in BLOCK_SIZES or constant.axis != along_k:
+            return None
+        blocks = -(-size_k // block_size)
+        expected: tuple[int, ...] = (size_n, blocks) if is_transposed else (blocks, size_n)
+    else:
+        block_size = _chosen_block_size(context, size_k)
+        is_whole = not constant.scales.shape
+        expected = () if is_whole else (size_n,)
+        if not is_whole and constant.axis != 1 - along_k:
+            return None
+    tensors: list[Tensor | None] = [constant.scales, constant.zero_points]
+    if not size_k or not size_n or any(tensor is not None and tuple(tensor.shape) != expected for tensor in tensors):
+        return None
+    return NBitsWeight(
+        size_k, size_n, block_size, constant.weight, constant.scales, constant.zero_points, is_transposed=is_transposed
+    )
+
+
+def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
+    """Block size for weights that are not quantised in blocks.
+
+    Raises:
+        InvalidArgument: the config's value is none of those allowed.
+    """
+    text = context.config.get(BLOCK_SIZE_KEY, "0")
+    if text == "0":
+        return DEFAULT_BLOCK_SIZE
+    if text == "-1":
+        fitting = [size for size in BLOCK_SIZES if size <= size_k] or [BLOCK_SIZES[0]]
+        return min(fitting, key=lambda size: (-size_k % size, -size))
+    if text not in map(str, BLOCK_SIZES):
+        raise InvalidArgument(f"{BLOCK_SIZE_KEY} is {text!r}; allowed are 0 (for 32), -1 (as fits K best) and {BLOCK_SIZES}")
+    return int(text)
+
+
+def _replace(matcher: GraphMatcher, constant: DequantizedConstant, weight: NBitsWeight, products: Sequence[_Product]) -> bool:
+    value, scale = constant.node.inputs[:2]
+    zero_points = constant.zero_points_name or "fused_DQ_MatMul_zero_point"
+    before = set(matcher.graph.initializers)
+    names = weight.add_to(matcher.graph, NBitsConstants(f"{value}_T", f"{scale}_T", f"{zero_points}_T"))
+    attributes = weight.attributes(accuracy_level(matcher.context))
+    replaced = [
+        matcher.fuse(
+            Match(product.node, *_members(matcher, constant, product, products)),
+            "MatMulNBits",
+            [product.node.inputs[0], names.weight, names.scales, names.zero_points, "", bias_of(product.node)],
+            attributes,
+        )
+        for product in products
+    ]
+    if not any(replaced):
+        drop_added(matcher.graph, before)
+    return any(replaced)
+
+
+def _members(matcher: GraphMatcher, constant: DequantizedConstant, product: _Product, products: Sequence[_Product]) -> list[Node]:
+    """Nodes that go with a product because nothing else reads them; shared ones go when their last reader is gone."""
+    if len(products) == 1:
+        return [constant.node] if product.transpose is None else [constant.node, product.transpose]
+    return [] if product.transpose is None else matcher.without_shared([product.transpose], product.node)

@@ -1,0 +1,123 @@
+"""Quantised matrices from DequantizeLinear's layout (row by row, packed along N) to MatMulNBits' (packed along K), in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+
+__all__ = ["packed_rows", "raised_bytes", "transposed_floats", "transposed_rows"]
+
+_PIECE_ELEMENTS = 1 << 20
+_LEAST_COLUMNS = 128
+"""Columns of a piece; fewer would read less than a cache line of each row."""
+_SLOW_ELEMENTS = 1 << 17
+"""Elements of a piece whose rows begin inside bytes: each costs an index."""
+_HALVES = {2: 0xAA, 4: 0x88, 8: 0x80}
+"""Bits → the byte that, by exclusive or, raises each signed element in a byte by half the range."""
+
+
+def raised_bytes(data: HostArray, bits: int) -> HostArray:
+    """Packed signed elements raised by 2**(bits - 1), so that they are unsigned ones; a new array."""
+    return np.bitwise_xor(data, np.uint8(_HALVES[bits]))
+
+
+def transposed_rows(
+    packed: HostArray, bits: int, rows: int, columns: int, row_bytes: int, *, is_signed: bool
+) -> Iterator[HostArray]:
+    """Columns of a matrix, each packed along its rows from a byte's beginning.
+
+    Args:
+        packed: elements of a (rows, columns) matrix as ONNX packs them.
+        bits: 2, 4 or 8.
+        rows: rows of the matrix.
+        columns: its columns.
+        row_bytes: bytes of each column in the result; what is behind the last element is zero.
+        is_signed: whether elements are to be raised by 2**(bits - 1).
+
+    Yields:
+        Vectors of several columns, one after the other.
+    """
+    per_byte = 8 // bits
+    is_aligned = columns % per_byte == 0
+    matrix = packed[: rows * columns // per_byte].reshape(rows, -1) if is_aligned else packed
+    width = max(_LEAST_COLUMNS, _PIECE_ELEMENTS // max(rows, 1)) if is_aligned else max(1, _SLOW_ELEMENTS // max(rows, 1))
+    width += -width % per_byte
+    used, left = -(-rows // per_byte), rows % per_byte
+    for start in range(0, columns, width):
+        stop = min(start + width, columns)
+        piece: HostArray = np.zeros((stop - start, row_bytes), np.uint8)
+        if is_aligned:
+            _transpose(matrix[:, start // per_byte : stop // per_byte], bits, piece[:, :used])
+        else:
+            _pack(_codes(matrix, bits, rows, columns, range(start, stop)), bits, piece[:, :used])
+        if is_signed:
+            piece[:, :used] ^= np.uint8(_HALVES[bits])
+        if left:
+            piece[:, used - 1] &= np.uint8((1 << (left * bits)) - 1)
+        yield piece.reshape(-1)
+
+
+def transposed_floats(matrix: HostArray) -> Iterator[HostArray]:
+    """Bytes of a matrix's columns, several columns at a time."""
+    rows, columns = matrix.shape
+    width = max(1, _PIECE_ELEMENTS // max(rows, 1))
+    for start in range(0, columns, width):
+        yield np.ascontiguousarray(matrix[:, start : start + width].T).reshape(-1).view(np.uint8)
+
+
+def packed_rows(packed: HostArray, bits: int, rows: int, columns: int, row_bytes: int, *, is_signed: bool) -> Iterator[HostArray]:
+    """Rows of a matrix that is packed along them already, each from a byte's beginning; arguments as of ``transposed_rows``."""
+    per_byte = 8 // bits
+    width = max(1, (_SLOW_ELEMENTS if columns % per_byte else _PIECE_ELEMENTS) // max(columns, 1))
+    used, left = -(-columns // per_byte), columns % per_byte
+    for start in range(0, rows, width):
+        stop = min(start + width, rows)
+        piece: HostArray = np.zeros((stop - start, row_bytes), np.uint8)
+        if left:
+            positions = np.arange(start * columns, stop * columns).reshape(-1, columns)
+            _pack(_elements(packed, bits, positions).T, bits, piece[:, :used])
+        else:
+            piece[:, :used] = packed[start * used : stop * used].reshape(-1, used)
+        if is_signed:
+            piece[:, :used] ^= np.uint8(_HALVES[bits])
+        if left:
+            piece[:, used - 1] &= np.uint8((1 << (left * bits)) - 1)
+        yield piece.reshape(-1)
+
+
+def _transpose(block: HostArray, bits: int, target: HostArray) -> None:
+    """Columns of a block of whole bytes into rows of ``target``, which is zero."""
+    per_byte, mask = 8 // bits, (1 << bits) - 1
+    if per_byte == 1:
+        target[...] = block.T
+        return
+    for column in range(per_byte):
+        merged = np.zeros((target.shape[1], block.shape[1]), np.uint8)
+        for row in range(per_byte):
+            part = block[row::per_byte]
+            merged[: len(part)] |= ((part >> np.uint8(column * bits)) & np.uint8(mask)) << np.uint8(row * bits)
+        target[column::per_byte] = merged.T
+
+
+def _pack(codes: HostArray, bits: int, target: HostArray) -> None:
+    """Elements, one a byte, packed along their first axis into rows of ``target``, which is zero."""
+    per_byte = 8 // bits
+    for row in range(per_byte):
+        part = codes[row::per_byte].T << np.uint8(row * bits)
+        target[:, : part.shape[1]] |= part
+
+
+def _codes(packed: HostArray, bits: int, rows: int, columns: int, wanted: range) -> HostArray:
+    positions = np.arange(rows)[:, None] * columns + np.arange(wanted.start, wanted.stop)
+    return _elements(packed, bits, positions)
+
+
+def _elements(packed: HostArray, bits: int, positions: HostArray) -> HostArray:
+    """Elements at positions of a packed vector, one a byte."""
+    per_byte = 8 // bits
+    shifts = (positions % per_byte * bits).astype(np.uint8)
+    elements: HostArray = (packed[positions // per_byte] >> shifts) & np.uint8((1 << bits) - 1)
+    return elements
