@@ -16,7 +16,18 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
-__all__ = ["BINDERS", "BindableKernel", "Binder", "Binding", "MakeWriter", "Writer", "bindable", "bound_kernel"]
+__all__ = [
+    "BINDERS",
+    "BindableKernel",
+    "Binder",
+    "Binding",
+    "MakeWriter",
+    "Maker",
+    "Writer",
+    "bindable",
+    "bound_kernel",
+    "made_by",
+]
 
 Writer = Callable[..., Any]
 """Writes outputs: ``writer(*inputs, *outputs)``. Never writes inputs; their strides may differ from call to call."""
@@ -61,6 +72,23 @@ def bindable(*op_types: str, domain: str = "", any_type: bool = False, has_weigh
         for op_type in op_types:
             BINDERS[domain, op_type] = Binding(binder, any_type, has_weight)
         return binder
+
+    return declare
+
+
+Maker = Callable[[KernelInfo, Any, MakeWriter], "BindableKernel | None"]
+"""``maker(info, kernel, make_writer)``: a kernel that does more with the node; None for the usual one."""
+
+MAKERS: dict[tuple[str, str], Maker] = {}
+"""(domain, op_type) → what may make a kernel of its own; filled by importing the modules."""
+
+
+def made_by(*op_types: str, domain: str = "") -> Callable[[Maker], Maker]:
+    """Decorator that declares what may make the kernels of bindable operators over another library."""
+
+    def declare(maker: Maker) -> Maker:
+        MAKERS.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
+        return maker
 
     return declare
 
@@ -138,6 +166,10 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     make_writer = binding.binder(info, kernel.compute)
     if make_writer is None:
         return kernel
+    maker = MAKERS.get((info.domain, info.op_type))
+    made = None if maker is None else maker(info, kernel, make_writer)
+    if made is not None:
+        return made
     if not binding.has_weight or not stores_packed_weights(info):
         return BindableKernel(kernel, make_writer)
     from .packable import PackableKernel

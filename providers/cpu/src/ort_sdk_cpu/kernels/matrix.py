@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.contrib.fused_matmul import activation_parameters
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu import libraries
 
 from .activation import InPlace, in_place_activation
-from .bindable import MakeWriter, Writer, bindable
+from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 
 __all__: list[str] = []
 
@@ -92,3 +93,30 @@ def _activation(info: KernelInfo) -> InPlace | None:
 def _is_float(info: KernelInfo) -> bool:
     element_type = info.input_element_type(0)
     return element_type is not None and element_type.numpy_dtype.kind == "f"
+
+
+_MIN_PACKED_ELEMENTS = 1 << 14
+"""Elements of a weight below which NumPy is as fast, and oneDNN is not loaded."""
+_MIN_PACKED_SIZE = 24
+"""Rows and columns are padded to multiples of 16 and 64 when packed; a weight of few of them is not."""
+
+
+@made_by("MatMul", "Gemm")
+@made_by("FusedMatMul", "FusedMatMulActivation", "FusedGemm", "TransposeMatMul", domain="com.microsoft")
+def packed_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
+    """The node over oneDNN, with a large constant weight in its layout; None for others."""
+    if not _can_pack(info) or any(info.attribute(name, 0) for name in ("transA", "transBatchA", "transBatchB")):
+        return None
+    from .packed_product import PackedProduct
+    from .product_tail import tail_of
+
+    return PackedProduct(kernel, make_writer, info, transposed=bool(info.attribute("transB", 0)), tail=tail_of(info))
+
+
+def _can_pack(info: KernelInfo) -> bool:
+    """Whether input 1 is a constant float32 matrix large enough, and oneDNN is here."""
+    tensor = info.constants.get(1)
+    if tensor is None or len(tensor.shape) != 2 or info.input_element_type(0) is not TensorElementType.FLOAT:
+        return False
+    is_large = math.prod(tensor.shape) >= _MIN_PACKED_ELEMENTS and min(tensor.shape) >= _MIN_PACKED_SIZE
+    return is_large and tensor.element_type is TensorElementType.FLOAT and libraries.onednn().is_usable
