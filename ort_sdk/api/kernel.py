@@ -216,11 +216,16 @@ class OpKernel:
         depend on any contents (NonZero).
     ``contents_from_shapes``
         the outputs' contents depend on the inputs' shapes alone (Shape, Size).
+    ``binds_any_layout``
+        ``bind`` takes output arrays whose axes lie in memory in any order. It is given the order that ``compute`` chose, so that
+        neighbours that prefer another layout than row-major (channels last) keep it between them. False unless declared: outputs
+        are row-major then.
     """
 
     deterministic: bool = False
     shape_inputs: tuple[int, ...] | None = None
     contents_from_shapes: bool = False
+    binds_any_layout: bool = False
 
     def compute(self, *inputs: Any) -> Any:
         """Run the node: any shapes, returns new arrays, never aliases of inputs unless the kernel def says so."""

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ort_sdk.api import Allocator, Array, ExecutionProvider, OrtDevice, TensorElementType
+import numpy as np
+
+from ort_sdk.api import Allocator, Array, ExecutionProvider, HostArray, OrtDevice, TensorElementType
 from ort_sdk.memory import Arena, BufferLifetime, lay_out
 from ort_sdk.plan import ABSENT
 
@@ -47,6 +49,8 @@ class _Output:
     element_type: TensorElementType
     shape: tuple[int, ...]
     provider: BindingProvider
+    order: tuple[int, ...] | None
+    """Axes from the outermost in memory to the innermost; None is row-major."""
 
 
 def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingProvider], arena: Arena) -> BoundSteps:
@@ -101,9 +105,19 @@ def _outputs(
     provider = providers[launched.step.provider]
     found = []
     for index in _asked_for(launched):
-        element_type, shape = provider.execution_provider.describe(specialisation.values[index])
-        found.append(_Output(index, position, element_type, shape, provider))
+        value = specialisation.values[index]
+        element_type, shape = provider.execution_provider.describe(value)
+        order = _memory_order(value) if getattr(launched.step.kernel, "binds_any_layout", False) else None
+        found.append(_Output(index, position, element_type, shape, provider, order))
     return found
+
+
+def _memory_order(value: Any) -> tuple[int, ...] | None:
+    """The order in which a host array's axes lie in memory; None if that is row-major, or elements lie apart."""
+    if not isinstance(value, np.ndarray) or value.flags.c_contiguous:
+        return None
+    order = tuple(sorted(range(value.ndim), key=lambda axis: (-value.strides[axis], axis)))
+    return order if value.transpose(order).flags.c_contiguous else None
 
 
 def _give_buffers(outputs: list[_Output], specialisation: Specialisation, arena: Arena, bound: BoundSteps) -> None:
@@ -122,7 +136,14 @@ def _give_buffers(outputs: list[_Output], specialisation: Specialisation, arena:
     offsets, total = lay_out(lifetimes)
     buffer = arena.reserve(total)
     for output, offset in zip(on_host, offsets, strict=True):
-        _fix(output.index, Arena.view(buffer, offset, output.shape, output.element_type), bound)
+        _fix(output.index, _arena_view(buffer, offset, output), bound)
+
+
+def _arena_view(buffer: HostArray, offset: int, output: _Output) -> HostArray:
+    if output.order is None:
+        return Arena.view(buffer, offset, output.shape, output.element_type)
+    lying = tuple(output.shape[axis] for axis in output.order)
+    return Arena.view(buffer, offset, lying, output.element_type).transpose(np.argsort(output.order))
 
 
 def _fix(index: int, array: Array, bound: BoundSteps) -> None:

@@ -15,7 +15,7 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
 from .activation import InPlace, in_place_activation
-from .bindable import MakeWriter, Writer, bindable
+from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .padding import padder
 from .scratch import Scratch, scratch_of
 
@@ -36,8 +36,7 @@ def conv(info: KernelInfo, _compute: Any) -> MakeWriter:
     """activation(Conv(X, W, B) + Z)."""
     scratch = scratch_of(info)
     attributes, groups = WindowAttributes.of(info), int(info.attribute("group", 1))
-    parameters = info.attribute("activation_params", None) or ()
-    activate = in_place_activation(info, parameters, fused_activation(info, NumpyNamespace(), parameters))
+    activate = _activation(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, weight = inputs[:2]
@@ -46,6 +45,30 @@ def conv(info: KernelInfo, _compute: Any) -> MakeWriter:
         return _with_epilogue(convolve, outputs[0].ndim, activate)
 
     return make
+
+
+@bindable("ConvTranspose")
+def conv_transpose(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """The shared set's function; its result is copied."""
+
+    def write(*arrays: Any) -> None:
+        np.copyto(arrays[-1], compute(*arrays[:-1]))
+
+    return lambda _inputs, _outputs: write
+
+
+@made_by("Conv", "ConvTranspose")
+@made_by("FusedConv", domain="com.microsoft")
+def conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel over oneDNN where that computes the node fast."""
+    from .conv_onednn import with_onednn
+
+    return with_onednn(info, BindableKernel(kernel, make_writer), _activation(info))
+
+
+def _activation(info: KernelInfo) -> InPlace | None:
+    parameters = info.attribute("activation_params", None) or ()
+    return in_place_activation(info, parameters, fused_activation(info, NumpyNamespace(), parameters))
 
 
 def _with_epilogue(convolve: Convolve, rank: int, activate: InPlace | None) -> Writer:

@@ -33,7 +33,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         MICROSOFT: ("FusedGemm", "FusedMatMul", "FusedMatMulActivation", "TransposeMatMul"),
     },
     "attention": {MICROSOFT: ("MultiHeadAttention",)},
-    "conv": {"": ("Conv",), MICROSOFT: ("FusedConv",)},
+    "conv": {"": ("Conv", "ConvTranspose"), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
     "recurrent": {"": ("GRU", "LSTM")},

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import HostArray, RuntimeException
 
 from .constants import Argument
 from .library import check, library
 from .memory_descriptor import MemoryDescriptor
 from .primitive import Primitive, reorder
 
-__all__ = ["Execution", "aligned_bytes", "reordered"]
+__all__ = ["Execution", "PackedArray", "aligned_bytes", "reordered"]
 
 ALIGNMENT_BYTES = 64
 
@@ -128,6 +129,28 @@ def reordered(array: HostArray, source: MemoryDescriptor, target: MemoryDescript
     execution.set(Argument.DST, result)
     execution()
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class PackedArray:
+    """An array in a layout of oneDNN's own."""
+
+    buffer: HostArray
+    """uint8, (layout.nbytes,)."""
+    layout: MemoryDescriptor
+
+    def in_layout(self, layout: MemoryDescriptor) -> HostArray:
+        """The bytes in another layout: a copy unless it is the same.
+
+        Raises:
+            RuntimeException: oneDNN cannot make it.
+        """
+        if layout.is_same_layout(self.layout):
+            return self.buffer
+        result = reordered(self.buffer, self.layout, layout)
+        if result is None:
+            raise RuntimeException(f"oneDNN has no fast copy from layout {self.layout.key} to {layout.key}")
+        return result
 
 
 _scratchpad = _Scratchpad()

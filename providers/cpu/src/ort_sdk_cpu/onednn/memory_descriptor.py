@@ -13,7 +13,7 @@ from ort_sdk.api import HostArray
 from .constants import ANY_LAYOUT, DATA_TYPES
 from .library import library
 
-__all__ = ["MemoryDescriptor", "any_layout", "of_array", "strided"]
+__all__ = ["MemoryDescriptor", "any_layout", "contiguous", "of_array", "row_major_strides", "strided"]
 
 
 class MemoryDescriptor:
@@ -77,11 +77,16 @@ def of_array(array: HostArray, shape: Sequence[int] | None = None) -> MemoryDesc
 
 def contiguous(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryDescriptor:
     """Row-major order."""
+    return strided(shape, dtype, row_major_strides(shape))
+
+
+def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Steps in elements of an array whose last axis is the innermost."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(range(len(shape))):
         strides[axis] = step
         step *= max(1, shape[axis])
-    return strided(shape, dtype, tuple(strides))
+    return tuple(strides)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,0 +1,152 @@
+"""What kernels over oneDNN's channels-last primitives share: which call for which arrays, and what to do where there is none."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
+from ort_sdk_cpu.onednn.call import PrimitiveCall, empty_channels_last, layout_of
+
+from .scratch import scratch_of
+
+__all__ = ["ChannelsLastKernel"]
+
+KEPT_CALLS = 16
+"""Calls for different shapes that a thread keeps per kernel, when it runs step by step."""
+
+Call = Callable[[], Any]
+
+
+class ChannelsLastKernel(OpKernel):
+    """A node computed by a primitive that wants (N, C, *spatial) in memory as (N, *spatial, C), and leaves its result so.
+
+    Args:
+        info: the node.
+        kernel: computes the node where oneDNN has no fast primitive.
+    """
+
+    binds_any_layout = True
+
+    def __init__(self, info: KernelInfo, kernel: Any) -> None:
+        self._kernel = kernel
+        self.deterministic = kernel.deterministic
+        self.shape_inputs = kernel.shape_inputs
+        self.contents_from_shapes = kernel.contents_from_shapes
+        self.scratch = scratch_of(info)
+        self._calls = threading.local()
+
+    # What a kernel says
+
+    def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+        """Shape of the output, if oneDNN shall compute it; None leaves it to the other kernel."""
+        raise NotImplementedError
+
+    def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
+        """Type of the output's elements."""
+        dtype: np.dtype[Any] = inputs[0].dtype
+        return dtype
+
+    def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
+        """The inputs a call reads, in the order it takes them."""
+        raise NotImplementedError
+
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> PrimitiveCall | None:
+        """The call that reads operands like these and writes an output like this; None if oneDNN has none that is fast."""
+        raise NotImplementedError
+
+    def finish(self, inputs: Sequence[Any], out: HostArray) -> None:
+        """What is left to do to an output in place."""
+
+    has_finish = False
+    """Whether ``finish`` does something."""
+
+    is_packed = False
+    """Whether an input was packed, so that the other kernel cannot read it."""
+
+    def plain_inputs(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The inputs as the other kernel wants them."""
+        return inputs
+
+    # Step by step
+
+    def compute(self, *inputs: Any) -> Any:
+        """A new array; channels last if oneDNN computed it."""
+        shape = self.output_shape(inputs)
+        if shape is not None:
+            out = empty_channels_last(shape, self.output_dtype(inputs))
+            if self._write(inputs, out):
+                return out
+        return self._kernel.compute(*self.plain_inputs(inputs))
+
+    def _write(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """Compute into an output; returns whether oneDNN can."""
+        operands = [readable(array) for array in self.operands(inputs)]
+        key = (*((array.shape, array.strides, array.dtype) for array in operands), out.strides)
+        calls: dict[Any, PrimitiveCall | None] = self._calls.__dict__
+        if key not in calls:
+            while len(calls) >= KEPT_CALLS:
+                del calls[next(iter(calls))]
+            calls[key] = self.make_call(inputs, operands, out)
+        call = calls[key]
+        if call is None:
+            return False
+        call.run(*operands, out)
+        self.finish(inputs, out)
+        return True
+
+    # In programs
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:
+        """A call that reads the inputs' slots and writes into the output's array, whose axes may lie in any order."""
+        other = self._other(inputs, outputs)
+        if not all(slot.is_fixed for slot in (*inputs, outputs[0])):
+            return functools.partial(self._bound, inputs, outputs[0], other)
+        return self._fixed([slot.array for slot in inputs], outputs[0].array) or other
+
+    def _fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
+        if self.output_shape(inputs) is None:
+            return None
+        operands = self.operands(inputs)
+        if any(readable(array) is not array for array in operands):
+            return functools.partial(self._write, inputs, out)
+        call = self.make_call(inputs, operands, out)
+        if call is None:
+            return None
+        run = call.fixed(*operands, out)
+        if not self.has_finish:
+            return run
+
+        def run_and_finish() -> None:
+            run()
+            self.finish(inputs, out)
+
+        return run_and_finish
+
+    def _bound(self, inputs: Sequence[Slot], output: Slot, other: Call) -> None:
+        """One call on whatever is in the slots now."""
+        arrays = [slot.array for slot in inputs]
+        if self.output_shape(arrays) is None or not self._write(arrays, output.array):
+            other()
+
+    def _other(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:
+        """The other kernel's call. It is bound only if all is as it wants it."""
+        output = outputs[0]
+        is_row_major = not output.is_fixed or output.array.flags.c_contiguous
+        if is_row_major and not self.is_packed and hasattr(self._kernel, "bind"):
+            call: Call = self._kernel.bind(inputs, outputs)
+            return call
+
+        def compute() -> None:
+            np.copyto(output.array, self._kernel.compute(*self.plain_inputs([slot.array for slot in inputs])))
+
+        return compute
+
+
+def readable(array: HostArray) -> HostArray:
+    """The array, or a copy of it that oneDNN can read."""
+    return array if layout_of(array) is not None else np.array(array, order="C")

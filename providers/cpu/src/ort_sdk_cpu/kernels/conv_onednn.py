@@ -1,0 +1,241 @@
+"""Conv, FusedConv and ConvTranspose by oneDNN: channels last within, weights packed at session creation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import (
+    NOT_PACKED,
+    HostArray,
+    InvalidArgument,
+    InvalidGraph,
+    KernelInfo,
+    NotPacked,
+    PrePackedWeights,
+    Tensor,
+    TensorElementType,
+)
+from ort_sdk_cpu.onednn.activations import eltwise_of
+from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PrimitiveAttributes
+from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, layout_of
+from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
+from ort_sdk_cpu.onednn.execution import PackedArray, reordered
+from ort_sdk_cpu.onednn.library import is_available, library
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
+from ort_sdk_cpu.onednn.primitive import Primitive, convolution
+
+from .activation import InPlace
+from .channels_last import ChannelsLastKernel
+from .conv_geometry import ConvGeometry
+
+__all__ = ["ConvKernel", "with_onednn"]
+
+WEIGHT = 1
+MINIMUM_WORK = 1 << 20
+"""Multiplications and additions from which on oneDNN computes a convolution."""
+GUESSED_SIZE = 56
+"""Length of a spatial axis that is not known when the weight is packed: the layout hardly depends on it."""
+_FLOAT = np.dtype(np.float32)
+
+
+def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> ConvKernel | None:
+    """A convolution's kernel over oneDNN; None if it computes nothing of the node, or too little to be loaded for it.
+
+    Args:
+        info: the node.
+        kernel: computes what oneDNN does not.
+        activate: the node's activation in NumPy; None if it has none.
+    """
+    if info.input_element_type(0) is not TensorElementType.FLOAT or not is_available():
+        return None
+    try:
+        made = ConvKernel(info, kernel, activate)
+        return None if made.is_expected_to_be_small() else made
+    except (InvalidArgument, InvalidGraph):
+        return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """All that decides which primitive computes a call, beside the node's attributes."""
+
+    x_shape: tuple[int, ...]
+    weight_shape: tuple[int, ...]
+    has_bias: bool
+    has_added: bool
+
+
+class ConvKernel(ChannelsLastKernel):
+    """activation(Conv(X, W, B) + Z), or ConvTranspose.
+
+    Args:
+        info: the node.
+        kernel: computes what oneDNN does not.
+        activate: the node's activation in NumPy, for those oneDNN does not have.
+    """
+
+    def __init__(self, info: KernelInfo, kernel: Any, activate: InPlace | None) -> None:
+        super().__init__(info, kernel)
+        self._geometry = ConvGeometry.of(info)
+        parameters = tuple(info.attribute("activation_params", None) or ())
+        post_op = eltwise_of(str(info.attribute("activation", "") or ""), parameters)
+        self._post_ops: tuple[Eltwise, ...] = () if post_op is None else (post_op,)
+        self._activate = activate if post_op is None else None
+        self.has_finish = self._activate is not None
+        self._has_bias, self._has_added = info.has_input(2), info.has_input(3)
+        self._x_shape = _shape_of(info, 0)
+        tensor = info.constants.get(WEIGHT)
+        self._weight_shape = _shape_of(info, WEIGHT) if tensor is None else tuple(tensor.shape)
+        self._packed: PackedArray | None = None
+
+    def is_expected_to_be_small(self) -> bool:
+        """Whether the convolution to expect is one oneDNN does not compute, or too small for it."""
+        variant = self._expected()
+        if variant is None:
+            return self._weight_shape is not None and None not in self._weight_shape
+        return not self._is_worth_it(variant.x_shape, variant.weight_shape)
+
+    # Packing
+
+    @property
+    def is_packed(self) -> bool:  # type: ignore[override]
+        """Whether the weight was packed."""
+        return self._packed is not None
+
+    def packing_identity(self, input_index: int) -> str | None:
+        """OneDNN's version and instruction set, and the convolution the weight is packed for."""
+        variant = self._expected() if input_index == WEIGHT else None
+        if variant is None:
+            return None
+        onednn = library()
+        machine = f"{onednn.version}-{onednn.instruction_set}-{onednn.thread_count}"
+        return f"onednn-{machine}-{variant}-{self._geometry}-{self._post_ops}"
+
+    def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
+        """Rearrange the weight as the convolution wants it."""
+        primitive = self._expected_primitive() if input_index == WEIGHT else None
+        if primitive is None or self._weight_shape is None:
+            return NOT_PACKED
+        weight, plain = np.ascontiguousarray(tensor.numpy()), self._geometry.weight_layout(self._weight_shape, _FLOAT)
+        packed = reordered(weight, plain, primitive.layout(Argument.WEIGHTS))
+        if packed is None:
+            return NOT_PACKED
+        packed.flags.writeable = False
+        return PrePackedWeights((packed,))
+
+    def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
+        """Read the weight from the buffer."""
+        primitive = self._expected_primitive()
+        if primitive is not None:
+            self._packed = PackedArray(weights.buffers[0], primitive.layout(Argument.WEIGHTS))
+
+    def plain_inputs(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The inputs with the weight as it was before it was packed."""
+        if self._packed is None or self._weight_shape is None:
+            return inputs
+        weight = self._packed.in_layout(self._geometry.weight_layout(self._weight_shape, _FLOAT))
+        return [inputs[0], weight.view(_FLOAT).reshape(self._weight_shape), *inputs[2:]]
+
+    def _expected(self) -> _Variant | None:
+        """The convolution to expect: the node's, what is not known of X being guessed; None if the weight is not known."""
+        shape = self._weight_shape
+        if shape is None or not all(shape) or not 3 <= len(shape) <= 5:
+            return None
+        known = self._x_shape if self._x_shape is not None and len(self._x_shape) == len(shape) else (None,) * len(shape)
+        guesses = [1, 0, *(max(GUESSED_SIZE, size) for size in shape[2:])]
+        sizes = [size if isinstance(size, int) else guess for size, guess in zip(known, guesses, strict=True)]
+        sizes[1] = self._geometry.input_channels(shape)
+        return None if 0 in sizes else _Variant(tuple(sizes), shape, self._has_bias, self._has_added)
+
+    def _expected_primitive(self) -> Primitive | None:
+        variant = self._expected()
+        return None if variant is None else self._primitive(variant)
+
+    # Computing
+
+    def _is_worth_it(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> bool:
+        windows = x_shape if self._geometry.transpose is not None else self._geometry.output_shape(x_shape, weight_shape)
+        return 2 * x_shape[0] * math.prod(windows[2:]) * math.prod(weight_shape) >= MINIMUM_WORK
+
+    def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+        """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
+        x, shape = inputs[0], self._weight_shape if self.is_packed else inputs[WEIGHT].shape
+        if shape is None or x.ndim != len(shape) or not 3 <= x.ndim <= 5 or 0 in (*x.shape, *shape):
+            return None
+        channels, groups = self._geometry.input_channels(shape), self._geometry.groups
+        if x.shape[1] != channels or channels % groups or self._geometry.output_channels(shape) % groups:
+            return None
+        return self._geometry.output_shape(x.shape, shape) if self.is_packed or self._is_worth_it(x.shape, shape) else None
+
+    def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
+        """X, W unless it is packed, B and Z if they are there."""
+        given = [None if index == WEIGHT and self.is_packed else value for index, value in enumerate(inputs)]
+        return [
+            np.ascontiguousarray(value) if index == WEIGHT else value for index, value in enumerate(given) if value is not None
+        ]
+
+    def finish(self, inputs: Sequence[Any], out: HostArray) -> None:
+        """Apply an activation that oneDNN does not have."""
+        if self._activate is not None:
+            self._activate(out, out)
+
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> PrimitiveCall | None:
+        """The primitive on arrays of these layouts; packed weights belong to the call."""
+        has_bias, has_added = (len(inputs) > index and inputs[index] is not None for index in (2, 3))
+        shape = self._weight_shape if self.is_packed else tuple(inputs[WEIGHT].shape)
+        if shape is None or (has_added and inputs[3].shape != out.shape):
+            return None
+        primitive = self._primitive(_Variant(tuple(inputs[0].shape), shape, has_bias, has_added))
+        if primitive is None:
+            return None
+        weights, constants = primitive.layout(Argument.WEIGHTS), []
+        ends: dict[int, MemoryDescriptor] = {Argument.SRC: channels_last(inputs[0].shape, _FLOAT)}
+        if self._packed is None:
+            ends[Argument.WEIGHTS] = weights
+        else:
+            constants.append((Argument.WEIGHTS, weights, self._packed.in_layout(weights)))
+        if has_bias:
+            ends[Argument.BIAS] = contiguous(inputs[2].shape, _FLOAT)
+        if has_added:
+            ends[binary_post_op(0)] = channels_last(out.shape, _FLOAT)
+        ends[Argument.DST] = channels_last(out.shape, _FLOAT)
+        arguments = []
+        for (argument, wanted), array in zip(ends.items(), (*operands, out), strict=True):
+            arguments.append((argument, self._given(argument, shape, array), wanted))
+        return PrimitiveCall(primitive, arguments, constants, self.scratch)
+
+    def _given(self, argument: int, weight_shape: tuple[int, ...], array: HostArray) -> MemoryDescriptor:
+        if argument == Argument.WEIGHTS:
+            return self._geometry.weight_layout(weight_shape, _FLOAT)
+        return layout_of(array) or contiguous(array.shape, _FLOAT)
+
+    def _primitive(self, variant: _Variant) -> Primitive | None:
+        geometry, shape = self._geometry, variant.weight_shape
+        padding = geometry.padding(variant.x_shape, shape)
+        if min(*padding.begins, *padding.ends) < 0:
+            return None
+        out = channels_last(geometry.output_shape(variant.x_shape, shape), _FLOAT)
+        bias = contiguous((geometry.output_channels(shape),), _FLOAT) if variant.has_bias else None
+        added = (Binary(Algorithm.BINARY_ADD, out),) if variant.has_added else ()
+        return convolution(
+            channels_last(variant.x_shape, _FLOAT),
+            any_layout(geometry.weight_dims(shape), _FLOAT),
+            bias,
+            out,
+            padding.strides,
+            padding.dilations,
+            padding.begins,
+            padding.ends,
+            PrimitiveAttributes((*added, *self._post_ops)),
+            transposed=geometry.transpose is not None,
+        )
+
+
+def _shape_of(info: KernelInfo, index: int) -> tuple[Any, ...] | None:
+    argument = info.inputs[index] if index < len(info.inputs) else None
+    return None if argument is None or argument.shape is None else tuple(argument.shape)

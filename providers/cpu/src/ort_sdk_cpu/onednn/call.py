@@ -1,0 +1,153 @@
+"""Calls of a primitive on NumPy arrays, whatever their layout: arguments that lie otherwise than it wants are copied."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, RuntimeException
+from ort_sdk_cpu.kernels.scratch import Scratch
+
+from .constants import Argument
+from .execution import Execution
+from .memory_descriptor import MemoryDescriptor, strided
+from .primitive import Primitive, reorder
+
+__all__ = ["PrimitiveCall", "channels_last", "channels_last_strides", "empty_channels_last", "layout_of"]
+
+
+class _Copy:
+    """Copies an argument into another layout, in working memory of the thread.
+
+    Args:
+        argument: which, so that arguments do not share memory.
+        source: its layout.
+        target: the layout to copy to.
+        scratch: working memory.
+    """
+
+    __slots__ = ("_execution", "_name", "_nbytes", "_scratch")
+
+    def __init__(self, argument: int, source: MemoryDescriptor, target: MemoryDescriptor, scratch: Scratch) -> None:
+        primitive = reorder(source, target)
+        if primitive is None:
+            raise RuntimeException(f"oneDNN has no fast copy from layout {source.key} to {target.key}")
+        self._execution = Execution(primitive, {Argument.SRC: source, Argument.DST: target})
+        self._name, self._scratch = f"onednn {argument}", scratch
+        self._nbytes = max(source.nbytes, target.nbytes)
+
+    def memory(self) -> HostArray:
+        """Working memory for either side."""
+        return self._scratch.array(self._name, (self._nbytes,), np.dtype(np.uint8))
+
+    def __call__(self, source: HostArray, target: HostArray) -> None:
+        """Copy; keeps neither array."""
+        self._execution.set(Argument.SRC, source)
+        self._execution.set(Argument.DST, target)
+        self._execution()
+        self._execution.forget(Argument.SRC)
+        self._execution.forget(Argument.DST)
+
+
+class PrimitiveCall:
+    """A primitive on arrays of given layouts. For one thread at a time.
+
+    Args:
+        primitive: what runs.
+        arguments: of a call, in order, DST last: (argument, layout of the array, layout the primitive wants).
+        constants: arguments that are the same in every call: (argument, layout, array).
+        scratch: memory for copies.
+    """
+
+    def __init__(
+        self,
+        primitive: Primitive,
+        arguments: Sequence[tuple[int, MemoryDescriptor, MemoryDescriptor]],
+        constants: Sequence[tuple[int, MemoryDescriptor, HostArray]],
+        scratch: Scratch,
+    ) -> None:
+        wanted = {argument: target for argument, _, target in arguments}
+        self._execution = Execution(primitive, wanted | {argument: layout for argument, layout, _ in constants})
+        for argument, _, array in constants:
+            self._execution.set(argument, array)
+        self._arguments = tuple(argument for argument, _, _ in arguments)
+        self._copies: list[_Copy | None] = []
+        for argument, given, target in arguments:
+            ends = (target, given) if argument == Argument.DST else (given, target)
+            self._copies.append(None if given.is_same_layout(target) else _Copy(argument, *ends, scratch))
+
+    @property
+    def copy_count(self) -> int:
+        """Arguments that are copied at each call."""
+        return sum(copy is not None for copy in self._copies)
+
+    def run(self, *arrays: HostArray) -> None:
+        """Compute; the arrays are in the order of ``arguments`` and are not kept."""
+        execution, copy_out = self._execution, self._copies[-1]
+        for argument, array, copy in zip(self._arguments, arrays, self._copies, strict=True):
+            if copy is None:
+                execution.set(argument, array)
+                continue
+            memory = copy.memory()
+            if copy is not copy_out:
+                copy(array, memory)
+            execution.set(argument, memory)
+        execution()
+        if copy_out is not None:
+            copy_out(copy_out.memory(), arrays[-1])
+        for argument in self._arguments:
+            execution.forget(argument)
+
+    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+        """The call on arrays that stay the same; it keeps them."""
+        if self.copy_count:
+            return functools.partial(self.run, *arrays)
+        for argument, array in zip(self._arguments, arrays, strict=True):
+            self._execution.set(argument, array)
+        return self._execution
+
+
+@functools.lru_cache(maxsize=1024)
+def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Steps in elements of (N, C, *spatial) in memory as (N, *spatial, C)."""
+    strides, step = [0] * len(shape), 1
+    for axis in (1, *range(len(shape) - 1, 1, -1), 0):
+        strides[axis], step = step, step * max(1, shape[axis])
+    return tuple(strides)
+
+
+def channels_last(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryDescriptor:
+    """(N, C, *spatial) in memory as (N, *spatial, C)."""
+    return strided(shape, dtype, channels_last_strides(shape))
+
+
+def empty_channels_last(shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+    """A new array (N, C, *spatial) that lies in memory as (N, *spatial, C)."""
+    return np.moveaxis(np.empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
+
+
+def layout_of(array: HostArray) -> MemoryDescriptor | None:
+    """How an array lies in memory; None if oneDNN cannot read it there.
+
+    Steps along axes of one element mean nothing, so an array that is channels last but for them is told as such.
+    """
+    return _layout(array.shape, array.strides, array.dtype) if array.flags.aligned else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _layout(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryDescriptor | None:
+    if any(stride % dtype.itemsize for stride in strides):
+        return None
+    steps = tuple(stride // dtype.itemsize for stride in strides)
+    wanted = channels_last_strides(shape) if len(shape) > 2 else ()
+    if wanted and all(step == other or size == 1 for step, other, size in zip(steps, wanted, shape, strict=True)):
+        return channels_last(shape, dtype)
+    reach = 1
+    for step, size in sorted(zip(steps, shape, strict=True)):
+        if size > 1 and step < reach:
+            return None
+        reach = max(reach, step * size)
+    return strided(shape, dtype, tuple(max(1, step) for step in steps))
