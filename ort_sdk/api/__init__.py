@@ -102,6 +102,7 @@ from .operator_schema import (
     find_schema,
     newest_opset,
     operator_names,
+    schema_domains,
     schema_versions,
 )
 from .provider import (
@@ -189,6 +190,7 @@ __all__ = [
     "hookspec",
     "newest_opset",
     "operator_names",
+    "schema_domains",
     "schema_versions",
     "tensor_type",
     "tensor_type_element",

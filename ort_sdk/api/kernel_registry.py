@@ -10,7 +10,8 @@ from typing import TypeVar
 from .device import OrtMemType
 from .errors import KernelRegistrationError
 from .kernel import KernelFactory, KernelInfo
-from .operator_schema import OperatorSchema, find_schema, schema_versions
+from .operator_declaration import declared_schema
+from .operator_schema import FormalParameter, OperatorSchema, find_schema, schema_versions
 
 __all__ = [
     "ALL_ARGUMENTS",
@@ -114,6 +115,55 @@ class KernelRegistry:
         self._registered: dict[tuple[str, str], list[KernelCreateInfo]] = {}
         self._sources: list[tuple[KernelSource, frozenset[tuple[str, str]]]] = []
         self._cache: dict[tuple[str, str], tuple[KernelCreateInfo, ...]] = {}
+        self._declared: dict[tuple[str, str], dict[int, OperatorSchema]] = {}
+
+    def declare_operator(
+        self,
+        op_type: str,
+        since_version: int,
+        inputs: Iterable[FormalParameter],
+        outputs: Iterable[FormalParameter],
+        type_constraints: Mapping[str, Iterable[str]] | None = None,
+        *,
+        domain: str,
+    ) -> OperatorSchema:
+        """Declare the formal parameters of an operator that ONNX has no schema for.
+
+        Models may then leave out the types of its outputs and be saved in ORT format, calls with wrong types or too few
+        inputs are refused, and so are kernels for versions, constraints or types that the operator does not have. Attributes
+        are not declared: a node may have any, and the kernel checks them.
+
+        Args:
+            op_type: the operator.
+            since_version: version of the domain that the declaration holds from; one for each version that changes something.
+            inputs: formal inputs in order. The type of each is the name of a constraint or a type string.
+            outputs: formal outputs. The type of an output is known without running if it is an input's, or fixed.
+            type_constraints: constraint name → type strings it allows.
+            domain: the operator's domain. In a domain of ONNX's, only what its schemas do not describe yet can be declared.
+
+        Returns:
+            The declaration.
+
+        Raises:
+            KernelRegistrationError: it contradicts itself, ONNX's schema, another declaration of this registry, or a kernel
+                that is registered already.
+        """
+        schema = declared_schema(op_type, since_version, domain, inputs, outputs, type_constraints or {})
+        versions = self._declared.setdefault((domain, op_type), {})
+        if versions.get(since_version, schema) != schema:
+            raise KernelRegistrationError(
+                f"{self.provider_name}: {domain or 'ai.onnx'}::{op_type}({since_version}) is declared twice, and differently"
+            )
+        declared = {**versions, since_version: schema}
+        for registered in self._registered.get((domain, op_type), ()):
+            if registered.kernel_def.matches_version(since_version):
+                validate_kernel_def(registered.kernel_def, declared)
+        versions[since_version] = schema
+        return schema
+
+    def declared_operators(self) -> tuple[OperatorSchema, ...]:
+        """The operators declared here, in order of domain, name and version."""
+        return tuple(versions[version] for _, versions in sorted(self._declared.items()) for version in sorted(versions))
 
     def kernel(
         self,
@@ -172,8 +222,8 @@ class KernelRegistry:
         Raises:
             KernelRegistrationError: see ``kernel``.
         """
-        validate_kernel_def(kernel_def)
         key = (kernel_def.domain, kernel_def.op_type)
+        validate_kernel_def(kernel_def, self._declared.get(key, {}))
         rivals = self._registered.setdefault(key, [])
         for rival in rivals:
             if _conflicts(rival.kernel_def, kernel_def):
@@ -214,22 +264,26 @@ class KernelRegistry:
         return tuple(sorted(names))
 
 
-def validate_kernel_def(kernel_def: KernelDef) -> None:
-    """Refuse a definition that can never match, if the operator is one the schema table knows.
+def validate_kernel_def(kernel_def: KernelDef, declared: Mapping[int, OperatorSchema] | None = None) -> None:
+    """Refuse a definition that can never match, if the operator is one the schema table knows or that is declared.
+
+    Args:
+        kernel_def: the definition.
+        declared: since-version → declaration of the operator.
 
     Raises:
         KernelRegistrationError: unknown version, constraint name, or type the constraint does not allow.
     """
-    versions = schema_versions(kernel_def.op_type, kernel_def.domain)
+    known = declared or {}
+    versions = (*schema_versions(kernel_def.op_type, kernel_def.domain), *sorted(known))
     if not versions:
         return
-    last = kernel_def.since_version if kernel_def.end_version is None else kernel_def.end_version
-    covered = [version for version in versions if kernel_def.since_version <= version <= last]
+    covered = [version for version in versions if kernel_def.matches_version(version)]
     if not covered:
         raise KernelRegistrationError(
             f"{_label(kernel_def)}: the operator has no since-version in {kernel_def.version_text()}; it has {list(versions)}"
         )
-    schemas = [find_schema(kernel_def.op_type, version, kernel_def.domain) for version in covered]
+    schemas = [known.get(version) or find_schema(kernel_def.op_type, version, kernel_def.domain) for version in covered]
     for name, types in kernel_def.type_constraints.items():
         _validate_constraint(kernel_def, name, types, [schema for schema in schemas if schema is not None])
 

@@ -23,6 +23,7 @@ __all__ = [
     "find_schema",
     "newest_opset",
     "operator_names",
+    "schema_domains",
     "schema_versions",
 ]
 
@@ -42,8 +43,8 @@ class FormalParameter:
     name: str
     type_str: str
     """Name of a type constraint (``T``) or a type string (``tensor(int64)``)."""
-    option: ParameterOption
-    is_homogeneous: bool
+    option: ParameterOption = ParameterOption.SINGLE
+    is_homogeneous: bool = True
     """For a variadic parameter: whether all its arguments have one type."""
 
 
@@ -70,6 +71,8 @@ class OperatorSchema:
     is_deprecated: bool
     has_function: bool
     """Whether the specification defines the operator by a body of other operators."""
+    declares_attributes: bool = True
+    """False if nothing is known of the operator's attributes, so that a node may have any."""
 
     def allowed_types(self, type_str: str) -> tuple[str, ...]:
         """Type strings allowed for a formal parameter's ``type_str``."""
@@ -139,6 +142,11 @@ def operator_names(domain: str = "") -> tuple[str, ...]:
     """Operators of a domain, sorted."""
     rows = (line.split("\t", 2) for line in _table()[:].decode().splitlines()[1:])
     return tuple(sorted(row[1] for row in rows if row[0] == domain))
+
+
+def schema_domains() -> tuple[str, ...]:
+    """Domains that the table has operators of; the empty one is ai.onnx."""
+    return tuple(_head()["newest_opset"])
 
 
 def newest_opset(domain: str = "") -> int:

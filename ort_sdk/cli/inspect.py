@@ -120,7 +120,7 @@ def _stage(arguments: argparse.Namespace, model: Model) -> Printers:
     if arguments.stage == "graph":
         from ort_sdk.graph.type_inference import infer_types
 
-        infer_types(model.graph)
+        infer_types(model.graph, model.schemas)
         return lambda: describe_graph(model.graph), lambda: format_graph(model.graph)
     if arguments.stage in {"optimized", "partition"}:
         graph = _partitioned(arguments)

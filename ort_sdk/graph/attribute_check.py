@@ -48,6 +48,8 @@ def check_attributes(node: Node, schema: OperatorSchema, *, may_refer: bool = Fa
         InvalidGraph: a required one is missing, one is unknown to the operator, has another type, or refers to a function
             where there is none.
     """
+    if not schema.declares_attributes:
+        return
     missing = [name for name in schema.required_attributes if name not in node.attributes]
     if missing:
         raise InvalidGraph(f"{node.describe()} lacks the required attributes {missing}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from .graph import Graph
 from .node import Node
+from .operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 from .type_strings import TypeStrings
 
 __all__ = ["Function", "Model"]
@@ -52,6 +53,8 @@ class Model:
     """File the model came from; None for bytes."""
     type_strings: dict[str, TypeStrings] = field(default_factory=dict)
     """Op id → type strings, for the operators of a file that describes them itself (ORT format)."""
+    schemas: OperatorSchemas = TABLE_SCHEMAS
+    """Schemas of the operators: the table's, and those declared by the providers the model was loaded for."""
 
     def copy(self) -> Model:
         """A copy whose graph may be changed; functions and tensors are shared."""
@@ -69,4 +72,5 @@ class Model:
             input_denotations=dict(self.input_denotations),
             path=self.path,
             type_strings=dict(self.type_strings),
+            schemas=self.schemas,
         )

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ort_sdk.api import InvalidGraph, NodeArg, OperatorSchema, ParameterOption, TensorElementType, find_schema, tensor_type
+from ort_sdk.api import InvalidGraph, NodeArg, OperatorSchema, ParameterOption, TensorElementType, tensor_type
 
 from .graph import Graph
 from .node import Node
+from .operator_schemas import TABLE_SCHEMAS, OperatorSchemas, is_newer_than_table
 
-__all__ = ["infer_node_output_types", "infer_types", "schema_of"]
+__all__ = ["infer_node_output_types", "infer_types"]
 
 TypeRule = Callable[[Node, "list[str | None]", int], "str | None"]
 """``rule(node, input_types, output_index)``: the output's type string, or None if not known."""
 
 
-def schema_of(node: Node) -> OperatorSchema | None:
-    """Schema of a node's operator at its since-version."""
-    return find_schema(node.op_type, node.since_version, node.domain)
-
-
-def infer_types(graph: Graph) -> None:
+def infer_types(graph: Graph, schemas: OperatorSchemas = TABLE_SCHEMAS) -> None:
     """Fill in the types of all values of a graph and its bodies, in topological order.
 
     Declared types stay where nothing better is known.
+
+    Args:
+        graph: changed in place.
+        schemas: of its operators.
 
     Raises:
         InvalidGraph: a node has an input of a type that its operator does not allow, or a graph gives out another type than it
@@ -33,8 +33,8 @@ def infer_types(graph: Graph) -> None:
     for node in graph.nodes:
         for body in node.subgraphs.values():
             _seed_body_inputs(node, graph, body)
-            infer_types(body)
-        for name, type_string in zip(node.outputs, infer_node_output_types(node, graph), strict=True):
+            infer_types(body, schemas)
+        for name, type_string in zip(node.outputs, infer_node_output_types(node, graph, schemas), strict=True):
             if not name:
                 continue
             known = graph.values.get(name)
@@ -59,12 +59,12 @@ def _completed(argument: NodeArg, graph: Graph) -> NodeArg:
     return replace(argument, type=known)
 
 
-def infer_node_output_types(node: Node, graph: Graph) -> list[str | None]:
+def infer_node_output_types(node: Node, graph: Graph, schemas: OperatorSchemas = TABLE_SCHEMAS) -> list[str | None]:
     """Type strings of a node's outputs; None where neither schema nor rule knows."""
     input_types = [graph.node_arg(name).type if name else None for name in node.inputs]
-    schema = schema_of(node)
+    schema = schemas.of(node)
     bound = {} if schema is None else _bind(node, schema, input_types)
-    rule = _RULES.get((node.domain, node.op_type))
+    rule = None if schema is None and is_newer_than_table(node) else _RULES.get((node.domain, node.op_type))
     types: list[str | None] = []
     for index, name in enumerate(node.outputs):
         if not name:

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .create import create_kernel, kernel_info
 from .lookup import RegistryLookup
+from .type_str_resolver import KernelTypeStrResolver, resolver_of
 
-__all__ = ["RegistryLookup", "create_kernel", "kernel_info"]
+__all__ = ["KernelTypeStrResolver", "RegistryLookup", "create_kernel", "kernel_info", "resolver_of"]

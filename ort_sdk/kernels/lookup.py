@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 
 from ort_sdk.api import KernelCreateInfo, KernelDef, KernelInfo, KernelRegistry
 from ort_sdk.graph import Graph, Node
-from ort_sdk.graph.type_strings import Argument, resolve_type_strings
+from ort_sdk.graph.type_strings import Argument, TypeStrings
 
 from .create import kernel_info
+from .type_str_resolver import KernelTypeStrResolver, resolver_of
 
-__all__ = ["RegistryLookup", "type_mismatch"]
+__all__ = ["RegistryLookup"]
 
 
 class RegistryLookup:
@@ -20,17 +21,26 @@ class RegistryLookup:
         registry: the provider's kernels; None if it has none.
         graph: graph the nodes are in, for the types of their values.
         opset_imports: domain → opset version of the model.
+        resolver: says which arguments type constraints speak of; by the schemas and what the registry declares if left out.
     """
 
-    def __init__(self, registry: KernelRegistry | None, graph: Graph, opset_imports: dict[str, int]) -> None:
+    def __init__(
+        self,
+        registry: KernelRegistry | None,
+        graph: Graph,
+        opset_imports: Mapping[str, int],
+        resolver: KernelTypeStrResolver | None = None,
+    ) -> None:
         self._registry = registry
         self._graph = graph
         self._opset_imports = opset_imports
+        self._resolver = resolver_of(registry) if resolver is None else resolver
 
     def lookup(self, node: Node) -> KernelCreateInfo | None:
         """The first kernel, in order of registration, that matches a node."""
+        table = self._resolver.type_strings(node)
         for candidate in self._candidates(node):
-            if self._rejection(candidate.kernel_def, node) is None:
+            if self._rejection(candidate.kernel_def, node, table) is None:
                 return candidate
         return None
 
@@ -39,18 +49,19 @@ class RegistryLookup:
         candidates = self._candidates(node)
         if not candidates:
             return ["no kernel for this operator"]
-        reasons = (self._rejection(candidate.kernel_def, node) for candidate in candidates)
+        table = self._resolver.type_strings(node)
+        reasons = (self._rejection(candidate.kernel_def, node, table) for candidate in candidates)
         return list(dict.fromkeys(reason for reason in reasons if reason is not None))
 
     def _candidates(self, node: Node) -> tuple[KernelCreateInfo, ...]:
         return () if self._registry is None else self._registry.candidates(node.domain, node.op_type)
 
-    def _rejection(self, kernel_def: KernelDef, node: Node) -> str | None:
-        if not _version_matches(kernel_def, node):
+    def _rejection(self, kernel_def: KernelDef, node: Node, table: TypeStrings | None) -> str | None:
+        if not _version_matches(kernel_def, node, is_known=table is not None):
             return f"registered for since_version {kernel_def.version_text()}, node has {node.since_version}"
-        mismatch = type_mismatch(kernel_def, node, lambda name: self._graph.node_arg(name).type)
+        mismatch = None if table is None else self._type_mismatch(kernel_def, node, table)
         if mismatch is not None:
-            return mismatch
+            return f"version {kernel_def.version_text()} matches; {mismatch}"
         if kernel_def.when is None:
             return None
         declined = kernel_def.when(self._info(node))
@@ -59,42 +70,40 @@ class RegistryLookup:
     def _info(self, node: Node) -> KernelInfo:
         return kernel_info(node, self._graph, self._opset_imports.get(node.domain, 0))
 
+    def _type_mismatch(self, kernel_def: KernelDef, node: Node, table: TypeStrings) -> str | None:
+        """Why a node's types do not fit a kernel's constraints; None if they do.
 
-def _version_matches(kernel_def: KernelDef, node: Node) -> bool:
-    if resolve_type_strings(node.domain, node.op_type, node.since_version) is None:
-        # An operator without a schema has no since-versions of its own: any kernel not newer than the import will do.
+        As in ORT, the first argument present decides for each constraint; of a variadic parameter, its first argument. An
+        argument of unknown type fits.
+        """
+        for name, allowed in kernel_def.type_constraints.items():
+            arguments = table.get(name)
+            if arguments is None:
+                missing = self._resolver.missing(node, name)
+                if missing is not None:
+                    return f"its type constraint {name} cannot be resolved: {missing}"
+                continue
+            (kind, index), value = first_argument(node, arguments)
+            found = self._graph.node_arg(value).type if value else None
+            if found is not None and found not in allowed:
+                return f"type constraint {name} allows {', '.join(allowed)}; {kind} {index} '{value}' is {found}"
+        return None
+
+
+def _version_matches(kernel_def: KernelDef, node: Node, *, is_known: bool) -> bool:
+    if not is_known:
+        # An operator that nothing is known of has no since-versions of its own: any kernel not newer than the import will do.
         return kernel_def.since_version <= max(node.since_version, 1) and (
             kernel_def.end_version is None or node.since_version <= kernel_def.end_version
         )
     return kernel_def.matches_version(node.since_version)
 
 
-def type_mismatch(kernel_def: KernelDef, node: Node, type_of: Callable[[str], str | None]) -> str | None:
-    """Why a node's types do not fit a kernel's constraints; None if they do.
-
-    As in ORT, the first argument present decides for each constraint; of a variadic parameter, its first argument. An
-    argument of unknown type fits.
-    """
-    table = resolve_type_strings(node.domain, node.op_type, node.since_version)
-    if table is None:
-        return None
-    for name, allowed in kernel_def.type_constraints.items():
-        for argument in table.get(name, ()):
-            value = _argument_name(node, argument)
-            if not value:
-                continue
-            found = type_of(value)
-            if found is not None and found not in allowed:
-                kind, index = argument
-                return (
-                    f"version {kernel_def.version_text()} matches; type constraint {name} allows "
-                    f"{', '.join(allowed)}; {kind} {index} '{value}' is {found}"
-                )
-            break
-    return None
-
-
-def _argument_name(node: Node, argument: Argument) -> str:
-    kind, index = argument
-    names = node.inputs if kind == "input" else node.outputs
-    return names[index] if index < len(names) else ""
+def first_argument(node: Node, arguments: Sequence[Argument]) -> tuple[Argument, str]:
+    """The first formal parameter whose argument is present, with its value; of none, the first one and an empty name."""
+    for argument in arguments:
+        kind, index = argument
+        names = node.inputs if kind == "input" else node.outputs
+        if index < len(names) and names[index]:
+            return argument, names[index]
+    return arguments[0], ""

@@ -7,6 +7,7 @@ from typing import Any
 from ort_sdk.api import InvalidArgument
 from ort_sdk.graph import Model
 from ort_sdk.graph.constants import lift_constants
+from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 
 from .function_proto import check_calls, function_keys, read_functions
 from .graph_proto import GraphReader, read_metadata, sort_graph
@@ -18,12 +19,13 @@ from .versions import OperatorResolver, check_ir_version, read_opset_imports
 __all__ = ["convert_model"]
 
 
-def convert_model(proto: Any, tensors: TensorReader) -> Model:
+def convert_model(proto: Any, tensors: TensorReader, schemas: OperatorSchemas = TABLE_SCHEMAS) -> Model:
     """Convert a parsed model.
 
     Args:
         proto: ``ModelProto``.
         tensors: decodes its tensors.
+        schemas: of its operators.
 
     Returns:
         The model, nodes in topological order.
@@ -38,8 +40,8 @@ def convert_model(proto: Any, tensors: TensorReader) -> Model:
     check_ir_version(proto.ir_version if proto.HasField("ir_version") else None, newest_ir_version())
     imports = read_opset_imports(proto, proto.ir_version)
     keys = function_keys(proto.functions)
-    functions = read_functions(proto.functions, proto.ir_version, imports, keys, tensors)
-    graph = GraphReader(proto.ir_version, OperatorResolver(imports, keys), tensors).read_graph(proto.graph)
+    functions = read_functions(proto.functions, proto.ir_version, imports, keys, tensors, schemas)
+    graph = GraphReader(proto.ir_version, OperatorResolver(imports, keys, schemas), tensors).read_graph(proto.graph)
     tensors.check_replacements_used()
     check_calls(functions, graph)
     sort_graph(graph)
@@ -56,4 +58,5 @@ def convert_model(proto: Any, tensors: TensorReader) -> Model:
         doc_string=text(proto.doc_string),
         metadata=read_metadata(proto.metadata_props),
         input_denotations={value.name: words for value in proto.graph.input if any(words := denotations(value))},
+        schemas=schemas,
     )

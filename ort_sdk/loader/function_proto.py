@@ -8,6 +8,7 @@ from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg
 from ort_sdk.graph import Function, Graph, Node
+from ort_sdk.graph.operator_schemas import OperatorSchemas
 
 from .attributes import AttributeReader
 from .graph_proto import GraphReader, sort_graph
@@ -43,7 +44,12 @@ def _key(proto: Any) -> FunctionKey:
 
 
 def read_functions(
-    protos: Iterable[Any], ir_version: int, model_imports: Mapping[str, int], keys: set[FunctionKey], tensors: TensorReader
+    protos: Iterable[Any],
+    ir_version: int,
+    model_imports: Mapping[str, int],
+    keys: set[FunctionKey],
+    tensors: TensorReader,
+    schemas: OperatorSchemas,
 ) -> dict[FunctionKey, Function]:
     """Convert a model's functions. Domains that a function does not import are in force as the model imports them.
 
@@ -53,7 +59,7 @@ def read_functions(
     functions: dict[FunctionKey, Function] = {}
     for proto in protos:
         imports = {**model_imports, **parse_opset_imports(proto.opset_import)}
-        reader = GraphReader(ir_version, OperatorResolver(imports, keys, is_function=True), tensors)
+        reader = GraphReader(ir_version, OperatorResolver(imports, keys, schemas, is_function=True), tensors)
         function = read_function(proto, imports, reader, tensors)
         functions[function.domain, function.name, function.overload] = function
     return functions

@@ -9,17 +9,19 @@ from typing import Any
 
 from ort_sdk.api import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile, Tensor
 from ort_sdk.graph import Model
+from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
+from ort_sdk.graph.type_strings import TypeStrings
 
 from .byte_source import ByteSource, map_descriptor, wrap_buffer
 from .external_file import ExternalFiles
 from .from_proto import convert_model
 from .loaded_tensor import ExternalLoaders
 from .messages import message_class
-from .ort_format import is_ort_format, read_ort_model
+from .ort_format import is_ort_format, read_ort_model, read_ort_type_strings
 from .tensor_proto import TensorReader
 from .wire import strip_payloads
 
-__all__ = ["load_model"]
+__all__ = ["load_model", "load_type_strings"]
 
 
 def load_model(
@@ -30,6 +32,7 @@ def load_model(
     external_initializers: Mapping[str, Tensor] | None = None,
     external_loaders: ExternalLoaders | None = None,
     model_format: str = "",
+    schemas: OperatorSchemas = TABLE_SCHEMAS,
 ) -> Model:
     """Load a model in ONNX or ORT format. Weights refer to the file's one shared read-only map, or to the caller's bytes.
 
@@ -42,6 +45,7 @@ def load_model(
         external_loaders: asked for external tensors before their files are read; a file they do without may be missing.
         model_format: ``"ORT"`` or ``"ONNX"``; empty to tell by the path's extension or the bytes' identifier. A model in ORT
             format has no external data.
+        schemas: of the operators that the model may have.
 
     Returns:
         The model: nodes in topological order, every weight's range, path and size checked, none read.
@@ -55,23 +59,44 @@ def load_model(
         Fail: the IR version or an opset version is newer than supported, a file cannot be read or must not be, or the bytes are
             no model in ORT format.
     """
-    if isinstance(path_or_bytes, bytes):
-        path, source = None, wrap_buffer(path_or_bytes)
-    else:
-        name = _file_name(path_or_bytes)
-        path, source = Path(name), _open(name)
+    path, source = _source(path_or_bytes)
     if is_ort_format(path_or_bytes, model_format):
         if external_initializers:
             raise InvalidArgument(f"values are given for {sorted(external_initializers)}; models in ORT format have none outside")
-        model = read_ort_model(source)
+        model = read_ort_model(source, schemas)
         model.path = path
         return model
     external = ExternalFiles(path, external_data_folder, in_memory_files)
     stripped = strip_payloads(source.array.data)
     reader = TensorReader(source, stripped.payloads, external, external_initializers, external_loaders)
-    model = convert_model(_parse(stripped.message), reader)
+    model = convert_model(_parse(stripped.message), reader, schemas)
     model.path = path
     return model
+
+
+def load_type_strings(path_or_bytes: str | os.PathLike[str] | bytes) -> dict[str, TypeStrings]:
+    """What a file in ORT format says of its operators, read without the rest of the model.
+
+    Args:
+        path_or_bytes: path of the file, whatever its extension, or its content.
+
+    Returns:
+        Op id → constraint name → formal parameters.
+
+    Raises:
+        TypeError: the argument is neither a path nor bytes.
+        NoSuchFile: no such file.
+        Fail: the file is none in ORT format, is damaged, or is of a version that does not describe its operators.
+    """
+    _, source = _source(path_or_bytes)
+    return read_ort_type_strings(source)
+
+
+def _source(path_or_bytes: Any) -> tuple[Path | None, ByteSource]:
+    if isinstance(path_or_bytes, bytes):
+        return None, wrap_buffer(path_or_bytes)
+    name = _file_name(path_or_bytes)
+    return Path(name), _open(name)
 
 
 def _file_name(path: Any) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from ort_sdk.api import Fail, InvalidGraph, OperatorSchema, ParameterOption, find_schema, newest_opset, operator_names
+from ort_sdk.api import Fail, InvalidGraph, OperatorSchema, ParameterOption, newest_opset, operator_names
 from ort_sdk.graph import Node
 from ort_sdk.graph.attribute_check import check_attributes
+from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 
 from .body_check import check_bodies
 from .types import text
@@ -68,8 +69,13 @@ def newest_imports(imports: Mapping[str, int]) -> dict[str, int]:
     return {**{domain: newest_opset(domain) for domain in KNOWN_DOMAINS}, **imports}
 
 
-def parse_opset_imports(protos: Iterable[Any]) -> dict[str, int]:
+def parse_opset_imports(protos: Iterable[Any], *, may_be_newer: bool = False) -> dict[str, int]:
     """``OperatorSetIdProto`` messages → domain → version, checked.
+
+    Args:
+        protos: the messages.
+        may_be_newer: whether versions newer than the schema table are taken, since nodes say themselves of which version they
+            are.
 
     Raises:
         InvalidGraph: one domain twice with different versions.
@@ -82,7 +88,7 @@ def parse_opset_imports(protos: Iterable[Any]) -> dict[str, int]:
             raise InvalidGraph(f"domain '{domain or 'ai.onnx'}' is imported at versions {imports[domain]} and {proto.version}")
     for domain in _OFFICIAL_DOMAINS:
         version = imports.get(domain, 1)
-        if not 1 <= version <= newest_opset(domain):
+        if version < 1 or (version > newest_opset(domain) and not may_be_newer):
             raise Fail(
                 f"the model imports opset {version} of domain '{domain or 'ai.onnx'}'; supported are 1 to {newest_opset(domain)}"
             )
@@ -95,45 +101,53 @@ class OperatorResolver:
     Args:
         imports: domain → opset version in force.
         functions: keys of model-local functions, whose calls need no schema.
+        schemas: of the operators.
         is_function: whether the scope is a function's, so that attributes may refer to those of the call.
     """
 
-    def __init__(self, imports: Mapping[str, int], functions: Container[FunctionKey], *, is_function: bool = False) -> None:
+    def __init__(
+        self,
+        imports: Mapping[str, int],
+        functions: Container[FunctionKey],
+        schemas: OperatorSchemas = TABLE_SCHEMAS,
+        *,
+        is_function: bool = False,
+    ) -> None:
         self._imports = imports
         self._functions = functions
+        self._schemas = schemas
         self._is_function = is_function
 
     def resolve(self, node: Node) -> None:
-        """Set the node's since-version: its schema's, or the opset version imported for a domain without schemas.
+        """Set the node's since-version: its schema's, or the opset version imported for an operator without any.
 
         Raises:
-            InvalidGraph: the domain has schemas but none of that operator and version, or the call does not fit the schema.
+            InvalidGraph: the domain or the operator has schemas but none of that version, or the call does not fit the schema.
         """
         version = self._imports.get(node.domain, 1)
-        schema = find_schema(node.op_type, version, node.domain)
+        schema = self._schemas.find(node.op_type, version, node.domain)
+        needs_schema = node.domain in KNOWN_DOMAINS or self._schemas.declares(node.op_type, node.domain)
         if schema is not None:
             node.since_version = schema.since_version
-        elif node.domain not in KNOWN_DOMAINS:
+        elif not needs_schema:
             node.since_version = version
         if (node.domain, node.op_type, node.overload) in self._functions:
             return
-        if schema is None and node.domain in KNOWN_DOMAINS:
-            raise InvalidGraph(_unknown_operator(node, version))
+        if schema is None and needs_schema:
+            raise InvalidGraph(_unknown_operator(node, version, self._schemas))
         if schema is not None:
             _check_against(node, schema, version, may_refer=self._is_function)
 
 
-def check_versioned(node: Node) -> None:
-    """Check a node that says itself which version of its operator it is of.
+def check_versioned(node: Node, schemas: OperatorSchemas) -> None:
+    """Check a node that says itself which version of its operator it is of, if that version has a schema.
 
     Raises:
-        InvalidGraph: the domain has schemas but none of that operator and version, or the call does not fit the schema.
+        InvalidGraph: the call does not fit the schema.
     """
-    schema = find_schema(node.op_type, node.since_version, node.domain)
-    if schema is not None and schema.since_version == node.since_version:
+    schema = schemas.of(node)
+    if schema is not None:
         _check_against(node, schema, node.since_version)
-    elif node.domain in KNOWN_DOMAINS:
-        raise InvalidGraph(_unknown_operator(node, node.since_version))
 
 
 def _check_against(node: Node, schema: OperatorSchema, version: int, *, may_refer: bool = False) -> None:
@@ -143,8 +157,8 @@ def _check_against(node: Node, schema: OperatorSchema, version: int, *, may_refe
         check_bodies(node)
 
 
-def _unknown_operator(node: Node, version: int) -> str:
-    known = node.op_type in operator_names(node.domain)
+def _unknown_operator(node: Node, version: int, schemas: OperatorSchemas) -> str:
+    known = schemas.declares(node.op_type, node.domain) or node.op_type in operator_names(node.domain)
     hint = "; the operator exists in later versions" if known else ""
     return (
         f"This is an invalid model. In Node ('{node.name}', {node.op_type}, '{node.domain or 'ai.onnx'}'), Error: "

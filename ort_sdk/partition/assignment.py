@@ -17,6 +17,7 @@ from ort_sdk.api import (
     OrtDevice,
 )
 from ort_sdk.graph import Graph, Node
+from ort_sdk.kernels import KernelTypeStrResolver, RegistryLookup
 
 __all__ = ["Assignment", "Placement", "ProviderBinding"]
 
@@ -31,6 +32,12 @@ class ProviderBinding:
     get_capability: Callable[[GraphViewer, KernelLookup], Sequence[ComputeCapability] | None]
     compile: Callable[[Sequence[FusedNode]], Sequence[Any]]
     """Kernels for groups, one each."""
+    type_str_resolver: KernelTypeStrResolver | None = None
+    """Says which arguments type constraints speak of; None for the schemas and what the registry declares."""
+
+    def lookup(self, graph: Graph, opset_imports: Mapping[str, int]) -> RegistryLookup:
+        """Look-up of its kernels for the nodes of a graph."""
+        return RegistryLookup(self.registry, graph, opset_imports, self.type_str_resolver)
 
     @property
     def device(self) -> OrtDevice:

@@ -11,6 +11,7 @@ from typing import Any
 from ort_sdk.api import ComputeCapability, KernelCreateInfo, NoKernelError, OrtSdkError
 from ort_sdk.graph import Function, Graph, Node
 from ort_sdk.graph.inline import inline_function
+from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.kernels import RegistryLookup
 
@@ -32,6 +33,7 @@ def partition(
     providers: Sequence[ProviderBinding],
     find_function: FunctionLookup,
     previous: Assignment | None = None,
+    schemas: OperatorSchemas = TABLE_SCHEMAS,
 ) -> Assignment:
     """Place every node of a graph and its bodies.
 
@@ -42,6 +44,7 @@ def partition(
         find_function: used for nodes that no provider has a kernel for.
         previous: an earlier assignment of the same graph, which passes have changed since: placed nodes stay, new ones
             are placed where the nodes they replaced were, if there is a kernel.
+        schemas: of the graph's operators.
 
     Raises:
         NoKernelError: some node has neither a kernel nor a function body; the text lists every rejection.
@@ -55,7 +58,7 @@ def partition(
         if not inlined and not insert_casts(graph, opset_imports, partitioner.has_kernel):
             break
         graph.sort()
-        infer_types(graph)
+        infer_types(graph, schemas)
     return partitioner.finish(graph)
 
 
@@ -86,13 +89,13 @@ class _Partitioner:
                 if not node.execution_provider or id(node) in self._kernels or id(node) in self._compiled:
                     continue
                 binding = bindings[node.execution_provider]
-                found = RegistryLookup(binding.registry, inner, self._opset_imports).lookup(node)
+                found = binding.lookup(inner, self._opset_imports).lookup(node)
                 node.execution_provider = ""
                 self._place(binding, node, found)
 
     def has_kernel(self, node: Node, graph: Graph) -> bool:
         """Whether any provider has a kernel for a node."""
-        lookups = (RegistryLookup(binding.registry, graph, self._opset_imports) for binding in self._providers)
+        lookups = (binding.lookup(graph, self._opset_imports) for binding in self._providers)
         return any(lookup.lookup(node) is not None for lookup in lookups)
 
     def ask(self, binding: ProviderBinding, graph: Graph) -> None:
@@ -100,7 +103,7 @@ class _Partitioner:
         for node in graph.nodes:
             for body in node.subgraphs.values():
                 self.ask(binding, body)
-        lookup = RegistryLookup(binding.registry, graph, self._opset_imports)
+        lookup = binding.lookup(graph, self._opset_imports)
         capabilities = self._capabilities(binding, graph, lookup)
         if capabilities is None:
             self._claim_all(binding, graph, lookup)
@@ -170,7 +173,7 @@ class _Partitioner:
         for binding in self._providers:
             if binding.name == node.execution_provider:
                 break
-            lookup = RegistryLookup(binding.registry, graph, self._opset_imports)
+            lookup = binding.lookup(graph, self._opset_imports)
             reasons = lookup.rejections(node) or ["has a kernel, and did not claim the node"]
             rejections[binding.name] = tuple(reasons)
         return Placement(

@@ -25,7 +25,14 @@ from .optimizing import SessionOptimizer
 from .overrides import ModelOverrides, apply_overrides
 from .packing import make_prepacker
 from .planning import SessionPlanner
-from .session_providers import SessionProvider, data_transfers, device_memories, external_data_manager
+from .session_providers import (
+    SessionProvider,
+    data_transfers,
+    device_memories,
+    external_data_manager,
+    operator_schemas,
+    type_str_resolvers,
+)
 
 __all__ = ["LOAD_FORMAT_KEY", "BuildSettings", "SessionState", "build_session"]
 
@@ -96,21 +103,23 @@ def build_session(
         external_initializers=settings.external_initializers,
         external_loaders=external_data,
         model_format=settings.config.get(LOAD_FORMAT_KEY, ""),
+        schemas=operator_schemas(providers),
     )
     apply_overrides(model, settings.overrides)
-    infer_types(model.graph)
+    infer_types(model.graph, model.schemas)
     infer_shapes(model.graph)
     observe("load", model)
-    bindings = [provider.binding() for provider in providers]
+    resolvers = type_str_resolvers(model, providers)
+    bindings = [provider.binding(resolvers[provider.name]) for provider in providers]
     find_function = function_lookup(model)
-    optimizer = SessionOptimizer(model, providers, settings.config, settings.disabled_optimizers)
+    optimizer = SessionOptimizer(model, providers, resolvers, settings.config, settings.disabled_optimizers)
     optimizer.inline_functions()
     if settings.optimization_level >= 1:
         optimizer.apply(1)
         observe("optimized", model)
-    assignment = partition(model.graph, model.opset_imports, bindings, find_function)
+    assignment = partition(model.graph, model.opset_imports, bindings, find_function, schemas=model.schemas)
     if optimizer.apply_after_partition(settings.optimization_level):
-        assignment = partition(model.graph, model.opset_imports, bindings, find_function, assignment)
+        assignment = partition(model.graph, model.opset_imports, bindings, find_function, assignment, model.schemas)
     observe("partition", assignment)
     assignment = keep_float(assignment, model.opset_imports, bindings)
     device_of: dict[str, OrtDevice] = {provider.name: provider.device for provider in providers}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ort_sdk.graph import Function, Graph, Model, Node
 from ort_sdk.graph.gradient import gradient_function
+from ort_sdk.graph.operator_schemas import is_newer_than_table
 from ort_sdk.partition import FunctionLookup
 
 __all__ = ["function_lookup"]
@@ -18,6 +19,8 @@ def function_lookup(model: Model) -> FunctionLookup:
             return own
         if (node.domain, node.op_type) == ("ai.onnx.preview.training", "Gradient"):
             return gradient_function(node, graph, model.opset_imports)
+        if is_newer_than_table(node):
+            return None
         from ort_sdk.loader.functions import operator_function
 
         return operator_function(node, graph, model.opset_imports.get(node.domain, 0))

@@ -47,7 +47,7 @@ def inline_model_functions(model: Model, has_kernel: Callable[[Node, Graph], boo
                 inline_function(inner, node, function, prefixes.make(node))
         inlined = True
         model.graph.sort()
-        infer_types(model.graph)
+        infer_types(model.graph, model.schemas)
         infer_shapes(model.graph)
     return inlined
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import HostArray, KernelRegistry
+from ort_sdk.api import HostArray
 from ort_sdk.graph import Graph, Model, Node
+from ort_sdk.graph.operator_schemas import is_newer_than_table
 from ort_sdk.graph.type_inference import infer_types
-from ort_sdk.kernels import RegistryLookup, create_kernel, kernel_info
+from ort_sdk.kernels import KernelTypeStrResolver, RegistryLookup, create_kernel, kernel_info
 from ort_sdk.optimizer import GraphTransformer, TransformerContext, apply_transformers, transformers_of_level
 
 from .inlining import inline_model_functions
@@ -29,15 +30,22 @@ class SessionOptimizer:
     Args:
         model: its graph is changed in place.
         providers: the session's providers; their own passes run after ours.
+        resolvers: provider → what its kernels are matched by.
         config: the session's config entries.
         disabled: names of passes to leave out, beside those the config lists.
     """
 
     def __init__(
-        self, model: Model, providers: Sequence[SessionProvider], config: Mapping[str, str], disabled: frozenset[str]
+        self,
+        model: Model,
+        providers: Sequence[SessionProvider],
+        resolvers: Mapping[str, KernelTypeStrResolver],
+        config: Mapping[str, str],
+        disabled: frozenset[str],
     ) -> None:
         self._model = model
         self._providers = providers
+        self._resolvers = resolvers
         self._disabled = disabled | {
             name.strip() for name in config.get(DISABLED_KEY, "").replace(";", ",").split(",") if name.strip()
         }
@@ -93,12 +101,14 @@ class SessionOptimizer:
     def _tidied(self, changed: list[str]) -> list[str]:
         if changed:
             self._model.graph.sort()
-            infer_types(self._model.graph)
+            infer_types(self._model.graph, self._model.schemas)
         return changed
 
     def _transformers(self, level: int) -> list[GraphTransformer]:
-        op_types = {node.op_type for graph in self._model.graph.walk() for node in graph.nodes}
-        transformers = list(transformers_of_level(level, op_types))
+        nodes = [node for graph in self._model.graph.walk() for node in graph.nodes]
+        # Our passes know operators by name, up to the versions of the schema table.
+        may_change = not self._model.type_strings or not any(map(is_newer_than_table, nodes))
+        transformers = list(transformers_of_level(level, {node.op_type for node in nodes})) if may_change else []
         for provider in self._providers:
             transformers.extend(provider.handle.get_graph_transformers(provider.execution_provider, level) or ())
         return transformers
@@ -118,7 +128,7 @@ class SessionOptimizer:
         for position, provider in enumerate(self._providers):
             if node.execution_provider and node.execution_provider != provider.name:
                 continue
-            if RegistryLookup(provider.registry, graph, self._model.opset_imports).lookup(node) is not None:
+            if self._lookup(provider, graph).lookup(node) is not None:
                 return position
         return None
 
@@ -129,15 +139,18 @@ class SessionOptimizer:
         for provider in self._providers:
             if not provider.device.is_cpu or provider.registry is None:
                 continue
-            kernel = self._kernel(node, graph, provider.registry)
+            kernel = self._kernel(node, graph, provider)
             if kernel is not None:
                 with provider.execution_provider.run_scope():
                     result = kernel.compute(*inputs)
                 return list(result) if isinstance(result, tuple) else [result]
         return None
 
-    def _kernel(self, node: Node, graph: Graph, registry: KernelRegistry) -> Any:
-        found = RegistryLookup(registry, graph, self._model.opset_imports).lookup(node)
+    def _lookup(self, provider: SessionProvider, graph: Graph) -> RegistryLookup:
+        return RegistryLookup(provider.registry, graph, self._model.opset_imports, self._resolvers[provider.name])
+
+    def _kernel(self, node: Node, graph: Graph, provider: SessionProvider) -> Any:
+        found = self._lookup(provider, graph).lookup(node)
         if found is None:
             return None
         kernel = create_kernel(found, kernel_info(node, graph, self._model.opset_imports.get(node.domain, 0)))

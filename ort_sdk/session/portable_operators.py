@@ -52,7 +52,7 @@ def with_portable_operators(model: Model) -> Model:
         if not inlined:
             break
         portable.graph.sort()
-        infer_types(portable.graph)
+        infer_types(portable.graph, portable.schemas)
         infer_shapes(portable.graph)
     return portable
 

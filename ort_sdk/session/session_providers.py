@@ -23,6 +23,9 @@ from ort_sdk.api import (
     OrtDevice,
     OrtMemoryInfo,
 )
+from ort_sdk.graph import Model
+from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
+from ort_sdk.kernels import KernelTypeStrResolver, resolver_of
 from ort_sdk.memory import DataTransferManager, DeviceMemory, ExternalDataManager
 from ort_sdk.partition import ProviderBinding
 from ort_sdk.plugins import ProviderHandle, plugin_manager
@@ -36,6 +39,8 @@ __all__ = [
     "device_memories",
     "external_data_manager",
     "open_provider",
+    "operator_schemas",
+    "type_str_resolvers",
 ]
 
 
@@ -73,8 +78,12 @@ class SessionProvider:
             return None
         return lambda _control: own()
 
-    def binding(self) -> ProviderBinding:
-        """The provider as partitioning sees it."""
+    def binding(self, resolver: KernelTypeStrResolver) -> ProviderBinding:
+        """The provider as partitioning sees it.
+
+        Args:
+            resolver: says which arguments the type constraints of its kernels speak of.
+        """
         handle, execution_provider = self.handle, self.execution_provider
 
         def get_capability(graph_viewer: GraphViewer, kernel_lookup: KernelLookup) -> Sequence[ComputeCapability] | None:
@@ -83,7 +92,7 @@ class SessionProvider:
         def compile_groups(fused_nodes: Sequence[FusedNode]) -> Sequence[Any]:
             return handle.compile(execution_provider, fused_nodes)
 
-        return ProviderBinding(self.name, execution_provider, self.registry, get_capability, compile_groups)
+        return ProviderBinding(self.name, execution_provider, self.registry, get_capability, compile_groups, resolver)
 
 
 @contextlib.contextmanager
@@ -133,6 +142,17 @@ def _choose_device(handle: ProviderHandle, options: Mapping[str, str]) -> OrtDev
         if device.index == int(wanted):
             return device
     raise InvalidArgument(f"{handle.name}: no device {wanted}; it has {', '.join(str(device) for device in devices)}")
+
+
+def operator_schemas(providers: Sequence[SessionProvider]) -> OperatorSchemas:
+    """Schemas of the operators a session may run; of two declarations of one operator the first provider's counts."""
+    declared = [schema for each in providers if each.registry is not None for schema in each.registry.declared_operators()]
+    return OperatorSchemas(declared) if declared else TABLE_SCHEMAS
+
+
+def type_str_resolvers(model: Model, providers: Sequence[SessionProvider]) -> dict[str, KernelTypeStrResolver]:
+    """Provider → what its kernels are matched by for a model."""
+    return {provider.name: resolver_of(provider.registry, model) for provider in providers}
 
 
 def data_transfers(providers: Sequence[SessionProvider]) -> DataTransferManager:

@@ -322,7 +322,7 @@ def nested(levels):
             offset(NodeSlot.DOMAIN, builder.text("mine")),
             offset(NodeSlot.OP_TYPE, builder.text("Twice")),
             offset(NodeSlot.ATTRIBUTES, builder.references(bodies)),
-            offset(NodeSlot.INPUT_ARG_COUNTS, builder.numbers([], "<i4")),
+            offset(NodeSlot.INPUT_ARG_COUNTS, builder.numbers([0], "<i4")),
         )
         nodes = builder.references([builder.table(NodeSlot, *fields)])
         graph = builder.table(GraphSlot, offset(GraphSlot.NODES, nodes), u32(GraphSlot.MAX_NODE_INDEX, 1))

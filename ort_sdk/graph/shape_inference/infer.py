@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ort_sdk.api import NodeArg, Shape
 from ort_sdk.graph import Graph, Node
+from ort_sdk.graph.operator_schemas import is_newer_than_table
 
 from .dimensions import merge_shapes
 from .node_call import CONTENTS_RULES, MAX_CONTENTS, SHAPE_RULES, Contents, NodeCall, Scope
@@ -75,7 +76,7 @@ def _infer(graph: Graph, outer: Scope | None, known: dict[int, dict[str, Content
 def _infer_node(node: Node, scope: Scope) -> None:
     key = (node.domain, node.op_type)
     rule = SHAPE_RULES.get(key)
-    if rule is None:
+    if rule is None or is_newer_than_table(node):
         for body in node.subgraphs.values():
             scope.infer_body(body, scope)
         return

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from .detection import is_ort_file_name, is_ort_format, named_format
-from .reader import read_ort_model
+from .reader import read_ort_model, read_ort_type_strings
 from .writer import write_ort_model
 
-__all__ = ["is_ort_file_name", "is_ort_format", "named_format", "read_ort_model", "write_ort_model"]
+__all__ = [
+    "is_ort_file_name",
+    "is_ort_format",
+    "named_format",
+    "read_ort_model",
+    "read_ort_type_strings",
+    "write_ort_model",
+]

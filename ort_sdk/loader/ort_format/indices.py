@@ -49,8 +49,11 @@ def slot_of(table: Table, graph: Table, count: int) -> int:
     return index
 
 
-def check_argument_counts(table: Table, node: Node) -> None:
+def check_argument_counts(table: Table, node: Node) -> int:
     """Compare how many arguments each formal input takes with the node's inputs.
+
+    Returns:
+        How many formal inputs the operator has.
 
     Raises:
         Fail: the counts are missing, negative, or do not add up to the inputs.
@@ -63,6 +66,7 @@ def check_argument_counts(table: Table, node: Node) -> None:
             f"{node.describe()}: mismatch number of explicit inputs: there are {len(node.inputs)}, and input_arg_counts are "
             f"{counts[:20]}. Invalid ORT format model."
         )
+    return len(counts)
 
 
 def check_edges(graph: Table, nodes: Mapping[int, NodeEntry]) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from ort_sdk.api import Fail
 from ort_sdk.graph import Graph, Model
 from ort_sdk.graph.constants import lift_constants
+from ort_sdk.graph.operator_schemas import OperatorSchemas
 from ort_sdk.graph.type_strings import TypeStrings
 from ort_sdk.loader.byte_source import ByteSource
 from ort_sdk.loader.graph_proto import sort_graph
@@ -14,20 +15,21 @@ from ort_sdk.loader.versions import newest_imports, parse_opset_imports
 
 from .flatbuffer import FlatBuffer, Table
 from .graphs import GraphReader
-from .resolver import check_has_schemas, check_resolved, read_resolver
+from .resolver import check_consistent, check_has_schemas, check_resolved, read_resolver
 from .slots import FILE_IDENTIFIER, GraphSlot, ModelSlot, OpsetSlot, SessionSlot, StringPairSlot, ValueInfoSlot
 from .tensors import TensorReader
 from .types import dimension_denotations
 from .version import FIRST_VERSION_WITH_RESOLVER, UNSET_MODEL_VERSION, read_version
 
-__all__ = ["read_ort_model"]
+__all__ = ["read_ort_model", "read_ort_type_strings"]
 
 
-def read_ort_model(source: ByteSource) -> Model:
+def read_ort_model(source: ByteSource, schemas: OperatorSchemas) -> Model:
     """Read an ORT-format file. Weights are ranges of it; all checks are done, none is read.
 
     Args:
         source: the whole file.
+        schemas: of the operators the model may have; what the file says of an operator counts more.
 
     Returns:
         The model: nodes in topological order, of the versions the file says, on no provider.
@@ -36,21 +38,43 @@ def read_ort_model(source: ByteSource) -> Model:
         Fail: the file is damaged, incomplete, of an unsupported version, or holds what the format has no form for.
         InvalidGraph: the graph breaks a rule of ONNX.
     """
-    root = FlatBuffer(source.array.data).root(FILE_IDENTIFIER)
-    version = read_version(root.text(SessionSlot.ORT_VERSION))
+    root, version = _open(source)
     table = root.table(SessionSlot.MODEL, "Model")
     if table is None:
         raise Fail("Missing Model. Invalid ORT format model.")
     resolver = _read_resolver(root, version)
-    model = _read_model(table, TensorReader(source))
+    model, formal_inputs = _read_model(table, TensorReader(source), schemas)
     if resolver is None:
         check_has_schemas(model.graph, version)
     else:
         check_resolved(model.graph, resolver)
+        check_consistent(resolver, formal_inputs)
         model.type_strings = resolver
     sort_graph(model.graph)
     lift_constants(model.graph)
     return model
+
+
+def read_ort_type_strings(source: ByteSource) -> dict[str, TypeStrings]:
+    """What an ORT-format file says of its operators, by op id; the rest of the file is not read.
+
+    Raises:
+        Fail: the file is damaged, or of a version that does not describe its operators.
+    """
+    root, version = _open(source)
+    found = _read_resolver(root, version)
+    if found is None:
+        raise Fail(
+            f"The ORT format model version [{version}] does not describe its operators; versions from "
+            f"{FIRST_VERSION_WITH_RESOLVER} on do. Convert the ONNX model again with ONNX Runtime 1.13 or later."
+        )
+    return found
+
+
+def _open(source: ByteSource) -> tuple[Table, int]:
+    """Root and version of a file."""
+    root = FlatBuffer(source.array.data).root(FILE_IDENTIFIER)
+    return root, read_version(root.text(SessionSlot.ORT_VERSION))
 
 
 def _read_resolver(root: Table, version: int) -> dict[str, TypeStrings] | None:
@@ -63,16 +87,18 @@ def _read_resolver(root: Table, version: int) -> dict[str, TypeStrings] | None:
     return read_resolver(table)
 
 
-def _read_model(table: Table, tensors: TensorReader) -> Model:
+def _read_model(table: Table, tensors: TensorReader, schemas: OperatorSchemas) -> tuple[Model, dict[str, int]]:
+    """The model, and how many formal inputs it says that each operator has."""
     graph_table = table.table(ModelSlot.GRAPH, "Graph")
     if graph_table is None:
         raise Fail("Graph is null. Invalid ORT format model.")
     ir_version = table.i64(ModelSlot.IR_VERSION)
     imports = _read_imports(table)
-    graph = GraphReader(tensors, ir_version).read(graph_table)
+    reader = GraphReader(tensors, ir_version, schemas)
+    graph = reader.read(graph_table)
     graph.doc_string = table.text(ModelSlot.GRAPH_DOC_STRING) or ""
     model_version = table.i64(ModelSlot.MODEL_VERSION)
-    return Model(
+    model = Model(
         graph=graph,
         opset_imports=imports,
         ir_version=ir_version,
@@ -83,7 +109,9 @@ def _read_model(table: Table, tensors: TensorReader) -> Model:
         doc_string=table.text(ModelSlot.DOC_STRING) or "",
         metadata=_read_metadata(table),
         input_denotations=_input_denotations(graph, graph_table),
+        schemas=schemas,
     )
+    return model, reader.formal_inputs
 
 
 def _read_imports(table: Table) -> dict[str, int]:
@@ -95,7 +123,7 @@ def _read_imports(table: Table) -> dict[str, int]:
         if domain is None:
             raise Fail("An opset import has no domain. Invalid ORT format model.")
         entries.append(SimpleNamespace(domain=domain, version=entry.i64(OpsetSlot.VERSION)))
-    return newest_imports(parse_opset_imports(entries))
+    return newest_imports(parse_opset_imports(entries, may_be_newer=True))
 
 
 def _read_metadata(table: Table) -> dict[str, str]:

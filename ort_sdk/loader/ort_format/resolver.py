@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from ort_sdk.api import Fail, schema_versions
+from ort_sdk.api import Fail, find_schema, schema_versions
 from ort_sdk.graph import Graph
-from ort_sdk.graph.type_strings import Argument, TypeStrings, op_id
+from ort_sdk.graph.type_strings import Argument, OpIdentifier, TypeStrings, op_id, resolve_type_strings
 
 from .flatbuffer import Table
 from .slots import ArgumentSlot, OperatorSlot, ResolverSlot, TypeStringSlot
 
-__all__ = ["check_has_schemas", "check_resolved", "checked_op_id", "read_resolver"]
+__all__ = ["check_consistent", "check_has_schemas", "check_resolved", "checked_op_id", "read_resolver"]
 
-_ID_PARTS = 3
+_UNCHANGING_DOMAINS = ("", "ai.onnx.ml")
+"""Their operators change with their versions only; those of com.microsoft gain parameters without a new version."""
 
 
 def read_resolver(table: Table) -> dict[str, TypeStrings]:
@@ -37,16 +38,14 @@ def checked_op_id(text: str | None) -> str:
     Raises:
         Fail: it is none.
     """
-    parts = (text or "").split(":")
-    if text is None or len(parts) != _ID_PARTS or not parts[1] or not (parts[2].isascii() and parts[2].isdecimal()):
-        raise Fail(f"Invalid OpIdentifier string: {text}; it takes 'domain:op_type:since_version'. Invalid ORT format model.")
-    return text
+    return str(OpIdentifier.parse(text))
 
 
 def _type_strings(tables: list[Table], owner: str) -> TypeStrings:
     if not tables:
         raise Fail(f"The entry for op id {owner} has no kernel type strings. Invalid ORT format model.")
     found: TypeStrings = {}
+    covered: set[Argument] = set()
     for table in tables:
         name = table.text(TypeStringSlot.NAME)
         if not name:
@@ -56,8 +55,19 @@ def _type_strings(tables: list[Table], owner: str) -> TypeStrings:
         arguments = tuple(_argument(each, owner) for each in table.tables(TypeStringSlot.ARGUMENTS, "ArgTypeAndIndex"))
         if not arguments:
             raise Fail(f"Kernel type str {name} of op id {owner} covers no argument. Invalid ORT format model.")
+        _check_covered_once(name, arguments, covered, owner)
         found[name] = arguments
     return found
+
+
+def _check_covered_once(name: str, arguments: tuple[Argument, ...], covered: set[Argument], owner: str) -> None:
+    for argument in arguments:
+        if argument in covered:
+            raise Fail(
+                f"Kernel type str {name} of op id {owner} covers {_text([argument])}, which is covered already: an argument has "
+                "one type. Invalid ORT format model."
+            )
+        covered.add(argument)
 
 
 def _argument(table: Table, owner: str) -> Argument:
@@ -78,6 +88,46 @@ def check_resolved(graph: Graph, resolver: Mapping[str, TypeStrings]) -> None:
             name = op_id(node.domain, node.op_type, node.since_version)
             if name not in resolver:
                 raise Fail(f"Failed to find op_id: {name}, which {node.describe()} needs. Invalid ORT format model.")
+
+
+def check_consistent(resolver: Mapping[str, TypeStrings], formal_inputs: Mapping[str, int]) -> None:
+    """Refuse a resolver whose type strings cover arguments that the operators do not have, or not those ONNX says.
+
+    Args:
+        resolver: the file's.
+        formal_inputs: op id → formal inputs of the operator, by the file's nodes.
+
+    Raises:
+        Fail: it contradicts the nodes, or a schema of ONNX's.
+    """
+    for name, type_strings in resolver.items():
+        count = formal_inputs.get(name)
+        for type_string, arguments in type_strings.items():
+            beyond = [index for kind, index in arguments if kind == "input" and count is not None and index >= count]
+            if beyond:
+                raise Fail(
+                    f"Kernel type str {type_string} of op id {name} covers input {beyond[0]}, and its nodes have {count} formal "
+                    "inputs. Invalid ORT format model."
+                )
+        _check_as_schema(OpIdentifier.parse(name), type_strings)
+
+
+def _check_as_schema(operator: OpIdentifier, found: TypeStrings) -> None:
+    """Type constraints keep their names in all releases of ONNX; a formal parameter with a fixed type may have been renamed."""
+    expected = resolve_type_strings(*operator) if operator.domain in _UNCHANGING_DOMAINS else None
+    schema = find_schema(operator.op_type, operator.since_version, operator.domain)
+    if expected is None or schema is None:
+        return
+    for name in schema.type_constraints:
+        if name in found and name in expected and sorted(found[name]) != sorted(expected[name]):
+            raise Fail(
+                f"Kernel type str {name} of op id {operator} covers {_text(found[name])}; by the operator's schema it covers "
+                f"{_text(expected[name])}. Invalid ORT format model."
+            )
+
+
+def _text(arguments: Iterable[Argument]) -> str:
+    return ", ".join(f"{kind} {index}" for kind, index in arguments)
 
 
 def check_has_schemas(graph: Graph, version: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ort_sdk.api import ParameterOption
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.editing import remove_nodes
-from ort_sdk.graph.type_inference import schema_of
+from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS
 from ort_sdk.optimizer.transformer import TransformerContext
 
 __all__ = ["UnusedRemoval"]
@@ -57,7 +57,7 @@ def _omit_outputs(graph: Graph) -> bool:
 
 
 def _is_optional(node: Node, index: int) -> bool:
-    schema = schema_of(node)
+    schema = TABLE_SCHEMAS.of(node)
     formal = None if schema is None else schema.output(index)
     return formal is not None and formal.option == ParameterOption.OPTIONAL
 

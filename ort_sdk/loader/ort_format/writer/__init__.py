@@ -44,7 +44,7 @@ def serialize_ort_model(model: Model) -> memoryview:
     """
     graph = with_lifted_constants(model.graph)
     builder = FileBuilder(_expected_bytes(graph))
-    resolver = write_resolver(builder, graph, model.type_strings)
+    resolver = write_resolver(builder, graph, model.type_strings, model.schemas)
     written = _write_model(builder, model, graph)
     root = builder.table(
         SessionSlot,
@@ -76,7 +76,7 @@ def _write_model(builder: FileBuilder, model: Model, graph: Graph) -> int:
         offset(ModelSlot.DOMAIN, builder.text(model.domain)),
         i64(ModelSlot.MODEL_VERSION, UNSET_MODEL_VERSION if model.model_version is None else model.model_version),
         offset(ModelSlot.DOC_STRING, builder.text(model.doc_string)),
-        offset(ModelSlot.GRAPH, write_graph(builder, graph, model.input_denotations)),
+        offset(ModelSlot.GRAPH, write_graph(builder, graph, model.schemas, model.input_denotations)),
         offset(ModelSlot.GRAPH_DOC_STRING, builder.text(graph.doc_string)),
         offset(ModelSlot.METADATA_PROPS, _write_metadata(builder, model)),
     )

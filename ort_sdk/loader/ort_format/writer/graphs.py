@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ort_sdk.api import NodeArg, Tensor, tensor_type
 from ort_sdk.graph import Graph, Node, SparseTensor
 from ort_sdk.graph.constants import lift_constants
+from ort_sdk.graph.operator_schemas import OperatorSchemas
 from ort_sdk.loader.ort_format.slots import GraphSlot
 from ort_sdk.loader.sparse_tensor import DensifiedTensor
 
@@ -37,19 +38,28 @@ def with_lifted_constants(graph: Graph) -> Graph:
     return duplicate
 
 
-def write_graph(builder: FileBuilder, graph: Graph, denotations: Mapping[str, tuple[str, ...]] | None = None) -> int:
+def write_graph(
+    builder: FileBuilder,
+    graph: Graph,
+    schemas: OperatorSchemas,
+    denotations: Mapping[str, tuple[str, ...]] | None = None,
+) -> int:
     """A ``Graph`` with its bodies; a node's index is its place.
 
     Args:
         builder: takes it.
         graph: in topological order, all types known.
+        schemas: of its operators.
         denotations: input → denotation of each dimension.
 
     Raises:
         Fail: the format has no form for something in it.
     """
     words = denotations or {}
-    nodes = [write_node(builder, node, index, lambda body: write_graph(builder, body)) for index, node in enumerate(graph.nodes)]
+    nodes = [
+        write_node(builder, node, index, schemas.of(node), lambda body: write_graph(builder, body, schemas))
+        for index, node in enumerate(graph.nodes)
+    ]
     dense = [
         write_tensor(builder, tensor, name)
         for name, tensor in graph.initializers.items()

@@ -7,7 +7,6 @@ from typing import Any
 
 from ort_sdk.api import Fail, OperatorSchema, ParameterOption, Tensor
 from ort_sdk.graph import AttributeReference, Graph, Node, SparseTensor, TypeString
-from ort_sdk.graph.type_inference import schema_of
 from ort_sdk.loader.ort_format.slots import AttributeKind, AttributeSlot, NodeSlot
 
 from .builder import Field, FileBuilder, f32, i32, i64, offset, u32
@@ -19,13 +18,12 @@ GraphWriter = Callable[[Graph], int]
 """Writes a body."""
 
 
-def write_node(builder: FileBuilder, node: Node, index: int, write_graph: GraphWriter) -> int:
+def write_node(builder: FileBuilder, node: Node, index: int, schema: OperatorSchema | None, write_graph: GraphWriter) -> int:
     """A ``Node`` with its attributes, those at their schema's defaults included.
 
     Raises:
         Fail: an attribute is of a kind the format has no form for.
     """
-    schema = schema_of(node)
     attributes = _complete_attributes(node, schema)
     written = [_write_attribute(builder, name, kind, value, write_graph) for name, kind, value in attributes]
     fields = (

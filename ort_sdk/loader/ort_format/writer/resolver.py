@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from ort_sdk.api import Fail, schema_versions
+from ort_sdk.api import Fail
 from ort_sdk.graph import Graph, Node
-from ort_sdk.graph.type_strings import Argument, TypeStrings, op_id, resolve_type_strings
+from ort_sdk.graph.operator_schemas import OperatorSchemas
+from ort_sdk.graph.type_strings import Argument, TypeStrings, op_id, resolve_type_strings, type_strings_of
 from ort_sdk.loader.ort_format.slots import ArgumentSlot, OperatorSlot, ResolverSlot, TypeStringSlot
 
 from .builder import FileBuilder, i8, offset, u32
@@ -18,19 +19,20 @@ __all__ = ["write_resolver"]
 T = TypeVar("T")
 
 
-def write_resolver(builder: FileBuilder, graph: Graph, known: Mapping[str, TypeStrings]) -> int:
+def write_resolver(builder: FileBuilder, graph: Graph, known: Mapping[str, TypeStrings], schemas: OperatorSchemas) -> int:
     """A ``KernelTypeStrResolver`` for all operators of a graph and its bodies, and those its runtime optimizations make.
 
     Args:
         builder: takes it.
         graph: the main graph.
-        known: op id → type strings, for operators without schemas.
+        known: op id → type strings, which count more than a schema.
+        schemas: of the operators.
 
     Raises:
         Fail: an operator has neither a schema nor an entry in ``known``.
     """
     operators = {op_id(node.domain, node.op_type, node.since_version): node for inner in graph.walk() for node in inner.nodes}
-    found = {**_produced(graph, known), **{name: _type_strings(node, name, known) for name, node in operators.items()}}
+    found = {**_produced(graph, known), **{name: _type_strings(node, name, known, schemas) for name, node in operators.items()}}
     entries = [_operator(builder, name, type_strings) for name, type_strings in _sorted(found)]
     return builder.table(ResolverSlot, offset(ResolverSlot.OPERATORS, builder.references(entries)))
 
@@ -51,16 +53,16 @@ def _produced(graph: Graph, known: Mapping[str, TypeStrings]) -> dict[str, TypeS
     return found
 
 
-def _type_strings(node: Node, name: str, known: Mapping[str, TypeStrings]) -> TypeStrings:
-    found = known.get(name)
-    if found is None and node.since_version in schema_versions(node.op_type, node.domain):
-        found = resolve_type_strings(node.domain, node.op_type, node.since_version)
-    if found is None:
+def _type_strings(node: Node, name: str, known: Mapping[str, TypeStrings], schemas: OperatorSchemas) -> TypeStrings:
+    found, schema = known.get(name), schemas.of(node)
+    if found is not None:
+        return found
+    if schema is None:
         raise Fail(
             f"{node.describe()}: its operator has no schema, and a model in ORT format needs the formal parameters of all "
-            "operators; save the model in ONNX format"
+            "operators; declare it in its provider with KernelRegistry.declare_operator, or save the model in ONNX format"
         )
-    return found
+    return type_strings_of(schema)
 
 
 def _operator(builder: FileBuilder, name: str, type_strings: TypeStrings) -> int:
