@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .kernels.type_str_resolver import KernelTypeStrResolver
     from .memory.prepacked_weights_container import PrepackedWeightsContainer
     from .session.enums import (
         ExecutionMode,
@@ -66,6 +67,7 @@ _HOMES = {
     "GraphOptimizationLevel": "session.enums",
     "IOBinding": "session.io_binding",
     "InferenceSession": "session.inference_session",
+    "KernelTypeStrResolver": "kernels.type_str_resolver",
     "LoraAdapter": "session.model_compiler",
     "ModelCompiler": "session.model_compiler",
     "ModelMetadata": "session.node_arg",
@@ -125,6 +127,7 @@ __all__ = [
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
+    "KernelTypeStrResolver",
     "LoraAdapter",
     "ModelCompiler",
     "ModelMetadata",

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from .sessions import open_session
 
     entries = provider_entries(arguments)
-    feeds = measured_feeds(arguments, read_model(arguments.model))
+    feeds = measured_feeds(arguments, read_model(arguments.model, lambda: entries))
     before = _resident_bytes()
     with progress(f"loading {arguments.model}"):
         creation, session = _timed(lambda: open_session(arguments, entries))

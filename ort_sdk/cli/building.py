@@ -9,33 +9,48 @@ from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, InvalidArgument, InvalidGraph, InvalidProtobuf, NoModel
 from ort_sdk.graph import Model
+from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS
 from ort_sdk.loader import load_model
 from ort_sdk.plan import Feed
 from ort_sdk.run import PlanRunner, RunControl
 from ort_sdk.run.executor import StepObserver
 from ort_sdk.session.build import BuildSettings, SessionState, build_session
 from ort_sdk.session.environment import environment
-from ort_sdk.session.session_providers import binding_providers
+from ort_sdk.session.session_providers import binding_providers, operator_schemas
 
-__all__ = ["BuiltModel", "build_state", "read_model"]
+__all__ = ["BuiltModel", "ProviderEntries", "build_state", "read_model"]
+
+ProviderEntries = Sequence[tuple[str, Mapping[str, Any]]]
+"""Provider names with their options."""
 
 
-def read_model(path: str | os.PathLike[str]) -> Model:
+def read_model(path: str | os.PathLike[str], find_entries: Callable[[], ProviderEntries] = tuple) -> Model:
     """The model in a file.
+
+    Args:
+        path: the file.
+        find_entries: gives the providers to open if the model has operators that one of them may declare.
 
     Raises:
         NoModel: it holds no valid model.
         OrtSdkError: whatever else the loader refuses.
     """
     try:
-        return load_model(path)
+        try:
+            return load_model(path)
+        except InvalidGraph:
+            entries = find_entries()
+            schemas = operator_schemas(environment().open_providers(entries, None, {}) if entries else ())
+            if schemas is TABLE_SCHEMAS:
+                raise
+            return load_model(path, schemas=schemas)
     except (InvalidArgument, InvalidProtobuf, InvalidGraph) as error:
         raise NoModel(f"{os.fspath(path)!r} is no valid ONNX model: {error.text}") from error
 
 
 def build_state(
     source: str | bytes,
-    entries: Sequence[tuple[str, Mapping[str, Any]]],
+    entries: ProviderEntries,
     level: int = 3,
     observe: Callable[[str, Any], None] = lambda _stage, _product: None,
 ) -> SessionState:

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from .building import read_model
 
     with progress(f"loading {arguments.model}"):
-        model = read_model(arguments.model)
+        model = read_model(arguments.model, lambda: provider_entries(arguments))
         describe, text = _summary(model) if arguments.stage is None else _stage(arguments, model)
     if arguments.json:
         print_json(describe())

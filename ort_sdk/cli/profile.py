@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from .building import BuiltModel, build_state, read_model
 
     entries = provider_entries(arguments)
-    feeds = measured_feeds(arguments, read_model(arguments.model))
+    feeds = measured_feeds(arguments, read_model(arguments.model, lambda: entries))
     with progress(f"loading {arguments.model}"):
         model = BuiltModel(build_state(arguments.model, entries, LEVELS[arguments.level]))
     recorder = _Recorder(arguments.nodes)

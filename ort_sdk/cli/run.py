@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from .sessions import open_session
 
     entries = provider_entries(arguments)
-    model = read_model(arguments.model)
+    model = read_model(arguments.model, lambda: entries)
     feeds = feeds_of(arguments, model)
     with progress(f"loading {arguments.model}"):
         session = open_session(arguments, entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .create import create_kernel, kernel_info
-from .lookup import RegistryLookup
+from .lookup import RegistryLookup, ResolvedTypes
 from .type_str_resolver import KernelTypeStrResolver, resolver_of
 
-__all__ = ["KernelTypeStrResolver", "RegistryLookup", "create_kernel", "kernel_info", "resolver_of"]
+__all__ = ["KernelTypeStrResolver", "RegistryLookup", "ResolvedTypes", "create_kernel", "kernel_info", "resolver_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ort_sdk.api import KernelCreateInfo, KernelDef, KernelInfo, KernelRegistry
 from ort_sdk.graph import Graph, Node
@@ -11,7 +12,19 @@ from ort_sdk.graph.type_strings import Argument, TypeStrings
 from .create import kernel_info
 from .type_str_resolver import KernelTypeStrResolver, resolver_of
 
-__all__ = ["RegistryLookup"]
+__all__ = ["RegistryLookup", "ResolvedTypes"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTypes:
+    """The type strings of one node."""
+
+    source: str | None
+    """Where its operator is described: ``operator schemas``, a file, a provider's declaration; None if nowhere."""
+    arguments: Mapping[str, tuple[Argument, ...]]
+    """Type string → formal parameters it covers."""
+    types: Mapping[str, str | None]
+    """Type string → type of the first of them that is present; None if none is, or it is not known."""
 
 
 class RegistryLookup:
@@ -52,6 +65,14 @@ class RegistryLookup:
         table = self._resolver.type_strings(node)
         reasons = (self._rejection(candidate.kernel_def, node, table) for candidate in candidates)
         return list(dict.fromkeys(reason for reason in reasons if reason is not None))
+
+    def resolved_types(self, node: Node) -> ResolvedTypes:
+        """What look-up makes of a node: where its type strings are described, and the type of each."""
+        found = (self._resolver.type_strings(node) or {}).items()
+        types = {
+            name: self._graph.node_arg(value).type if (value := first_argument(node, each)[1]) else None for name, each in found
+        }
+        return ResolvedTypes(self._resolver.source(node), dict(found), types)
 
     def _candidates(self, node: Node) -> tuple[KernelCreateInfo, ...]:
         return () if self._registry is None else self._registry.candidates(node.domain, node.op_type)
