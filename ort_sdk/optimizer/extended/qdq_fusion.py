@@ -14,25 +14,11 @@ from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
 from .qdq_group import BYTES, QDQGroup, Quantization, read_group
+from .qdq_moves import MOVERS, move, move_index, move_split
 
 __all__ = ["QDQSelectorActionTransformer", "ReluQuantFusion"]
 
 DISABLE_KEY = "session.disable_quant_qdq"
-
-MOVERS = (
-    "DepthToSpace",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "MaxPool",
-    "Reshape",
-    "Slice",
-    "SpaceToDepth",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
-)
-"""Operators that only choose among the elements of input 0, so that they may choose among quantised ones."""
 
 
 def is_quantization_enabled(context: TransformerContext) -> bool:
@@ -50,17 +36,6 @@ def _replace(
 
 def _parameters(output: Quantization) -> list[str]:
     return [output.scale, output.zero_point]
-
-
-def _move(group: QDQGroup) -> bool:
-    output = group.output
-    if output is None or not group.keeps_parameters():
-        return False
-    node = group.node
-    moved = dataclasses.replace(
-        node.copy(group.matcher.graph), inputs=[group.inputs[0].value, *node.inputs[1:]], outputs=list(output.node.outputs)
-    )
-    return group.matcher.replace(Match(output.node, *group.members()), moved)
 
 
 def _unary(attributes_of: Callable[[QDQGroup], dict[str, Any] | None]) -> Callable[[QDQGroup], bool]:
@@ -94,6 +69,13 @@ def _binary(group: QDQGroup) -> bool:
         return False
     inputs = [*group.inputs[0].triple, *group.inputs[1].triple, *_parameters(group.output)]
     return _replace(group, f"QLinear{group.node.op_type}", inputs, {})
+
+
+def _where(group: QDQGroup) -> bool:
+    if group.output is None or not group.is_of_bytes():
+        return False
+    inputs = [group.node.inputs[0], *group.inputs[0].triple, *group.inputs[1].triple, *_parameters(group.output)]
+    return _replace(group, "QLinearWhere", inputs, {})
 
 
 def _concat(group: QDQGroup) -> bool:
@@ -130,24 +112,30 @@ def _are_factors(group: QDQGroup) -> bool:
     return a.is_byte_tensor() and b.is_byte_tensor() and group.matcher.is_constant(b.value)
 
 
+def _is_output_of(group: QDQGroup, factor: Quantization) -> bool:
+    """Whether the product is quantised as its first factor's type, or not at all."""
+    if group.output is None:
+        return group.matcher.reader(group.node.outputs[0], "QuantizeLinear") is None
+    return group.output.is_byte_tensor() and group.output.element_type == factor.element_type
+
+
 def _matmul(group: QDQGroup) -> bool:
     a, b = group.inputs
     if not _are_factors(group):
         return False
     output = group.output
-    if output is None:
-        is_quantized = group.matcher.reader(group.node.outputs[0], "QuantizeLinear") is not None
-        inputs = [a.value, b.value, a.scale, b.scale, a.zero_point, b.zero_point]
-        return not is_quantized and _replace(group, "MatMulIntegerToFloat", inputs, {})
-    if not output.is_byte_tensor() or output.element_type != a.element_type:
+    if not _is_output_of(group, a):
         return False
+    if output is None:
+        inputs = [a.value, b.value, a.scale, b.scale, a.zero_point, b.zero_point]
+        return _replace(group, "MatMulIntegerToFloat", inputs, {})
     return _replace(group, "QLinearMatMul", [*a.triple, *b.triple, *_parameters(output)], {}, domain="")
 
 
 def _gemm(group: QDQGroup) -> bool:
     a, b, *biases = group.inputs
     attributes, output = _given(group), group.output
-    if not _are_factors(group) or output is None or not output.is_byte_tensor() or output.element_type != a.element_type:
+    if not _are_factors(group) or not _is_output_of(group, a):
         return False
     if (biases and attributes.get("beta", 1.0) != 1.0) or attributes.get("alpha", 1.0) != 1.0:
         return False
@@ -155,7 +143,8 @@ def _gemm(group: QDQGroup) -> bool:
         return False
     attributes.pop("beta", None)
     bias = biases[0].value if biases else ""
-    return _replace(group, "QGemm", [*a.triple, *b.triple, bias, *_parameters(output)], attributes)
+    quantized = [] if output is None else _parameters(output)
+    return _replace(group, "QGemm", [*a.triple, *b.triple, bias, *quantized], attributes)
 
 
 _ACTIONS: dict[str, Callable[[QDQGroup], bool]] = {
@@ -170,8 +159,12 @@ _ACTIONS: dict[str, Callable[[QDQGroup], bool]] = {
     "Mul": _binary,
     "Sigmoid": _unary(_given),
     "Softmax": _unary(_softmax_attributes),
-    **dict.fromkeys(MOVERS, _move),
+    "Where": _where,
+    "ArgMax": move_index,
+    **dict.fromkeys(MOVERS, move),
 }
+_DATA_INPUTS = {**dict.fromkeys(("ArgMax", *MOVERS), slice(0, 1)), "Where": slice(1, 3)}
+"""Which inputs are numbers, where not all are."""
 
 
 class QDQSelectorActionTransformer(FusionPass):
@@ -182,7 +175,7 @@ class QDQSelectorActionTransformer(FusionPass):
     """
 
     name = "QDQSelectorActionTransformer"
-    anchors = tuple(_ACTIONS)
+    anchors = (*_ACTIONS, "Split")
 
     def is_enabled(self, context: TransformerContext) -> bool:
         """Unless the config says otherwise."""
@@ -190,7 +183,9 @@ class QDQSelectorActionTransformer(FusionPass):
 
     def fuse(self, matcher: GraphMatcher, node: Node) -> object:
         """See the class."""
-        group = read_group(matcher, node, 1 if node.op_type in MOVERS else None)
+        if node.op_type == "Split":
+            return move_split(matcher, node)
+        group = read_group(matcher, node, _DATA_INPUTS.get(node.op_type, slice(None)))
         return group is not None and _ACTIONS[node.op_type](group)
 
 

@@ -10,10 +10,11 @@ from ort_sdk.api import TensorElementType
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import GraphMatcher
 
-__all__ = ["BYTES", "QDQGroup", "Quantization", "read_group"]
+__all__ = ["BYTES", "QDQGroup", "Quantization", "is_alike", "read_dequantizer", "read_group", "read_quantizer"]
 
 BYTES = frozenset({TensorElementType.INT8, TensorElementType.UINT8})
 SCALE_TOLERANCE = 1e-4
+_ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,12 @@ class QDQGroup:
 
     def keeps_parameters(self) -> bool:
         """Whether input 0 and the output are quantised alike."""
-        source, target = self.inputs[0], self.output
-        if target is None or source.element_type != target.element_type or source.axis is not None or target.axis is not None:
-            return False
-        read = self.matcher.constant
-        pairs = ((source.scale, target.scale), (source.zero_point, target.zero_point))
-        return all(first == second or _same(read(first), read(second)) for first, second in pairs)
+        return self.output is not None and is_alike(self.matcher, self.inputs[0], self.output)
+
+    def keeps_order(self) -> bool:
+        """Whether greater elements of input 0 stand for greater numbers."""
+        scale = self._number(self.inputs[0].scale)
+        return self.inputs[0].axis is None and scale is not None and bool(np.all(scale > 0))
 
     def is_bias_scale(self, scale: str) -> bool:
         """Whether a bias has the product of the scales of inputs 0 and 1 as its scale."""
@@ -81,28 +82,46 @@ class QDQGroup:
         return None if tensor is None else tensor.numpy().astype(np.float64).reshape(-1)
 
 
+def is_alike(matcher: GraphMatcher, source: Quantization, target: Quantization) -> bool:
+    """Whether two values are quantised alike, as whole tensors."""
+    if source.element_type != target.element_type or source.axis is not None or target.axis is not None:
+        return False
+    read = matcher.constant
+    pairs = ((source.scale, target.scale), (source.zero_point, target.zero_point))
+    return all(first == second or _same(read(first), read(second)) for first, second in pairs)
+
+
 def _same(first: np.ndarray | None, second: np.ndarray | None) -> bool:
     return first is not None and second is not None and first.reshape(-1).tolist() == second.reshape(-1).tolist()
 
 
-def read_group(matcher: GraphMatcher, node: Node, data_inputs: int | None = None) -> QDQGroup | None:
+def read_group(matcher: GraphMatcher, node: Node, data_inputs: slice = _ALL) -> QDQGroup | None:
     """The group around a node.
 
     Args:
         matcher: the graph.
         node: the operator.
-        data_inputs: how many of its inputs are to be dequantised; all by default.
+        data_inputs: which of its inputs are to be dequantised; all by default.
 
     Returns:
         None if one of these inputs is not.
     """
-    names = node.inputs[:data_inputs]
-    inputs = [_quantization(matcher, matcher.maker(name, "DequantizeLinear"), is_output=False) for name in names]
+    names = node.inputs[data_inputs]
+    inputs = [read_dequantizer(matcher, name) for name in names]
     found = [quantization for quantization in inputs if quantization is not None]
     if len(found) < len(names) or not found or any(node.outputs[1:]):
         return None
-    quantizer = matcher.reader(node.outputs[0], "QuantizeLinear")
-    return QDQGroup(matcher, node, tuple(found), _quantization(matcher, quantizer, is_output=True))
+    return QDQGroup(matcher, node, tuple(found), read_quantizer(matcher, node.outputs[0]))
+
+
+def read_dequantizer(matcher: GraphMatcher, name: str) -> Quantization | None:
+    """The DequantizeLinear node that makes a value, and what it reads; None if there is none, or with parameters unknown."""
+    return _quantization(matcher, matcher.maker(name, "DequantizeLinear"), is_output=False)
+
+
+def read_quantizer(matcher: GraphMatcher, name: str) -> Quantization | None:
+    """The QuantizeLinear node that alone reads a value, and what it makes; None if there is none, or with parameters unknown."""
+    return _quantization(matcher, matcher.reader(name, "QuantizeLinear"), is_output=True)
 
 
 def _quantization(matcher: GraphMatcher, node: Node | None, *, is_output: bool) -> Quantization | None:

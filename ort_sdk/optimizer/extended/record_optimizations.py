@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ort_sdk.graph import Graph, Node, RuntimeOptimization
@@ -12,7 +12,7 @@ from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
 from .qdq_group import BYTES
-from .recordable import CONV, QDQ, recordable_passes
+from .recordable import CONV, NBITS, QDQ, optimizer_of, recordable_passes
 
 __all__ = ["record_runtime_optimizations"]
 
@@ -24,12 +24,17 @@ _ACTION_OF: dict[str, dict[str, str]] = {
         **dict.fromkeys(("Add", "Mul"), "2DQ"),
         **dict.fromkeys(("AveragePool", "GlobalAveragePool", "Sigmoid"), "1DQ"),
         **dict.fromkeys(("LeakyRelu", "Softmax"), "1DQ_CPU"),
-        **dict.fromkeys(("Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"), "drop"),
+        **dict.fromkeys(("Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice"), "drop"),
+        **dict.fromkeys(("Squeeze", "Tile", "Transpose", "Unsqueeze"), "drop"),
+        **dict.fromkeys(("MaxPool", "ReduceMax", "ReduceMin"), "drop_no_int16_support_and_positive_scale"),
+        "ArgMax": "dropDQ",
         "Concat": "*DQ",
         "Conv": "Conv",
         "Gemm": "Gemm",
         "MatMul": "MatMul",
-        "MaxPool": "drop_no_int16_support_and_positive_scale",
+        "Resize": "drop_no_int16_support",
+        "Split": "dropSplitQDQ",
+        "Where": "Where",
     },
     CONV: {"Conv": "ConvAct"},
 }
@@ -39,12 +44,12 @@ _BIASED = frozenset({"Conv", "Gemm"})
 """Actions whose third input may be missing but has a place."""
 _BIASED_PLACES = 3
 
-_MAX_POOL_OF_BYTES = 12
-"""The only version of MaxPool that ORT's rule is for."""
+_VERSIONS = {"MaxPool": (12,)}
+"""Versions that ORT's rule is for, where it is not for all."""
 
 
 class _Recorder(GraphMatcher):
-    """Takes note of the one replacement a pass asks for, and makes none."""
+    """Takes note of the one replacement a pass asks for, and refuses it."""
 
     def __init__(self, graph: Graph, context: TransformerContext) -> None:
         super().__init__(graph, context)
@@ -52,10 +57,9 @@ class _Recorder(GraphMatcher):
 
     def replace(self, match: Match, new: Node) -> bool:
         """Note a replacement that could be made."""
-        if not self._is_replaceable(match, new) or not self.context.has_kernel(new, self.graph):
-            return False
-        self.found = (match, new)
-        return True
+        if self._is_replaceable(match, new) and self.context.has_kernel(new, self.graph):
+            self.found = (match, new)
+        return False
 
 
 def record_runtime_optimizations(graph: Graph, context: TransformerContext, disabled: Collection[str] = ()) -> bool:
@@ -69,53 +73,55 @@ def record_runtime_optimizations(graph: Graph, context: TransformerContext, disa
     Returns:
         Whether nodes were added.
     """
-    passes = {name: each for name, each in recordable_passes().items() if name not in disabled and each.is_enabled(context)}
+    passes = [each for name, each in recordable_passes().items() if name not in disabled and each.is_enabled(context)]
     changed = False
     for inner in list(graph.walk()):
-        changed |= QDQ in passes and _separate_dequantizers(inner)
+        changed |= _separate_dequantizers(inner)
         known = {(each.optimizer, id(each.target)) for each in inner.runtime_optimizations}
-        for name, fusion in passes.items():
-            found = (_record(inner, context, name, fusion, node) for node in list(inner.nodes) if (name, id(node)) not in known)
-            inner.runtime_optimizations.extend(each for each in found if each is not None)
+        for fusion in passes:
+            found = [_record(_Recorder(inner, context), fusion, node) for node in _Recorder(inner, context).nodes(fusion.anchors)]
+            new = [each for each in found if each is not None and (each.optimizer, id(each.target)) not in known]
+            inner.runtime_optimizations.extend(new)
     if changed:
         refresh_captures(graph)
     return changed
 
 
-def _record(graph: Graph, context: TransformerContext, name: str, fusion: FusionPass, node: Node) -> RuntimeOptimization | None:
-    action = _ACTION_OF[name].get(node.op_type)
-    if action is None or node.domain or node.execution_provider != RECORDED_PROVIDER or not _is_of_ort(node, graph):
-        return None
-    recorder = _Recorder(graph, context)
+def _record(recorder: _Recorder, fusion: FusionPass, node: Node) -> RuntimeOptimization | None:
     fusion.fuse(recorder, node)
-    if recorder.found is None:
+    if recorder.found is None or node.domain or node.execution_provider != RECORDED_PROVIDER:
         return None
     match, new = recorder.found
-    members = {id(each): each for each in match.nodes}
-    inputs = [maker for maker in map(graph.producer, node.inputs) if maker is not None and id(maker) in members]
-    outputs = [each for each in match.nodes if each is not node and each not in inputs]
-    missing = _BIASED_PLACES - len(inputs) if name == QDQ and action in _BIASED else 0
-    stays = (new.domain, new.op_type) == (node.domain, node.op_type)
+    target = match.last if fusion.name == NBITS else node
+    action = NBITS if fusion.name == NBITS else _ACTION_OF[fusion.name].get(node.op_type)
+    graph, members = recorder.graph, {id(each) for each in match.nodes}
+    inputs = [maker for maker in map(graph.producer, target.inputs) if maker is not None and id(maker) in members]
+    outputs = [each for name in target.outputs for each in graph.consumers(name) if id(each) in members]
+    if action is None or len(inputs) + 1 + len(outputs) != len(members) or not _is_of_ort(target, inputs, action, graph):
+        return None
+    missing = _BIASED_PLACES - len(inputs) if fusion.name == QDQ and action in _BIASED else 0
+    stays = action.startswith("drop") and action != "dropSplitQDQ"
     return RuntimeOptimization(
-        optimizer=name,
+        optimizer=optimizer_of(fusion.name),
         action=action,
-        target=node,
+        target=target,
         inputs=(*inputs, *[None] * missing),
         outputs=tuple(outputs),
         variadic_inputs=len(inputs) if action == "*DQ" else None,
+        variadic_outputs=len(outputs) if action == "dropSplitQDQ" else None,
         produced=() if stays else (op_id(new.domain, new.op_type, new.since_version),),
     )
 
 
-def _is_of_ort(node: Node, graph: Graph) -> bool:
-    """Whether ONNX Runtime, which replays records as they are, does the right thing with a node that our passes would fuse."""
-    if node.op_type == "MaxPool" and node.since_version != _MAX_POOL_OF_BYTES:
+def _is_of_ort(target: Node, inputs: Sequence[Node], action: str, graph: Graph) -> bool:
+    """Whether ONNX Runtime, which replays records as they are, does the right thing with nodes that our passes would fuse."""
+    if target.since_version not in _VERSIONS.get(target.op_type, (target.since_version,)):
         return False
-    if node.op_type == "AveragePool" and "dilations" in node.attributes:
+    if target.op_type == "AveragePool" and "dilations" in target.attributes:
         return False
-    is_moved = _ACTION_OF[QDQ].get(node.op_type, "").startswith("drop")
-    dequantizer = graph.producer(node.inputs[0]) if is_moved else None
-    return dequantizer is None or graph.node_arg(dequantizer.inputs[0]).element_type in BYTES
+    if action == NBITS:
+        return all(len(graph.consumers(name)) == 1 for node in inputs for name in node.inputs if name)
+    return not action.startswith("drop") or all(graph.node_arg(node.inputs[0]).element_type in BYTES for node in inputs)
 
 
 def _separate_dequantizers(graph: Graph) -> bool:

@@ -7,10 +7,12 @@ import importlib
 from ort_sdk.optimizer.pattern import FusionPass
 from ort_sdk.optimizer.transformer import GraphTransformer
 
-__all__ = ["ACTIONS", "CONV", "QDQ", "minimal_build_transformers", "recordable_passes"]
+__all__ = ["ACTIONS", "CONV", "NBITS", "QDQ", "minimal_build_transformers", "optimizer_of", "pass_of", "recordable_passes"]
 
 QDQ = "QDQSelectorActionTransformer"
 CONV = "ConvActivationFusion"
+NBITS = "DQMatMulToMatMulNBits"
+"""A rule of the first, and a pass of its own here."""
 
 ACTIONS: dict[str, frozenset[str]] = {
     QDQ: frozenset(
@@ -21,7 +23,7 @@ ACTIONS: dict[str, frozenset[str]] = {
             "2DQ",
             "2DQ_DML",
             "Conv",
-            "DQMatMulToMatMulNBits",
+            NBITS,
             "Gemm",
             "MatMul",
             "Where",
@@ -37,10 +39,22 @@ ACTIONS: dict[str, frozenset[str]] = {
 """ORT's optimizers that make records → the actions they know."""
 
 
+_MODULES = {QDQ: ".qdq_fusion", NBITS: ".dq_matmul_fusion", CONV: ".conv_activation_fusion"}
+
+
 def recordable_passes() -> dict[str, FusionPass]:
-    """Optimizer → our pass of that name."""
-    modules = {QDQ: ".qdq_fusion", CONV: ".conv_activation_fusion"}
-    return {name: getattr(importlib.import_module(module, __package__), name)() for name, module in modules.items()}
+    """Our passes that do what ORT's optimizers do, by their names."""
+    return {name: getattr(importlib.import_module(module, __package__), name)() for name, module in _MODULES.items()}
+
+
+def optimizer_of(pass_name: str) -> str:
+    """ORT's optimizer that has a pass of ours among its rules."""
+    return QDQ if pass_name == NBITS else pass_name
+
+
+def pass_of(optimizer: str, action: str) -> str:
+    """Name of our pass that does what an action of an optimizer does, if we have one."""
+    return NBITS if (optimizer, action) == (QDQ, NBITS) else optimizer
 
 
 def minimal_build_transformers(*, only_recordless: bool) -> list[GraphTransformer]:

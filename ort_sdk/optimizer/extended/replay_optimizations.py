@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ort_sdk.api import Fail
 from ort_sdk.graph import Graph, Node, RuntimeOptimization
 from ort_sdk.graph.editing import refresh_captures
 from ort_sdk.graph.type_strings import op_id
-from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
+from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match, operator_key
 from ort_sdk.optimizer.transformer import TransformerContext
 
-from .recordable import ACTIONS, recordable_passes
+from .recordable import ACTIONS, pass_of, recordable_passes
 
 __all__ = ["replay_runtime_optimizations"]
 
@@ -28,11 +28,11 @@ class _Replayer(GraphMatcher):
         self._members: frozenset[int] = frozenset()
         self._produced: tuple[str, ...] = ()
 
-    def follow(self, fusion: FusionPass, optimization: RuntimeOptimization) -> bool:
-        """Let a pass replace a record's nodes; returns whether they will be replaced."""
+    def follow(self, fusion: FusionPass, anchor: Node, optimization: RuntimeOptimization) -> bool:
+        """Let a pass replace a record's nodes, found from one of them; returns whether they will be replaced."""
         self._members = frozenset(id(node) for node in optimization.nodes)
         self._produced = optimization.produced
-        return self._members <= self._present and bool(fusion.fuse(self, optimization.target))
+        return self._members <= self._present and bool(fusion.fuse(self, anchor))
 
     def replace(self, match: Match, new: Node) -> bool:
         """Replace nodes of the record."""
@@ -62,34 +62,29 @@ def replay_runtime_optimizations(graph: Graph, context: TransformerContext, disa
     """
     recorded = [inner for inner in graph.walk() if inner.runtime_optimizations]
     passes = recordable_passes() if recorded else {}
+    off = {name for name, each in passes.items() if name in disabled or not each.is_enabled(context)}
     changed = False
     for inner in recorded:
-        for name in dict.fromkeys(each.optimizer for each in inner.runtime_optimizations):
-            if name not in disabled:
-                changed |= _replay(inner, context, name, passes.get(name))
+        changed |= _replay(_Replayer(inner, context), passes, off)
     if changed:
         refresh_captures(graph)
     return changed
 
 
-def _replay(graph: Graph, context: TransformerContext, name: str, fusion: FusionPass | None) -> bool:
-    if fusion is not None and not fusion.is_enabled(context):
-        return False
-    replayer = _Replayer(graph, context)
-    done: set[int] = set()
-    for each in graph.runtime_optimizations:
-        if each.optimizer != name:
-            continue
+def _replay(replayer: _Replayer, passes: Mapping[str, FusionPass], off: Collection[str]) -> bool:
+    kept = []
+    for each in replayer.graph.runtime_optimizations:
         _check_action(each)
-        if fusion is None or each.target.domain or each.target.op_type not in fusion.anchors:
-            reason = "there is no such optimization here"
-        elif not replayer.follow(fusion, each):
-            reason = "its nodes have changed, or no kernel runs what would come instead"
-        else:
-            done.add(id(each))
+        name = pass_of(each.optimizer, each.action)
+        if name in off or each.optimizer in off:
+            kept.append(each)
             continue
-        logger.warning("runtime optimization '%s' of %s is not made at %s: %s", each.action, name, each.target.describe(), reason)
-    graph.runtime_optimizations = [each for each in graph.runtime_optimizations if id(each) not in done]
+        reason = _reason_against(replayer, passes.get(name), each)
+        if reason:
+            kept.append(each)
+            where = each.target.describe()
+            logger.warning("runtime optimization '%s' of %s is not made at %s: %s", each.action, each.optimizer, where, reason)
+    replayer.graph.runtime_optimizations = kept
     return replayer.commit()
 
 
@@ -100,3 +95,14 @@ def _check_action(optimization: RuntimeOptimization) -> None:
             f"Missing action {action} for transformer {name}; its actions are {', '.join(sorted(ACTIONS[name]))}. "
             "The model runs without its saved optimizations: leave out session.enable_saved_runtime_optimizations"
         )
+
+
+def _reason_against(replayer: _Replayer, fusion: FusionPass | None, optimization: RuntimeOptimization) -> str:
+    """Why a record is not made; empty if it will be."""
+    anchors = () if fusion is None else fusion.anchors
+    anchor = next((node for node in (optimization.target, *optimization.nodes) if operator_key(node) in anchors), None)
+    if fusion is None or anchor is None:
+        return "there is no such optimization here"
+    if not replayer.follow(fusion, anchor, optimization):
+        return "its nodes are not as it says, or no kernel runs what would come instead"
+    return ""
