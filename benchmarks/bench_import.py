@@ -11,6 +11,10 @@ import argparse
 import statistics
 import subprocess
 import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
+import processes
 
 NUMPY, HOST = "import numpy", "import ort_sdk"
 STATEMENTS = [NUMPY, HOST, "import ort_sdk.api", "from ort_sdk import InferenceSession"]
@@ -20,7 +24,9 @@ TARGET = 2.0
 
 def import_ms(statement: str) -> float:
     code = f"import time; start = time.perf_counter(); {statement}; print((time.perf_counter() - start) * 1e3)"
-    return float(subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout)
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=processes.environment())
+    return float(done.stdout)
 
 
 def measure(runs: int) -> dict[str, list[float]]:

@@ -39,11 +39,11 @@ def loader(name: str) -> Callable[[str], Any]:
 def child(name: str, path: str) -> dict[str, float]:
     load = loader(name)
     gc.collect()
-    before = processes.anonymous_mb()
+    before = processes.private_mb()
     start = time.perf_counter()
     model = load(path)
     elapsed = (time.perf_counter() - start) * 1e3
-    figures = {"ms": elapsed, "MB": processes.anonymous_mb() - before}
+    figures = {"ms": elapsed, "MB": processes.private_mb() - before}
     del model
     return figures
 

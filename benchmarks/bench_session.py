@@ -39,12 +39,12 @@ def child(library: str, path: str, warm: int) -> dict[str, float]:
     runtime = importlib.import_module(library)
     runtime.InferenceSession  # noqa: B018 - ort_sdk imports names when they are first used
     gc.collect()
-    before = processes.anonymous_mb()
+    before = processes.private_mb()
     first, session = creation_ms(runtime, path)
-    made = processes.anonymous_mb() - before
+    made = processes.private_mb() - before
     argument = session.get_inputs()[0]
     session.run(None, {argument.name: np.ones(argument.shape, np.float32)})
-    after_run = processes.anonymous_mb() - before
+    after_run = processes.private_mb() - before
     del session
     times = []
     for _ in range(warm):

@@ -11,13 +11,23 @@ SMALL = {
     "bench_dispatch.py": ["--nodes", "3", "30", "--runs", "2", "--repetitions", "2"],
     "bench_import.py": ["--runs", "1"],
     "bench_load.py": ["--megabytes", "0.1", "--count", "2", "--rounds", "1"],
+    "bench_ort_format.py": ["--megabytes", "0.1", "--rounds", "1"],
     "bench_session.py": ["--megabytes", "0.1", "--nodes", "9", "--rounds", "1", "--warm", "1"],
+    "bench_weights.py": ["--quick", "--rounds", "1"],
 }
 ROWS = {
     "bench_dispatch.py": ["replay, bound", "replay", "step by step"],
     "bench_import.py": ["import numpy", "import ort_sdk"],
     "bench_load.py": ["ort_sdk, inline", "onnx.load, inline", "ort_sdk, external", "onnx.load, external"],
+    "bench_ort_format.py": ["ort_sdk", "onnxruntime", "ort_sdk, unpacked"],
     "bench_session.py": ["ort_sdk", "onnxruntime"],
+    "bench_weights.py": [
+        "ort_sdk, unpacked",
+        "ort_sdk, unpacked sessions",
+        "ort_sdk, unpacked processes",
+        "onnxruntime, sessions, add_initializer",
+        "ort_sdk, unaligned, unpacked",
+    ],
 }
 PAGE = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
 
