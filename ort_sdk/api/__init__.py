@@ -94,6 +94,7 @@ from .memory import (
     DataTransfer,
     HostArray,
     SupportsReadInto,
+    SupportsStreamInto,
 )
 from .operator_schema import (
     FormalParameter,
@@ -182,6 +183,7 @@ __all__ = [
     "SupportsCanLoadTensor",
     "SupportsLoadTensors",
     "SupportsReadInto",
+    "SupportsStreamInto",
     "Tensor",
     "TensorElementType",
     "element_type_of",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,7 +11,7 @@ from .device import OrtDevice, OrtMemoryInfo
 from .element_type import TensorElementType
 from .kernel import Array
 
-__all__ = ["Allocator", "DataTransfer", "HostArray", "SupportsReadInto"]
+__all__ = ["Allocator", "DataTransfer", "HostArray", "SupportsReadInto", "SupportsStreamInto"]
 
 HostArray = np.ndarray[Any, Any]
 """A NumPy array in ordinary host memory."""
@@ -53,3 +53,17 @@ class SupportsReadInto(Protocol):
 
     def copy_into(self, array: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> None:
         """Fill ``destination`` (on ``target``, same shape and type) with ``array`` (on ``source``)."""
+
+
+class SupportsStreamInto(Protocol):
+    """Data transfers that can also fill an array with bytes that come in pieces, so that the host never holds them all."""
+
+    def stream_into(self, pieces: Iterable[HostArray], destination: Array, target: OrtDevice) -> None:
+        """Fill ``destination`` (on ``target``) with bytes of the host.
+
+        Args:
+            pieces: contiguous ``uint8`` vectors in order, together as many bytes as ``destination`` has. Each is good until
+                the next is asked for.
+            destination: dense, row by row.
+            target: its device.
+        """

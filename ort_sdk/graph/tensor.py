@@ -76,8 +76,20 @@ def pack_elements(array: HostArray, element_type: TensorElementType) -> HostArra
             flat = flat.astype(flat.dtype.newbyteorder("<"))
         return flat.view(np.uint8)
     width = element_type.bit_width
+    if 8 % width == 0:
+        return _merge_bytes(flat.view(np.uint8), width)
     bits = np.unpackbits(flat.view(np.uint8)[:, None], axis=1, bitorder="little")[:, :width]
     return np.packbits(bits.reshape(-1), bitorder="little")
+
+
+def _merge_bytes(codes: HostArray, width: int) -> HostArray:
+    """The low bits of each byte side by side; for widths that divide a byte."""
+    per_byte, mask = 8 // width, np.uint8((1 << width) - 1)
+    packed: HostArray = np.zeros(-(-len(codes) // per_byte), np.uint8)
+    for place in range(per_byte):
+        part = codes[place::per_byte]
+        packed[: len(part)] |= (part & mask) << np.uint8(place * width)
+    return packed
 
 
 def unpack_elements(data: HostArray, element_type: TensorElementType, elements: int) -> HostArray:

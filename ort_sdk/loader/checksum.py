@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["CHECKSUM_NAME", "checksum"]
+__all__ = ["CHECKSUM_NAME", "RunningChecksum", "checksum"]
 
 CHECKSUM_NAME = "crc32"
 """Word before a checksum's digits in files."""
@@ -32,3 +32,30 @@ def checksum(data: HostArray) -> int:
     # zlib lets other threads run meanwhile.
     with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:
         return zlib.crc32(np.fromiter(pool.map(zlib.crc32, parts), dtype="<u4", count=len(parts)).tobytes())
+
+
+class RunningChecksum:
+    """``checksum`` of bytes that come in pieces."""
+
+    def __init__(self) -> None:
+        self._parts: list[int] = []
+        self._current = 0
+        self._size = 0
+
+    def update(self, piece: HostArray) -> None:
+        """Add a contiguous ``uint8`` vector."""
+        start = 0
+        while start < len(piece):
+            if self._size == _PART_BYTES:
+                self._parts.append(self._current)
+                self._current = self._size = 0
+            stop = min(len(piece), start + _PART_BYTES - self._size)
+            self._current = zlib.crc32(piece[start:stop].data, self._current)
+            self._size += stop - start
+            start = stop
+
+    def value(self) -> int:
+        """The checksum of everything so far."""
+        if not self._parts:
+            return self._current
+        return zlib.crc32(np.array([*self._parts, self._current], "<u4").tobytes())

@@ -12,8 +12,9 @@ from typing import Any, Self
 import numpy as np
 
 from ort_sdk.api import HostArray, Tensor, TensorElementType
+from ort_sdk.graph.derived_tensor import DerivedTensor
 
-from .checksum import CHECKSUM_NAME, checksum
+from .checksum import CHECKSUM_NAME, RunningChecksum, checksum
 from .memory_map import map_file
 from .to_proto import tensor_to_proto
 from .unfinished_file import UnfinishedFile
@@ -86,10 +87,22 @@ class WeightsFile:
         """Write a weight's bytes, if they are not there yet."""
         written = self._written.get(id(tensor))
         if written is None:
-            content = np.ascontiguousarray(tensor.packed()).reshape(-1)
-            offset = self._append(content, alignment)
-            written = self._written[id(tensor)] = _Written(tensor, offset, checksum(content))
+            offset = self._begin(tensor.nbytes, alignment)
+            value = self._write(tensor)
+            written = self._written[id(tensor)] = _Written(tensor, offset, value)
         return written
+
+    def _write(self, tensor: Tensor) -> int:
+        """Write a weight's bytes as they come; returns their checksum."""
+        if not isinstance(tensor, DerivedTensor):
+            content = np.ascontiguousarray(tensor.packed()).reshape(-1)
+            self.unfinished.file.write(content.data)
+            return checksum(content)
+        running = RunningChecksum()
+        for piece in tensor.pieces():
+            self.unfinished.file.write(piece.data)
+            running.update(piece)
+        return running.value()
 
     def add_prepacked(self, tensor: Tensor, op_type: str, identity: str, buffers: Sequence[HostArray]) -> tuple[HostArray, ...]:
         """Write a packed form behind its weight, unless it is there.
@@ -141,12 +154,13 @@ class WeightsFile:
         is_aligned = weight.offset % PACKED_ALIGNMENT_BYTES == 0
         if is_aligned and value == weight.checksum and np.array_equal(data, weight.tensor.packed()):
             return weight.offset, len(data), value
-        return self._append(data, PACKED_ALIGNMENT_BYTES), len(data), value
+        offset = self._begin(len(data), PACKED_ALIGNMENT_BYTES)
+        self.unfinished.file.write(data.data)
+        return offset, len(data), value
 
-    def _append(self, content: HostArray, alignment: int) -> int:
+    def _begin(self, nbytes: int, alignment: int) -> int:
+        """Fill up to where an object of that many bytes may start; returns the place."""
         file = self.unfinished.file
-        alignment = ALIGNMENT_BYTES if content.nbytes > ALIGNMENT_THRESHOLD_BYTES else alignment
+        alignment = ALIGNMENT_BYTES if nbytes > ALIGNMENT_THRESHOLD_BYTES else alignment
         file.write(b"\0" * (-file.tell() % alignment))
-        offset = file.tell()
-        file.write(content.data)
-        return offset
+        return file.tell()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, Array, DataTransfer, Fail, OrtDevice
+from ort_sdk.api import CPU_DEVICE, Array, DataTransfer, Fail, HostArray, OrtDevice
 
 __all__ = ["DataTransferManager"]
 
@@ -54,6 +54,15 @@ class DataTransferManager:
             return False
         copy_into(value, source, destination, target)
         return True
+
+    def can_stream(self, target: OrtDevice) -> bool:
+        """Whether ``stream_into`` reaches a device."""
+        return hasattr(self._find(CPU_DEVICE, target), "stream_into")
+
+    def stream_into(self, pieces: Iterable[HostArray], destination: Array, target: OrtDevice) -> None:
+        """Fill an array the caller owns with bytes of the host that come in pieces."""
+        transfer: Any = self._find(CPU_DEVICE, target)
+        transfer.stream_into(pieces, destination, target)
 
     def _find(self, source: OrtDevice, target: OrtDevice) -> DataTransfer | None:
         return next((transfer for transfer in self._transfers if transfer.can_copy(source, target)), None)

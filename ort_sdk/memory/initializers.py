@@ -8,13 +8,14 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ort_sdk.api import CPU_DEVICE, Allocator, Array, ExternalDataLoader, HostArray, OrtDevice, OrtMemoryInfo, Tensor
+from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
 from ort_sdk.loader.byte_source import ByteSource
 from ort_sdk.loader.loaded_tensor import LoadedTensor
 from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
 from .data_transfer_manager import DataTransferManager
 from .external_data_manager import ExternalDataManager, loaded_key
-from .source_identity import byte_sources, source_identity
+from .source_identity import byte_sources, has_name, source_identity
 
 __all__ = ["DeviceMemory", "InitializerPlacement"]
 
@@ -93,12 +94,25 @@ class InitializerPlacement:
         found = self._placed.get(key)
         if found is None:
             if device.is_cpu:
-                found = self._placed[key] = (tensor, tensor.numpy())
+                found = self._placed[key] = (tensor, self._host_array(tensor))
             else:
                 with _device_lock(device):
                     self._place_on_device([tensor], device)
                 found = self._placed[key]
         return found[1]
+
+    def _host_array(self, tensor: Tensor) -> HostArray:
+        """The tensor's own array; a derived one's is computed once for all sessions that derive it from the same bytes."""
+        if not isinstance(tensor, DerivedTensor) or not has_name(tensor):
+            return tensor.numpy()
+        key = (CPU_DEVICE, source_identity(tensor))
+        with _device_lock(CPU_DEVICE):
+            weight = _weights.get(key)
+            if weight is None:
+                weight = _weights[key] = _PlacedWeight(tensor.numpy(), byte_sources(tensor))
+        self._held.append(weight)
+        array: HostArray = weight.array
+        return array
 
     def _load_on_host(self, tensors: list[LoadedTensor], device: OrtDevice) -> None:
         for tensor, array in zip(tensors, self._external_data.load_on_host(tensors), strict=True):
@@ -116,13 +130,21 @@ class InitializerPlacement:
             elif loader is not None and isinstance(tensor, ExternalTensor):
                 batches.setdefault(id(loader), (loader, {}))[1].setdefault(key, []).append(tensor)
             else:
-                self._add(key, [tensor], device, self._transfers.copy(_host_elements(tensor), CPU_DEVICE, device))
+                self._add(key, [tensor], device, self._copied(tensor, device, memory.allocator))
         if memory.allocator is not None:
             for loader, wanted in batches.values():
                 infos = [same[0].info for same in wanted.values()]
                 arrays = self._external_data.load(loader, infos, memory.allocator)
                 for (key, same), array in zip(wanted.items(), arrays, strict=True):
                     self._add(key, same, device, array)
+
+    def _copied(self, tensor: Tensor, device: OrtDevice, allocator: Allocator | None) -> Array:
+        """The tensor on a device: piece by piece if it is computed so and the device's transfer can take that."""
+        if allocator is not None and isinstance(tensor, StreamedTensor) and self._transfers.can_stream(device):
+            array = allocator.allocate(tensor.shape, tensor.element_type)
+            self._transfers.stream_into(tensor.pieces(), array, device)
+            return array
+        return self._transfers.copy(_host_elements(tensor), CPU_DEVICE, device)
 
     def _add(self, key: Hashable, tensors: Sequence[Tensor], device: OrtDevice, array: Array) -> None:
         weight = _weights[key] = _PlacedWeight(array, byte_sources(tensors[0]))

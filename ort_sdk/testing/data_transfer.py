@@ -1,8 +1,9 @@
-"""Suite: the data transfer (behaviours D1 to D9)."""
+"""Suite: the data transfer (behaviours D1 to D10)."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,17 @@ class DataTransferSuite(ProviderSuite):
             filler.copy_into(sample((33,), self.some_type(), seed=1), CPU_DEVICE, array, self.device)
         assert_identical(self.read_back(duplicate), wanted)
 
+    def test_it_fills_arrays_piece_by_piece(self) -> None:
+        """D10."""
+        transfer: Any = self.transfer()
+        if not hasattr(transfer, "stream_into"):
+            pytest.skip(f"the data transfer of {self.subject.name} has no stream_into")
+        wanted = sample((33, 5), self.some_type())
+        array = self.to_device(np.zeros_like(wanted))
+        with self.subject.execution_provider.run_scope():
+            transfer.stream_into(reused_pieces(wanted), array, self.device)
+        assert_identical(self.read_back(array), wanted)
+
     def transfer(self) -> DataTransfer:
         """The provider's data transfer."""
         if self.subject.data_transfer is None:
@@ -145,6 +157,16 @@ class DataTransferSuite(ProviderSuite):
     def some_type(self) -> TensorElementType:
         """One element type the device stores."""
         return min(self.stored_types)
+
+
+def reused_pieces(array: HostArray) -> Iterator[HostArray]:
+    """The bytes of an array, 7 at a time, in memory that the next piece overwrites."""
+    content = array.reshape(-1).view(np.uint8)
+    memory = np.empty(7, np.uint8)
+    for start in range(0, len(content), len(memory)):
+        piece = content[start : start + len(memory)]
+        memory[: len(piece)] = piece
+        yield memory[: len(piece)]
 
 
 def assert_identical(actual: HostArray, expected: HostArray) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 
-from ort_sdk.api import Array, HostArray, InvalidArgument, OrtDevice, element_type_of
+import numpy as np
+
+from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, OrtDevice, element_type_of
 
 from .strict_memory import StrictDevice, host_type
 from .strict_queue import Work
@@ -56,6 +59,19 @@ class StrictDataTransfer:
             destination[...] = contents
         else:
             self._write(array, source, destination, target)
+
+    def stream_into(self, pieces: Iterable[HostArray], destination: Array, target: OrtDevice) -> None:
+        """Fill ``destination``; see ``ort_sdk.api.SupportsStreamInto.stream_into``."""
+        self._require(CPU_DEVICE, target)
+        element_type = element_type_of(destination)
+        content = np.empty(math.prod(destination.shape), element_type.numpy_dtype)
+        flat, start = content.view(np.uint8), 0
+        for piece in pieces:
+            flat[start : start + len(piece)] = piece
+            start += len(piece)
+        if start != len(flat):
+            raise InvalidArgument(f"cannot fill {destination} of {len(flat)} bytes on {target} with pieces of {start} bytes")
+        self._write(content.reshape(destination.shape), CPU_DEVICE, destination, target)
 
     def _require(self, source: OrtDevice, target: OrtDevice) -> None:
         if not self.can_copy(source, target):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyopencl as cl
 
@@ -53,6 +55,13 @@ class OpenClDataTransfer:
             self._upload(array, destination)
         else:
             raise InvalidArgument(f"copying from {source} to {target}: one of the two must be the host")
+
+    def stream_into(self, pieces: Iterable[HostArray], destination: OpenClArray, target: OrtDevice) -> None:
+        """Fill ``destination`` piece by piece; see the contract's ``SupportsStreamInto``."""
+        offset = 0
+        for piece in pieces:
+            cl.enqueue_copy(self._context.queue, destination.buffer, piece, dst_offset=offset, is_blocking=True)
+            offset += piece.nbytes
 
     def _upload(self, array: HostArray, destination: OpenClArray) -> None:
         if array.nbytes:
