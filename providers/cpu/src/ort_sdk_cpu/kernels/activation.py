@@ -25,21 +25,21 @@ BLOCK = 1 << 16
 """Elements a chain of steps is computed for at a time: input, output and a temporary stay in the processor's cache."""
 
 
-@bindable("Celu", "Elu", "HardSwish", "Mish", "Selu", "Softplus", "Softsign", "Swish", "ThresholdedRelu")
-@bindable("QuickGelu", domain="com.microsoft")
+@bindable("Celu", "Elu", "HardSwish", "Mish", "Selu", "Softplus", "Softsign", "Swish", "ThresholdedRelu", elementwise=True)
+@bindable("QuickGelu", domain="com.microsoft", elementwise=True)
 def whole(_info: KernelInfo, compute: Any) -> MakeWriter:
     """The shared set's function, block by block."""
     return _writer_of(through(compute))
 
 
-@bindable("Erf")
+@bindable("Erf", elementwise=True)
 def erf(info: KernelInfo, compute: Any) -> MakeWriter:
     """The error function."""
     return _writer_of(erf_float32 if _is_float32(info) else through(compute))
 
 
-@bindable("Gelu")
-@bindable("Gelu", domain="com.microsoft")
+@bindable("Gelu", elementwise=True)
+@bindable("Gelu", domain="com.microsoft", elementwise=True)
 def gelu(info: KernelInfo, compute: Any) -> MakeWriter:
     """X·Φ(x)."""
     if info.attribute("approximate", "none") == "tanh":
@@ -47,14 +47,14 @@ def gelu(info: KernelInfo, compute: Any) -> MakeWriter:
     return _writer_of(gelu_float32 if _is_float32(info) else through(compute))
 
 
-@bindable("Relu")
+@bindable("Relu", elementwise=True)
 def relu(info: KernelInfo, _compute: Any) -> MakeWriter:
     """max(x, 0)."""
     rectify = rectifier(_dtype(info))
     return lambda _inputs, _outputs: rectify
 
 
-@bindable("LeakyRelu")
+@bindable("LeakyRelu", elementwise=True)
 def leaky_relu(info: KernelInfo, compute: Any) -> MakeWriter:
     """X, and alpha·x where x < 0."""
     alpha = info.attribute("alpha", 0.01)
@@ -68,19 +68,19 @@ def leaky_relu(info: KernelInfo, compute: Any) -> MakeWriter:
     return _writer_of(rectify)
 
 
-@bindable("Sigmoid")
+@bindable("Sigmoid", elementwise=True)
 def sigmoid(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """1 / (1 + exp(-x))."""
     return _writer_of(logistic)
 
 
-@bindable("HardSigmoid")
+@bindable("HardSigmoid", elementwise=True)
 def hard_sigmoid(info: KernelInfo, _compute: Any) -> MakeWriter:
     """max(0, min(1, alpha·x + beta))."""
     return _writer_of(_hard_sigmoid(info, info.attribute("alpha", 0.2), info.attribute("beta", 0.5)))
 
 
-@bindable("Clip")
+@bindable("Clip", elementwise=True)
 def clip(info: KernelInfo, compute: Any) -> MakeWriter:
     """min(max(x, min), max)."""
     if info.since_version < 11:
@@ -150,7 +150,7 @@ def in_place(function: InPlace) -> InPlace:
     """The function of arrays of any size, applied to blocks of the flattened arrays."""
 
     def apply(x: HostArray, out: HostArray) -> None:
-        if out.size <= BLOCK or not x.flags.c_contiguous:
+        if out.size <= BLOCK or not (x.flags.c_contiguous and out.flags.c_contiguous):
             function(x, out)
             return
         source, target = x.reshape(-1), out.reshape(-1)

@@ -49,6 +49,8 @@ class Binding:
     binder: Binder
     any_type: bool
     has_weight: bool
+    any_layout: bool
+    elementwise: bool
 
 
 _MOVED = frozenset(TensorElementType) - {TensorElementType.UNDEFINED, TensorElementType.STRING}
@@ -58,7 +60,14 @@ BINDERS: dict[tuple[str, str], Binding] = {}
 """(domain, op_type) → how it is bound; filled by importing the modules."""
 
 
-def bindable(*op_types: str, domain: str = "", any_type: bool = False, has_weight: bool = False) -> Callable[[Binder], Binder]:
+def bindable(
+    *op_types: str,
+    domain: str = "",
+    any_type: bool = False,
+    has_weight: bool = False,
+    any_layout: bool = False,
+    elementwise: bool = False,
+) -> Callable[[Binder], Binder]:
     """Decorator that declares the binder of operators.
 
     Args:
@@ -66,11 +75,13 @@ def bindable(*op_types: str, domain: str = "", any_type: bool = False, has_weigh
         domain: their domain.
         any_type: elements are moved, not computed on, so that types NumPy computes in wider ones are bound, too.
         has_weight: input 1 is a weight, to be packed if it is constant.
+        any_layout: the writer writes into an output whose axes lie in memory in any order.
+        elementwise: so it does, and it does the same to every element: it may get all arrays with their axes permuted.
     """
 
     def declare(binder: Binder) -> Binder:
         for op_type in op_types:
-            BINDERS[domain, op_type] = Binding(binder, any_type, has_weight)
+            BINDERS[domain, op_type] = Binding(binder, any_type, has_weight, any_layout or elementwise, elementwise)
         return binder
 
     return declare
@@ -170,6 +181,10 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     made = None if maker is None else maker(info, kernel, make_writer)
     if made is not None:
         return made
+    if binding.any_layout:
+        from .any_layout import AnyLayoutKernel
+
+        return AnyLayoutKernel(kernel, make_writer, is_elementwise=binding.elementwise)
     if not binding.has_weight or not stores_packed_weights(info):
         return BindableKernel(kernel, make_writer)
     from .packable import PackableKernel

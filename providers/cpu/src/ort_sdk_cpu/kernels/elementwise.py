@@ -60,20 +60,20 @@ _BINARY = {
 _VARIADIC = {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}
 
 
-@bindable(*_UNARY)
+@bindable(*_UNARY, elementwise=True)
 def unary(info: KernelInfo, _compute: Any) -> MakeWriter:
     """A function of one input."""
     function = _UNARY[info.op_type]
     return lambda _inputs, _outputs: function
 
 
-@bindable(*_BINARY)
+@bindable(*_BINARY, elementwise=True)
 def binary(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """A function of two inputs that broadcast as NumPy's do."""
     return _broadcast(info, _BINARY[info.op_type])
 
 
-@bindable("Div")
+@bindable("Div", elementwise=True)
 def div(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """Quotients; those of signed integers, which are truncated, stay the shared set's."""
     kind = _kind(info)
@@ -81,7 +81,7 @@ def div(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     return None if function is None else _broadcast(info, function)
 
 
-@bindable("Pow")
+@bindable("Pow", elementwise=True)
 def power(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Powers of floats by floats of the same type; constant exponents are repeated products, which the shared set computes."""
     if _kind(info) != "f" or info.input_element_type(0) is not info.input_element_type(1):
@@ -91,13 +91,13 @@ def power(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return lambda _inputs, _outputs: lambda x, exponent, out: np.copyto(out, compute(x, exponent))
 
 
-@bindable("Reciprocal")
+@bindable("Reciprocal", elementwise=True)
 def reciprocal(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """1 / x."""
     return lambda _inputs, _outputs: lambda x, out: np.divide(1.0, x, out)
 
 
-@bindable(*_VARIADIC)
+@bindable(*_VARIADIC, elementwise=True)
 def variadic(info: KernelInfo, _compute: Any) -> MakeWriter:
     """A function of two inputs, applied from left to right."""
     function = _VARIADIC[info.op_type]

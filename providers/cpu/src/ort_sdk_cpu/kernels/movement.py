@@ -14,7 +14,7 @@ from .bindable import MakeWriter, Writer, bindable
 __all__: list[str] = []
 
 
-@bindable("Concat", any_type=True)
+@bindable("Concat", any_type=True, any_layout=True)
 def concat(info: KernelInfo, _compute: Any) -> MakeWriter:
     """The inputs one after another along ``axis``."""
     axis = info.attribute("axis", 1) if info.since_version == 1 else info.attribute("axis")
@@ -26,7 +26,7 @@ def concat(info: KernelInfo, _compute: Any) -> MakeWriter:
     return lambda _inputs, _outputs: write
 
 
-@bindable("Where", any_type=True)
+@bindable("Where", any_type=True, elementwise=True)
 def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """X where the condition holds, else Y."""
 
@@ -43,7 +43,7 @@ def expand(_info: KernelInfo, _compute: Any) -> MakeWriter:
     return lambda _inputs, _outputs: lambda x, _shape, out: np.copyto(out, x)
 
 
-@bindable("Cast")
+@bindable("Cast", elementwise=True)
 def cast(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """Conversions that NumPy does by C's rules alone; those of floats to integers and truth values stay the shared set's."""
     source, target = info.input_element_type(0), info.output_element_type(0)

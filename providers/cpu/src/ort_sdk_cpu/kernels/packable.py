@@ -20,6 +20,7 @@ from ort_sdk.api import (
 )
 from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
 
+from .any_layout import FixedSlot
 from .bindable import BindableKernel, MakeWriter
 
 __all__ = ["PackableKernel"]
@@ -81,15 +82,5 @@ class PackableKernel(BindableKernel):
         """As for every bindable kernel, with the packed weight in its place."""
         if self._weight is None:
             return super().bind(inputs, outputs)
-        weight = _FixedSlot(self._weight)
+        weight = FixedSlot(self._weight)
         return super().bind([*inputs[:WEIGHT], weight, *inputs[WEIGHT + 1 :]], outputs)
-
-
-class _FixedSlot:
-    """A slot that always holds the same array."""
-
-    __slots__ = ("array", "is_fixed")
-
-    def __init__(self, array: HostArray) -> None:
-        self.array = array
-        self.is_fixed = True
