@@ -11,7 +11,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.pool import along_axis, window_counts
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 
-from .bindable import MakeWriter, Writer, bindable
+from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .padding import padder
 from .scratch import Scratch, scratch_of
 
@@ -68,6 +68,14 @@ def global_average_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
 def global_max_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """Maximum over all spatial axes."""
     return lambda _inputs, _outputs: lambda x, out: np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True, out=out)
+
+
+@made_by("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+def pool_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel over oneDNN where that computes the node."""
+    from .pool_onednn import with_onednn
+
+    return with_onednn(info, BindableKernel(kernel, make_writer))
 
 
 def _reducer(combine: Any, windows: Windows, value: float, scratch: Scratch) -> Callable[[HostArray, HostArray], None]:

@@ -1,0 +1,127 @@
+"""MaxPool, AveragePool and their global forms by oneDNN, on channels-last data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.opset.nn.windows import WindowAttributes, Windows
+from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, layout_of
+from ort_sdk_cpu.onednn.constants import Algorithm, Argument
+from ort_sdk_cpu.onednn.library import is_available
+from ort_sdk_cpu.onednn.memory_descriptor import contiguous
+from ort_sdk_cpu.onednn.primitive import Primitive, pooling
+
+from .channels_last import ChannelsLastKernel
+
+__all__ = ["PoolKernel", "with_onednn"]
+
+MINIMUM_READS = 1 << 18
+"""Elements read by all windows together from which on oneDNN pools an input that is not channels last anyway."""
+_AVERAGED = (TensorElementType.FLOAT,)
+_COMPARED = (TensorElementType.FLOAT, TensorElementType.UINT8, TensorElementType.INT8)
+
+
+def with_onednn(info: KernelInfo, kernel: Any) -> PoolKernel | None:
+    """A pooling node's kernel over oneDNN; None if it computes nothing of the node.
+
+    Args:
+        info: the node, whose output 0 alone is asked for.
+        kernel: computes what oneDNN does not.
+    """
+    is_maximum = info.op_type.endswith("MaxPool")
+    if info.input_element_type(0) not in (_COMPARED if is_maximum else _AVERAGED) or not is_available():
+        return None
+    return PoolKernel(info, kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """Where windows lie, in oneDNN's words."""
+
+    windows: Windows
+    ends: tuple[int, ...]
+    """Padding behind each axis that windows reach into."""
+
+    @classmethod
+    def of(cls, windows: Windows) -> _Pool:
+        rows = zip(windows.extents, windows.pads_begin, windows.input_shape, strict=True)
+        return cls(windows, tuple(max(0, extent - begin - size) for extent, begin, size in rows))
+
+    def is_regular(self, *, includes_padding: bool) -> bool:
+        """Whether each window holds an element of the input, and padding that counts is all the node's own."""
+        windows = self.windows
+        for axis, taps in enumerate(windows.kernel_shape):
+            span = (taps - 1) * windows.dilations[axis] + 1
+            if not 0 <= windows.pads_begin[axis] < span or self.ends[axis] >= span:
+                return False
+            if windows.dilations[axis] > 1 and (windows.pads_begin[axis] or self.ends[axis]):
+                return False
+            if includes_padding and self.ends[axis] > windows.pads_end[axis]:
+                return False
+        return True
+
+
+class PoolKernel(ChannelsLastKernel):
+    """Maximum or mean of windows.
+
+    Args:
+        info: the node.
+        kernel: computes what oneDNN does not.
+    """
+
+    def __init__(self, info: KernelInfo, kernel: Any) -> None:
+        super().__init__(info, kernel)
+        self._is_global = info.op_type.startswith("Global")
+        self._attributes = WindowAttributes.of(info)
+        self._includes_padding = False
+        self._algorithm = Algorithm.POOLING_MAX
+        if info.op_type.endswith("AveragePool"):
+            self._includes_padding = bool(info.attribute("count_include_pad", 0))
+            self._algorithm = Algorithm.POOLING_AVERAGE_EXCLUDE_PADDING
+            if self._includes_padding:
+                self._algorithm = Algorithm.POOLING_AVERAGE_INCLUDE_PADDING
+
+    def _windows(self, spatial: tuple[int, ...]) -> Windows:
+        if not self._is_global:
+            return self._attributes.windows(spatial)
+        ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
+        return Windows(spatial, spatial, ones, ones, zeros, zeros, ones)
+
+    def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+        """(N, C, *spatial), if oneDNN computes it."""
+        x = inputs[0]
+        if not 3 <= x.ndim <= 5 or 0 in x.shape:
+            return None
+        windows = self._windows(x.shape[2:])
+        reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
+        is_channels_last = not x.flags.c_contiguous and layout_of(x) == channels_last(x.shape, x.dtype)
+        return (*x.shape[:2], *windows.output_shape) if is_channels_last or reads >= MINIMUM_READS else None
+
+    def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
+        """X."""
+        return [inputs[0]]
+
+    def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> PrimitiveCall | None:
+        """The primitive on arrays of these layouts."""
+        x = operands[0]
+        primitive = self._primitive(x, out.shape)
+        if primitive is None:
+            return None
+        arguments = [
+            (argument, layout_of(array) or contiguous(array.shape, array.dtype), channels_last(array.shape, array.dtype))
+            for argument, array in ((Argument.SRC, x), (Argument.DST, out))
+        ]
+        return PrimitiveCall(primitive, arguments, (), self.scratch)
+
+    def _primitive(self, x: HostArray, shape: tuple[int, ...]) -> Primitive | None:
+        pool = _Pool.of(self._windows(x.shape[2:]))
+        if not pool.is_regular(includes_padding=self._includes_padding):
+            return None
+        windows = pool.windows
+        source, target = channels_last(x.shape, x.dtype), channels_last(shape, x.dtype)
+        geometry = (windows.strides, windows.kernel_shape, windows.dilations, windows.pads_begin, pool.ends)
+        return pooling(self._algorithm, source, target, *geometry)
