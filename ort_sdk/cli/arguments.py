@@ -26,8 +26,8 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="model file (.onnx or .ort)")
 
 
-def add_provider_arguments(parser: argparse.ArgumentParser) -> None:
-    """Providers, their options, and the optimizer's level."""
+def add_provider_arguments(parser: argparse.ArgumentParser, *, level: str = "all") -> None:
+    """Providers, their options, and the optimizer's level, with its default."""
     parser.add_argument(
         "--provider",
         action="append",
@@ -44,7 +44,10 @@ def add_provider_arguments(parser: argparse.ArgumentParser) -> None:
         help="option of the first provider; NAME.KEY=VALUE for another one",
     )
     parser.add_argument(
-        "--level", choices=list(LEVELS), default="all", help="how far the optimizer goes: none, basic, extended, all (default)"
+        "--level",
+        choices=list(LEVELS),
+        default=level,
+        help=f"how far the optimizer goes: {', '.join(f'{name} (default)' if name == level else name for name in LEVELS)}",
     )
 
 

@@ -9,7 +9,7 @@ from ort_sdk.api import InvalidArgument
 from ort_sdk.session.inference_session import InferenceSession
 from ort_sdk.session.options import SessionOptions
 
-from .arguments import add_model_argument
+from .arguments import add_model_argument, add_provider_arguments, provider_entries
 from .exit_codes import ExitCode
 from .output import print_json, print_text, progress
 from .sessions import OPTIMIZATION_LEVELS
@@ -23,13 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_model_argument(parser)
     parser.add_argument("output", metavar="OUTPUT", help="file to write; its extension, .ort or .onnx, tells the format")
-    parser.add_argument(
-        "--level",
-        choices=list(OPTIMIZATION_LEVELS),
-        default="basic",
-        help="how far the optimizer goes before: none, basic (default), extended, all. The last two use what this machine's "
-        "providers run best",
-    )
+    add_provider_arguments(parser, level="basic")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     options.optimized_model_filepath = str(output)
     options.add_session_config_entry("session.save_model_format", model_format)
     with progress("converting"):
-        InferenceSession(source, options).close()
+        InferenceSession(source, options, providers=provider_entries(arguments)).close()
     size = output.stat().st_size
     if arguments.json:
         print_json({"output": str(output), "format": model_format, "bytes": size})

@@ -9,13 +9,17 @@ from typing import Any
 
 from ort_sdk.api import NoKernelError
 from ort_sdk.graph import Model
+from ort_sdk.kernels import ResolvedTypes
 from ort_sdk.partition import COPY_DOMAIN, Placement
 
 from .arguments import LEVELS, add_model_argument, add_nodes_argument, add_provider_arguments, provider_entries
 from .exit_codes import ExitCode
+from .node_types import describe_types, resolve_types, sources_text, types_text
 from .output import print_json, print_table, print_text, progress
 
 __all__ = ["add_arguments", "run"]
+
+_Placed = tuple[Sequence[Placement], Sequence[ResolvedTypes], Counter[str]]
 
 NOWHERE = "(no provider)"
 
@@ -32,38 +36,39 @@ def run(arguments: argparse.Namespace) -> int:
     from .building import read_model
 
     entries = provider_entries(arguments)
-    read_model(arguments.model)
+    read_model(arguments.model, lambda: entries)
     with progress(f"placing {arguments.model}"):
-        placements, copies = _placed(arguments.model, entries, LEVELS[arguments.level])
+        placements, types, copies = _placed(arguments.model, entries, LEVELS[arguments.level])
     summary = _summary(placements, copies)
     if arguments.json:
-        print_json(summary | {"nodes": [_row(placement) for placement in placements]})
+        print_json(summary | {"nodes": [_row(*row) for row in zip(placements, types, strict=True)]})
     else:
-        _print(placements, summary, by_node=arguments.nodes)
+        _print(placements, types, summary, by_node=arguments.nodes)
     return ExitCode.NO_KERNEL if summary["unplaced"] else ExitCode.OK
 
 
-def _placed(path: str, entries: Sequence[Any], level: int) -> tuple[Sequence[Placement], Counter[str]]:
-    """Placement of every node, and the copies; also when a node has no kernel."""
+def _placed(path: str, entries: Sequence[Any], level: int) -> _Placed:
+    """Placement and type strings of every node, and the copies; also when a node has no kernel."""
     from ort_sdk.session.build import BuildSettings, build_session
     from ort_sdk.session.environment import environment
 
     loaded: list[Model] = []
-    reached: list[Sequence[Placement]] = []
 
     def observe(stage: str, product: Any) -> None:
         if stage == "load":
             loaded.append(product)
-        elif stage == "partition":
-            reached.append(product.placements)
 
     providers = environment().open_providers(entries, None, {})
     try:
         state = build_session(path, BuildSettings(config={}, optimization_level=level), providers, observe)
     except NoKernelError:
-        return _refused(loaded[0], providers), Counter()
+        model = loaded[0]
+        left = [node for graph in model.graph.walk() for node in graph.nodes]
+        return _refused(model, providers), resolve_types(model, model.graph, left, providers), Counter()
     nodes = [node for graph in state.model.graph.walk() for node in graph.nodes]
-    return reached[-1], Counter(node.op_type for node in nodes if node.domain == COPY_DOMAIN)
+    assignment = state.assignment
+    types = resolve_types(state.model, assignment.graph, assignment.nodes, providers)
+    return assignment.placements, types, Counter(node.op_type for node in nodes if node.domain == COPY_DOMAIN)
 
 
 def _refused(model: Model, providers: Sequence[Any]) -> list[Placement]:
@@ -95,14 +100,14 @@ def _summary(placements: Sequence[Placement], copies: Counter[str]) -> dict[str,
     }
 
 
-def _row(placement: Placement) -> dict[str, Any]:
+def _row(placement: Placement, types: ResolvedTypes) -> dict[str, Any]:
     return {
         "graph": placement.graph,
         "node": placement.node,
         "operator": _operator(placement),
         "provider": placement.provider,
         "rejections": {provider: list(reasons) for provider, reasons in placement.rejections.items()},
-    }
+    } | describe_types(types)
 
 
 def _operator(placement: Placement) -> str:
@@ -110,9 +115,13 @@ def _operator(placement: Placement) -> str:
     return f"{domain}{placement.op_type}-{placement.since_version}"
 
 
-def _print(placements: Sequence[Placement], summary: dict[str, Any], *, by_node: bool) -> None:
+def _print(placements: Sequence[Placement], types: Sequence[ResolvedTypes], summary: dict[str, Any], *, by_node: bool) -> None:
     if by_node:
-        print_table(["node", "operator", "provider"], [(row.node, _operator(row), row.provider or NOWHERE) for row in placements])
+        rows = [
+            (row.node, _operator(row), row.provider or NOWHERE, types_text(found), found.source or "")
+            for row, found in zip(placements, types, strict=True)
+        ]
+        print_table(["node", "operator", "provider", "types", "type strings by"], rows)
     else:
         counts = Counter((_operator(row), row.provider or NOWHERE) for row in placements)
         print_table(["operator", "provider", "nodes"], [(*key, count) for key, count in sorted(counts.items())], right=(2,))
@@ -121,6 +130,8 @@ def _print(placements: Sequence[Placement], summary: dict[str, Any], *, by_node:
     missing = f", {summary['unplaced']} on no provider" if summary["unplaced"] else ""
     copies = ", ".join(f"{count} {name}" for name, count in summary["copies"].items()) or "none"
     print_text(f"\n{summary['node_count']} nodes: {placed or 'none placed'}{missing}; copies inserted: {copies}")
+    if sources := sources_text(types):
+        print_text(sources)
 
 
 def _print_rejections(placements: Sequence[Placement], *, by_node: bool) -> None:
