@@ -19,9 +19,11 @@ from .output import print_json, print_table, print_text, progress
 
 __all__ = ["add_arguments", "run"]
 
-_Placed = tuple[Sequence[Placement], Sequence[ResolvedTypes], Counter[str]]
+_Placed = tuple[Sequence[Placement], Sequence[ResolvedTypes], Counter[str], Sequence[str]]
 
 NOWHERE = "(no provider)"
+MAX_NAMES = 5
+"""Values that are named where the nodes are not listed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     entries = provider_entries(arguments)
     read_model(arguments.model, lambda: entries)
     with progress(f"placing {arguments.model}"):
-        placements, types, copies = _placed(arguments.model, entries, LEVELS[arguments.level])
-    summary = _summary(placements, copies)
+        placements, types, copies, kept_in_float = _placed(arguments.model, entries, LEVELS[arguments.level])
+    summary = _summary(placements, copies) | {"kept_in_float": list(kept_in_float)}
     if arguments.json:
         print_json(summary | {"nodes": [_row(*row) for row in zip(placements, types, strict=True)]})
     else:
@@ -48,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _placed(path: str, entries: Sequence[Any], level: int) -> _Placed:
-    """Placement and type strings of every node, and the copies; also when a node has no kernel."""
+    """Placement and type strings of every node, the copies, the half values kept in float; also when a node has no kernel."""
     from ort_sdk.session.build import BuildSettings, build_session
     from ort_sdk.session.environment import environment
 
@@ -64,11 +66,12 @@ def _placed(path: str, entries: Sequence[Any], level: int) -> _Placed:
     except NoKernelError:
         model = loaded[0]
         left = [node for graph in model.graph.walk() for node in graph.nodes]
-        return _refused(model, providers), resolve_types(model, model.graph, left, providers), Counter()
+        return _refused(model, providers), resolve_types(model, model.graph, left, providers), Counter(), ()
     nodes = [node for graph in state.model.graph.walk() for node in graph.nodes]
+    copies = Counter(node.op_type for node in nodes if node.domain == COPY_DOMAIN)
     assignment = state.assignment
     types = resolve_types(state.model, assignment.graph, assignment.nodes, providers)
-    return assignment.placements, types, Counter(node.op_type for node in nodes if node.domain == COPY_DOMAIN)
+    return assignment.placements, types, copies, assignment.kept_in_float
 
 
 def _refused(model: Model, providers: Sequence[Any]) -> list[Placement]:
@@ -132,6 +135,13 @@ def _print(placements: Sequence[Placement], types: Sequence[ResolvedTypes], summ
     print_text(f"\n{summary['node_count']} nodes: {placed or 'none placed'}{missing}; copies inserted: {copies}")
     if sources := sources_text(types):
         print_text(sources)
+    kept = summary["kept_in_float"]
+    if kept:
+        names = ", ".join(kept[:MAX_NAMES]) + (", ..." if len(kept) > MAX_NAMES else "")
+        print_text(
+            f"float16 and bfloat16 values kept in float between operators that compute in it: {len(kept)} ({names}); "
+            "where one is read in its own type, a Cast is inserted"
+        )
 
 
 def _print_rejections(placements: Sequence[Placement], *, by_node: bool) -> None:

@@ -16,6 +16,7 @@ from ort_sdk.kernels import RegistryLookup
 from .assignment import Assignment, Placement, ProviderBinding
 from .half_flow import HalfFlow
 from .insert_cast import NARROW, WIDE, cast_name, cast_node
+from .plain_casts import plain_cast
 
 __all__ = ["keep_float"]
 
@@ -26,6 +27,9 @@ def keep_float(assignment: Assignment, opset_imports: Mapping[str, int], provide
     Who reads such a value in its own type (a graph output, another provider, a body, a kernel that knows the type) reads it
     rounded by a Cast, which is put in once per value. Weights stay as they are. Afterwards the graph is not ONNX's any more:
     the inputs of a node that share a type parameter may differ in type.
+
+    Casts that stand in the way without rounding are put as what they are: one between equal half types as an Identity, a
+    CastLike as a Cast.
 
     Args:
         assignment: its graph and bodies are changed in place.
@@ -49,21 +53,30 @@ class _Keeper:
         self._bindings = bindings
         self._kernels = dict(assignment.kernels)
         self._rounding: dict[tuple[str, str], KernelCreateInfo | None] = {}
+        self._replaced: dict[int, Node] = {}
         self._casts: list[tuple[Graph, Node]] = []
         self._kept: list[str] = []
 
     def result(self) -> Assignment:
         """The assignment after the changes."""
+        old = self._assignment
+        # The tables hold one row per node in the same order.
+        rows = (self._row(node, row) for node, row in zip(old.nodes, old.placements, strict=True))
         return replace(
-            self._assignment,
+            old,
             kernels=self._kernels,
-            placements=(*self._assignment.placements, *(_placement(graph, node) for graph, node in self._casts)),
-            nodes=(*self._assignment.nodes, *(node for _, node in self._casts)),
-            kept_in_float=(*self._assignment.kept_in_float, *self._kept),
+            placements=(*rows, *(_placement(graph, node) for graph, node in self._casts)),
+            nodes=(*old.nodes, *self._replaced.values(), *(node for _, node in self._casts)),
+            kept_in_float=tuple(self._kept),
         )
+
+    def _row(self, node: Node, row: Placement) -> Placement:
+        new = self._replaced.get(id(node))
+        return row if new is None else replace(row, op_type=new.op_type, since_version=new.since_version)
 
     def change(self, graph: Graph) -> None:
         """Keep the values of one graph in float, not those of its bodies."""
+        self._simplify_casts(graph)
         flow = HalfFlow(graph, self._kernels, lambda provider, half: self._rounding_kernel(provider, half) is not None)
         kept = flow.kept()
         if not kept:
@@ -82,13 +95,24 @@ class _Keeper:
         touched = [*kept.values(), *(node for name in kept for node, _ in readers[name].places)]
         self._match_again(graph, {id(node): node for node in touched}.values())
 
+    def _simplify_casts(self, graph: Graph) -> None:
+        for position, node in enumerate(graph.nodes):
+            plain = plain_cast(node, graph, self._opset_imports.get("", 1))
+            found = None if plain is None else self._lookup(graph, plain)
+            if plain is not None and found is not None:
+                graph.nodes[position] = self._replaced[id(node)] = plain
+                self._kernels[id(plain)] = found
+        graph.touch()
+
+    def _lookup(self, graph: Graph, node: Node) -> KernelCreateInfo | None:
+        return RegistryLookup(self._bindings[node.execution_provider].registry, graph, self._opset_imports).lookup(node)
+
     def _rounding_kernel(self, provider: str, half: str) -> KernelCreateInfo | None:
         """A provider's kernel that casts float to a type."""
         key = (provider, half)
         if key not in self._rounding:
             graph = Graph(values={"x": NodeArg("x", WIDE), "y": NodeArg("y", half)})
-            lookup = RegistryLookup(self._bindings[provider].registry, graph, self._opset_imports)
-            self._rounding[key] = lookup.lookup(self._cast("x", "y", half, provider))
+            self._rounding[key] = self._lookup(graph, self._cast("x", "y", half, provider))
         return self._rounding[key]
 
     def _cast(self, source: str, target: str, half: str, provider: str) -> Node:
@@ -117,8 +141,7 @@ class _Keeper:
         for node in nodes:
             if any(name and graph.node_arg(name).type in NARROW for name in (*node.inputs, *node.outputs)):
                 continue
-            registry = self._bindings[node.execution_provider].registry
-            found = RegistryLookup(registry, graph, self._opset_imports).lookup(node)
+            found = self._lookup(graph, node)
             if found is not None:
                 self._kernels[id(node)] = found
 
