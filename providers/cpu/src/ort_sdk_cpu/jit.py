@@ -24,7 +24,7 @@ from typing import Any
 from . import libraries
 from .instruction_set import has_vnni, instruction_set
 
-__all__ = ["CACHE_VARIABLE", "Kernel", "cache_folder", "inner", "kernel", "load"]
+__all__ = ["CACHE_VARIABLE", "Kernel", "cache_folder", "inner", "kernel", "load", "one_process", "source_hash", "tell_compiled"]
 
 CACHE_VARIABLE = "ORT_SDK_CPU_CACHE_DIR"
 """Environment variable: folder for compiled kernels."""
@@ -70,10 +70,10 @@ def kernel(signature: str, *, parallel: bool = False) -> Callable[[Callable[...,
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """Decorator of functions that kernels of the same file call."""
+    """Decorator of functions that kernels of the same file call; their code becomes part of the kernels'."""
     import numba
 
-    return numba.njit(function, nogil=True, error_model="numpy")
+    return numba.njit(function, nogil=True, error_model="numpy", forceinline=True)
 
 
 def load(module: str, name: str) -> Callable[..., Any]:
@@ -98,7 +98,7 @@ def cache_folder() -> Path | None:
         *(["vnni"] if has_vnni() else []),
         *(["omp"] if libraries.has_parallel_numba() else []),
     )
-    key = "-".join((_source_hash(), *features))
+    key = "-".join((source_hash(), *features))
     given = os.environ.get(CACHE_VARIABLE) or os.environ.get("NUMBA_CACHE_DIR")
     roots = [Path(given)] if given else [_PACKAGE / "compiled" / "__pycache__", _user_cache()]
     for root in roots:
@@ -120,7 +120,8 @@ def _user_cache() -> Path:
     return Path(base) / "ort_sdk_cpu"
 
 
-def _source_hash() -> str:
+def source_hash() -> str:
+    """Hash of the code that kernels share."""
     digest = hashlib.sha256()
     for folder in _SHARED_SOURCES:
         for path in sorted((_PACKAGE / folder).glob("*.py")):
@@ -140,7 +141,7 @@ def _compile(function: Callable[..., Any], signature: str, *, is_parallel: bool)
             cache=folder is not None,
             parallel=is_parallel and libraries.has_parallel_numba(),
         )
-    with _one_process(folder), _progress(dispatcher, folder):
+    with one_process(folder), _progress(dispatcher, folder):
         dispatcher.compile(signature)
     dispatcher.disable_compile()
     return dispatcher  # type: ignore[no-any-return]
@@ -158,7 +159,7 @@ def _caching(config: Any, folder: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _one_process(folder: Path | None) -> Iterator[None]:
+def one_process(folder: Path | None) -> Iterator[None]:
     """Hold the folder's lock, where the system has locks of files: others wait and then find the kernel there."""
     if folder is None or sys.platform == "win32":
         yield
@@ -177,8 +178,11 @@ def _progress(dispatcher: Any, folder: Path | None) -> Iterator[None]:
     yield
     if not dispatcher.stats.cache_misses and folder is not None:
         return
+    tell_compiled(dispatcher.__name__, time.perf_counter() - start, folder)
+
+
+def tell_compiled(name: str, seconds: float, folder: Path | None) -> None:
+    """One line on standard error about a kernel that had to be compiled."""
     place = f"kept in {folder}" if folder is not None else f"not kept, as no folder can be written: set {CACHE_VARIABLE}"
-    seconds = time.perf_counter() - start
     if sys.stderr is not None:
-        text = f"compiled CPU kernel {next(_numbers)}, {dispatcher.__name__}, in {seconds:.1f} s ({place})"
-        sys.stderr.write(f"ort_sdk: {text}\n")
+        sys.stderr.write(f"ort_sdk: compiled CPU kernel {next(_numbers)}, {name}, in {seconds:.1f} s ({place})\n")

@@ -1,0 +1,100 @@
+"""Functions of each element: (x, out, count) float32, and (x, bias, out, rows, width) with a vector added to each row first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.simd import functions
+from ort_sdk_cpu.simd.arithmetic import add
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.records import argument, number
+
+__all__ = ["bias_fast_gelu", "bias_gelu", "erf", "exp", "fast_gelu", "gelu", "sigmoid", "silu", "tanh"]
+
+
+@inner
+def _each(function: Any, record: int, part: int, parts: int) -> None:
+    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
+    vectors = count // 16
+    start, stop = vectors * part // parts, vectors * (part + 1) // parts
+    for place in range(start * 64, stop * 64, 64):
+        store_f32(out + place, function(load_f32(x + place)))
+    rest = count - vectors * 16
+    if part == parts - 1 and rest:
+        place = vectors * 64
+        store_f32_first(out + place, function(load_f32_first(x + place, rest)), rest)
+
+
+@inner
+def _each_biased(function: Any, record: int, part: int, parts: int) -> None:
+    rows, width = argument(record, 3), argument(record, 4)
+    bias = argument(record, 1)
+    whole = width // 16 * 16
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        x, out = argument(record, 0) + row * width * 4, argument(record, 2) + row * width * 4
+        for place in range(0, whole * 4, 64):
+            store_f32(out + place, function(add(load_f32(x + place), load_f32(bias + place))))
+        rest = width - whole
+        if rest:
+            place = whole * 4
+            value = add(load_f32_first(x + place, rest), load_f32_first(bias + place, rest))
+            store_f32_first(out + place, function(value), rest)
+
+
+@task
+def exp(record: int, part: int, parts: int) -> None:
+    """Exponential."""
+    _each(functions.exp, record, part, parts)
+
+
+@task
+def tanh(record: int, part: int, parts: int) -> None:
+    """Hyperbolic tangent."""
+    _each(functions.tanh, record, part, parts)
+
+
+@task
+def sigmoid(record: int, part: int, parts: int) -> None:
+    """1 / (1 + exp(-x))."""
+    _each(functions.sigmoid, record, part, parts)
+
+
+@task
+def erf(record: int, part: int, parts: int) -> None:
+    """Error function."""
+    _each(functions.erf, record, part, parts)
+
+
+@task
+def gelu(record: int, part: int, parts: int) -> None:
+    """X * (1 + erf(x / sqrt 2)) / 2."""
+    _each(functions.gelu, record, part, parts)
+
+
+@task
+def fast_gelu(record: int, part: int, parts: int) -> None:
+    """Gelu approximated with tanh."""
+    _each(functions.fast_gelu, record, part, parts)
+
+
+@task
+def bias_gelu(record: int, part: int, parts: int) -> None:
+    """Gelu of x + bias."""
+    _each_biased(functions.gelu, record, part, parts)
+
+
+@task
+def bias_fast_gelu(record: int, part: int, parts: int) -> None:
+    """The approximated Gelu of x + bias."""
+    _each_biased(functions.fast_gelu, record, part, parts)
+
+
+@task
+def silu(record: int, part: int, parts: int) -> None:
+    """X * sigmoid(slope * x); the slope is the fourth argument."""
+    x, out, count, slope = argument(record, 0), argument(record, 1), argument(record, 2), number(record, 3)
+    for vector in range((count + 15) // 16 * part // parts, (count + 15) // 16 * (part + 1) // parts):
+        place, rest = vector * 64, count - vector * 16
+        store_f32_first(out + place, functions.silu(load_f32_first(x + place, rest), slope), rest)

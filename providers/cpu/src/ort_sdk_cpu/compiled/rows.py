@@ -1,0 +1,151 @@
+"""Softmax and normalizations along rows of float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.simd.arithmetic import (
+    add,
+    fused_multiply_add,
+    maximum,
+    multiply,
+    reduce_add,
+    reduce_max,
+    splat_f32,
+    subtract,
+    zero_f32,
+)
+from ort_sdk_cpu.simd.functions import exp_of_negative
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or
+
+__all__ = ["layer_normalization", "rms_normalization", "softmax", "softmax_row"]
+
+_LOWEST = np.float32(-np.inf)
+_ZERO = np.float32(0)
+_ONE = np.float32(1)
+
+
+@inner
+def _largest(x: int, width: int) -> Any:
+    lowest = splat_f32(_LOWEST)
+    first, second = lowest, lowest
+    whole = width // 32 * 32
+    for place in range(0, whole * 4, 128):
+        first, second = maximum(load_f32(x + place), first), maximum(load_f32(x + place + 64), second)
+    for element in range(whole, width, 16):
+        first = maximum(load_f32_first_or(x + element * 4, width - element, lowest), first)
+    return reduce_max(maximum(first, second))
+
+
+@inner
+def softmax_row(x: int, out: int, width: int) -> None:
+    """Softmax of ``width`` numbers at x, which may be out."""
+    shift, total, whole = splat_f32(_largest(x, width)), zero_f32(), width // 16 * 64
+    for place in range(0, whole, 64):
+        power = exp_of_negative(subtract(load_f32(x + place), shift))
+        total = add(total, power)
+        store_f32(out + place, power)
+    rest = width % 16
+    if rest:
+        power = exp_of_negative(subtract(load_f32_first_or(x + whole, rest, shift), shift))
+        total = add(total, first_lanes(power, rest))
+        store_f32_first(out + whole, power, rest)
+    factor = splat_f32(_ONE / reduce_add(total))
+    for place in range(0, whole, 64):
+        store_f32(out + place, multiply(load_f32(out + place), factor))
+    if rest:
+        store_f32_first(out + whole, multiply(load_f32_first(out + whole, rest), factor), rest)
+
+
+@task
+def softmax(record: int, part: int, parts: int) -> None:
+    """(x, out, rows, width)."""
+    rows, width = argument(record, 2), argument(record, 3)
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        softmax_row(argument(record, 0) + row * width * 4, argument(record, 1) + row * width * 4, width)
+
+
+@inner
+def _sum(x: int, width: int) -> Any:
+    first, second, third, fourth = zero_f32(), zero_f32(), zero_f32(), zero_f32()
+    whole = width // 64 * 64
+    for place in range(0, whole * 4, 256):
+        first, second = add(first, load_f32(x + place)), add(second, load_f32(x + place + 64))
+        third, fourth = add(third, load_f32(x + place + 128)), add(fourth, load_f32(x + place + 192))
+    for element in range(whole, width, 16):
+        first = add(first, load_f32_first(x + element * 4, width - element))
+    return reduce_add(add(add(first, second), add(third, fourth)))
+
+
+@inner
+def _sum_of_squares(x: int, width: int, mean: float) -> Any:
+    """Of the differences from the mean."""
+    shift = splat_f32(mean)
+    first, second = zero_f32(), zero_f32()
+    whole = width // 32 * 32
+    for place in range(0, whole * 4, 128):
+        here, there = subtract(load_f32(x + place), shift), subtract(load_f32(x + place + 64), shift)
+        first, second = fused_multiply_add(here, here, first), fused_multiply_add(there, there, second)
+    for element in range(whole, width, 16):
+        here = subtract(load_f32_first_or(x + element * 4, width - element, shift), shift)
+        first = fused_multiply_add(here, here, first)
+    return reduce_add(add(first, second))
+
+
+@inner
+def _sum_of_rows(x: int, skip: int, bias: int, total: int, width: int) -> None:
+    """X + skip + bias, where there is one."""
+    for element in range(0, width, 16):
+        rest, place = width - element, element * 4
+        value = add(load_f32_first(x + place, rest), load_f32_first(skip + place, rest))
+        if bias:
+            value = add(value, load_f32_first(bias + place, rest))
+        store_f32_first(total + place, value, rest)
+
+
+@inner
+def _scaled(x: int, out: int, width: int, mean: float, factor: float, scale: int, shift: int) -> None:
+    """(x - mean) * factor * scale + shift."""
+    for element in range(0, width, 16):
+        rest, place = width - element, element * 4
+        value = multiply(subtract(load_f32_first(x + place, rest), splat_f32(mean)), splat_f32(factor))
+        value = multiply(value, load_f32_first(scale + place, rest))
+        if shift:
+            value = add(value, load_f32_first(shift + place, rest))
+        store_f32_first(out + place, value, rest)
+
+
+@inner
+def _normalized(centred: bool, record: int, part: int, parts: int) -> None:
+    skip, total, scale, shift = argument(record, 1), argument(record, 3), argument(record, 5), argument(record, 6)
+    rows, width, epsilon = argument(record, 7), argument(record, 8), number(record, 9)
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        start = row * width * 4
+        x, out = argument(record, 0) + start, argument(record, 4) + start
+        if skip:
+            _sum_of_rows(x, skip + start, argument(record, 2), total + start, width)
+            x = total + start
+        mean = _sum(x, width) / np.float32(width) if centred else _ZERO
+        variance = _sum_of_squares(x, width, mean) / np.float32(width)
+        _scaled(x, out, width, mean, _ONE / np.sqrt(variance + epsilon), scale, shift)
+
+
+@task
+def layer_normalization(record: int, part: int, parts: int) -> None:
+    """(x, skip, bias, total, out, scale, shift, rows, width, epsilon): total = x + skip + bias is what is normalized.
+
+    Without a skip (0), x is; bias and shift may be 0, total may be out.
+    """
+    _normalized(True, record, part, parts)
+
+
+@task
+def rms_normalization(record: int, part: int, parts: int) -> None:
+    """The same without subtracting the mean."""
+    _normalized(False, record, part, parts)

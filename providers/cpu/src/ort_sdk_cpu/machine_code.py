@@ -1,0 +1,209 @@
+"""Tasks: compiled kernels that run without numba, which takes longer to import than most models take to run.
+
+A task is a function ``task(record, part, parts)`` in a module of ``ort_sdk_cpu.compiled``, made of the operations of
+``ort_sdk_cpu.simd``. ``record`` is the address of its arguments, 8 bytes each. Numba compiles it once per machine; the object
+code is kept in the folder of compiled kernels and loaded by llvmlite alone. Threads are OpenMP's, which oneDNN uses, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, RuntimeException
+
+from . import libraries
+from .instruction_set import instruction_set
+from .jit import cache_folder, one_process, source_hash, tell_compiled
+
+__all__ = ["Task", "TaskCall", "task"]
+
+DIGEST_BYTES = 32
+WORD = 8
+_COMPILED = Path(__file__).parent / "compiled"
+
+_ENTRIES = """
+define void @run_part(ptr %record) {{
+  %places = alloca [2 x ptr]
+  %code = load ptr, ptr %record
+  %arguments = getelementptr i8, ptr %record, i64 8
+  %address = ptrtoint ptr %arguments to i64
+  %second = getelementptr [2 x ptr], ptr %places, i64 0, i64 1
+  {threads}
+  %status = call i32 %code(ptr %places, ptr %second, i64 %address, i64 %part, i64 %parts)
+  ret void
+}}
+"""
+"""Numba's functions take two places of its own before their arguments. The first word of a record is the code's address."""
+
+_ONE_THREAD = "%part = add i64 0, 0\n%parts = add i64 0, 1"
+_OF_A_TEAM = """%number = call i32 @omp_get_thread_num()
+  %count = call i32 @omp_get_num_threads()
+  %part = sext i32 %number to i64
+  %parts = sext i32 %count to i64"""
+
+
+class Task:
+    """A task's source.
+
+    Args:
+        function: ``function(record, part, parts)``.
+    """
+
+    def __init__(self, function: Callable[[int, int, int], None]) -> None:
+        self.function = function
+        self.name = function.__name__
+
+
+def task(function: Callable[[int, int, int], None]) -> Task:
+    """Decorator of tasks."""
+    return Task(function)
+
+
+class _Code:
+    """Machine code in this process."""
+
+    def __init__(self) -> None:
+        import llvmlite.binding as llvm
+
+        self._llvm = llvm
+        self._lock = threading.Lock()
+        self._addresses: dict[tuple[str, str], int] = {}
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self._machine = llvm.Target.from_default_triple().create_target_machine()
+        features = llvm.get_host_cpu_features().flatten()
+        self._environment = f"{llvm.get_host_cpu_name()} {features} {instruction_set()} numba {libraries.numba().version}"
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_ENTRIES.format(threads=_ONE_THREAD)), self._machine)
+        self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.get_function_address("run_part"))
+        """Runs a record's task on this thread."""
+
+    @functools.cached_property
+    def team(self) -> tuple[Callable[[int, int, int, int], None], int]:
+        """OpenMP's entry to run a function on several threads, and the function that runs a record's task."""
+        llvm = self._llvm
+        openmp = ctypes.CDLL(libraries.OPENMP_FILE)
+        llvm.load_library_permanently(libraries.OPENMP_FILE)
+        declared = "declare i32 @omp_get_thread_num()\ndeclare i32 @omp_get_num_threads()\n"
+        text = declared + _ENTRIES.format(threads=_OF_A_TEAM)
+        self._team_engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), self._machine)
+        run = openmp.GOMP_parallel
+        run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
+        return run, self._team_engine.get_function_address("run_part")
+
+    def address(self, module: str, name: str) -> int:
+        """Where a task's code is; compiled if it is not in the folder."""
+        with self._lock:
+            found = self._addresses.get((module, name))
+            if found is None:
+                symbol, code = self._object(module, name)
+                self._engine.add_object_file(self._llvm.ObjectFileRef.from_data(code))
+                self._engine.finalize_object()
+                found = self._addresses[module, name] = self._engine.get_function_address(symbol)
+        if not found:
+            raise RuntimeException(f"compiled kernel {name} of {module} has no symbol {symbol}")
+        return found
+
+    def _object(self, module: str, name: str) -> tuple[str, bytes]:
+        folder = cache_folder()
+        source = (_COMPILED / f"{module}.py").read_bytes()
+        key = hashlib.sha256(f"{source_hash()} {self._environment} {name} ".encode() + source).hexdigest()[:24]
+        path = None if folder is None else folder / f"{module}-{name}-{key}.o"
+        found = _read(path)
+        if found is not None:
+            return found
+        with one_process(folder):
+            return _read(path) or _built(module, name, path)
+
+
+def _built(module: str, name: str, path: Path | None) -> tuple[str, bytes]:
+    import numba
+
+    start = time.perf_counter()
+    libraries.has_openmp()
+    made: Task = getattr(importlib.import_module(f"{__package__}.compiled.{module}"), name)
+    options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    dispatcher = numba.njit("void(intp, intp, intp)", **options)(made.function)
+    (result,) = dispatcher.overloads.values()
+    _, kind, (code, *_) = result.library.serialize_using_object_code()
+    if kind != "object":
+        raise RuntimeException(f"numba {numba.__version__} gave {kind!r} instead of object code for {module}.{name}")
+    symbol = result.fndesc.llvm_func_name
+    _write(path, symbol, code)
+    tell_compiled(name, time.perf_counter() - start, None if path is None else path.parent)
+    return symbol, code
+
+
+def _read(path: Path | None) -> tuple[str, bytes] | None:
+    """Symbol and code kept in a file; None if there is none, or a damaged one."""
+    if path is None or not path.is_file():
+        return None
+    content = path.read_bytes()
+    digest, rest = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+    if hashlib.sha256(rest).digest() != digest:
+        return None
+    symbol, _, code = rest.partition(b"\n")
+    return symbol.decode(), code
+
+
+def _write(path: Path | None, symbol: str, code: bytes) -> None:
+    if path is None:
+        return
+    rest = symbol.encode() + b"\n" + code
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(hashlib.sha256(rest).digest() + rest)
+    Path(file.name).replace(path)
+
+
+@functools.cache
+def _code() -> _Code:
+    return _Code()
+
+
+class TaskCall:
+    """A task with its arguments. For one thread at a time.
+
+    Args:
+        module: of ``ort_sdk_cpu.compiled``.
+        name: the task's.
+        arguments: addresses and sizes as integers, numbers as floats (read as float32), in the task's order.
+        threads: how many it may use; fewer than that where there is no OpenMP.
+    """
+
+    def __init__(self, module: str, name: str, arguments: tuple[int | float, ...], threads: int = 1) -> None:
+        code = _code()
+        self._record = np.zeros(1 + len(arguments), np.int64)
+        self._record[0] = code.address(module, name)
+        for position, argument in enumerate(arguments):
+            if isinstance(argument, float):
+                self._record[1 + position : 2 + position].view(np.float32)[0] = argument
+            else:
+                self._record[1 + position] = argument
+        address = self._record.ctypes.data
+        self.run: Callable[[], Any] = functools.partial(code.alone, address)
+        """Does the work; returns when it is done."""
+        if threads > 1 and libraries.has_openmp():
+            start, entry = code.team
+            self.run = functools.partial(start, entry, address, threads, 0)
+
+    def point(self, position: int, array: HostArray | None) -> None:
+        """Use an array's memory for an argument, 0 for None; it is not kept alive."""
+        self._record[1 + position] = 0 if array is None else array.__array_interface__["data"][0]
+
+    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any]:
+        """The work on arrays that stay the same, as the first arguments; they are kept."""
+        for position, array in enumerate(arrays):
+            self.point(position, array)
+        call = functools.partial(self.run)
+        call.kept = (self, arrays)  # type: ignore[attr-defined]
+        return call
