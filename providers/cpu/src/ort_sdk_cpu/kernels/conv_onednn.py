@@ -22,7 +22,7 @@ from ort_sdk.api import (
 )
 from ort_sdk_cpu.onednn.activations import eltwise_of
 from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, layout_of
+from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import PackedArray, reordered
 from ort_sdk_cpu.onednn.library import is_available, library
@@ -36,7 +36,7 @@ from .conv_geometry import ConvGeometry
 __all__ = ["ConvKernel", "with_onednn"]
 
 WEIGHT = 1
-MINIMUM_WORK = 1 << 20
+MINIMUM_WORK = 100_000
 """Multiplications and additions from which on oneDNN computes a convolution."""
 GUESSED_SIZE = 56
 """Length of a spatial axis that is not known when the weight is packed: the layout hardly depends on it."""
@@ -121,8 +121,8 @@ class ConvKernel(ChannelsLastKernel):
         primitive = self._expected_primitive() if input_index == WEIGHT else None
         if primitive is None or self._weight_shape is None:
             return NOT_PACKED
-        weight, plain = np.ascontiguousarray(tensor.numpy()), self._geometry.weight_layout(self._weight_shape, _FLOAT)
-        packed = reordered(weight, plain, primitive.layout(Argument.WEIGHTS))
+        plain = self._geometry.weight_layout(self._weight_shape, _FLOAT)
+        packed = reordered(tensor.packed(), plain, primitive.layout(Argument.WEIGHTS))
         if packed is None:
             return NOT_PACKED
         packed.flags.writeable = False
@@ -170,7 +170,8 @@ class ConvKernel(ChannelsLastKernel):
         channels, groups = self._geometry.input_channels(shape), self._geometry.groups
         if x.shape[1] != channels or channels % groups or self._geometry.output_channels(shape) % groups:
             return None
-        return self._geometry.output_shape(x.shape, shape) if self.is_packed or self._is_worth_it(x.shape, shape) else None
+        is_wanted = self.is_packed or is_channels_last(x) or self._is_worth_it(x.shape, shape)
+        return self._geometry.output_shape(x.shape, shape) if is_wanted else None
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X, W unless it is packed, B and Z if they are there."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
-from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, layout_of
+from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument
 from ort_sdk_cpu.onednn.library import is_available
 from ort_sdk_cpu.onednn.memory_descriptor import contiguous
@@ -98,8 +98,7 @@ class PoolKernel(ChannelsLastKernel):
             return None
         windows = self._windows(x.shape[2:])
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
-        is_channels_last = not x.flags.c_contiguous and layout_of(x) == channels_last(x.shape, x.dtype)
-        return (*x.shape[:2], *windows.output_shape) if is_channels_last or reads >= MINIMUM_READS else None
+        return (*x.shape[:2], *windows.output_shape) if is_channels_last(x) or reads >= MINIMUM_READS else None
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X."""

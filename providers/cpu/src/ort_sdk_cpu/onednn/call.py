@@ -16,7 +16,7 @@ from .execution import Execution
 from .memory_descriptor import MemoryDescriptor, strided
 from .primitive import Primitive, reorder
 
-__all__ = ["PrimitiveCall", "channels_last", "channels_last_strides", "empty_channels_last", "layout_of"]
+__all__ = ["PrimitiveCall", "channels_last", "channels_last_strides", "empty_channels_last", "is_channels_last", "layout_of"]
 
 
 class _Copy:
@@ -127,6 +127,11 @@ def channels_last(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryDescrip
 def empty_channels_last(shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
     """A new array (N, C, *spatial) that lies in memory as (N, *spatial, C)."""
     return np.moveaxis(np.empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
+
+
+def is_channels_last(array: HostArray) -> bool:
+    """Whether (N, C, *spatial) lies in memory as (N, *spatial, C), and not row-major at once."""
+    return not array.flags.c_contiguous and np.moveaxis(array, 1, -1).flags.c_contiguous
 
 
 def layout_of(array: HostArray) -> MemoryDescriptor | None:
