@@ -15,20 +15,30 @@ NARROW = {"tensor(float16)": TensorElementType.FLOAT16, "tensor(bfloat16)": Tens
 WIDE = "tensor(float)"
 
 
-def insert_casts(graph: Graph, opset_imports: Mapping[str, int], has_kernel: Callable[[Node, Graph], bool]) -> bool:
-    """Let unplaced nodes compute in float, where a kernel for that exists.
+def _is_unplaced(node: Node, _graph: Graph) -> bool:
+    return not node.execution_provider and not node.subgraphs
+
+
+def insert_casts(
+    graph: Graph,
+    opset_imports: Mapping[str, int],
+    has_kernel: Callable[[Node, Graph], bool],
+    is_float_only: Callable[[Node, Graph], bool] = _is_unplaced,
+) -> bool:
+    """Let nodes compute in float, where a kernel for that exists.
 
     Args:
         graph: changed in place, its bodies too. New nodes are not placed yet.
         opset_imports: domain → version of the model.
         has_kernel: whether some provider has a kernel for a node of a graph.
+        is_float_only: which nodes are meant, of those without bodies; those not placed by default.
 
     Returns:
         Whether anything changed.
     """
     changed = False
     for inner in graph.walk():
-        for node in [node for node in inner.nodes if not node.execution_provider and not node.subgraphs]:
+        for node in [node for node in inner.nodes if is_float_only(node, inner)]:
             changed |= _widen(node, inner, opset_imports.get("", 1), has_kernel)
     return changed
 

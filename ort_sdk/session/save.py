@@ -13,6 +13,7 @@ from ort_sdk.loader.ort_format import is_ort_file_name, named_format, write_ort_
 from ort_sdk.loader.weights_file import WeightsFile
 
 from .optimizing import MINIMAL_BUILD_KEY
+from .portable_half import with_portable_half
 from .portable_operators import with_portable_operators
 
 __all__ = ["DISABLE_PREPACKING_KEY", "SAVE_PREPACKED_KEY", "OptimizedModelSaver", "check_minimal_build_optimizations"]
@@ -84,7 +85,7 @@ class OptimizedModelSaver:
             raise InvalidArgument(f"{EXTERNAL_FILE_KEY}={name!r}: a model in ORT format holds its weights; leave the entry out")
         with self._errors():
             if self._is_ort:
-                write_ort_model(with_portable_operators(model), self._path)
+                write_ort_model(with_portable_half(with_portable_operators(model)), self._path)
             elif name and self.saves_packed_weights:
                 self._model = model.copy()
                 self._saved = frozenset(id(tensor) for graph in model.graph.walk() for tensor in graph.initializers.values())
