@@ -14,7 +14,7 @@ from ort_sdk.partition import COPY_DOMAIN, Placement
 
 from .arguments import LEVELS, add_model_argument, add_nodes_argument, add_provider_arguments, provider_entries
 from .exit_codes import ExitCode
-from .node_types import describe_types, resolve_types, sources_text, types_text
+from .node_types import describe_types, resolve_types, session_lookups, sources_text, types_text
 from .output import print_json, print_table, print_text, progress
 
 __all__ = ["add_arguments", "run"]
@@ -76,11 +76,9 @@ def _placed(path: str, entries: Sequence[Any], level: int) -> _Placed:
 
 def _refused(model: Model, providers: Sequence[Any]) -> list[Placement]:
     """Placements of a model that partitioning gave up, which left the providers it found on the nodes."""
-    from ort_sdk.kernels import RegistryLookup
-
     found = []
     for graph in model.graph.walk():
-        lookups = {provider.name: RegistryLookup(provider.registry, graph, model.opset_imports) for provider in providers}
+        lookups = session_lookups(model, graph, providers)
         for node in graph.nodes:
             names = list(lookups)
             asked = names[: names.index(node.execution_provider)] if node.execution_provider else names

@@ -10,7 +10,7 @@ from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import RegistryLookup, ResolvedTypes
 from ort_sdk.session.session_providers import SessionProvider, type_str_resolvers
 
-__all__ = ["describe_types", "resolve_types", "sources_text", "types_text"]
+__all__ = ["describe_types", "resolve_types", "session_lookups", "sources_text", "types_text"]
 
 SCHEMAS = "operator schemas"
 
@@ -24,15 +24,21 @@ def resolve_types(model: Model, graph: Graph, nodes: Sequence[Node], providers: 
         nodes: each is seen as its provider sees it, or as the first one does if it has none.
         providers: the session's.
     """
-    homes = {id(node): inner for inner in graph.walk() for node in inner.nodes}
-    registries = {provider.name: provider.registry for provider in providers}
+    found: dict[int, ResolvedTypes] = {}
+    for inner in graph.walk():
+        lookups = session_lookups(model, inner, providers)
+        for node in inner.nodes:
+            found[id(node)] = lookups[node.execution_provider or providers[0].name].resolved_types(node)
+    return [found[id(node)] for node in nodes]
+
+
+def session_lookups(model: Model, graph: Graph, providers: Sequence[SessionProvider]) -> dict[str, RegistryLookup]:
+    """Provider → its look-up in one graph, as a session on the model makes it."""
     resolvers = type_str_resolvers(model, providers)
-    found = []
-    for node in nodes:
-        name = node.execution_provider or providers[0].name
-        lookup = RegistryLookup(registries[name], homes[id(node)], model.opset_imports, resolvers[name])
-        found.append(lookup.resolved_types(node))
-    return found
+    return {
+        provider.name: RegistryLookup(provider.registry, graph, model.opset_imports, resolvers[provider.name])
+        for provider in providers
+    }
 
 
 def describe_types(resolved: ResolvedTypes) -> dict[str, Any]:
