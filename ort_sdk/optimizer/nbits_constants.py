@@ -241,14 +241,17 @@ def derived_constant(graph: Graph, wanted: str, tensor: DerivedTensor) -> str:
     """Name of a constant of the graph that is derived as the given one is; the given one is added if there is none."""
     name, count = wanted, 0
     while (found := graph.initializers.get(name)) is not None:
-        if isinstance(found, DerivedTensor) and _is_same(found, tensor):
+        if _is_same(found, tensor):
             return name
         count += 1
         name = f"{wanted}_{count}"
     return add_constant(graph, name, tensor)
 
 
-def _is_same(first: DerivedTensor, second: DerivedTensor) -> bool:
+def _is_same(first: Tensor, second: Tensor) -> bool:
+    """Whether two constants are one, or are derived alike from such."""
+    if first is second or not isinstance(first, DerivedTensor) or not isinstance(second, DerivedTensor):
+        return first is second
     if first.transformation != second.transformation or len(first.sources) != len(second.sources):
         return False
-    return all(one is other for one, other in zip(first.sources, second.sources, strict=True))
+    return all(_is_same(one, other) for one, other in zip(first.sources, second.sources, strict=True))
