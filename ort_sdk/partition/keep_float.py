@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from ort_sdk.api import KernelCreateInfo, NodeArg
 from ort_sdk.graph import Graph, Node
-from ort_sdk.kernels import RegistryLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
 from .half_flow import HalfFlow
@@ -60,19 +59,19 @@ class _Keeper:
     def result(self) -> Assignment:
         """The assignment after the changes."""
         old = self._assignment
-        # The tables hold one row per node in the same order.
-        rows = (self._row(node, row) for node, row in zip(old.nodes, old.placements, strict=True))
+        nodes = tuple(self._replaced.get(id(node), node) for node in old.nodes)
+        # The tables of an assignment have one row per node, in the same order.
+        rows = (
+            replace(row, op_type=node.op_type, since_version=node.since_version)
+            for node, row in zip(nodes, old.placements, strict=True)
+        )
         return replace(
             old,
             kernels=self._kernels,
             placements=(*rows, *(_placement(graph, node) for graph, node in self._casts)),
-            nodes=(*old.nodes, *self._replaced.values(), *(node for _, node in self._casts)),
+            nodes=(*nodes, *(node for _, node in self._casts)),
             kept_in_float=tuple(self._kept),
         )
-
-    def _row(self, node: Node, row: Placement) -> Placement:
-        new = self._replaced.get(id(node))
-        return row if new is None else replace(row, op_type=new.op_type, since_version=new.since_version)
 
     def change(self, graph: Graph) -> None:
         """Keep the values of one graph in float, not those of its bodies."""
@@ -101,11 +100,12 @@ class _Keeper:
             found = None if plain is None else self._lookup(graph, plain)
             if plain is not None and found is not None:
                 graph.nodes[position] = self._replaced[id(node)] = plain
+                self._kernels.pop(id(node), None)
                 self._kernels[id(plain)] = found
         graph.touch()
 
     def _lookup(self, graph: Graph, node: Node) -> KernelCreateInfo | None:
-        return RegistryLookup(self._bindings[node.execution_provider].registry, graph, self._opset_imports).lookup(node)
+        return self._bindings[node.execution_provider].lookup(graph, self._opset_imports).lookup(node)
 
     def _rounding_kernel(self, provider: str, half: str) -> KernelCreateInfo | None:
         """A provider's kernel that casts float to a type."""

@@ -164,6 +164,23 @@ def test_explain_rejections_and_copies(cli, detour, strict):
     assert report["providers"] == {"CPUExecutionProvider": 3, strict: 2}
 
 
+def test_explain_half_values_kept_in_float(cli, save):
+    half = TensorProto.FLOAT16
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Cast", ["e"], ["idle"], to=half),
+        helper.make_node("Sqrt", ["idle"], ["y"]),
+    ]
+    model = save(nodes, [("x", half, [2])], [("y", half, [2]), ("e", half, [2])])
+    done = cli("explain", model, "--level", "none")
+    assert "kept in float between operators that compute in it: 2 (e, idle)" in done.out
+    report = json.loads(cli("explain", model, "--level", "none", "--json").out)
+    assert report["kept_in_float"] == ["e", "idle"]
+    assert [row["operator"].split("-")[0] for row in report["nodes"]] == ["Exp", "Identity", "Sqrt", "Cast"]
+    assert report["nodes"][2]["type_strings"]["T"]["type"] == "tensor(float)"
+    assert "e_as_float" in cli("inspect", model, "--stage", "plan", "--level", "none").out
+
+
 @pytest.mark.parametrize("command", ["run", "bench", "profile"])
 def test_on_a_device(cli, detour, strict, command, save_array):
     done = cli(command, detour, "--provider", strict, "--input", save_array("x.npy", np.float32([1, -2])), "--json")
