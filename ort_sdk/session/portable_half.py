@@ -34,6 +34,7 @@ _FIRST_VERSIONS = {
     "tensor(bfloat16)": {**dict.fromkeys(_BOTH.split(), 1), "IsInf": 20, "IsNaN": 20},
 }
 """Type → operators for which the CPU provider of onnxruntime 1.31 has kernels of that type, and since which version."""
+_DOMAINS = ("", "com.microsoft")
 _PROVIDERS = ("", "CPUExecutionProvider")
 
 
@@ -68,7 +69,7 @@ def _is_unread(name: str, graph: Graph) -> bool:
 
 
 def _is_float_only(node: Node, graph: Graph) -> bool:
-    if node.subgraphs or node.execution_provider not in _PROVIDERS:
+    if node.subgraphs or node.execution_provider not in _PROVIDERS or node.domain not in _DOMAINS:
         return False
     key = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
     kinds = {graph.node_arg(name).type or "" for name in (*node.inputs, *node.outputs) if name} & _FIRST_VERSIONS.keys()
