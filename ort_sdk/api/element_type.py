@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InvalidArgument
+from .optional_packages import needs_package
 
 __all__ = ["TensorElementType", "element_type_of", "tensor_type", "tensor_type_element"]
 
@@ -172,7 +173,8 @@ def _numpy_dtype(element_type: TensorElementType) -> np.dtype[Any]:
         return native
     if element_type not in _ML_DTYPE_NAMES:
         raise InvalidArgument(f"tensor element type {element_type.name} has no NumPy dtype")
-    import ml_dtypes
+    with needs_package("ml_dtypes", f"element type {element_type.name}"):
+        import ml_dtypes
 
     dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPE_NAMES[element_type]))
     return dtype

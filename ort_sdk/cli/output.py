@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ort_sdk.api.optional_packages import is_installed
+
 __all__ = ["print_json", "print_table", "print_text", "progress", "shape_text", "table_lines"]
 
 
@@ -31,14 +33,14 @@ def _finite(value: Any) -> Any:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[int] = ()) -> None:
-    """A table on stdout: drawn to the width of a terminal, aligned text elsewhere.
+    """A table on stdout: drawn to the width of a terminal if rich is installed, aligned text elsewhere.
 
     Args:
         columns: headings.
         rows: cells.
         right: columns that are flush right.
     """
-    if not sys.stdout.isatty():
+    if not (sys.stdout.isatty() and is_installed("rich")):
         print_text("\n".join(table_lines(columns, rows, right=right)))
         return
     from rich.box import SIMPLE
@@ -69,8 +71,8 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right:
 
 @contextlib.contextmanager
 def progress(text: str) -> Any:
-    """A spinner on stderr while the body runs, if a person is watching."""
-    if not sys.stderr.isatty():
+    """A spinner on stderr while the body runs, if a person is watching and rich is installed."""
+    if not (sys.stderr.isatty() and is_installed("rich")):
         yield
         return
     from rich.console import Console

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, NodeArg, TensorElementType
+from ort_sdk.api.optional_packages import needs_package
 
 from .output import shape_text
 
@@ -121,7 +122,8 @@ def _size(form: _Form, argument: NodeArg, options: PictureOptions) -> tuple[int,
 
 def _pixels(path: Path, mode: str, size: tuple[int, int] | None) -> HostArray:
     """uint8 ``[H, W, C]``."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    with needs_package("pillow", f"reading picture {str(path)!r}"):
+        from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(path) as opened:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk.api.optional_packages import is_installed
 from ort_sdk.graph import Function, Graph, Node
 from ort_sdk.graph.captures import free_values
 
@@ -32,8 +33,11 @@ def operator_function(node: Node, graph: Graph, opset_version: int) -> Function 
             if all are above it; its operators are resolved with its own opset imports.
 
     Returns:
-        The body as a function, attribute defaults included; None if the operator has none, or none for these inputs.
+        The body as a function, attribute defaults included; None if the operator has none, or none for these inputs, or if
+        ONNX's definitions are not installed.
     """
+    if not is_installed("onnx"):
+        return None
     import onnx.defs
 
     try:

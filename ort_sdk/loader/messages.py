@@ -11,12 +11,15 @@ import functools
 from importlib import resources
 from typing import Any
 
+from ort_sdk.api.optional_packages import needs_package
+
 __all__ = ["message_class", "newest_ir_version"]
 
 
 @functools.cache
 def _pool() -> Any:
-    from google.protobuf.descriptor_pool import DescriptorPool
+    with needs_package("protobuf", "reading a model in ONNX format"):
+        from google.protobuf.descriptor_pool import DescriptorPool
 
     pool = DescriptorPool()
     pool.AddSerializedFile(resources.files(__package__).joinpath("data/onnx.desc").read_bytes())
@@ -26,9 +29,10 @@ def _pool() -> Any:
 @functools.cache
 def message_class(name: str) -> Any:
     """Class of an ONNX message, ``ModelProto``."""
+    pool = _pool()
     from google.protobuf.message_factory import GetMessageClass
 
-    return GetMessageClass(_pool().FindMessageTypeByName(f"onnx.{name}"))
+    return GetMessageClass(pool.FindMessageTypeByName(f"onnx.{name}"))
 
 
 @functools.cache

@@ -120,11 +120,12 @@ def _open(path: str) -> ByteSource:
 
 
 def _parse(message: bytes | memoryview) -> Any:
-    from google.protobuf.message import DecodeError
-
     if not message:
         raise InvalidArgument("No graph was found in the protobuf.")
+    model = message_class("ModelProto")
+    from google.protobuf.message import DecodeError
+
     try:
-        return message_class("ModelProto").FromString(message)
+        return model.FromString(message)
     except DecodeError as error:
         raise InvalidProtobuf(f"Failed to load model because protobuf parsing failed: {error}") from error

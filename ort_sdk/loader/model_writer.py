@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ort_sdk.api import Fail, InvalidArgument
+from ort_sdk.api.optional_packages import needs_package
 from ort_sdk.graph import Function, Graph, Model, Node
 
 from .model_files import publish_model
@@ -149,7 +150,8 @@ def _drop_initializer_values(graph: Any) -> None:
 
 def _empty_proto(model: Model) -> Any:
     """``ModelProto`` without its graph."""
-    import onnx
+    with needs_package("onnx", "writing a model in ONNX format"):
+        import onnx
 
     proto = onnx.ModelProto(
         ir_version=model.ir_version or FALLBACK_IR_VERSION,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import ComputeCapability, KernelCreateInfo, NoKernelError, OrtSdkError
+from ort_sdk.api.optional_packages import is_installed
 from ort_sdk.graph import Function, Graph, Node
 from ort_sdk.graph.inline import inline_function
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
@@ -211,4 +212,7 @@ def _no_kernel_text(unplaced: Sequence[Placement], inputs_of: Callable[[Placemen
         )
     if len(unplaced) > len(lines):
         lines.append(f"... and {len(unplaced) - len(lines)} more nodes.")
-    return "\n".join(lines) + " Add a provider with such a kernel, or change the node's types or version."
+    remedy = " Add a provider with such a kernel, or change the node's types or version."
+    if not is_installed("onnx"):
+        remedy += " ONNX may define the operator by others, which needs the package 'onnx', missing here: pip install onnx"
+    return "\n".join(lines) + remedy

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ort_sdk.api import Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api.optional_packages import needs_package
 from ort_sdk.opset.definition import operator
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def _decode(info: KernelInfo, data: bytes, mode: str) -> HostArray:
     Raises:
         InvalidArgument: the image is so large that Pillow takes it for an attack.
     """
-    from PIL import Image
+    with needs_package("pillow", info.describe()):
+        from PIL import Image
 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk.api.optional_packages import needs_package
 
 __all__ = ["Field", "FileBuilder", "f32", "flag", "i8", "i32", "i64", "offset", "u8", "u32"]
 
@@ -64,7 +65,8 @@ class FileBuilder:
     """
 
     def __init__(self, expected_bytes: int) -> None:
-        from flatbuffers import Builder
+        with needs_package("flatbuffers", "writing a model in ORT format"):
+            from flatbuffers import Builder
 
         self._builder: Any = Builder(expected_bytes)
 
