@@ -200,10 +200,8 @@ class TaskCall:
         """Use an array's memory for an argument, 0 for None; it is not kept alive."""
         self._record[1 + position] = 0 if array is None else array.__array_interface__["data"][0]
 
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any]:
-        """The work on arrays that stay the same, as the first arguments; they are kept."""
-        for position, array in enumerate(arrays):
-            self.point(position, array)
+    def kept(self, *arrays: HostArray | None) -> Callable[[], Any]:
+        """The work on arrays that were pointed at and stay; the call keeps them, and this object."""
         call = functools.partial(self.run)
         call.kept = (self, arrays)  # type: ignore[attr-defined]
         return call

@@ -101,24 +101,28 @@ def _sum_of_squares(x: int, width: int, mean: float) -> Any:
 @inner
 def _sum_of_rows(x: int, skip: int, bias: int, total: int, width: int) -> None:
     """X + skip + bias, where there is one."""
-    for element in range(0, width, 16):
-        rest, place = width - element, element * 4
-        value = add(load_f32_first(x + place, rest), load_f32_first(skip + place, rest))
-        if bias:
-            value = add(value, load_f32_first(bias + place, rest))
-        store_f32_first(total + place, value, rest)
+    whole = width // 16 * 64
+    for place in range(0, whole, 64):
+        value = add(load_f32(x + place), load_f32(skip + place))
+        store_f32(total + place, add(value, load_f32(bias + place)) if bias else value)
+    rest = width % 16
+    if rest:
+        value = add(load_f32_first(x + whole, rest), load_f32_first(skip + whole, rest))
+        store_f32_first(total + whole, add(value, load_f32_first(bias + whole, rest)) if bias else value, rest)
 
 
 @inner
 def _scaled(x: int, out: int, width: int, mean: float, factor: float, scale: int, shift: int) -> None:
     """(x - mean) * factor * scale + shift."""
-    for element in range(0, width, 16):
-        rest, place = width - element, element * 4
-        value = multiply(subtract(load_f32_first(x + place, rest), splat_f32(mean)), splat_f32(factor))
-        value = multiply(value, load_f32_first(scale + place, rest))
-        if shift:
-            value = add(value, load_f32_first(shift + place, rest))
-        store_f32_first(out + place, value, rest)
+    means, factors, whole = splat_f32(mean), splat_f32(factor), width // 16 * 64
+    for place in range(0, whole, 64):
+        value = multiply(multiply(subtract(load_f32(x + place), means), factors), load_f32(scale + place))
+        store_f32(out + place, add(value, load_f32(shift + place)) if shift else value)
+    rest = width % 16
+    if rest:
+        value = multiply(subtract(load_f32_first(x + whole, rest), means), factors)
+        value = multiply(value, load_f32_first(scale + whole, rest))
+        store_f32_first(out + whole, add(value, load_f32_first(shift + whole, rest)) if shift else value, rest)
 
 
 @inner

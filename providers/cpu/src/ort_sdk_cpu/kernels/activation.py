@@ -15,6 +15,7 @@ from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from .bindable import MakeWriter, Writer, bindable
 from .bounds import clamp, largest, rectifier
 from .error_function import erf_float32, gelu_float32
+from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 
 __all__ = ["InPlace", "in_place", "in_place_activation"]
 
@@ -35,7 +36,7 @@ def whole(_info: KernelInfo, compute: Any) -> MakeWriter:
 @bindable("Erf", elementwise=True)
 def erf(info: KernelInfo, compute: Any) -> MakeWriter:
     """The error function."""
-    return _writer_of(erf_float32 if _is_float32(info) else through(compute))
+    return _writer_of(erf_float32 if _is_float32(info) else through(compute), "erf")
 
 
 @bindable("Gelu", elementwise=True)
@@ -43,8 +44,8 @@ def erf(info: KernelInfo, compute: Any) -> MakeWriter:
 def gelu(info: KernelInfo, compute: Any) -> MakeWriter:
     """X·Φ(x)."""
     if info.attribute("approximate", "none") == "tanh":
-        return _writer_of(tanh_gelu)
-    return _writer_of(gelu_float32 if _is_float32(info) else through(compute))
+        return _writer_of(tanh_gelu, "fast_gelu")
+    return _writer_of(gelu_float32 if _is_float32(info) else through(compute), "gelu")
 
 
 @bindable("Relu", elementwise=True)
@@ -71,7 +72,7 @@ def leaky_relu(info: KernelInfo, compute: Any) -> MakeWriter:
 @bindable("Sigmoid", elementwise=True)
 def sigmoid(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """1 / (1 + exp(-x))."""
-    return _writer_of(logistic)
+    return _writer_of(logistic, "sigmoid")
 
 
 @bindable("HardSigmoid", elementwise=True)
@@ -102,7 +103,19 @@ def biased(info: KernelInfo, _compute: Any) -> MakeWriter:
             np.add(x, bias, out)
             apply(out, out)
 
-    return lambda _inputs, _outputs: write
+    name = "fast_gelu" if info.op_type == "FastGelu" else "gelu"
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        out, bias = outputs[0], inputs[1] if len(inputs) > 1 else None
+        if not is_worth_a_task(out.size) or not are_floats((*inputs, out)):
+            return write
+        threads = threads_for(4 * out.size)
+        if bias is None:
+            return TaskWriter("elementwise", name, (out.size,), (0, len(inputs)), write, threads)
+        rows, width = out.size // bias.size, bias.size
+        return TaskWriter("elementwise", f"bias_{name}", (rows, width), (0, 1, len(inputs)), write, threads)
+
+    return make
 
 
 def _clip(x: HostArray, *arrays: Any) -> None:
@@ -160,11 +173,15 @@ def in_place(function: InPlace) -> InPlace:
     return apply
 
 
-def _writer_of(function: InPlace) -> MakeWriter:
-    """Small outputs are known to be so when the writer is made."""
+def _writer_of(function: InPlace, task: str | None = None, *parameters: float) -> MakeWriter:
+    """Small outputs are known to be so when the writer is made; large ones of float32 are tasks of ``compiled.elementwise``."""
 
-    def make(_inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        return function if outputs[0].size <= BLOCK else in_place(function)
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        size = outputs[0].size
+        write = function if size <= BLOCK else in_place(function)
+        if task is None or not is_worth_a_task(size) or not are_floats((inputs[0], outputs[0])):
+            return write
+        return TaskWriter("elementwise", task, (size, *parameters), (0, 1), write, threads_for(4 * size))
 
     return make
 

@@ -30,7 +30,10 @@ __all__ = [
 ]
 
 Writer = Callable[..., Any]
-"""Writes outputs: ``writer(*inputs, *outputs)``. Never writes inputs; their strides may differ from call to call."""
+"""Writes outputs: ``writer(*inputs, *outputs)``. Never writes inputs; their strides may differ from call to call.
+
+A writer may have ``fixed(*inputs, *outputs)``: a call without arguments on arrays that stay the same, or None.
+"""
 
 MakeWriter = Callable[[Sequence[Any], Sequence[HostArray]], Writer]
 """``make(inputs, outputs)`` makes a writer for arrays of these shapes and types; an absent input is None.
@@ -133,7 +136,9 @@ class BindableKernel(OpKernel):
         writer = self._make_writer(arrays[:count], arrays[count:])
         if isinstance(writer, np.ufunc):
             return functools.partial(writer, *arrays[:count], out=arrays[count])
-        return functools.partial(writer, *arrays)
+        fixed = getattr(writer, "fixed", None)
+        call = None if fixed is None else fixed(*arrays)
+        return functools.partial(writer, *arrays) if call is None else call
 
 
 def _asked_for(outputs: Sequence[Slot]) -> Sequence[Slot]:

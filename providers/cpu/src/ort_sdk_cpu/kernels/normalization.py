@@ -12,6 +12,7 @@ from ort_sdk.api import HostArray, KernelInfo
 
 from .bindable import MakeWriter, Writer, bindable
 from .scratch import scratch_of
+from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 
 __all__ = ["softmax_last"]
 
@@ -38,7 +39,7 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
         first = axis + len(shape) if axis < 0 else axis
         if 0 in shape or not (is_flattened or first == len(shape) - 1):
             return lambda x, out: np.copyto(out, compute(x)) if out.size == 0 else softmax_along(x, out, first)
-        return _softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]))
+        return _softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), outputs[0])
 
     return make
 
@@ -56,7 +57,7 @@ def bias_softmax(info: KernelInfo, _compute: Any) -> MakeWriter:
         groups = max(bias.size // max(width, 1), 1)
         layout = (groups, rows // groups, width) if is_inner else (rows // groups, groups, width)
         bias_layout = (groups, 1, width) if is_inner else (1, groups, width)
-        write_rows = _softmax_rows(rows, width)
+        write_rows = _softmax_rows(rows, width, outputs[0])
 
         def write(data: HostArray, bias: HostArray, out: HostArray) -> None:
             total = scratch.array("biased", layout, out.dtype)
@@ -101,7 +102,8 @@ def _row_sums(x: HostArray) -> HostArray:
     return sums
 
 
-def _softmax_rows(rows: int, width: int) -> Writer:
+def _softmax_rows(rows: int, width: int, example: HostArray) -> Writer:
+    """``write(x, out)`` for contiguous outputs like the example."""
     blocks = _row_blocks(rows, width)
 
     def write(x: HostArray, out: HostArray) -> None:
@@ -109,7 +111,9 @@ def _softmax_rows(rows: int, width: int) -> Writer:
         for block in blocks:
             softmax_last(source[block], target[block])
 
-    return write
+    if not is_worth_a_task(rows * width) or not are_floats([example]):
+        return write
+    return TaskWriter("rows", "softmax", (rows, width), (0, 1), write, threads_for(rows * width))
 
 
 def _standardize(x: HostArray, out: HostArray, epsilon: float) -> None:
@@ -132,25 +136,25 @@ def _divide_by_root_mean_square(x: HostArray, out: HostArray, epsilon: float) ->
 @bindable("LayerNormalization")
 def layer_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """Standardized rows, scaled and shifted."""
-    return _plain(info, _standardize)
+    return _plain(info, _standardize, "layer_normalization")
 
 
 @bindable("RMSNormalization", "SimplifiedLayerNormalization")
 def rms_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """Rows divided by their root mean square, and scaled."""
-    return _plain(info, _divide_by_root_mean_square)
+    return _plain(info, _divide_by_root_mean_square, "rms_normalization")
 
 
 @bindable("SkipLayerNormalization", domain="com.microsoft")
 def skip_layer_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """LayerNormalization of input + skip + bias."""
-    return _skipped(info, _standardize, has_shift=True)
+    return _skipped(info, _standardize, "layer_normalization", has_shift=True)
 
 
 @bindable("SkipSimplifiedLayerNormalization", domain="com.microsoft")
 def skip_simplified_layer_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """RMSNormalization of input + skip + bias."""
-    return _skipped(info, _divide_by_root_mean_square, has_shift=False)
+    return _skipped(info, _divide_by_root_mean_square, "rms_normalization", has_shift=False)
 
 
 def _outputs_bound(info: KernelInfo, allowed: set[int]) -> bool:
@@ -159,7 +163,7 @@ def _outputs_bound(info: KernelInfo, allowed: set[int]) -> bool:
     return len(types) == 1 and all(index in allowed for index in range(len(info.outputs)) if info.wants_output(index))
 
 
-def _plain(info: KernelInfo, normalize: Normalize) -> MakeWriter | None:
+def _plain(info: KernelInfo, normalize: Normalize, task: str) -> MakeWriter | None:
     if not _outputs_bound(info, {0}):
         return None
     axis, epsilon = int(info.attribute("axis", -1)), float(info.attribute("epsilon", 1e-5))
@@ -171,12 +175,13 @@ def _plain(info: KernelInfo, normalize: Normalize) -> MakeWriter | None:
         def write(*arrays: Any) -> None:
             apply(arrays[0], arrays[1], arrays[2] if given > 2 else None, arrays[given])
 
-        return write
+        places = (0, None, None, None, given, 1, 2 if given > 2 else None)
+        return _task_or(write, task, (*inputs, *outputs), places, axis % outputs[0].ndim, epsilon)
 
     return make
 
 
-def _skipped(info: KernelInfo, normalize: Normalize, *, has_shift: bool) -> MakeWriter | None:
+def _skipped(info: KernelInfo, normalize: Normalize, task: str, *, has_shift: bool) -> MakeWriter | None:
     if not _outputs_bound(info, {0, 3}):
         return None
     epsilon = float(info.attribute("epsilon", 1e-12))
@@ -194,9 +199,35 @@ def _skipped(info: KernelInfo, normalize: Normalize, *, has_shift: bool) -> Make
                 np.add(total, arrays[bias_at], total)
             apply(total, arrays[2], arrays[3] if has_shift and given > 3 else None, out)
 
-        return write
+        arrays = (*inputs, *outputs)
+        bias, shift = bias_at if given > bias_at else None, 3 if has_shift and given > 3 else None
+        total = given + 3 if len(outputs) > 3 and outputs[3] is not None else given
+        if inputs[1].shape != outputs[0].shape:
+            return write
+        return _task_or(write, task, arrays, (0, 1, bias, total, given, 2, shift), outputs[0].ndim - 1, epsilon)
 
     return make
+
+
+def _task_or(write: Writer, task: str, arrays: Sequence[Any], places: Sequence[int | None], first: int, epsilon: float) -> Writer:
+    """The writer as a task of ``compiled.rows``, if that pays and all parameters are vectors along the axes from ``first`` on.
+
+    Args:
+        write: what the task does.
+        task: its name.
+        arrays: those the writer is called with.
+        places: which of them are x, skip, bias, total, out, scale and shift.
+        first: first normalized axis.
+        epsilon: of the node.
+    """
+    found: list[Any] = [None if place is None else arrays[place] for place in places]
+    x, _, bias, _, out, scale, shift = found
+    rows, width = math.prod(out.shape[:first]), math.prod(out.shape[first:])
+    parameters = [vector for vector in (bias, scale, shift) if vector is not None]
+    is_plain = x.shape == out.shape and all(vector.size == width for vector in parameters)
+    if not is_plain or not is_worth_a_task(out.size) or not are_floats((x, out, *parameters)):
+        return write
+    return TaskWriter("rows", task, (rows, width, epsilon), places, write, threads_for(out.size))
 
 
 def _rows_writer(normalize: Normalize, shape: tuple[int, ...], axis: int, epsilon: float) -> Callable[..., None]:

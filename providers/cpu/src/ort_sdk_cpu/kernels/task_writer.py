@@ -1,0 +1,88 @@
+"""Writers that are compiled tasks: used for arrays large enough to be worth loading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu import libraries
+
+from .bindable import Writer
+
+__all__ = ["MIN_ELEMENTS", "TaskWriter", "are_floats", "is_worth_a_task", "threads_for"]
+
+MIN_ELEMENTS = 1 << 12
+"""Elements below which NumPy is not much slower, and no compiled kernel is loaded."""
+ELEMENTS_PER_THREAD = 1 << 14
+"""Elements that take as long as waking a thread up."""
+
+_FLOAT = np.dtype(np.float32)
+
+
+def is_worth_a_task(elements: int) -> bool:
+    """Whether an array is large enough, and there is a compiler."""
+    return elements >= MIN_ELEMENTS and libraries.numba().is_usable
+
+
+def are_floats(arrays: Sequence[Any]) -> bool:
+    """Whether all arrays that are there are of float32."""
+    return all(array is None or array.dtype == _FLOAT for array in arrays)
+
+
+def threads_for(elements: int) -> int:
+    """Threads for so many elements of a few instructions each."""
+    return max(1, min(libraries.thread_count(), elements // ELEMENTS_PER_THREAD))
+
+
+class TaskWriter:
+    """A task as a writer of contiguous arrays.
+
+    Args:
+        module: of ``ort_sdk_cpu.compiled``.
+        name: the task's.
+        arguments: what follows the addresses of arrays.
+        places: for each address the task takes, which of the writer's arrays it is of; None for none.
+        otherwise: the writer for arrays that are not contiguous.
+        threads: how many the task may use.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        arguments: Sequence[int | float],
+        places: Sequence[int | None],
+        otherwise: Writer,
+        threads: int = 1,
+    ) -> None:
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        self._call = TaskCall(module, name, (*[0] * len(places), *arguments), threads)
+        self._places = [(position, index) for position, index in enumerate(places) if index is not None]
+        self._otherwise = otherwise
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the outputs."""
+        call = self._call
+        for position, index in self._places:
+            array = arrays[index]
+            if array is not None:
+                if not array.flags.c_contiguous:
+                    self._otherwise(*arrays)
+                    return
+                call.point(position, array)
+            else:
+                call.point(position, None)
+        call.run()
+
+    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if one is not contiguous."""
+        used = [(position, arrays[index]) for position, index in self._places]
+        if not all(array is None or array.flags.c_contiguous for _, array in used):
+            return None
+        for position, array in used:
+            self._call.point(position, array)
+        return self._call.kept(*(array for _, array in used))
