@@ -36,6 +36,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conv": {"": ("Conv", "ConvTranspose"), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
+    "quantized": {"": ("QLinearConv",), MICROSOFT: ("QLinearConv",)},
     "recurrent": {"": ("GRU", "LSTM")},
     "reduction": {"": ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")},
 }

@@ -1,0 +1,210 @@
+"""QLinearConv by oneDNN: 8-bit products summed in 32 bits, rescaled per channel, channels last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo, RuntimeException
+from ort_sdk_cpu.instruction_set import has_vnni
+from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
+from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
+from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
+from ort_sdk_cpu.onednn.execution import reordered
+from ort_sdk_cpu.onednn.library import is_available
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
+from ort_sdk_cpu.onednn.primitive import Primitive, convolution
+
+from .channels_last import ChannelsLastKernel
+from .conv_geometry import ConvGeometry
+
+__all__ = ["QLinearConvKernel", "with_onednn"]
+
+X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
+MINIMUM_WORK = 100_000
+"""Multiplications and additions from which on oneDNN computes a convolution."""
+_BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
+_INT8 = np.dtype(np.int8)
+_FLOAT = np.dtype(np.float32)
+
+
+def with_onednn(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
+    """The kernel over oneDNN; None if it computes nothing of the node.
+
+    All parameters must be constant, and weights less their zero point must fit into 8 bits. Processors without VNNI would
+    lose exactness: they add pairs of products in 16 bits.
+
+    Args:
+        info: the node.
+        kernel: computes what oneDNN does not.
+    """
+    if not is_available() or not has_vnni() or info.attribute("channels_last", 0):
+        return None
+    constants = [info.constant_input(index) for index in range(X_SCALE, BIAS)]
+    if any(constant is None for constant in constants) or (info.has_input(BIAS) and info.constant_input(BIAS) is None):
+        return None
+    parameters = _Parameters.of([None, *constants, info.constant_input(BIAS)])
+    if parameters is None:
+        return None
+    try:
+        return QLinearConvKernel(info, kernel, parameters)
+    except (InvalidArgument, InvalidGraph):
+        return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    """A node's constants as oneDNN wants them."""
+
+    weight_shape: tuple[int, ...]
+    weight_shift: HostArray | None
+    """What is taken from the weights, along their first axis: int16; None for zeros."""
+    scales: HostArray
+    """From sums to steps of Y: float32, (1,) or (M,)."""
+    bias: HostArray | None
+    """In steps of Y: float32, (M,)."""
+    x_zero_point: HostArray
+    """int32, (1,)."""
+    y_zero_point: HostArray
+    output_dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, constants: Sequence[Any]) -> _Parameters | None:
+        """From a node's constant inputs by index; None if they are not what oneDNN computes."""
+        weight, y_zero_point = constants[W], constants[Y_ZERO_POINT]
+        if weight.dtype not in _BYTES or y_zero_point.dtype not in _BYTES or not 3 <= weight.ndim <= 5 or not weight.size:
+            return None
+        shift = constants[W_ZERO_POINT].astype(np.int16).reshape(-1)
+        if shift.any() and not _fits(weight, shift):
+            return None
+        if constants[X_ZERO_POINT].size != 1 or y_zero_point.size != 1:
+            return None
+        scales = (constants[X_SCALE].reshape(()) * constants[W_SCALE] / constants[Y_SCALE].reshape(())).reshape(-1)
+        scales = np.ascontiguousarray(scales, _FLOAT)
+        if scales.size not in {1, weight.shape[0]} or constants[X_SCALE].dtype != _FLOAT or not np.isfinite(scales).all():
+            return None
+        bias = None if constants[BIAS] is None else np.ascontiguousarray(constants[BIAS] * scales, _FLOAT)
+        return cls(
+            tuple(weight.shape),
+            shift if shift.any() else None,
+            scales,
+            bias,
+            _zero_point(constants[X_ZERO_POINT]),
+            _zero_point(y_zero_point),
+            y_zero_point.dtype,
+        )
+
+
+def _zero_point(value: HostArray) -> HostArray:
+    return value.reshape(-1).astype(np.int32)
+
+
+def _fits(weight: HostArray, shift: HostArray) -> bool:
+    shifted = _shifted(weight, shift)
+    return shift.size in {1, weight.shape[0]} and shifted.min() >= -128 and shifted.max() <= 127
+
+
+def _shifted(weight: HostArray, shift: HostArray) -> HostArray:
+    result: HostArray = weight - shift.reshape(-1, *(1 for _ in weight.shape[1:]))
+    return result
+
+
+class QLinearConvKernel(ChannelsLastKernel):
+    """saturate((conv(x, w) + B) * x_scale * w_scale / y_scale + y_zero_point).
+
+    The weight is packed when a shape is first seen: its layout belongs to the shape, and cannot be read back.
+
+    Args:
+        info: the node.
+        kernel: computes what oneDNN does not.
+        parameters: its constants.
+    """
+
+    def __init__(self, info: KernelInfo, kernel: Any, parameters: _Parameters) -> None:
+        super().__init__(info, kernel)
+        self._geometry, self._parameters = ConvGeometry.of(info), parameters
+        self._packed: dict[Any, HostArray] = {}
+
+    def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+        """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
+        x, shape, geometry = inputs[X], self._parameters.weight_shape, self._geometry
+        if x.ndim != len(shape) or 0 in x.shape or x.dtype not in _BYTES:
+            return None
+        if x.shape[1] != geometry.input_channels(shape) or shape[0] % geometry.groups:
+            return None
+        result = geometry.output_shape(x.shape, shape)
+        work = 2 * math.prod((result[0], *result[2:], *shape))
+        return result if work >= MINIMUM_WORK or is_channels_last(x) else None
+
+    def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
+        """Type of y_zero_point."""
+        return self._parameters.output_dtype
+
+    def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
+        """X: all else is constant."""
+        return [inputs[X]]
+
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> PrimitiveCall | None:
+        """The primitive on arrays of these layouts."""
+        x = operands[0]
+        primitive = self._primitive(x, out)
+        if primitive is None:
+            return None
+        arguments = [
+            (argument, layout_of(array) or contiguous(array.shape, array.dtype), channels_last(array.shape, array.dtype))
+            for argument, array in ((Argument.SRC, x), (Argument.DST, out))
+        ]
+        return PrimitiveCall(primitive, arguments, self._constants(primitive, inputs[W]), self.scratch)
+
+    def _constants(self, primitive: Primitive, weight: HostArray) -> list[tuple[int, MemoryDescriptor, HostArray]]:
+        parameters, layout = self._parameters, primitive.layout(Argument.WEIGHTS)
+        found: list[tuple[int, HostArray]] = [(scales_of(Argument.WEIGHTS), parameters.scales)]
+        if parameters.x_zero_point.any():
+            found.append((zero_points_of(Argument.SRC), parameters.x_zero_point))
+        if parameters.y_zero_point.any():
+            found.append((zero_points_of(Argument.DST), parameters.y_zero_point))
+        if parameters.bias is not None:
+            found.append((Argument.BIAS, parameters.bias))
+        described = [(argument, contiguous(array.shape, array.dtype), array) for argument, array in found]
+        return [(Argument.WEIGHTS, layout, self._weight_in(layout, weight)), *described]
+
+    def _weight_in(self, layout: MemoryDescriptor, weight: HostArray) -> HostArray:
+        packed = self._packed.get(layout)
+        if packed is None:
+            shift = self._parameters.weight_shift
+            plain = weight if shift is None else _shifted(weight, shift).astype(_INT8)
+            made = reordered(np.ascontiguousarray(plain), self._geometry.weight_layout(weight.shape, _INT8), layout)
+            if made is None:
+                raise RuntimeException(f"oneDNN has no fast copy of a weight of shape {list(weight.shape)} to {layout.key}")
+            packed = self._packed[layout] = made
+        return packed
+
+    def _primitive(self, x: HostArray, out: HostArray) -> Primitive | None:
+        geometry, parameters = self._geometry, self._parameters
+        shape = parameters.weight_shape
+        padding = geometry.padding(x.shape, shape)
+        if min(*padding.begins, *padding.ends) < 0:
+            return None
+        per_channel = 0b11 if geometry.groups > 1 else 0b1
+        zero_points = [
+            (argument, 0)
+            for argument, value in ((Argument.SRC, parameters.x_zero_point), (Argument.DST, parameters.y_zero_point))
+            if value.any()
+        ]
+        return convolution(
+            channels_last(x.shape, x.dtype),
+            any_layout(geometry.weight_dims(shape), _INT8),
+            None if parameters.bias is None else contiguous(parameters.bias.shape, _FLOAT),
+            channels_last(out.shape, out.dtype),
+            padding.strides,
+            padding.dilations,
+            padding.begins,
+            padding.ends,
+            PrimitiveAttributes(
+                scales=((Argument.WEIGHTS, per_channel if parameters.scales.size > 1 else 0),), zero_points=tuple(zero_points)
+            ),
+        )
