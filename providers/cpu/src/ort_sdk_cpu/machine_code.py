@@ -200,7 +200,11 @@ class TaskCall:
         """Use an array's memory for an argument, 0 for None; it is not kept alive."""
         self._record[1 + position] = 0 if array is None else array.__array_interface__["data"][0]
 
-    def kept(self, *arrays: HostArray | None) -> Callable[[], Any]:
+    def set(self, position: int, value: int) -> None:
+        """Change an integer argument."""
+        self._record[1 + position] = value
+
+    def kept(self, *arrays: Any) -> Callable[[], Any]:
         """The work on arrays that were pointed at and stay; the call keeps them, and this object."""
         call = functools.partial(self.run)
         call.kept = (self, arrays)  # type: ignore[attr-defined]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,15 +14,22 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu import libraries
 
 from .bindable import MakeWriter, Writer, bindable
 from .normalization import softmax_last
 from .scratch import Scratch, scratch_of
+from .task_writer import are_floats
+
+if TYPE_CHECKING:
+    from .attention_task import AttentionTask
 
 __all__: list[str] = []
 
 BLOCK = 1 << 16
 """Scores computed at a time."""
+MIN_WORK = 1 << 15
+"""Products of queries and keys from which a compiled task is worth loading."""
 
 _NAMESPACE = NumpyNamespace()
 _UNSUPPORTED_INPUTS = (6, 7, 8, 9)
@@ -43,17 +50,49 @@ def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if key is None or value is None or key.ndim == 5:
             return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
         core = _Attention.of(query, key, heads, scale, scratch)
-        ahead = causal_bias(np, core.length, core.keys, outputs[0].dtype) if is_causal else None
-
-        def write(*arrays: Any) -> None:
-            bias, mask, given = (*arrays[3:-1], None, None, None)[:3]
-            hidden = mask_bias(_NAMESPACE, mask, (core.batch, core.length, core.keys), filter_value, outputs_dtype)
-            core.attend(core.projected(arrays[:3], bias), (given, hidden, ahead), arrays[-1])
-
-        outputs_dtype = outputs[0].dtype
-        return write
+        dtype = outputs[0].dtype
+        ahead = causal_bias(np, core.length, core.keys, dtype) if is_causal else None
+        is_compiled = _is_worth_a_task(core, query, value, outputs[0])
+        return _Writer(core, filter_value, ahead, dtype, core.compiled(query, value) if is_compiled else None)
 
     return make
+
+
+def _is_worth_a_task(core: _Attention, query: HostArray, value: HostArray, out: HostArray) -> bool:
+    work = query.size * core.keys
+    return work >= MIN_WORK and core.value_size(value) % 4 == 0 and are_floats((query, out)) and libraries.numba().is_usable
+
+
+class _Writer:
+    """Writes the attention of (query, key, value, bias, mask, attention bias)."""
+
+    def __init__(
+        self, core: _Attention, filter_value: float, ahead: HostArray | None, dtype: np.dtype[Any], task: AttentionTask | None
+    ) -> None:
+        self._core, self._filter_value, self._ahead, self._dtype, self._task = core, filter_value, ahead, dtype, task
+
+    def __call__(self, *arrays: Any) -> None:
+        """Compute."""
+        core, task = self._core, self._task
+        bias, mask, given = (*arrays[3:-1], None, None, None)[:3]
+        shape = (core.batch, core.length, core.keys)
+        hidden = mask_bias(_NAMESPACE, mask, shape, self._filter_value, self._dtype)
+        added = [number for number in (given, hidden, self._ahead) if number is not None]
+        if task is not None:
+            total = added[0] if len(added) == 1 else None if not added else core.sum_of(added)
+            if task.prepare(arrays[:3], bias, total, arrays[-1]):
+                task.call.run()
+                return
+        core.attend(core.projected(arrays[:3], bias), added, arrays[-1])
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The work on arrays that stay the same, if no mask has to be made of them first."""
+        bias, mask, given = (*arrays[3:-1], None, None, None)[:3]
+        if self._task is None or mask is not None or (given is not None and self._ahead is not None):
+            return None
+        number = self._ahead if given is None else given
+        is_prepared = self._task.prepare(arrays[:3], bias, number, arrays[-1])
+        return self._task.kept(*arrays, number) if is_prepared else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +113,27 @@ class _Attention:
         keys = key.shape[1 if key.ndim == 3 else 2]
         return cls(batch, heads, length, keys, scale or 1 / math.sqrt(width // heads), scratch)
 
+    def value_size(self, value: HostArray) -> int:
+        """Size of a head's values."""
+        return int(value.shape[3] if value.ndim == 4 else value.shape[2] // self.heads)
+
+    def compiled(self, query: HostArray, value: HostArray) -> AttentionTask:
+        """The same as a compiled task."""
+        from .attention_task import AttentionShape, AttentionTask
+
+        size = query.shape[2] // self.heads
+        sizes = (self.batch, self.heads, self.length, self.keys, size, self.value_size(value))
+        return AttentionTask(AttentionShape(*sizes, float(self.scale)))
+
+    def sum_of(self, numbers: Sequence[HostArray]) -> HostArray:
+        """Sum of arrays that broadcast against the scores, in working memory."""
+        shape = np.broadcast_shapes(*(array.shape for array in numbers))
+        total = self.scratch.array("mask", shape, numbers[0].dtype)
+        np.add(numbers[0], numbers[1], out=total)
+        for array in numbers[2:]:
+            np.add(total, array, out=total)
+        return total
+
     def projected(self, parts: Sequence[HostArray], bias: HostArray | None) -> list[HostArray]:
         """Query, keys and values as (batch, heads, sequence, size), with their bias: views, or working memory."""
         found, start = [], 0
@@ -87,12 +147,12 @@ class _Attention:
             found.append(by_head)
         return found
 
-    def attend(self, parts: Sequence[HostArray], biases: Sequence[HostArray | None], out: HostArray) -> None:
+    def attend(self, parts: Sequence[HostArray], biases: Sequence[HostArray], out: HostArray) -> None:
         """softmax(scale * q k^T + biases) v, into (batch, sequence, heads * size)."""
         query, key, value = parts
         target = out.reshape(self.batch, self.length, self.heads, -1).transpose(0, 2, 1, 3)
         shape = (self.batch, self.heads, self.length, self.keys)
-        added = [np.broadcast_to(bias, shape) for bias in biases if bias is not None]
+        added = [np.broadcast_to(bias, shape) for bias in biases]
         for sample, heads, rows in self._blocks():
             block = query[sample, heads, rows]
             scores = self.scratch.array("scores", (*block.shape[:2], self.keys), out.dtype)

@@ -20,6 +20,7 @@ from .arithmetic import (
     splat_f32,
     subtract,
 )
+from .rests import select_less
 
 __all__ = ["erf", "exp", "exp_of_negative", "fast_gelu", "gelu", "sigmoid", "silu", "tanh"]
 
@@ -34,7 +35,6 @@ _E2, _E3, _E4, _E5, _E6, _E7 = (_F(1 / divisor) for divisor in (2, 6, 24, 120, 7
 
 _LOWEST = _F(-87.3)
 """Below it the exponential is no normal number."""
-_LARGEST = _F(88.7228)
 _EXP_LIMIT = _F(104)
 
 _ERF_LIMIT = _F(4.1)
@@ -68,10 +68,10 @@ def _expm1_small(r: Any) -> Any:
 
 @inner
 def exp_of_negative(x: Any) -> Any:
-    """exp(x) for x up to 0; 1e-38 where it would be less."""
+    """exp(x) for x up to 0; 0 where it would be below 1e-38."""
     k, r = _reduced(maximum(splat_f32(_LOWEST), x))
     power = scale_by_power_of_two(splat_f32(_ONE), k)
-    return fused_multiply_add(_expm1_small(r), power, power)
+    return select_less(x, splat_f32(_LOWEST), splat_f32(_ZERO), fused_multiply_add(_expm1_small(r), power, power))
 
 
 @inner

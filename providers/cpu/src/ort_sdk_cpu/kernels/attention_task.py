@@ -1,0 +1,103 @@
+"""Attention over heads as a compiled task: queries, keys and values are read where they lie, by their strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.machine_code import TaskCall
+
+__all__ = ["AttentionShape", "AttentionTask"]
+
+ROW_BYTES = 128
+BLOCK = 128
+"""As in ``compiled.attention``."""
+MASK, QUERY_BIAS, VALUE_BIAS = 16, 21, 22
+WORK_PER_THREAD = 1 << 17
+"""Multiplications that take as long as waking a thread up."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Sizes of an attention over heads."""
+
+    batch: int
+    heads: int
+    length: int
+    keys: int
+    size: int
+    value_size: int
+    scale: float
+
+    @property
+    def work(self) -> int:
+        """Multiplications."""
+        return self.batch * self.heads * self.length * self.keys * (self.size + self.value_size)
+
+
+class AttentionTask:
+    """softmax(scale * (q + bias) k' + mask) v + bias, for one set of sizes. For one thread at a time.
+
+    Args:
+        shape: the sizes; those of values are a multiple of 4.
+    """
+
+    def __init__(self, shape: AttentionShape) -> None:
+        self._shape = shape
+        threads = max(1, min(libraries.thread_count(), shape.work // WORK_PER_THREAD, shape.batch * shape.heads))
+        part_bytes = (shape.size + shape.value_size + BLOCK + 2) * ROW_BYTES
+        self._spare = np.empty(part_bytes * threads + 64, np.uint8)
+        address = -(-self._spare.ctypes.data // 64) * 64
+        sizes = (shape.heads, shape.length, shape.keys, shape.size, shape.value_size, shape.scale)
+        arguments = (*[0] * (VALUE_BIAS + 1), *sizes, shape.batch, address, part_bytes)
+        self.call = TaskCall("attention", "attention", arguments, threads)
+
+    def prepare(self, parts: Sequence[HostArray], bias: HostArray | None, mask: HostArray | None, out: HostArray) -> bool:
+        """Point at arrays, which are not kept.
+
+        Args:
+            parts: query, key and value: (batch, sequence, heads * size), or (batch, heads, sequence, size).
+            bias: what is added to them, one after the other; that of keys changes nothing and is left out.
+            mask: numbers added to the scores, which it broadcasts against.
+            out: (batch, sequence, heads * value size).
+
+        Returns:
+            False if one of them lies so that the task cannot read it.
+        """
+        if any(array.strides[-1] != array.itemsize and array.shape[-1] > 1 for array in (*parts, out)):
+            return False
+        heads, call = self._shape.heads, self.call
+        for position, array in enumerate((*parts, out)):
+            steps = _steps(array, heads)
+            call.point(4 * position, array)
+            for axis in range(3):
+                call.set(4 * position + 1 + axis, steps[axis])
+        self._prepare_mask(mask)
+        call.point(QUERY_BIAS, bias)
+        call.point(VALUE_BIAS, None if bias is None else bias[2 * heads * self._shape.size :])
+        return True
+
+    def _prepare_mask(self, mask: HostArray | None) -> None:
+        self.call.point(MASK, mask)
+        if mask is None:
+            return
+        shape = self._shape
+        seen = np.broadcast_to(mask, (shape.batch, shape.heads, shape.length, shape.keys))
+        for axis, step in enumerate(seen.strides):
+            self.call.set(MASK + 1 + axis, step)
+
+    def kept(self, *arrays: Any) -> Callable[[], Any]:
+        """The prepared work as a call that keeps the arrays."""
+        return self.call.kept(self, *arrays)
+
+
+def _steps(array: HostArray, heads: int) -> tuple[int, int, int]:
+    """Bytes from one to the next of batch, heads and rows."""
+    if array.ndim == 4:
+        return array.strides[0], array.strides[1], array.strides[2]
+    return array.strides[0], array.shape[2] // heads * array.itemsize, array.strides[1]
