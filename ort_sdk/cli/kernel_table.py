@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ort_sdk.api import KernelCreateInfo, KernelRegistry
-from ort_sdk.api.operator_schema import find_schema, schema_versions
+from ort_sdk.api import KernelRegistry, schema_versions
+from ort_sdk.graph.operator_schemas import OperatorSchemas
 
 __all__ = ["KernelRow", "kernel_page", "kernel_rows"]
 
@@ -58,7 +58,7 @@ def kernel_rows(registries: Sequence[KernelRegistry]) -> list[KernelRow]:
     for domain, op_type in sorted({operator for registry in registries for operator in registry.operators()}):
         kinds: dict[tuple[int, tuple[tuple[str, tuple[str, ...]], ...]], list[str]] = {}
         for registry in registries:
-            for version, types in _types_by_version(domain, op_type, registry.candidates(domain, op_type)).items():
+            for version, types in _types_by_version(domain, op_type, registry).items():
                 kinds.setdefault((version, types), []).append(registry.provider_name)
         for (version, types), providers in sorted(kinds.items()):
             merged.setdefault((domain, op_type, types, tuple(providers)), []).append(version)
@@ -69,16 +69,15 @@ def kernel_rows(registries: Sequence[KernelRegistry]) -> list[KernelRow]:
     return sorted(rows, key=lambda row: (row.domain, row.op_type, row.versions, row.providers))
 
 
-def _types_by_version(
-    domain: str, op_type: str, candidates: Sequence[KernelCreateInfo]
-) -> dict[int, tuple[tuple[str, tuple[str, ...]], ...]]:
+def _types_by_version(domain: str, op_type: str, registry: KernelRegistry) -> dict[int, tuple[tuple[str, tuple[str, ...]], ...]]:
     """Since-version → constraints with all types that any kernel of the version takes."""
     found: dict[int, dict[str, set[str]]] = {}
-    known = schema_versions(op_type, domain)
-    for candidate in candidates:
+    schemas = OperatorSchemas(registry.declared_operators())
+    known = schemas.versions(op_type, domain)
+    for candidate in registry.candidates(domain, op_type):
         kernel_def = candidate.kernel_def
         for version in [version for version in known if kernel_def.matches_version(version)] or [kernel_def.since_version]:
-            schema = find_schema(op_type, version, domain)
+            schema = schemas.find(op_type, version, domain)
             allowed = dict(schema.type_constraints) if schema is not None else {}
             union = found.setdefault(version, {})
             for name, types in (allowed | dict(kernel_def.type_constraints)).items():

@@ -37,6 +37,10 @@ class OperatorSchemas:
         schema = self.find(node.op_type, node.since_version, node.domain)
         return None if schema is None or schema.since_version != node.since_version else schema
 
+    def versions(self, op_type: str, domain: str = "") -> tuple[int, ...]:
+        """Since-versions of an operator, ascending; empty if it is unknown."""
+        return (*schema_versions(op_type, domain), *sorted(self._declared.get((domain, op_type), ())))
+
     def declares(self, op_type: str, domain: str) -> bool:
         """Whether any version of an operator is declared."""
         return (domain, op_type) in self._declared

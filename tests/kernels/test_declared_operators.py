@@ -377,3 +377,10 @@ def test_other_writers_files_know_nothing_of_declarations(declaring, tmp_path):
         tmp_path / "theirs.ort",
     )
     np.testing.assert_array_equal(session_of(str(target)).run(None, {"x": -X})[0], X)
+
+
+def test_the_table_of_kernels_shows_declared_types(declaring, capsys):
+    assert main(["kernels", "--provider", "declares"]) == 0
+    page = capsys.readouterr().out
+    assert "| Foo | 1 | Count: `i64`<br>T: `f32` |" in page
+    assert "| Total | 1 | T: `f32 f64` |" in page
