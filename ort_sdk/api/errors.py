@@ -4,6 +4,7 @@
 
     OrtSdkError
     ├── Fail (RuntimeError)                    1
+    │   ├── InvalidOrtModel                    a damaged file in ORT format
     │   └── ProviderError
     │       ├── ProviderNotFoundError          no such provider is installed
     │       ├── ProviderUnavailableError       installed, and cannot start here
@@ -40,6 +41,7 @@ __all__ = [
     "Fail",
     "InvalidArgument",
     "InvalidGraph",
+    "InvalidOrtModel",
     "InvalidProtobuf",
     "KernelRegistrationError",
     "ModelLoadCanceled",
@@ -80,6 +82,10 @@ class OrtSdkError(Exception):
 
 class Fail(OrtSdkError, RuntimeError):
     """Something failed that no other class describes."""
+
+
+class InvalidOrtModel(Fail):
+    """A file in ORT format is damaged, incomplete, or of a version that cannot be read."""
 
 
 class ProviderError(Fail):

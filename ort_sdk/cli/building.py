@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, InvalidArgument, InvalidGraph, InvalidProtobuf, NoModel
+from ort_sdk.api import CPU_DEVICE, InvalidArgument, InvalidGraph, InvalidOrtModel, InvalidProtobuf, NoModel
 from ort_sdk.graph import Model
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS
 from ort_sdk.loader import load_model
@@ -46,6 +46,8 @@ def read_model(path: str | os.PathLike[str], find_entries: Callable[[], Provider
             return load_model(path, schemas=schemas)
     except (InvalidArgument, InvalidProtobuf, InvalidGraph) as error:
         raise NoModel(f"{os.fspath(path)!r} is no valid ONNX model: {error.text}") from error
+    except InvalidOrtModel as error:
+        raise NoModel(f"{os.fspath(path)!r} is no valid model in ORT format: {error.text}") from error
 
 
 def build_state(

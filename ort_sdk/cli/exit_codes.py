@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from ort_sdk.api import InvalidArgument, InvalidGraph, InvalidProtobuf, NoKernelError, NoModel, NoSuchFile, ProviderError
+from ort_sdk.api import (
+    InvalidArgument,
+    InvalidGraph,
+    InvalidOrtModel,
+    InvalidProtobuf,
+    NoKernelError,
+    NoModel,
+    NoSuchFile,
+    ProviderError,
+)
 
 __all__ = ["ExitCode", "exit_code_of", "exit_code_text"]
 
@@ -30,7 +39,7 @@ _MEANINGS = {
     ExitCode.NO_SUCH_FILE: "a named file does not exist",
     ExitCode.PROVIDER: "a named provider is not installed or not usable here",
     ExitCode.NO_KERNEL: "no provider has a kernel for a node",
-    ExitCode.NO_MODEL: "the file is no valid ONNX model",
+    ExitCode.NO_MODEL: "the file is no valid model",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
     ExitCode.BROKEN_PIPE: "the reader of the output went away",
 }
@@ -42,6 +51,7 @@ _OF_ERRORS: tuple[tuple[type[Exception], ExitCode], ...] = (
     (NoKernelError, ExitCode.NO_KERNEL),
     (InvalidProtobuf, ExitCode.NO_MODEL),
     (InvalidGraph, ExitCode.NO_MODEL),
+    (InvalidOrtModel, ExitCode.NO_MODEL),
     (NoModel, ExitCode.NO_MODEL),
     (InvalidArgument, ExitCode.USAGE),
 )

@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from ort_sdk.cli import main
 from ort_sdk.cli.exit_codes import ExitCode
 
+ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("run", "inspect", "explain", "bench", "profile")
 
 
@@ -47,6 +50,48 @@ def test_no_model(cli, tmp_path, command, content):
     done = cli(command, path)
     assert (done.code, done.out) == (ExitCode.NO_MODEL, "")
     assert "text.onnx' is no valid ONNX model" in done.err
+
+
+@pytest.fixture(scope="module")
+def ort_file(tmp_path_factory):
+    """The digits model in ORT format, as bytes."""
+    path = tmp_path_factory.mktemp("ort") / "digits.ort"
+    assert main(["convert", str(ROOT / "examples" / "digits" / "digits.onnx"), str(path)]) == ExitCode.OK
+    return path.read_bytes()
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "text": lambda content: b"# not a model\n",
+    "half": lambda content: content[: len(content) // 2],
+    "version": lambda content: content.replace(b"\x01\x00\x00\x006\x00", b"\x01\x00\x00\x009\x00", 1),
+    "resolver": lambda content: content.replace(b":Conv:", b";Conv:"),
+    "offsets": lambda content: content[:4] + content[4:8] + b"\xff" * (len(content) - 8),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("command", [*COMMANDS, "convert"])
+def test_damaged_file_in_ort_format(cli, tmp_path, ort_file, command, damage):
+    path = tmp_path / "damaged.ort"
+    content = DAMAGES[damage](ort_file)
+    assert content != ort_file
+    path.write_bytes(content)
+    done = cli(command, path, *([tmp_path / "out.onnx"] if command == "convert" else []))
+    assert (done.code, done.out) == (ExitCode.NO_MODEL, "")
+    assert "damaged.ort' is no valid model in ORT format: " in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_convert_records_only_where_it_can(cli, tmp_path):
+    digits = ROOT / "examples" / "digits" / "digits.onnx"
+    for target, level, message in (("d.ort", "basic", "--record needs --level"), ("d.onnx", "all", "ORT format")):
+        done = cli("convert", digits, tmp_path / target, "--record", "--level", level)
+        assert done.code == ExitCode.USAGE
+        assert message in done.err
+    assert not list(tmp_path.iterdir())
+    assert cli("convert", digits, tmp_path / "d.ort", "--record", "--level", "extended").code == ExitCode.OK
 
 
 def test_no_such_input_file(cli, digits):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from types import SimpleNamespace
 
-from ort_sdk.api import Fail
+from ort_sdk.api import Fail, InvalidOrtModel
 from ort_sdk.graph import Graph, Model
 from ort_sdk.graph.constants import lift_constants
 from ort_sdk.graph.operator_schemas import OperatorSchemas
@@ -35,9 +37,23 @@ def read_ort_model(source: ByteSource, schemas: OperatorSchemas) -> Model:
         The model: nodes in topological order, of the versions the file says, on no provider.
 
     Raises:
-        Fail: the file is damaged, incomplete, of an unsupported version, or holds what the format has no form for.
+        InvalidOrtModel: the file is damaged, incomplete, of an unsupported version, or holds what the format has no form for.
         InvalidGraph: the graph breaks a rule of ONNX.
     """
+    with _blaming_the_file():
+        return _read(source, schemas)
+
+
+@contextlib.contextmanager
+def _blaming_the_file() -> Iterator[None]:
+    """Whatever fails in here fails because of the file."""
+    try:
+        yield
+    except Fail as error:
+        raise InvalidOrtModel(error.text) from error
+
+
+def _read(source: ByteSource, schemas: OperatorSchemas) -> Model:
     root, version = _open(source)
     table = root.table(SessionSlot.MODEL, "Model")
     if table is None:
@@ -59,12 +75,13 @@ def read_ort_type_strings(source: ByteSource) -> dict[str, TypeStrings]:
     """What an ORT-format file says of its operators, by op id; the rest of the file is not read.
 
     Raises:
-        Fail: the file is damaged, or of a version that does not describe its operators.
+        InvalidOrtModel: the file is damaged, or of a version that does not describe its operators.
     """
-    root, version = _open(source)
-    found = _read_resolver(root, version)
+    with _blaming_the_file():
+        root, version = _open(source)
+        found = _read_resolver(root, version)
     if found is None:
-        raise Fail(
+        raise InvalidOrtModel(
             f"The ORT format model version [{version}] does not describe its operators; versions from "
             f"{FIRST_VERSION_WITH_RESOLVER} on do. Convert the ONNX model again with ONNX Runtime 1.13 or later."
         )
