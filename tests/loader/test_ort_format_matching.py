@@ -135,6 +135,13 @@ def test_operators_that_passes_insert_are_matched_by_the_built_in_table(name, tm
         np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
 
 
+def test_old_versions_describe_no_operators(editor):
+    at = editor.vector(editor.root, SessionSlot.ORT_VERSION)
+    editor.content[at + 4 : at + 5] = b"4"
+    with pytest.raises(Fail, match=r"version \[4\] does not describe its operators; versions from 5 on do"):
+        KernelTypeStrResolver.from_ort_format(editor.result())
+
+
 # -- what our table lacks
 
 
