@@ -15,11 +15,13 @@ from ort_sdk.graph.operator_schemas import is_newer_than_table
 from .dimensions import merge_shapes
 from .node_call import CONTENTS_RULES, MAX_CONTENTS, SHAPE_RULES, Contents, NodeCall, Scope
 
-__all__ = ["infer_shapes"]
+__all__ = ["UNNAMED", "infer_shapes"]
 
 logger = logging.getLogger("ort_sdk.graph")
 
 MAX_SIZE = 2**63 - 1
+UNNAMED = "?"
+"""Begins the names that the optimizer gives to sizes which a model does not name; they stay inside graphs."""
 CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
 _OTHER_FAMILIES = ("attention", "contrib", "controlflow", "generator", "quantization", "recurrent", "resize")
 """Imported for a graph that has an operator which the families imported with the package do not know."""
@@ -132,8 +134,15 @@ def _record(node: Node, graph: Graph, shapes: Sequence[Shape | None]) -> None:
             values[name] = NodeArg(name, known.type, merged)
 
 
+def _declarable(shape: Shape | None) -> Shape | None:
+    """A shape without names that no model gave."""
+    if shape is None:
+        return None
+    return tuple(None if isinstance(size, str) and size.startswith(UNNAMED) else size for size in shape)
+
+
 def _completed(argument: NodeArg, graph: Graph) -> NodeArg:
-    found = graph.node_arg(argument.name).shape
+    found = _declarable(graph.node_arg(argument.name).shape)
     if found == argument.shape or found is None:
         return argument
     if argument.shape is None:
