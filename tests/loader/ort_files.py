@@ -25,11 +25,16 @@ def quiet_options(*, level="ORT_DISABLE_ALL"):
 
 def convert(model, target, *, level="ORT_DISABLE_ALL"):
     """Let onnxruntime write a model (bytes or path) in ORT format."""
+    converting_session(model, target, level=level)
+    return target
+
+
+def converting_session(model, target, *, level="ORT_DISABLE_ALL"):
+    """A session of onnxruntime that has written its model in ORT format."""
     options = quiet_options(level=level)
     options.optimized_model_filepath = str(target)
     options.add_session_config_entry("session.save_model_format", "ORT")
-    onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return target
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def run_reference(path, feeds):

@@ -15,7 +15,6 @@ from ort_sdk.api import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
 from ort_sdk.loader import load_model
 from ort_sdk.loader.mapped_tensor import MappedTensor
 from ort_sdk.testing.cases import load_cases
-from ort_sdk.testing.compare import assert_same
 from tests.loader.ort_files import SMALL_FEEDS, as_bytes, convert, quiet_options, run_reference, small_model, small_result
 from tests.models.test_models import FEEDS, QUANTIZED_FEEDS
 
@@ -72,16 +71,6 @@ CASES = [
     "test_group_normalization_epsilon",
 ]
 NODE_CASES = {case.name: case for case in load_cases("node")}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_node_cases(name, tmp_path):
-    case = NODE_CASES[name]
-    session = ort_sdk.InferenceSession(convert(case.model_bytes(), tmp_path / "case.ort"))
-    for inputs, outputs in case.data_sets():
-        results = session.run(None, dict(zip(case.feed_names(), inputs, strict=True)))
-        for index, (actual, expected) in enumerate(zip(results, outputs, strict=True)):
-            assert_same(actual, expected, rtol=case.rtol, atol=case.atol, what=f"output {index}")
 
 
 @pytest.mark.parametrize("name", [*FEEDS, *QUANTIZED_FEEDS])

@@ -27,7 +27,6 @@ from tests.loader.ort_files import (
     small_result,
     value,
 )
-from tests.loader.test_ort_format import CASES, NODE_CASES
 from tests.models.test_models import FEEDS, QUANTIZED_FEEDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,35 +45,6 @@ def write(model, target, *, level="ORT_DISABLE_ALL", entries=()):
 
 def run_ours(path, feeds):
     return ort_sdk.InferenceSession(path).run(None, feeds)
-
-
-def as_feeds(case, inputs):
-    arrays = (np.asarray(each) if isinstance(each, np.generic) else each for each in inputs)
-    return dict(zip(case.feed_names(), arrays, strict=True))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_node_cases(name, tmp_path):
-    case = NODE_CASES[name]
-    target = write(case.model_bytes(), tmp_path / "case.ort")
-    reference = onnxruntime.InferenceSession(case.model_bytes(), quiet_options())
-    for inputs, _ in case.data_sets():
-        feeds = as_feeds(case, inputs)
-        expected = reference.run(None, feeds)
-        for results in (run_reference(target, feeds), run_ours(target, feeds)):
-            for actual, wanted in zip(results, expected, strict=True):
-                _same(actual, wanted)
-
-
-def _same(actual, wanted):
-    if isinstance(wanted, list):
-        assert len(actual) == len(wanted)
-        for each, other in zip(actual, wanted, strict=True):
-            _same(each, other)
-    elif np.asarray(wanted).dtype.kind == "f":
-        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
-    else:
-        np.testing.assert_array_equal(actual, wanted)
 
 
 @pytest.mark.parametrize("name", [*FEEDS, *QUANTIZED_FEEDS])
