@@ -36,7 +36,10 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conv": {"": ("Conv", "ConvTranspose"), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
-    "quantized": {"": ("QLinearConv",), MICROSOFT: ("QLinearConv",)},
+    "quantized": {
+        "": ("DequantizeLinear", "QLinearConv", "QuantizeLinear"),
+        MICROSOFT: ("DequantizeLinear", "QLinearAdd", "QLinearConv", "QuantizeLinear"),
+    },
     "recurrent": {"": ("GRU", "LSTM")},
     "reduction": {"": ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")},
 }
