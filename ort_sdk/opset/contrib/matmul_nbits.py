@@ -10,7 +10,7 @@ import numpy as np
 from ort_sdk.api import Array, Compute, InvalidArgument, InvalidGraph, KernelInfo
 from ort_sdk.opset.definition import operator
 
-__all__ = ["dequantize_rows", "matmul_bnb4", "matmul_nbits"]
+__all__ = ["BlockWeight", "dequantize_rows", "matmul_bnb4", "matmul_nbits"]
 
 MICROSOFT = "com.microsoft"
 BITS = (2, 4, 8)
@@ -36,7 +36,7 @@ def matmul_nbits(info: KernelInfo, xp: Any) -> Compute:
 
     The weight is dequantised some rows at a time. ``accuracy_level`` allows less accuracy than this and is not used.
     """
-    weight = _BlockWeight.of(info)
+    weight = BlockWeight.of(info)
     step = max(1, CHUNK_ELEMENTS // (weight.blocks * weight.block_size))
 
     def compute(
@@ -65,8 +65,8 @@ def matmul_nbits(info: KernelInfo, xp: Any) -> Compute:
 
 
 @dataclass(frozen=True, slots=True)
-class _BlockWeight:
-    """Layout of a weight of N rows of K elements in blocks along K."""
+class BlockWeight:
+    """Attributes of a MatMulNBits node: a weight of N rows of K elements in blocks along K."""
 
     describe: str
     size_k: int
@@ -75,7 +75,13 @@ class _BlockWeight:
     block_size: int
 
     @classmethod
-    def of(cls, info: KernelInfo) -> _BlockWeight:
+    def of(cls, info: KernelInfo) -> BlockWeight:
+        """Read a node's attributes.
+
+        Raises:
+            InvalidGraph: one has a value the operator does not know.
+            InvalidArgument: a constant g_idx names a block that is not there.
+        """
         bits, block_size = info.attribute("bits", 4), info.attribute("block_size")
         if bits not in BITS:
             raise InvalidGraph(f"{info.describe()}: attribute 'bits' is {bits}; it must be one of {BITS}")

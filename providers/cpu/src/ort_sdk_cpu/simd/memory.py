@@ -12,31 +12,41 @@ from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, f32x16, i32x16,
 __all__ = [
     "broadcast_f32",
     "broadcast_i32",
+    "emit_load",
+    "emit_load_first",
+    "emit_store",
     "load_f32",
     "load_f32_first",
     "load_i32",
     "load_i32_first",
+    "load_u2_first",
+    "load_u4_first",
     "load_u8",
     "load_u8_first",
     "prefetch",
+    "read_f32",
+    "splat",
     "store_f32",
     "store_f32_first",
     "store_i8",
     "store_i32",
     "store_i32_first",
+    "write_f32",
 ]
 
 _I8X16 = ir.VectorType(I8, LANES)
 _FOR_READING, _INTO_ALL_CACHES, _DATA = (ir.Constant(I32, value) for value in (0, 3, 1))
 
 
-def _load(builder: Any, address: Any, llvm: Any) -> Any:
+def emit_load(builder: Any, address: Any, llvm: Any) -> Any:
+    """LLVM code of a load."""
     value = builder.load(pointer(builder, address, llvm))
     value.align = 1
     return value
 
 
-def _store(builder: Any, address: Any, value: Any) -> None:
+def emit_store(builder: Any, address: Any, value: Any) -> None:
+    """LLVM code of a store."""
     builder.store(value, pointer(builder, address, value.type)).align = 1
 
 
@@ -52,7 +62,8 @@ def _mask(builder: Any, count: Any) -> Any:
     return builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
 
 
-def _load_first(builder: Any, address: Any, count: Any, llvm: Any, suffix: str) -> Any:
+def emit_load_first(builder: Any, address: Any, count: Any, llvm: Any, suffix: str) -> Any:
+    """LLVM code of a load of the first lanes; ``suffix`` names the type in LLVM's function."""
     rest = ir.Constant(llvm, None)
     source = pointer(builder, address, llvm)
     name = f"llvm.masked.load.{suffix}.p0"
@@ -68,67 +79,106 @@ def _store_first(builder: Any, address: Any, value: Any, count: Any, suffix: str
 @operation(i32x16, types.intp)
 def load_i32(builder: Any, address: Any) -> Any:
     """64 bytes."""
-    return _load(builder, address, VI32)
+    return emit_load(builder, address, VI32)
 
 
 @operation(f32x16, types.intp)
 def load_f32(builder: Any, address: Any) -> Any:
     """16 float32."""
-    return _load(builder, address, VF32)
+    return emit_load(builder, address, VF32)
 
 
 @operation(i32x16, types.intp)
 def load_u8(builder: Any, address: Any) -> Any:
     """16 bytes as integers from 0 to 255."""
-    return builder.zext(_load(builder, address, _I8X16), VI32)
+    return builder.zext(emit_load(builder, address, _I8X16), VI32)
 
 
 @operation(i32x16, types.intp, types.intp)
 def load_i32_first(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 int32 (none below 1, all above 16); zeros in the other lanes."""
-    return _load_first(builder, address, count, VI32, "v16i32")
+    return emit_load_first(builder, address, count, VI32, "v16i32")
 
 
 @operation(f32x16, types.intp, types.intp)
 def load_f32_first(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 float32; zeros in the other lanes."""
-    return _load_first(builder, address, count, VF32, "v16f32")
+    return emit_load_first(builder, address, count, VF32, "v16f32")
 
 
 @operation(i32x16, types.intp, types.intp)
 def load_u8_first(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 bytes as integers; zeros in the other lanes."""
-    return builder.zext(_load_first(builder, address, count, _I8X16, "v16i8"), VI32)
+    return builder.zext(emit_load_first(builder, address, count, _I8X16, "v16i8"), VI32)
+
+
+def _load_codes_first(builder: Any, address: Any, count: Any, bits: int) -> Any:
+    """The first ``count`` of 16 packed codes, lowest bits first; codes behind them in their last byte are loaded, too."""
+    per_byte = 8 // bits
+    llvm = ir.VectorType(I8, LANES // per_byte)
+    lanes = ir.Constant(ir.VectorType(I32, LANES // per_byte), list(range(0, LANES, per_byte)))
+    limit = builder.insert_element(ir.Constant(lanes.type, ir.Undefined), builder.trunc(count, I32), ir.Constant(I32, 0))
+    limit = builder.shuffle_vector(limit, limit, ir.Constant(lanes.type, [0] * (LANES // per_byte)))
+    mask = builder.icmp_signed("<", lanes, limit)
+    source, one = pointer(builder, address, llvm), ir.Constant(I32, 1)
+    found = call(builder, f"llvm.masked.load.v{LANES // per_byte}i8.p0", llvm, source, one, mask, ir.Constant(llvm, None))
+    spread = builder.shuffle_vector(found, found, ir.Constant(VI32, [lane // per_byte for lane in range(LANES)]))
+    shifts = ir.Constant(VI32, [lane % per_byte * bits for lane in range(LANES)])
+    return builder.and_(builder.lshr(builder.zext(spread, VI32), shifts), ir.Constant(VI32, [(1 << bits) - 1] * LANES))
+
+
+@operation(i32x16, types.intp, types.intp)
+def load_u4_first(builder: Any, address: Any, count: Any) -> Any:
+    """The first ``count`` of 16 integers of 4 bits, two to a byte, the low half first. Other lanes are of no use."""
+    return _load_codes_first(builder, address, count, 4)
+
+
+@operation(i32x16, types.intp, types.intp)
+def load_u2_first(builder: Any, address: Any, count: Any) -> Any:
+    """The first ``count`` of 16 integers of 2 bits, four to a byte, the lowest first. Other lanes are of no use."""
+    return _load_codes_first(builder, address, count, 2)
+
+
+@operation(types.float32, types.intp)
+def read_f32(builder: Any, address: Any) -> Any:
+    """One float32."""
+    return emit_load(builder, address, F32)
+
+
+@operation(types.none, types.intp, types.float32)
+def write_f32(builder: Any, address: Any, value: Any) -> None:
+    """Write one float32."""
+    emit_store(builder, address, value)
 
 
 @operation(i32x16, types.intp)
 def broadcast_i32(builder: Any, address: Any) -> Any:
     """The 4 bytes at an address in every lane."""
-    return splat(builder, _load(builder, address, I32))
+    return splat(builder, emit_load(builder, address, I32))
 
 
 @operation(f32x16, types.intp)
 def broadcast_f32(builder: Any, address: Any) -> Any:
     """The float32 at an address in every lane."""
-    return splat(builder, _load(builder, address, F32))
+    return splat(builder, emit_load(builder, address, F32))
 
 
 @operation(types.none, types.intp, f32x16)
 def store_f32(builder: Any, address: Any, value: Any) -> None:
     """Write 16 float32."""
-    _store(builder, address, value)
+    emit_store(builder, address, value)
 
 
 @operation(types.none, types.intp, i32x16)
 def store_i32(builder: Any, address: Any, value: Any) -> None:
     """Write 64 bytes."""
-    _store(builder, address, value)
+    emit_store(builder, address, value)
 
 
 @operation(types.none, types.intp, i32x16)
 def store_i8(builder: Any, address: Any, value: Any) -> None:
     """Write the low byte of each lane: 16 bytes."""
-    _store(builder, address, builder.trunc(value, _I8X16))
+    emit_store(builder, address, builder.trunc(value, _I8X16))
 
 
 @operation(types.none, types.intp, f32x16, types.intp)

@@ -8,22 +8,27 @@ from llvmlite import ir
 
 from ort_sdk_cpu.instruction_set import InstructionSet, has_vnni, instruction_set
 
-from .vector_types import LANES, VI32, call, i32x16, operation
+from .vector_types import I32, LANES, VI32, call, i32x16, operation
 
-__all__ = ["add_products_u8_i8"]
+__all__ = ["add_products_u8_i8", "emit_products"]
 
 _I16 = ir.IntType(16)
 _I16X32 = ir.VectorType(_I16, 2 * LANES)
+_I32X8 = ir.VectorType(I32, LANES // 2)
 
 
 @operation(i32x16, i32x16, i32x16, i32x16)
 def add_products_u8_i8(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
     """To each int32 lane, the sum of the products of its four bytes: unsigned ones of one vector, signed ones of the other."""
+    return emit_products(builder, total, unsigned, signed)
+
+
+def emit_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
+    """LLVM code of ``add_products_u8_i8``."""
     if has_vnni():
         return call(builder, "llvm.x86.avx512.vpdpbusd.512", VI32, total, unsigned, signed)
-    evens, odds = _split(builder, unsigned, signed=False), _split(builder, signed, signed=True)
     add = _pairs_avx2 if instruction_set() >= InstructionSet.AVX2 else _pairs
-    for x, y in zip(evens, odds, strict=True):
+    for x, y in zip(_split(builder, unsigned, signed=False), _split(builder, signed, signed=True), strict=True):
         total = builder.add(total, add(builder, x, y))
     return total
 
@@ -39,9 +44,9 @@ def _pairs_avx2(builder: Any, x: Any, y: Any) -> Any:
     """Sums of two products of 16-bit integers, in two registers."""
     halves = []
     for start in (0, LANES):
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(start, start + LANES)))
+        lanes = ir.Constant(VI32, list(range(start, start + LANES)))
         parts = [builder.shuffle_vector(value, value, lanes) for value in (x, y)]
-        halves.append(call(builder, "llvm.x86.avx2.pmadd.wd", ir.VectorType(ir.IntType(32), LANES // 2), *parts))
+        halves.append(call(builder, "llvm.x86.avx2.pmadd.wd", _I32X8, *parts))
     return builder.shuffle_vector(*halves, ir.Constant(VI32, list(range(LANES))))
 
 

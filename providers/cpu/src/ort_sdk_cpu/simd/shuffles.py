@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from numba import types
 
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
+from .memory import emit_load_first, emit_store
 from .vector_types import I32, LANES, VF32, VI32, call, f32x16, i32x16, lanewise, operation
 
 __all__ = [
+    "emit_interleave",
+    "emit_transpose",
+    "emit_transpose_quarters",
+    "even_bytes",
     "even_lanes",
     "interleave_bytes_high",
     "interleave_bytes_low",
@@ -19,9 +25,12 @@ __all__ = [
     "interleave_pairs_high",
     "interleave_pairs_low",
     "lookup",
+    "odd_bytes",
     "odd_lanes",
     "quarters_even",
     "quarters_odd",
+    "row_address",
+    "transpose_rows",
 ]
 
 _QUARTER = 4
@@ -77,6 +86,25 @@ def odd_lanes(builder: Any, x: Any, y: Any) -> Any:
     return _shuffle(builder, x, y, list(range(1, 2 * LANES, 2)))
 
 
+def _bytes_by_two(builder: Any, x: Any, y: Any, start: int) -> Any:
+    count = 4 * LANES
+    llvm = ir.VectorType(ir.IntType(8), count)
+    lanes = list(range(start, 2 * count, 2))
+    return builder.bitcast(_shuffle(builder, builder.bitcast(x, llvm), builder.bitcast(y, llvm), lanes), VI32)
+
+
+@operation(i32x16, i32x16, i32x16)
+def even_bytes(builder: Any, x: Any, y: Any) -> Any:
+    """Bytes 0, 2, ... 62 of x, then of y."""
+    return _bytes_by_two(builder, x, y, 0)
+
+
+@operation(i32x16, i32x16, i32x16)
+def odd_bytes(builder: Any, x: Any, y: Any) -> Any:
+    """Bytes 1, 3, ... 63 of x, then of y."""
+    return _bytes_by_two(builder, x, y, 1)
+
+
 @lanewise(2)
 def interleave_low(builder: Any, x: Any, y: Any) -> Any:
     """x0 y0 x1 y1 ... x7 y7."""
@@ -103,6 +131,54 @@ def quarters_even(builder: Any, x: Any, y: Any) -> Any:
 def quarters_odd(builder: Any, x: Any, y: Any) -> Any:
     """Quarters 1 and 3 of x, then 1 and 3 of y."""
     return _shuffle(builder, x, y, _quarters([1, 3, 5, 7]))
+
+
+def _by_two(vectors: list[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(vectors[::2], vectors[1::2], strict=True))
+
+
+def emit_transpose_quarters(builder: Any, vectors: list[Any]) -> list[Any]:
+    """Four vectors as a matrix of quarters, transposed."""
+    even, odd = _quarters([0, 2, 4, 6]), _quarters([1, 3, 5, 7])
+    first, second = ([_shuffle(builder, x, y, part) for x, y in _by_two(vectors)] for part in (even, odd))
+    return [_shuffle(builder, x, y, part) for part in (even, odd) for x, y in (first, second)]
+
+
+def emit_interleave(builder: Any, vectors: list[Any], size: int) -> list[Any]:
+    """Units of ``size`` bytes of four vectors, in turns, within each quarter: four vectors, the i-th with the i-th of them."""
+    pairs = [_within_quarters(builder, x, y, size, half) for half in (0, 1) for x, y in _by_two(vectors)]
+    return [_within_quarters(builder, x, y, 2 * size, half) for x, y in _by_two(pairs) for half in (0, 1)]
+
+
+def row_address(builder: Any, address: Any, stride: Any, row: int, rows: Any) -> Any:
+    """Address of a row, or of the last there is."""
+    index, last = ir.Constant(rows.type, row), builder.sub(rows, ir.Constant(rows.type, 1))
+    return builder.add(address, builder.mul(stride, builder.select(builder.icmp_signed("<", index, rows), index, last)))
+
+
+@operation(types.none, types.intp, types.intp, types.intp, types.intp, types.intp)
+def transpose_rows(builder: Any, address: Any, stride: Any, rows: Any, count: Any, target: Any) -> None:
+    """Write the transpose of 16 rows of 16 4-byte elements.
+
+    Args:
+        builder: of LLVM code.
+        address: of the first row.
+        stride: bytes from row to row.
+        rows: how many there are, at least one; the last stands for the others.
+        count: elements there are in a row; zeros stand for the others.
+        target: 16 vectors, one for each column.
+    """
+    for index, vector in enumerate(emit_transpose(builder, address, stride, rows, count)):
+        emit_store(builder, builder.add(target, ir.Constant(target.type, 64 * index)), vector)
+
+
+def emit_transpose(builder: Any, address: Any, stride: Any, rows: Any, count: Any) -> list[Any]:
+    """LLVM code of ``transpose_rows`` without the stores."""
+    places = [row_address(builder, address, stride, row, rows) for row in range(LANES)]
+    loaded = [emit_load_first(builder, place, count, VI32, "v16i32") for place in places]
+    groups = [emit_interleave(builder, loaded[start : start + 4], 4) for start in range(0, LANES, 4)]
+    columns = [emit_transpose_quarters(builder, [group[lane] for group in groups]) for lane in range(4)]
+    return [columns[lane % 4][lane // 4] for lane in range(LANES)]
 
 
 @operation(f32x16, f32x16, i32x16)

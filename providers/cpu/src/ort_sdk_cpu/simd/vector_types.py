@@ -88,7 +88,7 @@ def _declare(emit: Emit, signatures: list[Any]) -> Any:
                 return signature, lower
         return None
 
-    names = ["context", *list(inspect.signature(emit).parameters)[1:]]
+    names = list(inspect.signature(emit).parameters)
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     infer.__name__ = infer.__qualname__ = emit.__name__
     infer.__doc__, infer.__module__ = emit.__doc__, emit.__module__

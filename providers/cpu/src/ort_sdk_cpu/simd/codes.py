@@ -1,0 +1,73 @@
+"""Blocks of a weight of packed integers, unpacked to bytes in the order of a product's panel: four rows of K to a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from .memory import emit_load, emit_store, splat
+from .shuffles import emit_interleave, emit_transpose, emit_transpose_quarters, row_address
+from .vector_types import LANES, VI32, operation
+
+__all__ = ["interleave_u2", "interleave_u4", "interleave_u8", "transpose_u2", "transpose_u4", "transpose_u8"]
+
+_STEP_BYTES = 128
+"""Bytes of a step of a panel: two vectors."""
+
+
+def _unpacked(builder: Any, value: Any, bits: int) -> list[Any]:
+    """The elements that share a byte, each in its own vector."""
+    if bits == 8:
+        return [value]
+    mask = ir.Constant(VI32, [0x01010101 * ((1 << bits) - 1)] * LANES)
+    shifts = [ir.Constant(VI32, [shift] * LANES) for shift in range(0, 8, bits)]
+    return [builder.and_(builder.lshr(value, shift), mask) for shift in shifts]
+
+
+def _transpose(bits: int) -> Any:
+    def transpose_codes(builder: Any, address: Any, stride: Any, rows: Any, count: Any, target: Any) -> None:
+        offset = 0
+        for value in emit_transpose(builder, address, stride, rows, count):
+            for codes in _unpacked(builder, value, bits):
+                emit_store(builder, builder.add(target, ir.Constant(target.type, offset)), codes)
+                offset += _STEP_BYTES
+
+    return _named(transpose_codes, bits)(operation(types.none, *[types.intp] * 5))
+
+
+def _interleave(bits: int) -> Any:
+    def interleave_codes(builder: Any, address: Any, stride: Any, rows: Any, flip: Any, target: Any, pair_stride: Any) -> None:
+        places = [row_address(builder, address, stride, row, rows) for row in range(4)]
+        flips = splat(builder, flip)
+        loaded = [builder.xor(emit_load(builder, place, VI32), flips) for place in places]
+        quarters = emit_transpose_quarters(builder, emit_interleave(builder, loaded, 1))
+        vectors = [codes for value in quarters for codes in _unpacked(builder, value, bits)]
+        for index, codes in enumerate(vectors):
+            place = builder.add(target, builder.mul(pair_stride, ir.Constant(target.type, index // 2)))
+            emit_store(builder, builder.add(place, ir.Constant(target.type, index % 2 * 64)), codes)
+
+    address = types.intp
+    return _named(interleave_codes, bits)(operation(types.none, address, address, address, types.int32, address, address))
+
+
+def _named(emit: Callable[..., Any], bits: int) -> Callable[[Callable[..., Any]], Any]:
+    emit.__name__ += f"_u{bits}"
+    return lambda declare: declare(emit)
+
+
+transpose_u2, transpose_u4, transpose_u8 = (_transpose(bits) for bits in (2, 4, 8))
+"""``transpose(address, stride, rows, count, target)``: 16 rows of N, ``count`` times 4 bytes of each along K.
+
+``stride`` bytes lie between rows; of ``rows``, at least one, the last stands for those missing; zeros stand for missing bytes.
+For each 4 bytes and each position in a byte, a vector goes to ``target``, 128 bytes from one to the next.
+"""
+
+interleave_u2, interleave_u4, interleave_u8 = (_interleave(bits) for bits in (2, 4, 8))
+"""``interleave(address, stride, rows, flip, target, pair_stride)``: four rows of K, 64 bytes of each along N.
+
+As above; ``flip`` is turned over in each 4 bytes read. For each 16 bytes of N and each position in a byte, a vector goes to
+``target``: two side by side, then ``pair_stride`` bytes on.
+"""
