@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -28,6 +27,8 @@ def checksum(data: HostArray) -> int:
     """
     if len(data) <= _PART_BYTES:
         return zlib.crc32(data.data)
+    from concurrent.futures import ThreadPoolExecutor
+
     parts = [data[start : start + _PART_BYTES].data for start in range(0, len(data), _PART_BYTES)]
     # zlib lets other threads run meanwhile.
     with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:

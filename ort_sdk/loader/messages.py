@@ -8,7 +8,7 @@ the rest of it.
 from __future__ import annotations
 
 import functools
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from ort_sdk.api.optional_packages import needs_package
@@ -22,7 +22,7 @@ def _pool() -> Any:
         from google.protobuf.descriptor_pool import DescriptorPool
 
     pool = DescriptorPool()
-    pool.AddSerializedFile(resources.files(__package__).joinpath("data/onnx.desc").read_bytes())
+    pool.AddSerializedFile((Path(__file__).parent / "data" / "onnx.desc").read_bytes())
     return pool
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def publish_model(path: Path, weights: UnfinishedFile, name: str, serialized: Ca
     weights.complete()
     with locked_folder(folder):
         if path.exists() and target.exists() and not _has_content(target, weights):
-            interim = folder / f"{name}.{secrets.token_hex(_INTERIM_DIGITS // 2)}"
+            interim = folder / f"{name}.{os.urandom(_INTERIM_DIGITS // 2).hex()}"
             weights.publish(interim)
             write_whole(path, serialized(interim.name))
         weights.publish(target)

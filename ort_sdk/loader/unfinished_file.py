@@ -6,7 +6,6 @@ import contextlib
 import errno
 import glob
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -134,7 +133,7 @@ def _open(folder: Path, name: str) -> tuple[int, Path | None]:
 
 
 def _temporary_name(folder: Path, name: str) -> Path:
-    return folder / f".{name}.{secrets.token_hex(8)}.tmp"
+    return folder / f".{name}.{os.urandom(8).hex()}.tmp"
 
 
 def _give_name(descriptor: int, path: Path) -> None:

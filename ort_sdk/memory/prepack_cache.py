@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -94,6 +93,8 @@ class PrepackCache:
         return self.load(key)
 
     def _path(self, key: str) -> Path:
+        import hashlib
+
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}{_SUFFIX}"
 
 

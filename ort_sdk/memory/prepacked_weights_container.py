@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -48,6 +47,8 @@ class PrepackKey:
             self.packing_identity,
             self.type_and_shape,
         )
+        import hashlib
+
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

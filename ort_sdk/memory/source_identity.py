@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
 from ort_sdk.api import Tensor, TensorElementType
@@ -66,6 +64,8 @@ def _is_named(tensor: MappedTensor, is_durable: bool) -> bool:
 
 
 def _digest(tensor: Tensor) -> str:
+    import hashlib
+
     if tensor.element_type is TensorElementType.STRING:
         return hashlib.sha256(repr(tensor.numpy().tolist()).encode("utf-8", "surrogatepass")).hexdigest()
     return hashlib.sha256(np.ascontiguousarray(tensor.packed()).data).hexdigest()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from importlib import resources
+from pathlib import Path
 
 __all__ = ["declared_operators", "load", "load_operator"]
 
@@ -15,7 +15,7 @@ __all__ = ["declared_operators", "load", "load_operator"]
 @functools.cache
 def _index() -> dict[tuple[str, str], str]:
     """(domain, op_type) → modules that declare it, then ``host`` if all its declarations are for the host only."""
-    text = resources.files(__package__).joinpath("data/index.txt").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "data" / "index.txt").read_text(encoding="utf-8")
     rows = (line.split("\t", 2) for line in text.splitlines())
     return {(domain, op_type): rest for domain, op_type, rest in rows}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ort_sdk.graph import Function, Graph, Model, Node
-from ort_sdk.graph.gradient import gradient_function
 from ort_sdk.graph.operator_schemas import is_newer_than_table
 from ort_sdk.partition import FunctionLookup
 
@@ -18,6 +17,8 @@ def function_lookup(model: Model) -> FunctionLookup:
         if own is not None:
             return own
         if (node.domain, node.op_type) == ("ai.onnx.preview.training", "Gradient"):
+            from ort_sdk.graph.gradient import gradient_function
+
             return gradient_function(node, graph, model.opset_imports)
         if is_newer_than_table(node):
             return None

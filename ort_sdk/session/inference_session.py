@@ -6,10 +6,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
 from ort_sdk.api import NotImplemented as OrtNotImplemented
@@ -34,6 +33,9 @@ from .overrides import ModelOverrides
 from .provider_selection import choose_providers
 from .runs import SessionRuns
 from .stages import RECORD_KEY, OrtEpAssignedSubgraph, SessionDescription, StageWatcher
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["InferenceSession"]
 
@@ -195,6 +197,8 @@ class InferenceSession:
     def _thread_pool(self) -> ThreadPoolExecutor:
         with self._pool_lock:
             if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor
+
                 workers = self._options.inter_op_num_threads or os.cpu_count() or 1
                 self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="ort_sdk-run")
             return self._pool

@@ -1,20 +1,23 @@
-"""Writing a session's optimized model, with the weights its kernels packed if that is asked for."""
+"""Writing a session's optimized model, with the weights its kernels packed if that is asked for.
+
+What writes files is imported when there is something to write.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ort_sdk.api import Fail, HostArray, InvalidArgument, Tensor
 from ort_sdk.graph import Model
-from ort_sdk.loader.model_writer import open_weights_file, write_model, write_model_with
-from ort_sdk.loader.ort_format import is_ort_file_name, named_format, write_ort_model
-from ort_sdk.loader.weights_file import WeightsFile
+from ort_sdk.loader.ort_format import is_ort_file_name, named_format
 
 from .optimizing import MINIMAL_BUILD_KEY
-from .portable_half import with_portable_half
-from .portable_operators import with_portable_operators
+
+if TYPE_CHECKING:
+    from ort_sdk.loader.weights_file import WeightsFile
 
 __all__ = ["DISABLE_PREPACKING_KEY", "SAVE_PREPACKED_KEY", "OptimizedModelSaver", "check_minimal_build_optimizations"]
 
@@ -85,13 +88,27 @@ class OptimizedModelSaver:
             raise InvalidArgument(f"{EXTERNAL_FILE_KEY}={name!r}: a model in ORT format holds its weights; leave the entry out")
         with self._errors():
             if self._is_ort:
-                write_ort_model(with_portable_half(with_portable_operators(model)), self._path)
-            elif name and self.saves_packed_weights:
-                self._model = model.copy()
-                self._saved = frozenset(id(tensor) for graph in model.graph.walk() for tensor in graph.initializers.values())
-                self._weights = open_weights_file(self._path, name, int(size))
+                self._write_ort(model)
             else:
-                write_model(model, self._path, external_file_name=name or None, min_external_bytes=int(size))
+                self._begin_onnx(model, name, int(size))
+
+    def _write_ort(self, model: Model) -> None:
+        from ort_sdk.loader.ort_format.writer import write_ort_model
+
+        from .portable_half import with_portable_half
+        from .portable_operators import with_portable_operators
+
+        write_ort_model(with_portable_half(with_portable_operators(model)), self._path)
+
+    def _begin_onnx(self, model: Model, name: str | None, min_bytes: int) -> None:
+        from ort_sdk.loader.model_writer import open_weights_file, write_model
+
+        if name and self.saves_packed_weights:
+            self._model = model.copy()
+            self._saved = frozenset(id(tensor) for graph in model.graph.walk() for tensor in graph.initializers.values())
+            self._weights = open_weights_file(self._path, name, min_bytes)
+        else:
+            write_model(model, self._path, external_file_name=name or None, min_external_bytes=min_bytes)
 
     def save(self, tensor: Tensor, op_type: str, identity: str, buffers: tuple[HostArray, ...]) -> tuple[HostArray, ...]:
         """Write a packed weight, if its weight is one of the model's external ones.
@@ -114,6 +131,8 @@ class OptimizedModelSaver:
             Fail: the file cannot be written.
         """
         if self._model is not None and self._weights is not None:
+            from ort_sdk.loader.model_writer import write_model_with
+
             with self._errors():
                 write_model_with(self._model, self._path, self._weights)
         self.close()

@@ -1,10 +1,12 @@
-"""Models in ORT format: FlatBuffers whose operators' versions and type constraints need no schemas to be read."""
+"""Models in ORT format: FlatBuffers whose operators' versions and type constraints need no schemas to be read.
+
+``writer`` writes them; it is imported where a model is saved.
+"""
 
 from __future__ import annotations
 
 from .detection import is_ort_file_name, is_ort_format, named_format
 from .reader import read_ort_model, read_ort_type_strings
-from .writer import write_ort_model
 
 __all__ = [
     "is_ort_file_name",
@@ -12,5 +14,4 @@ __all__ = [
     "named_format",
     "read_ort_model",
     "read_ort_type_strings",
-    "write_ort_model",
 ]
