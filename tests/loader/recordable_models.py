@@ -46,6 +46,12 @@ class ModelBuilder:
     def weight(self, *shape, scale=0.01):
         return self.dequantize(self.constant(RNG.integers(-100, 100, shape).astype(np.int8)), scale, 0, np.int8)
 
+    def columns(self, shape, axis):
+        """A matrix with a scale for each column."""
+        numbers = self.constant(RNG.integers(-100, 100, shape).astype(np.int8))
+        size = shape[axis]
+        return self.dequantize(numbers, RNG.random(size) * 0.01 + 0.005, np.zeros(size), np.int8, axis=axis)
+
     def bias(self, size):
         return self.dequantize(self.constant(RNG.integers(-900, 900, size).astype(np.int32)), 0.02 * 0.01, 0, np.int32)
 
@@ -105,10 +111,12 @@ def _argmax():
     return builder.model([IMAGE], [("y", TensorProto.INT64)])
 
 
-def _product(op_type, *, is_quantized, with_bias=False):
+def _product(op_type, *, is_quantized, with_bias=False, by_column=False, **attributes):
     builder = ModelBuilder()
-    inputs = [builder.dequantize("x"), builder.weight(6, 5), *([builder.bias(5)] if with_bias else [])]
-    output = builder.add(op_type, inputs, "" if is_quantized else "y")
+    shape, columns = ((5, 6), 0) if attributes.get("transB") else ((6, 5), 1)
+    weight = builder.columns(shape, columns) if by_column else builder.weight(*shape)
+    inputs = [builder.dequantize("x"), weight, *([builder.bias(5)] if with_bias else [])]
+    output = builder.add(op_type, inputs, "" if is_quantized else "y", **attributes)
     if is_quantized:
         builder.quantize(output, scale=0.05, zero_point=120)
     return builder.model([("x", UINT8, (4, 6))], [("y", UINT8 if is_quantized else FLOAT)])
@@ -179,6 +187,11 @@ MODELS = {
     "argmax": _argmax(),
     "matmul": _product("MatMul", is_quantized=True),
     "matmul_float": _product("MatMul", is_quantized=False),
+    "matmul_columns": _product("MatMul", is_quantized=True, by_column=True),
+    "matmul_columns_float": _product("MatMul", is_quantized=False, by_column=True),
+    "gemm_columns": _product("Gemm", is_quantized=True, by_column=True),
+    "gemm_columns_transposed": _product("Gemm", is_quantized=True, by_column=True, transB=1),
+    "gemm_columns_float": _product("Gemm", is_quantized=False, by_column=True, transB=1),
     "gemm": _product("Gemm", is_quantized=True),
     "gemm_bias": _product("Gemm", is_quantized=True, with_bias=True),
     "gemm_float": _product("Gemm", is_quantized=False, with_bias=True),

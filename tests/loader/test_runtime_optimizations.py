@@ -21,7 +21,7 @@ SAVE = ("optimization.minimal_build_optimizations", "save")
 APPLY = ("optimization.minimal_build_optimizations", "apply")
 REPLAY = ("session.enable_saved_runtime_optimizations", "1")
 OFF = ("optimization.disable_specified_optimizers", "QDQSelectorActionTransformer")
-UNLIKE_ORT = {"matmul", "matmul_float", "split"}
+UNLIKE_ORT = {"matmul", "matmul_float", "matmul_columns", "matmul_columns_float", "split"}
 """Onnxruntime does not record what its actions make of these, and cannot replay its own records."""
 
 

@@ -108,8 +108,13 @@ def _conv(group: QDQGroup) -> bool:
 
 
 def _are_factors(group: QDQGroup) -> bool:
+    """Whether inputs 0 and 1 are bytes, the second constant and with one scale, or one for each of its columns."""
     a, b = group.inputs[:2]
-    return a.is_byte_tensor() and b.is_byte_tensor() and group.matcher.is_constant(b.value)
+    if not a.is_byte_tensor() or not group.matcher.is_constant(b.value):
+        return False
+    columns = 0 if group.node.attributes.get("transB", 0) else 1
+    is_by_column = b.axis in (columns, columns - 2) and group.matcher.argument(b.value).rank == 2
+    return b.is_byte_tensor() or (is_by_column and b.element_type in BYTES and bool(b.zero_point))
 
 
 def _is_output_of(group: QDQGroup, factor: Quantization) -> bool:
