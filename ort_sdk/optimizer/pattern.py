@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ort_sdk.api import HostArray, NodeArg, TensorElementType, find_schema
@@ -52,6 +52,9 @@ class GraphMatcher:
         self._outputs = graph.output_names()
         self._taken: set[int] = set()
         self._replacements: list[tuple[list[Node], Node]] = []
+        self._added: list[Node] = []
+        self.shared: dict[Hashable, str] = {}
+        """What fusions of this pass have added and may use again: what it is → value."""
         self._positions: dict[int, int] = {}
 
     # Reading
@@ -222,6 +225,17 @@ class GraphMatcher:
         self._replacements.append((match.nodes, new))
         return True
 
+    def add(self, nodes: Sequence[Node], shared: Mapping[Hashable, str]) -> bool:
+        """Add nodes that the new ones of this pass read, with what is known of their outputs entered in the graph.
+
+        Args:
+            nodes: the nodes.
+            shared: which of their outputs later fusions may use again.
+        """
+        self._added.extend(nodes)
+        self.shared.update(shared)
+        return True
+
     def without_shared(self, nodes: Sequence[Node], reader: Node) -> list[Node]:
         """Those of some nodes that ``reader`` alone reads, so that they can go with it."""
         return [
@@ -247,7 +261,7 @@ class GraphMatcher:
             return False
         graph = self.graph
         new_after = {id(self._last(nodes)): new for nodes, new in self._replacements}
-        kept: list[Node] = []
+        kept: list[Node] = list(self._added)
         for node in graph.nodes:
             if id(node) in new_after:
                 kept.append(new_after[id(node)])
@@ -255,7 +269,7 @@ class GraphMatcher:
                 kept.append(node)
         graph.nodes = kept
         graph.touch()
-        if any(sum(map(bool, new.outputs)) > 1 for _, new in self._replacements):
+        if self._added or any(sum(map(bool, new.outputs)) > 1 for _, new in self._replacements):
             graph.sort(free_values(graph))
         replaced = [node for nodes, _ in self._replacements for node in nodes]
         self._forget([*replaced, *self._drop_unread(replaced)])

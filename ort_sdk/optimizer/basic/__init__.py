@@ -15,7 +15,9 @@ from .identity_elimination import EliminateDropout, EliminateIdentity
 from .noop_elimination import NoopElimination
 from .pad_fusion import PadFusion
 from .reshape_fusion import ExpandElimination, ReshapeFusion, UnsqueezeElimination
+from .reshape_target import ReshapeTargetFusion
 from .shape_inference import ShapeInference
+from .size_naming import SizeNaming
 from .slice_elimination import ConcatSliceElimination, EliminateSlice
 from .transpose_optimizer import TransposeOptimizer
 from .unused_removal import UnusedRemoval
@@ -27,6 +29,7 @@ def transformers() -> list[GraphTransformer]:
     """The passes, in the order they run."""
     return [
         ShapeInference(),
+        SizeNaming(),
         ConstantFolding(),
         EliminateIdentity(),
         EliminateDropout(),
@@ -39,6 +42,7 @@ def transformers() -> list[GraphTransformer]:
         ExpandElimination(),
         DQMatMulNBitsFusion(),
         ReshapeFusion(),
+        ReshapeTargetFusion(),
         TransposeOptimizer(),
         CommonSubexpressionElimination(),
         PreShapeNodeElimination(),

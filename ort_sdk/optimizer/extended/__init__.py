@@ -21,12 +21,7 @@ _PASSES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
         ("FastGeluFusion", "QuickGeluFusion", "BiasGeluFusion", "GeluApproximation"),
         frozenset({"BiasGelu", "Erf", "FastGelu", "Gelu", "Sigmoid", "Tanh"}),
     ),
-    (
-        "size_naming",
-        ("SizeNaming",),
-        frozenset({"LayerNormalization", "RMSNormalization", "ReduceMean", "SimplifiedLayerNormalization", "Softmax"}),
-    ),
-    ("attention_fusion", ("AttentionFusion",), frozenset({"Softmax"})),
+    ("attention_fusion", ("AttentionFusion", "AttentionBiasFusion"), frozenset({"MultiHeadAttention", "Softmax"})),
     (
         "skip_layer_norm_fusion",
         ("SkipLayerNormFusion", "BiasSkipLayerNormFusion"),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ort_sdk.api import Shape
-from ort_sdk.graph import Node
-from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
+import numpy as np
 
+from ort_sdk.api import HostArray, InvalidGraph, Shape
+from ort_sdk.graph import ArrayTensor, Node
+from ort_sdk.graph.editing import add_constant
+from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match
+
+from .attention_inputs import MaskShape, NewNodes, read_bias
 from .matmul_fusion import scaling
 
-__all__ = ["AttentionFusion"]
+__all__ = ["AttentionBiasFusion", "AttentionFusion"]
 
 HEADS_FIRST = (0, 2, 1, 3)
 HEADS_FIRST_TRANSPOSED = (0, 2, 3, 1)
@@ -63,7 +67,31 @@ class AttentionFusion(FusionPass):
         attributes = {"num_heads": scores.query.heads, "scale": scores.scale}
         nodes = [*scores.nodes, *scores.query.nodes, *scores.key.nodes, *value.nodes]
         match = Match(merged[-1], *merged, product, node, *nodes)
-        return matcher.fuse(match, "MultiHeadAttention", [*names, "", "", scores.bias], attributes)
+        new = NewNodes(matcher, node.execution_provider)
+        bias = MaskShape(scores.bias, names[0], names[1]).expanded(new) if scores.bias else ""
+        return matcher.fuse(match, "MultiHeadAttention", [*names, "", "", bias], attributes) and matcher.add(
+            new.nodes, new.shared
+        )
+
+
+class AttentionBiasFusion(FusionPass):
+    """Constant vectors added to the queries, keys and values of MultiHeadAttention become its ``bias``."""
+
+    name = "AttentionBiasFusion"
+    anchors = (f"{MICROSOFT}:MultiHeadAttention",)
+
+    def fuse(self, matcher: GraphMatcher, node: Node) -> object:
+        """See the class."""
+        if len(node.inputs) < 3 or not all(node.inputs[:3]) or any(node.inputs[3:4]) or any(node.inputs[6:]):
+            return None
+        found = read_bias(matcher, node.inputs[:3])
+        if found is None:
+            return None
+        sources, vectors, sums = found
+        elements = np.concatenate([_vector(matcher, name) for name in vectors])
+        bias = add_constant(matcher.graph, f"{node.name}_bias", ArrayTensor(elements))
+        inputs = [*sources, bias, *node.inputs[4:]]
+        return matcher.fuse(Match(node, *sums), node.op_type, inputs, node.attributes)
 
 
 def _fit(matcher: GraphMatcher, scores: _Scores, value: _Heads) -> bool:
@@ -117,9 +145,14 @@ def _is_product(matcher: GraphMatcher, name: str) -> bool:
 
 
 def _is_mask(scores: Shape | None, mask: Shape | None) -> bool:
+    """Whether a mask can be repeated to the scores' shape.
+
+    It has one number for each key, or one for all: no model that runs has others, since the weights are then multiplied with as
+    many values as there are keys.
+    """
     if scores is None or mask is None or len(mask) != 4 or None in mask:
         return False
-    return mask[2:] == scores[2:] and mask[0] in (1, scores[0]) and mask[1] in (1, scores[1])
+    return mask[0] in (1, scores[0]) and mask[1] in (1, scores[1]) and mask[2] in (1, scores[2])
 
 
 def _read_heads(matcher: GraphMatcher, name: str) -> _Heads | None:
@@ -176,3 +209,10 @@ def _read_merge(matcher: GraphMatcher, product: Node, value: _Heads) -> list[Nod
     shape = matcher.argument(reshape.outputs[0]).shape
     is_merged = shape is not None and len(shape) == 3 and shape[2] == value.heads * value.size
     return [transpose, reshape] if is_merged and _keeps_leading(matcher, reshape) else None
+
+
+def _vector(matcher: GraphMatcher, name: str) -> HostArray:
+    tensor = matcher.graph.constant(name)
+    if tensor is None:
+        raise InvalidGraph(f"value '{name}' is no constant any more")
+    return tensor.numpy()
