@@ -1,6 +1,6 @@
 """What a quantised language model costs to start and to decode with, in two forms, beside onnxruntime.
 
-    python -P benchmarks/bench_qdq.py [--layers 32] [--rounds 3] [--only forms packed] [--quick] [--check]
+    python -P benchmarks/bench_qdq.py [--layers 32] [--rounds 3] [--runs 10] [--only forms packed] [--quick] [--check]
 
 The model has the matrix products of Phi-3-mini: 32 layers, 4-bit weights in blocks of 32, 2.26 GB with their scales.
 `forms`: the products as MatMulNBits, and as DequantizeLinear + MatMul (`DQ+MatMul`), in the default configuration.
@@ -51,7 +51,7 @@ WRITE_BYTES = 1 << 24
 Rows = dict[str, dict[str, float]]
 
 
-def child(library: str, path: str, config: dict[str, str], saved_to: str) -> dict[str, float]:
+def child(library: str, path: str, config: dict[str, str], saved_to: str, runs: int) -> dict[str, float]:
     """Figures of one session."""
     runtime = importlib.import_module(library)
     runtime.InferenceSession  # noqa: B018 - ort_sdk imports names when they are first used
@@ -66,24 +66,30 @@ def child(library: str, path: str, config: dict[str, str], saved_to: str) -> dic
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     end = time.monotonic()
     made = processes.private_mb() - before
-    decode = decode_ms(session)
+    decode = decode_ms(session, runs)
     bounds = {processes.BASE: before, processes.BEGIN: begin, processes.END: end}
     figures = {"start ms": (end - begin) * 1e3, "MB made": made, "MB run": processes.private_mb() - before, "decode ms": decode}
     return figures | bounds
 
 
-def decode_ms(session: Any) -> float:
+def decode_ms(session: Any, runs: int) -> float:
     feeds = {"x": np.full((1, 1, WIDTH), 0.1, np.float32)}
     times = []
-    for _ in range(WARM_UP + RUNS):
+    for _ in range(WARM_UP + runs):
         start = time.perf_counter()
         session.run(None, feeds)
         times.append(time.perf_counter() - start)
     return statistics.median(times[WARM_UP:]) * 1e3
 
 
-def one(library: str, path: Path, config: dict[str, str] | None = None, saved_to: str = "") -> dict[str, float]:
-    return processes.peak_in_child(__file__, library, str(path), json.dumps(config or {}), saved_to)
+class Measure:
+    """Starts fresh processes that decode a number of times."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs = str(runs)
+
+    def __call__(self, library: str, path: Path, config: dict[str, str] | None = None, saved_to: str = "") -> dict[str, float]:
+        return processes.peak_in_child(__file__, library, str(path), json.dumps(config or {}), saved_to, self._runs)
 
 
 def write_models(folder: Path, layers: int) -> dict[str, Path]:
@@ -93,6 +99,8 @@ def write_models(folder: Path, layers: int) -> dict[str, Path]:
 
 
 def forms(paths: dict[str, Path], arguments: argparse.Namespace) -> Rows:
+    one = Measure(arguments.runs)
+
     def measured(library: str, path: Path) -> Callable[[], dict[str, float]]:
         return lambda: one(library, path)
 
@@ -101,11 +109,11 @@ def forms(paths: dict[str, Path], arguments: argparse.Namespace) -> Rows:
 
 
 def packed(paths: dict[str, Path], arguments: argparse.Namespace) -> Rows:
-    found = [one_round(paths) for _ in range(arguments.rounds)]
+    found = [one_round(paths, Measure(arguments.runs)) for _ in range(arguments.rounds)]
     return {row: processes.medians([rows[row] for rows in found]) for row in found[0]}
 
 
-def one_round(paths: dict[str, Path]) -> Rows:
+def one_round(paths: dict[str, Path], one: Measure) -> Rows:
     rows = {f"onnxruntime, {NBITS}": one("onnxruntime", paths[NBITS])}
     with tempfile.TemporaryDirectory(dir=paths[QDQ].parent) as text:
         cache = {CACHE_KEY: str(Path(text, "cache"))}
@@ -175,14 +183,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="A quantised language model's start and memory")
     parser.add_argument("--layers", type=int, help=f"layers of the model; {LAYERS} by default")
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes per row")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"decodings per process, after {WARM_UP}")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="sections")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_LAYERS} layers")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    parser.add_argument("--child", nargs=4, metavar=("LIBRARY", "MODEL", "CONFIG", "SAVED"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=5, metavar=("LIBRARY", "MODEL", "CONFIG", "SAVED", "RUNS"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        library, path, config, saved_to = arguments.child
-        print(json.dumps(child(library, path, json.loads(config), saved_to)))
+        library, path, config, saved_to, runs = arguments.child
+        print(json.dumps(child(library, path, json.loads(config), saved_to, int(runs))))
         return 0
     layers = arguments.layers or (QUICK_LAYERS if arguments.quick else LAYERS)
     found = {}

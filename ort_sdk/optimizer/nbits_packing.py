@@ -92,7 +92,7 @@ def _transpose(block: HostArray, bits: int, target: HostArray) -> None:
     """Columns of a block of whole bytes into rows of ``target``, which is zero."""
     per_byte, mask = 8 // bits, (1 << bits) - 1
     if per_byte == 1:
-        target[...] = block.T
+        target[...] = block.copy().T  # rows that are a power of two apart would push each other out of the cache
         return
     for column in range(per_byte):
         merged = np.zeros((target.shape[1], block.shape[1]), np.uint8)

@@ -12,7 +12,7 @@ SMALL = {
     "bench_import.py": ["--runs", "1"],
     "bench_load.py": ["--megabytes", "0.1", "--count", "2", "--rounds", "1"],
     "bench_ort_format.py": ["--megabytes", "0.1", "--rounds", "1"],
-    "bench_qdq.py": ["--layers", "1", "--rounds", "1"],
+    "bench_qdq.py": ["--layers", "1", "--rounds", "1", "--runs", "1"],
     "bench_session.py": ["--megabytes", "0.1", "--nodes", "9", "--rounds", "1", "--warm", "1"],
     "bench_weights.py": ["--quick", "--rounds", "1"],
 }
