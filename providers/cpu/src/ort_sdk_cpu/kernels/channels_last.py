@@ -79,11 +79,11 @@ class ChannelsLastKernel(OpKernel):
         shape = self.output_shape(inputs)
         if shape is not None:
             out = empty_channels_last(shape, self.output_dtype(inputs))
-            if self._write(inputs, out):
+            if self.write(inputs, out):
                 return out
         return self._kernel.compute(*self.plain_inputs(inputs))
 
-    def _write(self, inputs: Sequence[Any], out: HostArray) -> bool:
+    def write(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Compute into an output; returns whether oneDNN can."""
         operands = [readable(array) for array in self.operands(inputs)]
         key = (*((array.shape, array.strides, array.dtype) for array in operands), out.strides)
@@ -106,14 +106,15 @@ class ChannelsLastKernel(OpKernel):
         other = self._other(inputs, outputs)
         if not all(slot.is_fixed for slot in (*inputs, outputs[0])):
             return functools.partial(self._bound, inputs, outputs[0], other)
-        return self._fixed([slot.array for slot in inputs], outputs[0].array) or other
+        return self.fixed([slot.array for slot in inputs], outputs[0].array) or other
 
-    def _fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
+    def fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
+        """The call on arrays that stay the same; None if oneDNN does not compute it."""
         if self.output_shape(inputs) is None:
             return None
         operands = self.operands(inputs)
         if any(readable(array) is not array for array in operands):
-            return functools.partial(self._write, inputs, out)
+            return functools.partial(self.write, inputs, out)
         call = self.make_call(inputs, operands, out)
         if call is None:
             return None
@@ -130,7 +131,7 @@ class ChannelsLastKernel(OpKernel):
     def _bound(self, inputs: Sequence[Slot], output: Slot, other: Call) -> None:
         """One call on whatever is in the slots now."""
         arrays = [slot.array for slot in inputs]
-        if self.output_shape(arrays) is None or not self._write(arrays, output.array):
+        if self.output_shape(arrays) is None or not self.write(arrays, output.array):
             other()
 
     def _other(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:

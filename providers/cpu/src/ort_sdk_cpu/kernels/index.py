@@ -35,10 +35,11 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "attention": {MICROSOFT: ("MultiHeadAttention",)},
     "conv": {"": ("Conv", "ConvTranspose"), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
+    "matmul_nbits": {MICROSOFT: ("MatMulNBits",)},
     "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
     "quantized": {
         "": ("DequantizeLinear", "QLinearConv", "QuantizeLinear"),
-        MICROSOFT: ("DequantizeLinear", "QLinearAdd", "QLinearConv", "QuantizeLinear"),
+        MICROSOFT: ("DequantizeLinear", "QGemm", "QLinearAdd", "QLinearConv", "QuantizeLinear"),
     },
     "recurrent": {"": ("GRU", "LSTM")},
     "reduction": {"": ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")},

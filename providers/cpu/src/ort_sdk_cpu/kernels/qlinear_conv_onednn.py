@@ -22,7 +22,7 @@ from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from .channels_last import ChannelsLastKernel
 from .conv_geometry import ConvGeometry
 
-__all__ = ["QLinearConvKernel", "with_onednn"]
+__all__ = ["QLinearConvKernel", "QuantizedConv", "with_onednn"]
 
 X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
 MINIMUM_WORK = 100_000
@@ -47,7 +47,7 @@ def with_onednn(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
     constants = [info.constant_input(index) for index in range(X_SCALE, BIAS)]
     if any(constant is None for constant in constants) or (info.has_input(BIAS) and info.constant_input(BIAS) is None):
         return None
-    parameters = _Parameters.of([None, *constants, info.constant_input(BIAS)])
+    parameters = QuantizedConv.of([None, *constants, info.constant_input(BIAS)])
     if parameters is None:
         return None
     try:
@@ -57,7 +57,7 @@ def with_onednn(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parameters:
+class QuantizedConv:
     """A node's constants as oneDNN wants them."""
 
     weight_shape: tuple[int, ...]
@@ -73,7 +73,7 @@ class _Parameters:
     output_dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, constants: Sequence[Any]) -> _Parameters | None:
+    def of(cls, constants: Sequence[Any]) -> QuantizedConv | None:
         """From a node's constant inputs by index; None if they are not what oneDNN computes."""
         weight, y_zero_point = constants[W], constants[Y_ZERO_POINT]
         if weight.dtype not in _BYTES or y_zero_point.dtype not in _BYTES or not 3 <= weight.ndim <= 5 or not weight.size:
@@ -124,7 +124,7 @@ class QLinearConvKernel(ChannelsLastKernel):
         parameters: its constants.
     """
 
-    def __init__(self, info: KernelInfo, kernel: Any, parameters: _Parameters) -> None:
+    def __init__(self, info: KernelInfo, kernel: Any, parameters: QuantizedConv) -> None:
         super().__init__(info, kernel)
         self._geometry, self._parameters = ConvGeometry.of(info), parameters
         self._packed: dict[Any, HostArray] = {}

@@ -43,6 +43,20 @@ def qlinear_conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWri
     return with_onednn(info, BindableKernel(kernel, make_writer))
 
 
+@bindable("QGemm", domain="com.microsoft")
+def qgemm(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """Product of integer matrices."""
+    return lambda _inputs, _outputs: _copied(compute)
+
+
+@made_by("QGemm", domain="com.microsoft")
+def qgemm_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel over oneDNN where that computes the node."""
+    from .qgemm_onednn import with_onednn
+
+    return with_onednn(info, BindableKernel(kernel, make_writer))
+
+
 @bindable("QLinearAdd", domain="com.microsoft", elementwise=True)
 def qlinear_add(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Sum of two tensors with parameters that are constant."""

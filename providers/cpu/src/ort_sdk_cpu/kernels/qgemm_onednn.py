@@ -1,0 +1,101 @@
+"""QGemm by oneDNN: a convolution whose image is one column of the rows of A."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
+from ort_sdk_cpu.instruction_set import has_vnni
+from ort_sdk_cpu.onednn.library import is_available
+
+from .qlinear_conv_onednn import QLinearConvKernel, QuantizedConv
+
+__all__ = ["QGemmKernel", "with_onednn"]
+
+A, A_SCALE, A_ZERO_POINT, B, B_SCALE, B_ZERO_POINT, C, Y_SCALE, Y_ZERO_POINT = range(9)
+
+
+def with_onednn(info: KernelInfo, kernel: Any) -> QGemmKernel | None:
+    """The kernel over oneDNN; None if it computes nothing of the node. All but A must be constant.
+
+    Args:
+        info: the node.
+        kernel: computes what oneDNN does not.
+    """
+    if not is_available() or not has_vnni() or info.attribute("transA", 0) or info.attribute("alpha", 1.0) != 1:
+        return None
+    values = {index: info.constant_input(index) for index in range(A_SCALE, Y_ZERO_POINT + 1) if info.has_input(index)}
+    if any(value is None for value in values.values()) or not {B, Y_SCALE, Y_ZERO_POINT} <= values.keys():
+        return None
+    weight, bias = values[B], values.get(C)
+    if weight is None or weight.ndim != 2 or (bias is not None and bias.size != weight.shape[0 if _is_transposed(info) else 1]):
+        return None
+    image = (weight if _is_transposed(info) else weight.T)[:, :, None, None]
+    order = [
+        None,
+        *(values[index] for index in (A_SCALE, A_ZERO_POINT)),
+        image,
+        *(values[index] for index in (B_SCALE, B_ZERO_POINT)),
+    ]
+    parameters = QuantizedConv.of([*order, values[Y_SCALE], values[Y_ZERO_POINT], None if bias is None else bias.reshape(-1)])
+    return None if parameters is None else QGemmKernel(info, kernel, QLinearConvKernel(info, kernel, parameters))
+
+
+def _is_transposed(info: KernelInfo) -> bool:
+    return bool(info.attribute("transB", 0))
+
+
+class QGemmKernel(OpKernel):
+    """saturate(a_scale * b_scale / y_scale * (A @ B + C) + y_zero_point).
+
+    Args:
+        info: the node.
+        kernel: computes what oneDNN does not.
+        conv: the same as a convolution.
+    """
+
+    def __init__(self, info: KernelInfo, kernel: Any, conv: QLinearConvKernel) -> None:
+        self._kernel, self._conv = kernel, conv
+        self._transposed = _is_transposed(info)
+        self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
+
+    def compute(self, *inputs: Any) -> Any:
+        """A new array (M, N)."""
+        a, b = inputs[A], inputs[B]
+        if a.ndim == 2:
+            out = np.empty((a.shape[0], b.shape[0 if self._transposed else 1]), inputs[Y_ZERO_POINT].dtype)
+            if self._write(inputs, out):
+                return out
+        return self._kernel.compute(*inputs)
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """A call that reads the inputs' slots and writes into the output's array."""
+        other, output = self._kernel.bind(inputs, outputs), outputs[0]
+        if all(slot.is_fixed for slot in (*inputs, output)):
+            arrays = [slot.array for slot in inputs]
+            found = self._conv.fixed(self._images(arrays), _image(output.array)) if arrays[A].ndim == 2 else None
+            return found or other
+
+        def call() -> None:
+            arrays = [slot.array for slot in inputs]
+            if arrays[A].ndim != 2 or not self._write(arrays, output.array):
+                other()
+
+        return call
+
+    def _write(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        images = self._images(inputs)
+        return self._conv.output_shape(images) is not None and self._conv.write(images, _image(out))
+
+    def _images(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs as QLinearConv takes them: X (1, K, M, 1), W (N, K, 1, 1)."""
+        weight = inputs[B] if self._transposed else inputs[B].T
+        return [_image(inputs[A]), *inputs[A_SCALE:B], weight[:, :, None, None]]
+
+
+def _image(matrix: HostArray) -> HostArray:
+    """(rows, columns) as (1, columns, rows, 1)."""
+    return matrix.T[None, :, :, None]
