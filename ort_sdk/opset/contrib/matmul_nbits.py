@@ -110,16 +110,22 @@ class BlockWeight:
                 f" {self.size_k}), {stored} bytes and ({self.size_n}, {self.blocks})"
             )
 
-    def unpacked_zero_points(self, xp: Any, zero_points: Array) -> Array:
-        """(N, blocks) zero points, from packed bytes or floating-point numbers."""
-        is_packed = zero_points.dtype == xp.uint8
-        width = -(-self.blocks * self.bits // 8) if is_packed else self.blocks
+    def check_zero_points(self, zero_points: Array) -> None:
+        """Refuse zero points, bytes or floating-point numbers, that do not fit the attributes."""
+        width = self._zero_point_width(zero_points)
         if zero_points.size != self.size_n * width:
             raise InvalidArgument(
                 f"{self.describe}: zero_points has shape {tuple(zero_points.shape)}; it must be ({self.size_n}, {width})"
             )
-        rows = xp.reshape(zero_points, (self.size_n, width))
-        return xp.unpack_bits(rows, self.bits)[:, : self.blocks] if is_packed else rows
+
+    def _zero_point_width(self, zero_points: Array) -> int:
+        return -(-self.blocks * self.bits // 8) if str(zero_points.dtype).endswith("uint8") else self.blocks
+
+    def unpacked_zero_points(self, xp: Any, zero_points: Array) -> Array:
+        """(N, blocks) zero points, from packed bytes or floating-point numbers."""
+        self.check_zero_points(zero_points)
+        rows = xp.reshape(zero_points, (self.size_n, self._zero_point_width(zero_points)))
+        return xp.unpack_bits(rows, self.bits)[:, : self.blocks] if zero_points.dtype == xp.uint8 else rows
 
 
 def dequantize_rows(

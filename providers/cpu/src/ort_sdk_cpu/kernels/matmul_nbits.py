@@ -1,0 +1,157 @@
+"""MatMulNBits: products with weights of 2, 4 or 8 bits, read where they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import (
+    NOT_PACKED,
+    HostArray,
+    InvalidArgument,
+    KernelInfo,
+    NotPacked,
+    PrePackedWeights,
+    Tensor,
+    TensorElementType,
+)
+from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
+from ort_sdk_cpu import libraries
+
+from .bindable import BindableKernel, MakeWriter, bindable, made_by
+from .matmul_nbits_operands import BIAS, GROUP_INDEX, SCALES, WEIGHT, ZERO_POINTS, Operands, columns_of, rows_of
+from .matmul_nbits_product import NBitsProduct, Product, address
+from .scratch import scratch_of
+
+__all__ = ["MatMulNBitsKernel"]
+
+MICROSOFT = "com.microsoft"
+INT8_ACTIVATIONS = 4
+"""``accuracy_level`` that allows activations to be quantised."""
+MOST_PRODUCTS = 64
+"""Numbers of rows whose calls are kept."""
+_PACKED = (WEIGHT, SCALES, ZERO_POINTS)
+_ZERO_POINT_TYPES = (TensorElementType.UINT8, TensorElementType.FLOAT)
+
+
+@bindable("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """The shared set's product, copied into the output."""
+
+    def write(*arrays: Any) -> None:
+        np.copyto(arrays[-1], compute(*arrays[:-1]))
+
+    return lambda _inputs, _outputs: write
+
+
+@made_by("MatMulNBits", domain=MICROSOFT)
+def compiled_matmul_nbits(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> BindableKernel | None:
+    """The product by compiled kernels, where there is a compiler and they know the node's types."""
+    if not libraries.numba().is_usable or info.has_input(GROUP_INDEX):
+        return None
+    floats = (info.input_element_type(index) for index in (0, SCALES, BIAS) if info.has_input(index))
+    if any(element_type is not TensorElementType.FLOAT for element_type in floats):
+        return None
+    if info.input_element_type(WEIGHT) is not TensorElementType.UINT8:
+        return None
+    if info.has_input(ZERO_POINTS) and info.input_element_type(ZERO_POINTS) not in _ZERO_POINT_TYPES:
+        return None
+    return MatMulNBitsKernel(info, kernel)
+
+
+class MatMulNBitsKernel(BindableKernel):
+    """A MatMulNBits node.
+
+    Constant operands are kept as views of their source: the node's own, or those of the DequantizeLinear node it comes from,
+    which then need not be brought into the node's layout.
+
+    Args:
+        info: the node; activations are float32, and there is no g_idx.
+        kernel: the shared set's, for what is known of it.
+    """
+
+    def __init__(self, info: KernelInfo, kernel: Any) -> None:
+        super().__init__(kernel, lambda _inputs, _outputs: self._write)
+        self._info = info
+        self._weight = BlockWeight.of(info)
+        is_exact = info.attribute("accuracy_level", 0) != INT8_ACTIVATIONS
+        self._shape_products = NBitsProduct(self._weight, scratch_of(info), is_exact=is_exact)
+        self._columns = columns_of(self._weight, info)
+        self._views: dict[int, HostArray] = {}
+        self._products: dict[int, Product] = {}
+
+    def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
+        """A view of a constant operand's bytes; none where they are read from DequantizeLinear's."""
+        if input_index not in _PACKED:
+            return NOT_PACKED
+        if self._columns is not None:
+            return PrePackedWeights(())
+        return PrePackedWeights((tensor.packed(),))
+
+    def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
+        """Read an operand from its view."""
+        if not weights.buffers:
+            return
+        view = weights.buffers[0]
+        element_type = self._info.input_element_type(input_index)
+        self._views[input_index] = view if element_type is None else view.view(element_type.numpy_dtype)
+
+    @property
+    def compute(self) -> Callable[..., Any]:
+        """A @ dequantised(B)^T + bias, in a new array."""
+        return self._compute_new
+
+    def _compute_new(self, a: HostArray, *rest: Any) -> HostArray:
+        out = np.empty((*a.shape[:-1], self._weight.size_n), dtype=np.float32)
+        self._write(a, *rest, out)
+        return out
+
+    def _write(self, a: HostArray, *arrays: Any) -> None:
+        *rest, out = arrays
+        inputs = [a, *rest, *[None] * (BIAS - len(rest))]
+        rows = self._checked_rows(a, inputs[BIAS])
+        product = self._products.get(rows)
+        if product is None:
+            product = self._product(inputs, rows)
+        if product is None:
+            return
+        a = np.ascontiguousarray(a)
+        bias = None if inputs[BIAS] is None else np.ascontiguousarray(inputs[BIAS])
+        result = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+        product(address(a), address(bias), address(result))
+        if result is not out:
+            np.copyto(out, result)
+
+    def _product(self, inputs: Sequence[Any], rows: int) -> Product | None:
+        """The call for a number of rows, kept if no operand may change; None if there is nothing to compute."""
+        operands = self._columns or self._operands(inputs)
+        if not rows or not self._weight.size_n:
+            return None
+        product = self._shape_products.bind(operands, rows)
+        if self._columns is not None or all(index in self._views or inputs[index] is None for index in _PACKED):
+            if len(self._products) >= MOST_PRODUCTS:
+                self._products = {}
+            self._products[rows] = product
+        return product
+
+    def _checked_rows(self, a: HostArray, bias: HostArray | None) -> int:
+        size_k, size_n = self._weight.size_k, self._weight.size_n
+        if not a.ndim or a.shape[-1] != size_k or (bias is not None and bias.shape != (size_n,)):
+            shape = "none" if bias is None else tuple(bias.shape)
+            raise InvalidArgument(
+                f"{self._info.describe()}: A has shape {tuple(a.shape)} and bias {shape}; with K = {size_k} and N = {size_n}"
+                f" they must be (..., {size_k}) and ({size_n},)"
+            )
+        return math.prod(a.shape[:-1])
+
+    def _operands(self, inputs: Sequence[Any]) -> Operands:
+        """Those of a call, views in place of what is packed."""
+        codes, scales, zero_points = (self._views.get(index, inputs[index]) for index in _PACKED)
+        self._weight.check(inputs[0], codes, scales)
+        if zero_points is not None:
+            self._weight.check_zero_points(zero_points)
+            zero_points = np.ascontiguousarray(zero_points)
+        return rows_of(self._weight, np.ascontiguousarray(codes), np.ascontiguousarray(scales), zero_points)
