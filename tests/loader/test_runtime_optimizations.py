@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -16,7 +17,9 @@ from ort_sdk.loader import load_model
 from ort_sdk.loader.ort_format.slots import GraphSlot, OptimizationSlot, OptimizationsSlot, OptimizedNodesSlot, OptimizerSlot
 from tests.loader.ort_files import Editor, quiet_options
 from tests.loader.recordable_models import MODELS, ModelBuilder, feeds_of
+from tests.models.test_models import FEEDS, QUANTIZED_FEEDS
 
+ROOT = Path(__file__).resolve().parents[2]
 SAVE = ("optimization.minimal_build_optimizations", "save")
 APPLY = ("optimization.minimal_build_optimizations", "apply")
 REPLAY = ("session.enable_saved_runtime_optimizations", "1")
@@ -116,6 +119,22 @@ def test_our_records(case, tmp_path):
     produced = {op_id.split(":")[1] for record in found for op_id in record[-1]}
     assert produced <= operators(made).keys()
     check(ours(path, REPLAY).run(None, feeds), expected)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_opset9", "mobilenet_qdq_opset13"])
+@pytest.mark.parametrize("writer", [theirs, ours])
+def test_real_models(name, writer, tmp_path):
+    source = ROOT / "tests" / "models" / "data" / f"{name}.onnx"
+    writer(source, SAVE, target=tmp_path / "m.ort")
+    assert records(tmp_path / "m.ort")
+    ours(tmp_path / "m.ort", REPLAY, APPLY, target=tmp_path / "made.ort")
+    assert not records(tmp_path / "made.ort")
+    for feeds in (FEEDS | QUANTIZED_FEEDS)[name]:
+        expected = theirs(source, level="ORT_DISABLE_ALL").run(None, feeds)
+        for make in (theirs, ours):
+            for entries in ((), (REPLAY,)):
+                for actual, wanted in zip(make(tmp_path / "m.ort", *entries).run(None, feeds), expected, strict=True):
+                    np.testing.assert_allclose(actual, wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_records_are_made_only_from_the_extended_level_on(tmp_path):
