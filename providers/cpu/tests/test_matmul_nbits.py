@@ -1,0 +1,293 @@
+"""MatMulNBits by compiled kernels, against float64 sums over the dequantised weight."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set, machine_instruction_set
+from ort_sdk_cpu.registry import kernel_registry
+
+from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, TensorElementType
+from ort_sdk.api.element_type import element_type_of
+from ort_sdk.opset.contrib import matmul_nbits_layout
+
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+
+MICROSOFT = "com.microsoft"
+EXACT, INT8 = 0, 4
+TOLERANCE = 1e-6
+"""Largest error over the largest sum of magnitudes."""
+SIGNED = {2: TensorElementType.INT2, 4: TensorElementType.INT4, 8: TensorElementType.INT8}
+UNSIGNED = {2: TensorElementType.UINT2, 4: TensorElementType.UINT4, 8: TensorElementType.UINT8}
+
+
+def pack(codes, bits):
+    """(..., n) codes in bytes along the last axis, lowest bits first."""
+    per_byte = 8 // bits
+    padded = np.zeros((*codes.shape[:-1], -(-codes.shape[-1] // per_byte) * per_byte), np.uint8)
+    padded[..., : codes.shape[-1]] = codes
+    parts = padded.reshape(*codes.shape[:-1], -1, per_byte) << np.arange(0, 8, bits, dtype=np.uint8)
+    return parts.sum(-1).astype(np.uint8)
+
+
+def quantized(a, block):
+    """Activations as int8 times a scale for each block, in float32's roundings, given in float64."""
+    rows, size = a.shape
+    blocks = np.zeros((rows, -(-size // block) * block), np.float32)
+    blocks[:, :size] = a
+    blocks = blocks.reshape(rows, -1, block)
+    scales = np.abs(blocks).max(-1, keepdims=True) / np.float32(127)
+    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales > 0)
+    return (np.rint(blocks * inverse) * scales.astype(np.float64)).reshape(rows, -1)[:, :size]
+
+
+def of_rank(values, rank):
+    """(N, k_blocks), (N, 1) or (1, 1) values as DequantizeLinear takes them."""
+    return values.T if rank == 2 else values.reshape((-1,) if rank else ())
+
+
+class Bytes:
+    """A constant somewhere in a file: its bytes are not aligned, and may only be read."""
+
+    def __init__(self, array, element_type=None, shape=None):
+        raw = np.empty(array.nbytes + 1, np.uint8)
+        raw[1:] = array.reshape(-1).view(np.uint8)
+        raw.flags.writeable = False
+        self._bytes, self._array = raw[1:], array
+        self.element_type = element_type or element_type_of(array)
+        self.shape = array.shape if shape is None else shape
+        self.nbytes = array.nbytes
+
+    def numpy(self):
+        if self.shape:
+            raise AssertionError("an operand must be read where it lies")
+        return self._array
+
+    def packed(self):
+        return self._bytes
+
+
+class Derived:
+    """A constant that would be made of a DequantizeLinear node's."""
+
+    def __init__(self, transformation, source):
+        self.transformation, self.sources = f"{transformation} (32)", (source,)
+
+    def numpy(self):
+        raise AssertionError("a derived operand must not be made")
+
+    packed = numpy
+
+
+class Case:
+    """A node, its operands in one of the layouts, and the weight they stand for."""
+
+    def __init__(self, bits, block, size_k, size_n, *, zeros="none", by_columns=False, signed=False, scale_rank=2, seed=0):
+        rng = np.random.default_rng([seed, bits, block, size_k, size_n])
+        self.bits, self.block, self.size_k, self.size_n = bits, block, size_k, size_n
+        self.blocks, half = -(-size_k // block), 1 << (bits - 1)
+        codes = rng.integers(0, 2 * half, (size_n, size_k)).astype(np.uint8)
+        shape = {2: (size_n, self.blocks), 1: (size_n, 1), 0: (1, 1)}[scale_rank]
+        scales = rng.uniform(0.01, 0.1, shape).astype(np.float32)
+        offsets = {"none": np.full(shape, half), "zero": np.zeros(shape)}.get(zeros, rng.integers(0, 2 * half, shape))
+        if zeros == "float":
+            offsets = rng.uniform(0, 2 * half, shape).astype(np.float32)
+        wide = [np.repeat(np.broadcast_to(x, (size_n, self.blocks)), block, 1)[:, :size_k] for x in (scales, offsets)]
+        self.weight = (codes - wide[1].astype(np.float64)) * wide[0]
+        self.constants = (self.columns if by_columns else self.rows)(codes, scales, offsets, zeros, signed, scale_rank)
+
+    def rows(self, codes, scales, offsets, zeros, signed, scale_rank):
+        padded = np.zeros((self.size_n, self.blocks * self.block), np.uint8)
+        padded[:, : self.size_k] = codes
+        constants = {1: Bytes(pack(padded.reshape(self.size_n, self.blocks, -1), self.bits)), 2: Bytes(scales)}
+        if zeros != "none":
+            constants[3] = Bytes(offsets if zeros == "float" else pack(offsets, self.bits))
+        return constants
+
+    def columns(self, codes, scales, offsets, zeros, signed, scale_rank):
+        element_type, half = (SIGNED if signed else UNSIGNED)[self.bits], 1 << (self.bits - 1)
+        lower = half if signed else 0
+        mask = 2 * half - 1
+
+        def source(values, rank):
+            values = of_rank(values, rank)
+            if rank == 0:
+                return Bytes(np.asarray(int(values) - lower, np.int8 if signed else np.uint8), element_type)
+            return Bytes(
+                pack((np.asarray(values, np.int64) - lower).astype(np.uint8) & mask, self.bits), element_type, values.shape
+            )
+
+        scales = of_rank(scales, scale_rank)
+        constants = {
+            1: Derived(matmul_nbits_layout.WEIGHT_FROM_DEQUANTIZE_LINEAR, source(codes, 2)),
+            2: Derived(matmul_nbits_layout.SCALES_FROM_DEQUANTIZE_LINEAR, Bytes(np.array(scales, order="C"))),
+        }
+        if zeros != "none":
+            rank = 0 if zeros == "zero" else scale_rank
+            offsets = source(offsets if rank else offsets[:1, :1], rank)
+            constants[3] = Derived(matmul_nbits_layout.ZERO_POINTS_FROM_DEQUANTIZE_LINEAR, offsets)
+        return constants
+
+    def kernel(self, accuracy_level, bias=False, **attributes):
+        arguments = [NodeArg("a", "tensor(float)", (None, self.size_k))]
+        types = {1: "uint8", 2: "float", 3: "uint8"}
+        for index in (1, 2, 3):
+            tensor = self.constants.get(index)
+            is_float = getattr(tensor, "element_type", None) is TensorElementType.FLOAT
+            arguments.append(None if tensor is None else NodeArg(f"x{index}", f"tensor({'float' if is_float else types[index]})"))
+        arguments += [None, NodeArg("bias", "tensor(float)")] if bias else []
+        info = KernelInfo(
+            "MatMulNBits",
+            1,
+            MICROSOFT,
+            attributes={
+                "K": self.size_k,
+                "N": self.size_n,
+                "bits": self.bits,
+                "block_size": self.block,
+                "accuracy_level": accuracy_level,
+                **attributes,
+            },
+            inputs=tuple(arguments),
+            outputs=(NodeArg("y", "tensor(float)"),),
+            constants=self.constants,
+        )
+        (row,) = kernel_registry().candidates(MICROSOFT, "MatMulNBits")
+        kernel = row.create(info)
+        for index, tensor in self.constants.items():
+            kernel.use_prepacked(kernel.prepack(tensor, index, None), index)
+        return kernel
+
+    def check(self, rows, accuracy_level, *, bias=False):
+        rng = np.random.default_rng(rows)
+        a = rng.standard_normal((rows, self.size_k)).astype(np.float32)
+        a.flags.writeable = False
+        added = rng.standard_normal(self.size_n).astype(np.float32) if bias else None
+        kernel = self.kernel(accuracy_level, bias)
+        x = quantized(a, self.block) if accuracy_level == INT8 else a.astype(np.float64)
+        expected = x @ self.weight.T + (0 if added is None else added)
+        inputs = [a, None, None, None, None, added] if bias else [a, None, None, *[None] * (3 in self.constants)]
+        scale = (np.abs(x) @ np.abs(self.weight).T).max()
+        np.testing.assert_allclose(kernel.compute(*inputs) / scale, expected / scale, rtol=0, atol=TOLERANCE)
+        out = np.full(expected.shape, np.nan, np.float32)
+        slots = [SimpleNamespace(array=array, is_fixed=False) for array in (*inputs, out)]
+        kernel.bind(slots[:-1], slots[-1:])()
+        np.testing.assert_array_equal(out, kernel.compute(*inputs))
+
+
+ROW_COUNTS = (1, 3, 7, 29)
+SIZES_OF_K = (15, 72, 1000)
+
+
+@pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
+@pytest.mark.parametrize("zeros", ["none", "packed", "float"])
+@pytest.mark.parametrize("block", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weight_by_rows(bits, block, zeros, accuracy_level):
+    for index, size_k in enumerate((block, *SIZES_OF_K)):
+        case = Case(bits, block, size_k, (1, 19, 45, 64)[index], zeros=zeros)
+        for rows in ROW_COUNTS:
+            case.check(rows, accuracy_level, bias=rows != 3)
+
+
+@pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
+@pytest.mark.parametrize(
+    ("signed", "zeros", "scale_rank"),
+    [
+        (False, "none", 2),
+        (False, "packed", 2),
+        (False, "zero", 2),
+        (False, "packed", 1),
+        (True, "none", 2),
+        (True, "packed", 2),
+        (True, "packed", 1),
+        (True, "none", 0),
+        (False, "zero", 0),
+    ],
+)
+@pytest.mark.parametrize("block", [16, 32, 64, 256])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weight_by_columns(bits, block, signed, zeros, scale_rank, accuracy_level):
+    strip = 64 * 8 // bits
+    for index, size_k in enumerate((block, *SIZES_OF_K)):
+        size_n = (strip, strip + 8, 2 * strip + 8, 3 * strip)[index]
+        case = Case(bits, block, size_k, size_n, zeros=zeros, by_columns=True, signed=signed, scale_rank=scale_rank)
+        for rows in ROW_COUNTS:
+            case.check(rows, accuracy_level, bias=rows != 3)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
+def test_panels_are_made_piece_by_piece(accuracy_level, by_columns, monkeypatch):
+    from ort_sdk_cpu.kernels import matmul_nbits_product
+
+    monkeypatch.setattr(matmul_nbits_product, "PANEL_BYTES", {False: 1, True: 1})
+    monkeypatch.setattr(matmul_nbits_product, "ROWS_AT_ONCE", 12)
+    for bits in (2, 4, 8):
+        Case(bits, 16, 1000, 1024, zeros="packed", by_columns=by_columns).check(40, accuracy_level, bias=True)
+
+
+@pytest.mark.parametrize("level", ["avx2", "portable"])
+def test_other_instruction_sets(level):
+    if InstructionSet[level.upper()] >= instruction_set() or InstructionSet[level.upper()] > machine_instruction_set():
+        pytest.skip("not below what is tested anyway")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))]
+    chosen = ["-k", "(by_rows or by_columns) and 32 and (packed or none)"]
+    environment = os.environ | {"ORT_SDK_CPU_ISA": level}
+    done = subprocess.run([*command, *chosen], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_wrong_shapes_are_refused():
+    case = Case(4, 32, 64, 8)
+    with pytest.raises(InvalidArgument, match="A has shape"):
+        case.kernel(EXACT).compute(np.ones((2, 63), np.float32), None, None)
+    bias = np.ones(7, np.float32)
+    with pytest.raises(InvalidArgument, match="bias"):
+        case.kernel(EXACT, bias=True).compute(np.ones((2, 64), np.float32), None, None, None, None, bias)
+    case.constants[2] = Bytes(np.ones((8, 1), np.float32))
+    with pytest.raises(InvalidArgument, match="scales"):
+        case.kernel(EXACT).compute(np.ones((2, 64), np.float32), None, None)
+    case = Case(4, 32, 64, 8, zeros="packed")
+    case.constants[3] = Bytes(np.ones((8, 2), np.uint8))
+    with pytest.raises(InvalidArgument, match="zero_points"):
+        case.kernel(EXACT).compute(np.ones((2, 64), np.float32), None, None, None)
+
+
+def test_no_rows_give_no_rows():
+    kernel = Case(4, 32, 64, 8).kernel(EXACT)
+    assert kernel.compute(np.ones((0, 3, 64), np.float32), None, None).shape == (0, 3, 8)
+
+
+def test_infinities_and_zeros_in_activations():
+    case = Case(4, 32, 64, 40)
+    kernel = case.kernel(INT8)
+    a = np.zeros((2, 64), np.float32)
+    a[1, 33] = 2.0
+    np.testing.assert_allclose(kernel.compute(a, None, None), a @ case.weight.T, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_threads_share_a_kernel(rows):
+    case = Case(4, 32, 512, 256)
+    kernel = case.kernel(INT8)
+    inputs = [np.random.default_rng(seed).standard_normal((rows, 512)).astype(np.float32) for seed in range(4)]
+    expected = [kernel.compute(a, None, None) for a in inputs]
+    faults = []
+
+    def work(index):
+        results = (kernel.compute(inputs[index], None, None) for _ in range(50))
+        faults.extend(index for result in results if not np.array_equal(result, expected[index]))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
