@@ -1,0 +1,268 @@
+"""Convolution and pooling over oneDNN: against float64 and exact integers, in every layout, in sessions, on threads."""
+
+import concurrent.futures
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from ort_sdk_cpu.kernels.conv_onednn import ConvKernel
+from ort_sdk_cpu.kernels.pool_onednn import PoolKernel
+from ort_sdk_cpu.onednn import library as onednn_library
+from ort_sdk_cpu.onednn.call import is_channels_last
+
+import ort_sdk as ort
+
+pytestmark = pytest.mark.skipif(not onednn_library.is_available(), reason="oneDNN is not installed")
+
+MICROSOFT = "com.microsoft"
+FLOAT_TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
+
+
+def random(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def channels_last(array):
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+
+
+def in_float64(make_kernel, op_type, inputs, attributes, domain=""):
+    wide = tuple(None if value is None else value.astype(np.float64) for value in inputs)
+    return make_kernel(op_type, wide, attributes, domain, None, (), ()).compute(*wide)
+
+
+def cases(count):
+    """Random convolutions: one to three spatial axes, groups, strides, dilations, pads, sizes that fill no vector."""
+    rng = np.random.default_rng(7)
+    for _ in range(count):
+        rank = int(rng.integers(1, 4))
+        group = int(rng.choice([1, 1, 2, 3]))
+        per_group, out_per_group = (int(rng.integers(1, 40)) for _ in range(2))
+        if rng.random() < 0.3:
+            group, per_group, out_per_group = int(rng.integers(2, 70)), 1, int(rng.integers(1, 3))
+        kernel, strides, dilations = ([int(rng.integers(1, high)) for _ in range(rank)] for high in (6, 4, 3))
+        pads = [int(rng.integers(0, 3)) for _ in range(2 * rank)]
+        low = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+        size = [int(rng.integers(least, least + (60, 24, 9)[rank - 1])) for least in low]
+        batch = int(rng.integers(1, 4))
+        attributes = {"group": group, "strides": strides, "dilations": dilations, "pads": pads}
+        yield (batch, group * per_group, *size), (group * out_per_group, per_group, *kernel), attributes
+
+
+@pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), list(cases(40)), ids=str)
+def test_random_convolutions(make_kernel, run_both, x_shape, w_shape, attributes, monkeypatch):
+    monkeypatch.setattr("ort_sdk_cpu.kernels.conv_onednn.MINIMUM_WORK", 0)
+    rng = np.random.default_rng(0)
+    x, w, bias = random(rng, *x_shape), random(rng, *w_shape) / np.sqrt(np.prod(w_shape[1:])).astype(np.float32), None
+    expected = in_float64(make_kernel, "Conv", (x, w), attributes)
+    for source in (x, channels_last(x), np.asfortranarray(x)):
+        found, bound = run_both("Conv", source, w, **attributes)
+        np.testing.assert_allclose(found[0], expected, **FLOAT_TOLERANCE)
+        np.testing.assert_array_equal(bound[0], found[0])
+    bias = random(rng, w_shape[0])
+    added = channels_last(random(rng, *expected.shape))
+    fused = {"domain": MICROSOFT, "activation": "LeakyRelu", "activation_params": [0.25], **attributes}
+    found, bound = run_both("FusedConv", x, w, bias, added, constants=(1, 2), **fused)
+    total = expected + bias.reshape(-1, *(1 for _ in x_shape[2:])) + added
+    np.testing.assert_allclose(found[0], np.where(total > 0, total, total / 4), **FLOAT_TOLERANCE)
+    np.testing.assert_array_equal(bound[0], found[0])
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Clip", "Softsign", "Elu"])
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+def test_activations_and_auto_pad(make_kernel, run_both, activation, auto_pad):
+    rng = np.random.default_rng(1)
+    x, w, bias = random(rng, 1, 20, 15, 16), random(rng, 33, 20, 3, 2) / np.float32(10), random(rng, 33)
+    parameters = {"HardSigmoid": [0.1, 0.4], "Clip": [-0.5, 0.75], "LeakyRelu": [0.1], "Elu": [0.5]}.get(activation, [])
+    attributes = {"activation": activation, "activation_params": parameters, "auto_pad": auto_pad, "strides": [2, 1]}
+    found, bound = run_both("FusedConv", x, w, bias, domain=MICROSOFT, constants=(1, 2), **attributes)
+    expected = in_float64(make_kernel, "FusedConv", (x, w, bias), attributes, MICROSOFT)
+    np.testing.assert_allclose(found[0], expected, **FLOAT_TOLERANCE)
+    np.testing.assert_array_equal(bound[0], found[0])
+
+
+TRANSPOSED = [
+    ((1, 64, 20, 20), (64, 32, 3, 3), {"strides": [2, 2]}),
+    ((2, 16, 20, 21), (16, 24, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((2, 16, 20, 21), (16, 6, 3, 3), {"group": 4, "output_padding": [1, 1], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((1, 16, 20, 21), (16, 5, 3, 3), {"output_padding": [1, 0], "strides": [2, 2]}),
+    ((1, 16, 20, 21), (16, 5, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
+    ((1, 16, 20, 21), (16, 5, 3, 3), {"output_shape": [41, 44], "strides": [2, 2]}),
+    ((1, 16, 200), (16, 24, 16), {"strides": [8], "dilations": [1]}),
+    ((1, 8, 6, 7, 8), (8, 4, 3, 3, 3), {"strides": [2, 1, 2], "dilations": [1, 2, 1]}),
+]
+
+
+@pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), TRANSPOSED, ids=str)
+def test_transposed_convolutions(make_kernel, run_both, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(2)
+    x, w = random(rng, *x_shape), random(rng, *w_shape) / np.sqrt(np.prod(w_shape)).astype(np.float32)
+    bias = random(rng, w_shape[1] * attributes.get("group", 1))
+    expected = in_float64(make_kernel, "ConvTranspose", (x, w, bias), attributes)
+    for constants in ((), (1, 2)):
+        found, bound = run_both("ConvTranspose", channels_last(x), w, bias, constants=constants, **attributes)
+        np.testing.assert_allclose(found[0], expected, **FLOAT_TOLERANCE)
+        np.testing.assert_array_equal(bound[0], found[0])
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [0, 1, 2, 0]},
+        {"kernel_shape": [2, 2], "strides": [3, 3], "ceil_mode": 1, "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [3, 3], "dilations": [2, 2], "pads": [2, 2, 2, 2]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("counts", [0, 1])
+def test_pools(make_kernel, run_both, op_type, attributes, counts):
+    given = attributes | ({"count_include_pad": 1} if counts and op_type == "AveragePool" else {})
+    x = random(np.random.default_rng(3), 2, 21, 40, 41)
+    expected = in_float64(make_kernel, op_type, (x,), given)
+    assert isinstance(make_kernel(op_type, (x,), given, "", None, (), ()), PoolKernel)
+    for source in (x, channels_last(x)):
+        found, bound = run_both(op_type, source, **given)
+        np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(bound[0], found[0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_maximum_of_bytes(run_both, make_kernel, dtype):
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(4).integers(limits.min, limits.max + 1, (1, 64, 40, 40)).astype(dtype)
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    expected = in_float64(make_kernel, "MaxPool", (x,), attributes)
+    for source in (x, channels_last(x)):
+        found, bound = run_both("MaxPool", source, **attributes)
+        np.testing.assert_array_equal(found[0], expected)
+        np.testing.assert_array_equal(bound[0], expected)
+
+
+@pytest.mark.parametrize("op_type", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pools(make_kernel, run_both, op_type):
+    x = random(np.random.default_rng(5), 2, 300, 30, 30)
+    found, bound = run_both(op_type, channels_last(x))
+    np.testing.assert_allclose(found[0], in_float64(make_kernel, op_type, (x,), {}), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(bound[0], found[0])
+
+
+def test_results_lie_channels_last_and_small_ones_do_not_load_the_library(make_kernel):
+    x, w = np.ones((1, 16, 30, 30), np.float32), np.ones((16, 16, 3, 3), np.float32)
+    assert is_channels_last(make_kernel("Conv", (x, w), {}, "", None, (), ()).compute(x, w))
+    small = np.ones((1, 2, 5, 5), np.float32)
+    kernel = make_kernel("Conv", (small, w[:2, :2]), {}, "", None, (), ())
+    assert not isinstance(kernel, ConvKernel)
+
+
+def test_shapes_that_do_not_fit_are_refused(make_kernel):
+    x, w = np.ones((1, 16, 30, 30), np.float32), np.ones((16, 16, 3, 3), np.float32)
+    kernel = make_kernel("Conv", (x, w), {}, "", None, (1,), ())
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.InvalidArgument, match=r"\[1, 15, 30, 30\]"):
+        kernel.compute(x[:, :15], w)
+
+
+def network(batch):
+    """Convolutions, a concatenation, a residual, an activation and pools; x is (batch, 3, height, width)."""
+    rng = np.random.default_rng(6)
+    shapes = {"a": (32, 3, 3, 3), "b": (32, 1, 3, 3), "c": (24, 32, 1, 1), "d": (32, 56, 3, 3), "e": (32, 32, 2, 2)}
+    weights = {name: random(rng, *shape) / np.float32(np.sqrt(np.prod(shape[1:]))) for name, shape in shapes.items()}
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "a"], ["t0"], pads=[1] * 4, strides=[2, 2]),
+        node("Sigmoid", ["t0"], ["t1"]),
+        node("Mul", ["t0", "t1"], ["t2"]),
+        node("Conv", ["t2", "b"], ["t3"], pads=[1] * 4, group=32),
+        node("Conv", ["t3", "c"], ["t4"]),
+        node("Relu", ["t4"], ["t5"]),
+        node("Concat", ["t2", "t5"], ["t6"], axis=1),
+        node("Conv", ["t6", "d"], ["t7"], pads=[1] * 4),
+        node("Add", ["t7", "t2"], ["t8"]),
+        node("MaxPool", ["t8"], ["t9"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
+        node("ConvTranspose", ["t9", "e"], ["t10"], strides=[2, 2]),
+        node("GlobalAveragePool", ["t10"], ["y"]),
+        node("Softmax", ["t10"], ["z"], axis=1),
+    ]
+    initializers = [numpy_helper.from_array(weight, name) for name, weight in weights.items()]
+    shape = [batch, 3, "height", "width"]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "z", "t5")],
+        initializers,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def session(level, *, programs, batch="batch"):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    options.add_session_config_entry("session.disable_programs", "0" if programs else "1")
+    return ort.InferenceSession(network(batch), options)
+
+
+LEVELS = ort.GraphOptimizationLevel
+
+
+@pytest.mark.parametrize("programs", [True, False])
+@pytest.mark.parametrize("level", [LEVELS.ORT_DISABLE_ALL, LEVELS.ORT_ENABLE_BASIC, LEVELS.ORT_ENABLE_ALL])
+def test_sessions_of_changing_sizes(level, programs):
+    import onnxruntime
+
+    theirs = onnxruntime.InferenceSession(network("batch"), providers=["CPUExecutionProvider"])
+    ours = session(level, programs=programs)
+    for shape in [(1, 3, 32, 32), (2, 3, 40, 24), (1, 3, 32, 32), (1, 3, 32, 32), (1, 3, 64, 66), (2, 3, 40, 24)]:
+        x = random(np.random.default_rng(shape[2]), *shape)
+        results = ours.run(None, {"x": x})
+        for found, expected in zip(results, theirs.run(None, {"x": x}), strict=True):
+            assert found.flags.c_contiguous
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_one_session_on_many_threads():
+    ours = session(LEVELS.ORT_ENABLE_ALL, programs=True)
+    inputs = [random(np.random.default_rng(seed), 1, 3, 32 + 8 * (seed % 2), 32) for seed in range(6)]
+    expected = [ours.run(None, {"x": x}) for x in inputs]
+
+    def task(number):
+        return [ours.run(None, {"x": inputs[number % 6]}) for _ in range(10)]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for number, results in enumerate(pool.map(task, range(12))):
+            for result in results:
+                for found, wanted in zip(result, expected[number % 6], strict=True):
+                    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_without_the_library():
+    script = (
+        "import numpy as np, sys, ort_sdk as ort\n"
+        "model = sys.stdin.buffer.read()\n"
+        "y = ort.InferenceSession(model).run(None, {'x': np.full((1, 3, 32, 32), .5, np.float32)})[1]\n"
+        "assert not any('libdnnl' in line for line in open('/proc/self/maps')), 'loaded'\n"
+        "print(repr(float(np.abs(y).sum())))\n"
+    )
+    environment = {"ORT_SDK_CPU_DISABLE": "onednn", "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", script], input=network(1), capture_output=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    ours = session(LEVELS.ORT_ENABLE_ALL, programs=True, batch=1)
+    y = ours.run(None, {"x": np.full((1, 3, 32, 32), 0.5, np.float32)})[1]
+    assert float(done.stdout) == pytest.approx(float(np.abs(y).sum()), rel=1e-5)
+
+
+def test_packed_weights_are_kept_in_files(tmp_path):
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.prepack_cache_dir", str(tmp_path))
+    x = random(np.random.default_rng(9), 1, 3, 64, 64)
+    expected = session(LEVELS.ORT_ENABLE_ALL, programs=True, batch=1).run(None, {"x": x})
+    for _ in range(2):
+        results = ort.InferenceSession(network(1), options).run(None, {"x": x})
+        for found, wanted in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    assert any(tmp_path.rglob("*"))
