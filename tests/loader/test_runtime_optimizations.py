@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import struct
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -119,6 +121,24 @@ def test_our_records(case, tmp_path):
     produced = {op_id.split(":")[1] for record in found for op_id in record[-1]}
     assert produced <= operators(made).keys()
     check(ours(path, REPLAY).run(None, feeds), expected)
+
+
+def test_records_are_made_without_onnx_and_protobuf(tmp_path):
+    theirs(MODELS["conv_bias"], SAVE, target=tmp_path / "m.ort")
+    code = (
+        "import sys\n"
+        "for name in ('onnx', 'google', 'google.protobuf', 'flatbuffers'): sys.modules[name] = None\n"
+        "import numpy as np, ort_sdk\n"
+        "options = ort_sdk.SessionOptions()\n"
+        "options.add_session_config_entry('session.enable_saved_runtime_optimizations', '1')\n"
+        "options.add_session_config_entry('session.record_ep_graph_assignment_info', '1')\n"
+        "session = ort_sdk.InferenceSession(sys.argv[1], options)\n"
+        "session.run(None, {'x': np.zeros((1, 3, 6, 6), np.uint8)})\n"
+        "print(*(node.op_type for group in session.get_provider_graph_assignment_info() for node in group.get_nodes()))\n"
+    )
+    command = [sys.executable, "-c", code, tmp_path / "m.ort"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["QLinearConv"]
 
 
 @pytest.mark.parametrize("name", ["mobilenet_opset9", "mobilenet_qdq_opset13"])
