@@ -54,11 +54,9 @@ class UnfinishedFile:
         name = _temporary_name(self._folder, self._name)
         if self._temporary is None:
             _give_name(self.file.fileno(), name)
-            name.replace(path)
         else:
-            self._temporary.replace(path)
-            os.link(path, name)
-            self._temporary = name
+            os.link(self._temporary, name)
+        name.replace(path)
         _sync_folder(self._folder)
 
     def close(self) -> None:
