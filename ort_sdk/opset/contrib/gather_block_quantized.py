@@ -23,10 +23,10 @@ from ort_sdk.api import (
 )
 from ort_sdk.opset.definition import operator
 
-__all__ = ["DATA_FROM_INT8", "gather_block_quantized"]
+from .matmul_nbits_layout import DATA_FROM_INT8
 
-DATA_FROM_INT8 = "GatherBlockQuantized data of int8"
-"""Start of the ``transformation`` of a derived tensor that is its int8 source, raised by 128. A kernel may read the source."""
+__all__ = ["gather_block_quantized"]
+
 FLOAT = TensorElementType.FLOAT
 NIBBLES = frozenset({TensorElementType.INT4, TensorElementType.UINT4})
 

@@ -9,7 +9,7 @@ import numpy as np
 from ort_sdk.api import HostArray, Tensor, TensorElementType
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
-from ort_sdk.opset.contrib.gather_block_quantized import DATA_FROM_INT8
+from ort_sdk.opset.contrib.matmul_nbits_layout import DATA_FROM_INT8
 from ort_sdk.optimizer.nbits_constants import derived_constant, drop_added, zero_of
 from ort_sdk.optimizer.nbits_packing import packed_rows
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
