@@ -111,6 +111,13 @@ from .provider import (
     API_VERSION,
     ExecutionProvider,
 )
+from .step_fusion import (
+    FusedSteps,
+    FusibleProgram,
+    FusibleStep,
+    ProgramValue,
+    StepFusion,
+)
 
 __all__ = [
     "ALL_ARGUMENTS",
@@ -137,6 +144,9 @@ __all__ = [
     "Fail",
     "FormalParameter",
     "FusedNode",
+    "FusedSteps",
+    "FusibleProgram",
+    "FusibleStep",
     "GraphViewer",
     "HalfSupport",
     "HostArray",
@@ -173,6 +183,7 @@ __all__ = [
     "ParameterOption",
     "PluginHooks",
     "PrePackedWeights",
+    "ProgramValue",
     "ProviderError",
     "ProviderHooks",
     "ProviderNotFoundError",
@@ -181,6 +192,7 @@ __all__ = [
     "RuntimeException",
     "Shape",
     "Slot",
+    "StepFusion",
     "Subgraph",
     "SupportsCanLoadTensor",
     "SupportsLoadTensors",

@@ -9,6 +9,7 @@ from typing import Any
 from .device import CPU_DEVICE, OrtDevice
 from .element_type import TensorElementType, element_type_of
 from .kernel import Array
+from .step_fusion import FusibleProgram, StepFusion
 
 __all__ = ["API_VERSION", "ExecutionProvider"]
 
@@ -37,6 +38,14 @@ class ExecutionProvider:
     def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
         """Element type and shape of one of the provider's arrays. Reads no contents."""
         return element_type_of(array), tuple(int(dimension) for dimension in array.shape)
+
+    def fuse_steps(self, program: FusibleProgram) -> StepFusion:
+        """Make one kernel of several steps of a program, as often as it pays.
+
+        Asked when a program is made, and once more after it has run for a while if the answer is not complete. Results must
+        stay the same within the rounding of the elements' type.
+        """
+        return StepFusion()
 
     def describe_environment(self) -> Sequence[str]:
         """Libraries and settings the provider uses here, and how to get what is missing: lines of text, for reports."""

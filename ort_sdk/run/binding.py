@@ -16,7 +16,7 @@ from ort_sdk.plan import ABSENT
 from .slots import ValueSlot
 from .specialise import ProgramStep, Specialisation
 
-__all__ = ["BindingProvider", "BoundSteps", "bind_steps"]
+__all__ = ["BindingProvider", "BoundSteps", "bind_steps", "can_bind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
     candidates = {
         position: launched
         for position, launched in enumerate(specialisation.steps)
-        if _can_bind(launched, specialisation, providers)
+        if can_bind(launched, specialisation, providers)
     }
     if not candidates:
         return bound
@@ -84,7 +84,8 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
     return bound
 
 
-def _can_bind(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
+def can_bind(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
+    """Whether a step's kernel offers binding, its shapes are known, and its provider can preallocate."""
     return (
         launched.outputs_known
         and getattr(launched.step.kernel, "bind", None) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from ort_sdk.plan import ExecutionPlan
 
 from .binding import BindingProvider, bind_steps
 from .executor import RunControl, execute
+from .fusing import fuse_steps
 from .program import Program
 from .specialise import specialise
 
@@ -22,6 +24,9 @@ MAX_PROGRAMS = 32
 MAX_SEEN = 256
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
+SECONDS_BEFORE_COMPILING = 0.05
+"""Time a program runs before providers may compile for it, about what that takes: a process that ends soon never pays for it,
+any other at most twice what knowing the future would have cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class ProgramRow:
     """Operators still run, in order: the others follow from the signature."""
     bound_count: int
     """How many of them run on buffers of their own."""
+    fused: tuple[tuple[str, ...], ...]
+    """Operators of each step that does the work of several."""
     kept_bytes: int
     """Bytes of folded values."""
 
@@ -83,6 +90,26 @@ def _signature(feeds: Sequence[Array]) -> tuple[Any, ...] | None:
         return None
 
 
+@dataclass(slots=True)
+class _Sightings:
+    """How often a signature was seen since it had a program, and how often it must be to get one."""
+
+    count: int = 0
+    needed: int = 2
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A program as its set keeps it."""
+
+    program: Program
+    kept_bytes: int
+    is_final: bool
+    """Whether it need not be made again once it has run for long enough that compiling pays."""
+    seconds: float = 0.0
+    """Time its runs took, until it is final."""
+
+
 class _ProgramSet:
     """Programs by signature, and the arena they share; used by one run at a time."""
 
@@ -90,34 +117,59 @@ class _ProgramSet:
         self._plan = plan
         self._providers = providers
         self._arena = Arena()
-        self._programs: OrderedDict[tuple[Any, ...], tuple[Program, int]] = OrderedDict()
-        self._seen: OrderedDict[tuple[Any, ...], None] = OrderedDict()
+        self._programs: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
+        self._seen: OrderedDict[tuple[Any, ...], _Sightings] = OrderedDict()
         self._kept_bytes = 0
 
     def run(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
         found = self._programs.get(signature)
         if found is not None:
             self._programs.move_to_end(signature)
-            return found[0].run(feeds, control)
-        if signature in self._seen:
-            return self._specialise(signature, feeds, control)
-        self._seen[signature] = None
-        if len(self._seen) > MAX_SEEN:
-            self._seen.popitem(last=False)
+            return found.program.run(feeds, control) if found.is_final else self._run_young(found, signature, feeds, control)
+        if self._is_due(signature):
+            return self._make(signature, feeds, control, may_compile=False)
         return execute(self._plan, feeds, control)
 
     def report(self) -> list[ProgramRow]:
         return [
-            ProgramRow(signature, program.operators, program.bound_count, kept_bytes)
-            for signature, (program, kept_bytes) in self._programs.items()
+            ProgramRow(signature, kept.program.operators, kept.program.bound_count, kept.program.fused, kept.kept_bytes)
+            for signature, kept in self._programs.items()
         ]
 
-    def _specialise(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
+    def _is_due(self, signature: tuple[Any, ...]) -> bool:
+        """Count a sighting; whether a program is to be made now.
+
+        That of a signature whose programs were dropped is made again after twice as many runs each time: more signatures than
+        programs are kept for, taking turns, would otherwise make one in every run.
+        """
+        sightings = self._seen.setdefault(signature, _Sightings())
+        self._seen.move_to_end(signature)
+        if len(self._seen) > MAX_SEEN:
+            self._seen.popitem(last=False)
+        sightings.count += 1
+        if sightings.count < sightings.needed:
+            return False
+        sightings.count, sightings.needed = 0, 2 * sightings.needed
+        return True
+
+    def _run_young(self, kept: _Kept, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
+        if kept.seconds > SECONDS_BEFORE_COMPILING:
+            return self._make(signature, feeds, control, may_compile=True)
+        start = time.perf_counter()
+        try:
+            return kept.program.run(feeds, control)
+        finally:
+            kept.seconds += time.perf_counter() - start
+
+    def _make(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
         results, specialisation = specialise(self._plan, feeds, control)
-        program = Program(specialisation, bind_steps(specialisation, self._providers, self._arena))
-        self._programs[signature] = (program, specialisation.kept_bytes)
-        self._kept_bytes += specialisation.kept_bytes
+        fused = fuse_steps(specialisation, self._providers, may_compile=may_compile)
+        program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arena))
+        replaced = self._programs.pop(signature, None)
+        kept = _Kept(program, specialisation.kept_bytes, is_final=may_compile or fused.is_complete)
+        self._programs[signature] = kept
+        self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):
-            _, (_, freed) = self._programs.popitem(last=False)
-            self._kept_bytes -= freed
+            _, dropped = self._programs.popitem(last=False)
+            self._kept_bytes -= dropped.kept_bytes
         return results

@@ -11,6 +11,7 @@ from ort_sdk.api import Array
 
 from .binding import BoundSteps
 from .executor import RunControl, RunScope, halt, raise_step_error
+from .fusing import Fused
 from .slots import ValueSlot
 from .specialise import ProgramStep, Specialisation
 
@@ -35,17 +36,20 @@ class Program:
 
     Args:
         specialisation: what is left to do.
+        fused: the same, some of it fused.
         bound: steps that run on buffers of their own; they make the program usable by one run at a time.
     """
 
-    __slots__ = ("_filename", "_function", "_lines", "bound_count", "operators")
+    __slots__ = ("_filename", "_function", "_lines", "bound_count", "fused", "operators")
 
-    def __init__(self, specialisation: Specialisation, bound: BoundSteps) -> None:
+    def __init__(self, specialisation: Specialisation, fused: Fused, bound: BoundSteps) -> None:
         self.operators = tuple(launched.step.op_type for launched in specialisation.steps)
         """Operators that are still run, in order."""
-        self.bound_count = len(bound.calls)
-        """How many of them run on buffers of their own."""
-        writer = _Writer(specialisation, bound)
+        self.fused = fused.groups
+        """Operators of each fused step."""
+        self.bound_count = len(bound.calls) + sum(len(group) - 1 for group in fused.groups)
+        """How many of the operators run on buffers of the program's own."""
+        writer = _Writer(fused.specialisation, bound)
         self._function, self._lines, self._filename = writer.function()
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:

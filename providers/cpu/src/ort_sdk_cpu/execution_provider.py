@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import CPU_DEVICE, ExecutionProvider, OrtDevice
+from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, OrtDevice, StepFusion
 
 from .kernels.scratch import Scratch
 
@@ -29,6 +29,12 @@ class CpuExecutionProvider(ExecutionProvider):
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Infinities and NaNs are values of ONNX's operators: NumPy's warnings about them stay off during a run."""
         return np.errstate(all="ignore")
+
+    def fuse_steps(self, program: FusibleProgram) -> StepFusion:
+        """Chains of element-wise steps become compiled kernels."""
+        from .fusion.fuse import fuse_chains
+
+        return fuse_chains(program)
 
     def describe_environment(self) -> Sequence[str]:
         """Optional libraries, instruction set and threads."""

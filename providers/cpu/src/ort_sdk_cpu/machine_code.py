@@ -26,7 +26,7 @@ from . import libraries
 from .instruction_set import instruction_set
 from .jit import cache_folder, one_process, source_hash, tell_compiled
 
-__all__ = ["Task", "TaskCall", "task"]
+__all__ = ["Task", "TaskCall", "compiler_environment", "read_code", "task", "write_code"]
 
 DIGEST_BYTES = 32
 WORD = 8
@@ -70,6 +70,15 @@ def task(function: Callable[[int, int, int], None]) -> Task:
     return Task(function)
 
 
+@functools.cache
+def compiler_environment() -> str:
+    """Processor, instruction set and compiler that code is made for and by."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features().flatten()
+    return f"{llvm.get_host_cpu_name()} {features} {instruction_set()} numba {libraries.numba().version}"
+
+
 class _Code:
     """Machine code in this process."""
 
@@ -82,8 +91,7 @@ class _Code:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._machine = llvm.Target.from_default_triple().create_target_machine()
-        features = llvm.get_host_cpu_features().flatten()
-        self._environment = f"{llvm.get_host_cpu_name()} {features} {instruction_set()} numba {libraries.numba().version}"
+        self._environment = compiler_environment()
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_ENTRIES.format(threads=_ONE_THREAD)), self._machine)
         self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.get_function_address("run_part"))
         """Runs a record's task on this thread."""
@@ -119,11 +127,11 @@ class _Code:
         source = (_COMPILED / f"{module}.py").read_bytes()
         key = hashlib.sha256(f"{source_hash()} {self._environment} {name} ".encode() + source).hexdigest()[:24]
         path = None if folder is None else folder / f"{module}-{name}-{key}.o"
-        found = _read(path)
+        found = read_code(path)
         if found is not None:
             return found
         with one_process(folder):
-            return _read(path) or _built(module, name, path)
+            return read_code(path) or _built(module, name, path)
 
 
 def _built(module: str, name: str, path: Path | None) -> tuple[str, bytes]:
@@ -139,12 +147,12 @@ def _built(module: str, name: str, path: Path | None) -> tuple[str, bytes]:
     if kind != "object":
         raise RuntimeException(f"numba {numba.__version__} gave {kind!r} instead of object code for {module}.{name}")
     symbol = result.fndesc.llvm_func_name
-    _write(path, symbol, code)
+    write_code(path, symbol, code)
     tell_compiled(name, time.perf_counter() - start, None if path is None else path.parent)
     return symbol, code
 
 
-def _read(path: Path | None) -> tuple[str, bytes] | None:
+def read_code(path: Path | None) -> tuple[str, bytes] | None:
     """Symbol and code kept in a file; None if there is none, or a damaged one."""
     if path is None or not path.is_file():
         return None
@@ -156,7 +164,8 @@ def _read(path: Path | None) -> tuple[str, bytes] | None:
     return symbol.decode(), code
 
 
-def _write(path: Path | None, symbol: str, code: bytes) -> None:
+def write_code(path: Path | None, symbol: str, code: bytes) -> None:
+    """Keep symbol and code in a file, with their digest; None keeps nothing."""
     if path is None:
         return
     rest = symbol.encode() + b"\n" + code
@@ -181,20 +190,30 @@ class TaskCall:
     """
 
     def __init__(self, module: str, name: str, arguments: tuple[int | float, ...], threads: int = 1) -> None:
+        self._fill(_code().address(module, name), arguments, threads)
+
+    @classmethod
+    def at(cls, address: int, arguments: tuple[int | float, ...], threads: int = 1) -> TaskCall:
+        """The same for code at an address."""
+        made = cls.__new__(cls)
+        made._fill(address, arguments, threads)
+        return made
+
+    def _fill(self, address: int, arguments: tuple[int | float, ...], threads: int) -> None:
         code = _code()
         self._record = np.zeros(1 + len(arguments), np.int64)
-        self._record[0] = code.address(module, name)
+        self._record[0] = address
         for position, argument in enumerate(arguments):
             if isinstance(argument, float):
                 self._record[1 + position : 2 + position].view(np.float32)[0] = argument
             else:
                 self._record[1 + position] = argument
-        address = self._record.ctypes.data
-        self.run: Callable[[], Any] = functools.partial(code.alone, address)
+        record = self._record.ctypes.data
+        self.run: Callable[[], Any] = functools.partial(code.alone, record)
         """Does the work; returns when it is done."""
         if threads > 1 and libraries.has_openmp():
             start, entry = code.team
-            self.run = functools.partial(start, entry, address, threads, 0)
+            self.run = functools.partial(start, entry, record, threads, 0)
 
     def point(self, position: int, array: HostArray | None) -> None:
         """Use an array's memory for an argument, 0 for None; it is not kept alive."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu.fusion.operation import ElementOperation, operation_of
 
 __all__ = [
     "BINDERS",
@@ -115,6 +116,9 @@ class BindableKernel(OpKernel):
         make_writer: makes the writer of a program.
     """
 
+    element_operation: ElementOperation | None = None
+    """The node as a part of a chain of element-wise ones, if it can be one."""
+
     def __init__(self, kernel: Any, make_writer: MakeWriter) -> None:
         self._compute = kernel.compute
         self.deterministic = kernel.deterministic
@@ -175,6 +179,13 @@ STORING_KEYS = ("session.prepack_cache_dir", "session.save_external_prepacked_co
 
 def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     """The shared set's kernel for a node, with ``bind`` if the operator has a binder and NumPy computes in the node's types."""
+    made = _bound_kernel(create, info)
+    if isinstance(made, BindableKernel):
+        made.element_operation = operation_of(info)
+    return made
+
+
+def _bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     kernel = create(info)
     binding = BINDERS[info.domain, info.op_type]
     if not _is_computed_directly(info, any_type=binding.any_type):

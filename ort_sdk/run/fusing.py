@@ -1,0 +1,150 @@
+"""Fusing steps of a program: providers are asked, their answers are checked and put in place of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ort_sdk.api import EPFail, ExecutionProvider, FusedSteps, FusibleProgram, FusibleStep, OrtDevice, ProgramValue
+from ort_sdk.plan import ABSENT, Step
+
+from .binding import BindingProvider, can_bind
+from .specialise import ProgramStep, Specialisation
+
+__all__ = ["Fused", "fuse_steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A specialisation with fused steps."""
+
+    specialisation: Specialisation
+    groups: tuple[tuple[str, ...], ...]
+    """Operators of each fused step."""
+    is_complete: bool
+    """Whether no provider would fuse more if it might compile."""
+
+
+def fuse_steps(specialisation: Specialisation, providers: Mapping[str, BindingProvider], *, may_compile: bool) -> Fused:
+    """Let providers fuse the steps that will be bound.
+
+    Args:
+        specialisation: steps with recorded values.
+        providers: provider name → what binding needs.
+        may_compile: see ``FusibleProgram.may_compile``.
+
+    Raises:
+        EPFail: a provider's answer does not keep the order of the program.
+    """
+    answers: list[tuple[str, FusedSteps]] = []
+    is_complete = True
+    for name, provider in providers.items():
+        if type(provider.execution_provider).fuse_steps is ExecutionProvider.fuse_steps:
+            continue
+        program = _shown(specialisation, name, providers, may_compile=may_compile)
+        fusion = provider.execution_provider.fuse_steps(program)
+        is_complete = is_complete and fusion.is_complete
+        _check(name, program, fusion.fused)
+        answers.extend((name, fused) for fused in fusion.fused)
+    if not answers:
+        return Fused(specialisation, (), is_complete)
+    steps = specialisation.steps
+    groups = tuple(tuple(steps[position].step.op_type for position in fused.positions) for _, fused in answers)
+    return Fused(replace(specialisation, steps=_replaced(steps, answers, providers)), groups, is_complete)
+
+
+def _shown(
+    specialisation: Specialisation, name: str, providers: Mapping[str, BindingProvider], *, may_compile: bool
+) -> FusibleProgram:
+    steps = {
+        position: FusibleStep(launched.step.kernel, launched.step.op_type, launched.inputs, _asked_for(launched))
+        for position, launched in enumerate(specialisation.steps)
+        if launched.step.provider == name and can_bind(launched, specialisation, providers)
+    }
+    shown = {index for step in steps.values() for index in (*step.inputs, *step.outputs)} - {ABSENT}
+    describe = providers[name].execution_provider.describe
+    values = {
+        index: ProgramValue(*describe(specialisation.values[index]), specialisation.constants.get(index))
+        for index in shown
+        if hasattr(specialisation.values[index], "shape")
+    }
+    return FusibleProgram(steps, values, _readers(specialisation), may_compile)
+
+
+def _asked_for(launched: ProgramStep) -> tuple[int, ...]:
+    return tuple(ABSENT if own == ABSENT else index for index, own in zip(launched.outputs, launched.step.outputs, strict=True))
+
+
+def _readers(specialisation: Specialisation) -> dict[int, list[int]]:
+    readers: dict[int, list[int]] = {}
+    for position, launched in enumerate(specialisation.steps):
+        for index in launched.inputs:
+            readers.setdefault(index, []).append(position)
+    for index in specialisation.fetches:
+        readers.setdefault(index, []).append(len(specialisation.steps))
+    return readers
+
+
+def _check(name: str, program: FusibleProgram, answers: Sequence[FusedSteps]) -> None:
+    taken: set[int] = set()
+    for fused in answers:
+        positions = set(fused.positions)
+        if not positions <= program.steps.keys() - taken or tuple(sorted(positions)) != fused.positions:
+            raise EPFail(f"{name}: fuse_steps gave steps {fused.positions}; each must be one it was shown, once, in order")
+        taken |= positions
+        _check_order(name, program, fused)
+
+
+def _check_order(name: str, program: FusibleProgram, fused: FusedSteps) -> None:
+    last = fused.positions[-1]
+    made = {index for position in fused.positions for index in program.steps[position].outputs} - {ABSENT}
+    read = {index for position in fused.positions for index in program.steps[position].inputs} - {ABSENT}
+    for index in made:
+        others = [reader for reader in program.readers.get(index, ()) if reader not in fused.positions]
+        if others and (index not in fused.outputs or min(others) < last):
+            raise EPFail(
+                f"{name}: fuse_steps made one of steps {fused.positions}, but step {min(others)} reads value {index}, which is "
+                f"one of their outputs {fused.outputs} only after step {last}"
+            )
+    if not set(fused.inputs) <= read - made or not set(fused.outputs) <= made:
+        raise EPFail(f"{name}: fuse_steps: steps {fused.positions} have no inputs {fused.inputs} or no outputs {fused.outputs}")
+
+
+def _replaced(
+    steps: Sequence[ProgramStep], answers: Sequence[tuple[str, FusedSteps]], providers: Mapping[str, BindingProvider]
+) -> list[ProgramStep]:
+    left: list[ProgramStep | None] = list(steps)
+    for name, fused in answers:
+        members = [steps[position] for position in fused.positions]
+        for position in fused.positions:
+            left[position] = None
+        left[fused.positions[-1]] = _fused_step(name, fused, members, providers[name].device)
+    return [launched for launched in left if launched is not None]
+
+
+def _fused_step(name: str, fused: FusedSteps, members: Sequence[ProgramStep], device: OrtDevice) -> ProgramStep:
+    step = Step(
+        compute=None,
+        inputs=fused.inputs,
+        outputs=fused.outputs,
+        frees=(),
+        kernel=fused.kernel,
+        op_type=_shortened([launched.step.op_type for launched in members], "+"),
+        domain="",
+        node=_shortened([launched.step.node for launched in members], ", "),
+        provider=name,
+        device=device,
+    )
+    return ProgramStep(
+        step, fused.inputs, fused.outputs, returns_tuple=len(fused.outputs) > 1, may_return_scalar=False, outputs_known=True
+    )
+
+
+MAX_NAMES = 8
+
+
+def _shortened(names: Sequence[Any], separator: str) -> str:
+    """The names, those beyond the first few counted."""
+    more = len(names) - MAX_NAMES
+    return separator.join(names[:MAX_NAMES]) + (f"{separator}{more} more" if more > 0 else "")

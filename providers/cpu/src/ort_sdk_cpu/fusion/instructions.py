@@ -1,0 +1,203 @@
+"""LLVM instructions of operators on vectors of sixteen elements."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BOOL", "FLOAT", "LANES", "RULES", "FunctionBody", "Rule"]
+
+LANES = 16
+FLOAT = "<16 x float>"
+BOOL = "<16 x i1>"
+"""LLVM types of vectors of float32 and of truth values."""
+
+
+class FunctionBody:
+    """Text of a function under construction."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.functions: set[str] = set()
+        """Vector functions it calls."""
+        self.intrinsics: set[tuple[str, str]] = set()
+        """LLVM's own functions it calls, with the types of their arguments."""
+        self._count = 0
+
+    def value(self, instruction: str) -> str:
+        """Append an instruction; returns the name of its result."""
+        self._count += 1
+        name = f"%v{self._count}"
+        self.lines.append(f"{name} = {instruction}")
+        return name
+
+    def line(self, text: str) -> None:
+        """Append an instruction without result, or a label."""
+        self.lines.append(text)
+
+    def call(self, function: str, x: str) -> str:
+        """Call a vector function."""
+        self.functions.add(function)
+        return self.value(f"call {FLOAT} @vector_{function}({FLOAT} {x})")
+
+    def intrinsic(self, name: str, *values: str) -> str:
+        """Call one of LLVM's functions of float vectors."""
+        self.intrinsics.add((f"llvm.{name}.v16f32", ", ".join([FLOAT] * len(values))))
+        return self.value(f"call {FLOAT} @llvm.{name}.v16f32({', '.join(f'{FLOAT} {value}' for value in values)})")
+
+
+Emit = Callable[[FunctionBody, Mapping[str, Any], Sequence[str]], str]
+"""``emit(body, attributes, values)`` returns the name of the result; absent inputs are empty names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How an operator is computed."""
+
+    emit: Emit
+    inputs: str = "f"
+    """Type of each input: ``f`` float32, ``b`` truth value; the last one goes for all that follow."""
+    output: str = "f"
+    cost: int = 1
+    """About how many times a sum's work."""
+
+
+def splat(number: float) -> str:
+    """A number in every lane, as a constant."""
+    return f"splat (float 0x{struct.pack('>d', float(np.float32(number))).hex().upper()})"
+
+
+def _binary(operation: str) -> Rule:
+    return Rule(lambda body, _, values: body.value(f"{operation} {FLOAT} {values[0]}, {values[1]}"), "ff")
+
+
+def _fold(combine: Callable[[FunctionBody, str, str], str]) -> Rule:
+    def emit(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+        result = values[0]
+        for value in values[1:]:
+            result = combine(body, result, value)
+        return result
+
+    return Rule(emit)
+
+
+def _intrinsic(name: str, cost: int = 1) -> Rule:
+    return Rule(lambda body, _, values: body.intrinsic(name, values[0]), cost=cost)
+
+
+def _function(name: str) -> Rule:
+    return Rule(lambda body, _, values: body.call(name, values[0]), cost=8)
+
+
+def _compare(predicate: str) -> Rule:
+    return Rule(lambda body, _, values: body.value(f"fcmp {predicate} {FLOAT} {values[0]}, {values[1]}"), "ff", "b")
+
+
+def _logical(operation: str) -> Rule:
+    return Rule(lambda body, _, values: body.value(f"{operation} {BOOL} {values[0]}, {values[1]}"), "bb", "b")
+
+
+def _select(body: FunctionBody, condition: str, x: str, y: str) -> str:
+    return body.value(f"select {BOOL} {condition}, {FLOAT} {x}, {FLOAT} {y}")
+
+
+def _relu(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    is_negative = body.value(f"fcmp olt {FLOAT} {values[0]}, zeroinitializer")
+    return _select(body, is_negative, "zeroinitializer", values[0])
+
+
+def _leaky_relu(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    is_negative = body.value(f"fcmp olt {FLOAT} {values[0]}, zeroinitializer")
+    scaled = body.value(f"fmul {FLOAT} {values[0]}, {splat(attributes['alpha'])}")
+    return _select(body, is_negative, scaled, values[0])
+
+
+def _clip(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    x, low, high = (*values, "", "")[:3]
+    raised = body.intrinsic("maximum", x, low) if low else x
+    return body.intrinsic("minimum", raised, high) if high else raised
+
+
+def _hard_sigmoid(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    scaled = body.value(f"fmul {FLOAT} {values[0]}, {splat(attributes['alpha'])}")
+    raised = body.value(f"fadd {FLOAT} {scaled}, {splat(attributes['beta'])}")
+    return body.intrinsic("minimum", body.intrinsic("maximum", raised, splat(0)), splat(1))
+
+
+def _hard_swish(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    gate = _hard_sigmoid(body, {"alpha": 1 / 6, "beta": 0.5}, values)
+    return body.value(f"fmul {FLOAT} {values[0]}, {gate}")
+
+
+def _swish(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    scaled = body.value(f"fmul {FLOAT} {values[0]}, {splat(attributes['alpha'])}")
+    return body.value(f"fmul {FLOAT} {values[0]}, {body.call('sigmoid', scaled)}")
+
+
+def _gelu(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    return body.call("fast_gelu" if attributes.get("approximate") == "tanh" else "gelu", values[0])
+
+
+def _biased(function: str) -> Rule:
+    def emit(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+        x, bias = (*values, "")[:2]
+        return body.call(function, body.value(f"fadd {FLOAT} {x}, {bias}") if bias else x)
+
+    return Rule(emit, "ff", cost=8)
+
+
+def _power(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    """Repeated products; the exponent is known."""
+    result = values[0]
+    for _ in range(attributes["exponent"] - 1):
+        result = body.value(f"fmul {FLOAT} {result}, {values[0]}")
+    return result
+
+
+RULES: dict[str, Rule] = {
+    "Abs": _intrinsic("fabs"),
+    "Add": _binary("fadd"),
+    "And": _logical("and"),
+    "BiasGelu": _biased("gelu"),
+    "Cast": Rule(lambda body, _, values: body.value(f"uitofp {BOOL} {values[0]} to {FLOAT}"), "b"),
+    "Ceil": _intrinsic("ceil"),
+    "Clip": Rule(_clip),
+    "Div": Rule(_binary("fdiv").emit, "ff", cost=3),
+    "Equal": _compare("oeq"),
+    "Erf": _function("erf"),
+    "Exp": _function("exp"),
+    "FastGelu": _biased("fast_gelu"),
+    "Floor": _intrinsic("floor"),
+    "Gelu": Rule(_gelu, cost=8),
+    "Greater": _compare("ogt"),
+    "GreaterOrEqual": _compare("oge"),
+    "HardSigmoid": Rule(_hard_sigmoid, cost=3),
+    "HardSwish": Rule(_hard_swish, cost=3),
+    "LeakyRelu": Rule(_leaky_relu),
+    "Less": _compare("olt"),
+    "LessOrEqual": _compare("ole"),
+    "Max": _fold(lambda body, x, y: body.intrinsic("maximum", x, y)),
+    "Min": _fold(lambda body, x, y: body.intrinsic("minimum", x, y)),
+    "Mul": _binary("fmul"),
+    "Neg": Rule(lambda body, _, values: body.value(f"fneg {FLOAT} {values[0]}")),
+    "Not": Rule(lambda body, _, values: body.value(f"xor {BOOL} {values[0]}, splat (i1 true)"), "b", "b"),
+    "Or": _logical("or"),
+    "Pow": Rule(_power, "ff"),
+    "QuickGelu": Rule(_swish, cost=8),
+    "Reciprocal": Rule(lambda body, _, values: body.value(f"fdiv {FLOAT} {splat(1)}, {values[0]}"), cost=3),
+    "Relu": Rule(_relu),
+    "Round": _intrinsic("rint"),
+    "Sigmoid": _function("sigmoid"),
+    "Sqrt": _intrinsic("sqrt", cost=3),
+    "Sub": _binary("fsub"),
+    "Sum": _fold(lambda body, x, y: body.value(f"fadd {FLOAT} {x}, {y}")),
+    "Swish": Rule(_swish, cost=8),
+    "Tanh": _function("tanh"),
+    "Where": Rule(lambda body, _, values: _select(body, *values), "bff"),
+    "Xor": _logical("xor"),
+}
+"""Operator → how it is computed. Those of float32 are not of other types."""

@@ -1,0 +1,149 @@
+"""Kernels of chains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, Slot
+from ort_sdk_cpu.machine_code import TaskCall
+
+from .chain import HEADER_WORDS, OPERAND_WORDS
+from .code import address_of
+from .groups import Group
+from .loops import Loops, memory_order, strides_over
+
+__all__ = ["ChainKernel"]
+
+PIECE = 1 << 12
+"""Elements of a row that one thread computes at a time."""
+
+_DTYPES = {"f": np.dtype(np.float32), "b": np.dtype(np.bool_)}
+
+
+class ChainKernel:
+    """A group of steps as one kernel.
+
+    Args:
+        group: what it computes.
+        shapes: of its inputs.
+        threads: how many it may use.
+    """
+
+    binds_any_layout = True
+
+    def __init__(self, group: Group, shapes: Sequence[tuple[int, ...]], threads: int) -> None:
+        self._group = group
+        self._shapes = (*shapes, *[group.shape] * len(group.outputs))
+        self._threads = threads
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """A call that reads the inputs' slots and writes into the outputs' arrays."""
+        chain, shape = self._group.chain, self._group.shape
+        order = memory_order(outputs[0].array) if outputs[0].is_fixed else tuple(range(len(shape)))
+        dtypes = [_DTYPES[kind] for kind in chain.inputs + chain.output_types]
+        operands = [
+            _Operand(slot, own, dtype, shape, order)
+            for slot, own, dtype in zip((*inputs, *outputs), self._shapes, dtypes, strict=True)
+        ]
+        loops = Loops.over([shape[axis] for axis in order], [operand.strides for operand in operands])
+        call = TaskCall.at(address_of(chain), _arguments(loops), self._threads)
+        for place, operand in enumerate(operands):
+            operand.attach(call, HEADER_WORDS + OPERAND_WORDS * place)
+        run = call.kept(*operands)
+        moving = [operand for operand in operands if not operand.stays]
+        if not moving:
+            return run
+        return _moving_call([operand for operand in operands[: len(inputs)] if not operand.stays], run, operands[len(inputs) :])
+
+
+def _arguments(loops: Loops) -> tuple[int, ...]:
+    *outer, inner = loops.sizes
+    header = (math.prod(outer), inner, PIECE, -(-inner // PIECE), *outer[1:])
+    return (*header, *(word for strides in loops.strides for word in (0, *strides)))
+
+
+def _moving_call(inputs: Sequence[_Operand], run: Callable[[], Any], outputs: Sequence[_Operand]) -> Callable[[], Any]:
+    """The call where some arrays are others each time."""
+    written = [output for output in outputs if not output.stays]
+
+    def call() -> None:
+        held = [operand.read() for operand in inputs]
+        for output in written:
+            output.aim()
+        run()
+        for output in written:
+            output.deliver()
+        held.clear()
+
+    return call
+
+
+class _Operand:
+    """One input or output of a chain, and how its elements lie.
+
+    Args:
+        slot: where it is.
+        own_shape: its shape.
+        dtype: its type.
+        shape: what it is broadcast to.
+        order: the axes of ``shape`` from the outermost loop to the innermost.
+    """
+
+    def __init__(
+        self, slot: Slot, own_shape: tuple[int, ...], dtype: np.dtype[Any], shape: tuple[int, ...], order: Sequence[int]
+    ) -> None:
+        self._slot = slot
+        self._staged: HostArray | None = None
+        """A copy that lies as the kernel needs it."""
+        # Arrays of slots that are not fixed are row-major, or made so.
+        own_strides = slot.array.strides if slot.is_fixed else np.empty(own_shape, dtype).strides
+        along = strides_over(shape, own_shape, own_strides)
+        self.strides = tuple(along[axis] for axis in order)
+        inner = [stride for stride, axis in zip(self.strides, order, strict=True) if shape[axis] > 1]
+        if inner and inner[-1] not in {0, dtype.itemsize}:
+            self._stage(own_shape, dtype, order)
+
+    def _stage(self, own_shape: tuple[int, ...], dtype: np.dtype[Any], order: Sequence[int]) -> None:
+        padded = (*[1] * (len(order) - len(own_shape)), *own_shape)
+        lying = np.empty(tuple(padded[axis] for axis in order), dtype)
+        self._staged = lying.transpose(np.argsort(order)).reshape(own_shape)
+        self.strides = tuple(0 if size == 1 else stride for size, stride in zip(lying.shape, lying.strides, strict=True))
+        self._lying = lying
+
+    @property
+    def stays(self) -> bool:
+        """Whether nothing has to be done for it before or after a call."""
+        return self._slot.is_fixed and self._staged is None
+
+    def attach(self, call: TaskCall, position: int) -> None:
+        """Tell a call where it is: at ``position`` of its arguments."""
+        self._call, self._position = call, position
+        if self._staged is not None:
+            call.point(position, self._lying)
+        elif self._slot.is_fixed:
+            call.point(position, self._slot.array)
+
+    def read(self) -> HostArray:
+        """Take an input's array; returns what has to stay alive until the call is done."""
+        array: HostArray = self._slot.array
+        if self._staged is not None:
+            np.copyto(self._staged, array)
+            return self._staged
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        self._call.point(self._position, array)
+        return array
+
+    def aim(self) -> None:
+        """Take an output's array."""
+        if self._staged is None:
+            self._call.point(self._position, self._slot.array)
+
+    def deliver(self) -> None:
+        """Bring what was computed to where it belongs."""
+        if self._staged is not None:
+            np.copyto(self._slot.array, self._staged)

@@ -1,0 +1,62 @@
+"""The functions of ``simd.functions`` as text of LLVM's language, for chains to take in: made by numba once per machine."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import time
+from pathlib import Path
+
+from ort_sdk_cpu import machine_code
+from ort_sdk_cpu.jit import cache_folder, one_process, source_hash, tell_compiled
+
+from .instructions import FLOAT
+
+__all__ = ["vector_functions"]
+
+NAMES = ("erf", "exp", "fast_gelu", "gelu", "sigmoid", "tanh")
+
+_WRAPPER = """
+define internal {vector} @vector_{name}({vector} %x) alwaysinline {{
+  %place = alloca {vector}, align 64
+  %status = call i32 @{symbol}(ptr %place, ptr null, {vector} %x)
+  %result = load {vector}, ptr %place, align 64
+  ret {vector} %result
+}}
+"""
+"""Numba's functions write their result through their first argument."""
+
+
+@functools.cache
+def vector_functions() -> dict[str, str]:
+    """Name → a module that defines ``vector_<name>``."""
+    folder = cache_folder()
+    key = hashlib.sha256(f"{source_hash()} {machine_code.compiler_environment()} {_WRAPPER}".encode()).hexdigest()[:24]
+    path = None if folder is None else folder / f"functions-{key}.ll"
+    found = machine_code.read_code(path)
+    if found is None:
+        with one_process(folder):
+            found = machine_code.read_code(path) or _built(path)
+    names, texts = found
+    return dict(zip(names.split(), texts.decode().split("\0"), strict=True))
+
+
+def _built(path: Path | None) -> tuple[str, bytes]:
+    start = time.perf_counter()
+    texts = "\0".join(_text(name) for name in NAMES).encode()
+    machine_code.write_code(path, " ".join(NAMES), texts)
+    tell_compiled("vector functions", time.perf_counter() - start, None if path is None else path.parent)
+    return " ".join(NAMES), texts
+
+
+def _text(name: str) -> str:
+    import numba
+
+    from ort_sdk_cpu.simd import functions
+    from ort_sdk_cpu.simd.vector_types import f32x16
+
+    options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    dispatcher = numba.njit(f32x16(f32x16), **options)(getattr(functions, name).py_func)
+    (result,) = dispatcher.overloads.values()
+    symbol = result.fndesc.llvm_func_name
+    return str(result.library.get_llvm_str()) + _WRAPPER.format(vector=FLOAT, name=name, symbol=symbol)
