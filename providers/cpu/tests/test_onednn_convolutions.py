@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.kernels.conv_onednn import ConvKernel
 from ort_sdk_cpu.kernels.pool_onednn import PoolKernel
 from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.onednn.call import is_channels_last
@@ -152,12 +151,28 @@ def test_global_pools(make_kernel, run_both, op_type):
     np.testing.assert_array_equal(bound[0], found[0])
 
 
-def test_results_lie_channels_last_and_small_ones_do_not_load_the_library(make_kernel):
+def test_results_lie_channels_last_but_for_small_ones_of_row_major_arrays(make_kernel):
     x, w = np.ones((1, 16, 30, 30), np.float32), np.ones((16, 16, 3, 3), np.float32)
-    assert is_channels_last(make_kernel("Conv", (x, w), {}, "", None, (), ()).compute(x, w))
-    small = np.ones((1, 2, 5, 5), np.float32)
-    kernel = make_kernel("Conv", (small, w[:2, :2]), {}, "", None, (), ())
-    assert not isinstance(kernel, ConvKernel)
+    assert is_channels_last(make_kernel("Conv", (x, w), {}, "", None, (1,), ()).compute(x, w))
+    small, weight = random(np.random.default_rng(8), 1, 2, 5, 5), w[:2, :2]
+    kernel = make_kernel("Conv", (small, weight), {}, "", None, (1,), ())
+    expected = kernel.compute(small, weight)
+    assert expected.flags.c_contiguous
+    for _ in range(2):
+        found = kernel.compute(channels_last(small), weight)
+        assert is_channels_last(found)
+        np.testing.assert_allclose(found, expected, **FLOAT_TOLERANCE)
+
+
+def test_small_models_do_not_load_the_library():
+    script = (
+        "import numpy as np, sys, ort_sdk as ort\n"
+        "session = ort.InferenceSession(sys.stdin.buffer.read())\n"
+        "for _ in range(3): session.run(None, {'x': np.ones((1, 3, 8, 8), np.float32)})\n"
+        "assert not any('libdnnl' in line for line in open('/proc/self/maps')), 'loaded'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=network(1, size=8), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_shapes_that_do_not_fit_are_refused(make_kernel):
@@ -167,8 +182,8 @@ def test_shapes_that_do_not_fit_are_refused(make_kernel):
         kernel.compute(x[:, :15], w)
 
 
-def network(batch):
-    """Convolutions, a concatenation, a residual, an activation and pools; x is (batch, 3, height, width)."""
+def network(batch, size=None):
+    """Convolutions, a concatenation, a residual, an activation and pools; x is (batch, 3, size, size)."""
     rng = np.random.default_rng(6)
     shapes = {"a": (32, 3, 3, 3), "b": (32, 1, 3, 3), "c": (24, 32, 1, 1), "d": (32, 56, 3, 3), "e": (32, 32, 2, 2)}
     weights = {name: random(rng, *shape) / np.float32(np.sqrt(np.prod(shape[1:]))) for name, shape in shapes.items()}
@@ -189,7 +204,7 @@ def network(batch):
         node("Softmax", ["t10"], ["z"], axis=1),
     ]
     initializers = [numpy_helper.from_array(weight, name) for name, weight in weights.items()]
-    shape = [batch, 3, "height", "width"]
+    shape = [batch, 3, size or "height", size or "width"]
     graph = helper.make_graph(
         nodes,
         "net",

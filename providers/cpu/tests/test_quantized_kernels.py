@@ -55,7 +55,8 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize("x_type", [np.uint8, np.int8])
 @pytest.mark.parametrize(("w_type", "w_zero"), [(np.int8, 0), (np.uint8, 128), (np.int8, "per channel")])
 @pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), CONVOLUTIONS, ids=str)
-def test_qlinear_conv(make_kernel, run_both, x_shape, w_shape, attributes, x_type, w_type, w_zero):
+def test_qlinear_conv(make_kernel, run_both, x_shape, w_shape, attributes, x_type, w_type, w_zero, monkeypatch):
+    monkeypatch.setattr("ort_sdk_cpu.kernels.qlinear_conv_onednn.MINIMUM_WORK", 0)
     rng = np.random.default_rng(0)
     x, w = of_type(rng, x_type, *x_shape), of_type(rng, w_type, *w_shape)
     zeros = np.full(w_shape[0], 0 if w_zero == "per channel" else w_zero, w_type)
@@ -90,7 +91,8 @@ def test_weights_that_do_not_fit_are_left_to_numpy(make_kernel):
 @needs_vnni
 @pytest.mark.parametrize("transposed", [0, 1])
 @pytest.mark.parametrize("sizes", [(1, 300, 500), (37, 64, 96), (5, 1000, 33)], ids=str)
-def test_qgemm(make_kernel, run_both, sizes, transposed):
+def test_qgemm(make_kernel, run_both, sizes, transposed, monkeypatch):
+    monkeypatch.setattr("ort_sdk_cpu.kernels.qlinear_conv_onednn.MINIMUM_WORK", 0)
     rows, inner, columns = sizes
     rng = np.random.default_rng(1)
     a = of_type(rng, np.uint8, rows, inner)

@@ -36,15 +36,16 @@ from .conv_geometry import ConvGeometry
 __all__ = ["ConvKernel", "with_onednn"]
 
 WEIGHT = 1
-MINIMUM_WORK = 100_000
-"""Multiplications and additions from which on oneDNN computes a convolution."""
+MINIMUM_WORK = 1 << 20
+"""Multiplications and additions from which on oneDNN is loaded for a convolution. What lies channels last, so that the library
+is loaded, it convolves whatever the size."""
 GUESSED_SIZE = 56
 """Length of a spatial axis that is not known when the weight is packed: the layout hardly depends on it."""
 _FLOAT = np.dtype(np.float32)
 
 
 def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> ConvKernel | None:
-    """A convolution's kernel over oneDNN; None if it computes nothing of the node, or too little to be loaded for it.
+    """A convolution's kernel over oneDNN; None if it computes nothing of the node.
 
     Args:
         info: the node.
@@ -54,8 +55,7 @@ def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> Conv
     if info.input_element_type(0) is not TensorElementType.FLOAT or not is_available():
         return None
     try:
-        made = ConvKernel(info, kernel, activate)
-        return None if made.is_expected_to_be_small() else made
+        return ConvKernel(info, kernel, activate)
     except (InvalidArgument, InvalidGraph):
         return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
 
@@ -90,15 +90,12 @@ class ConvKernel(ChannelsLastKernel):
         self._has_bias, self._has_added = info.has_input(2), info.has_input(3)
         self._x_shape = _shape_of(info, 0)
         tensor = info.constants.get(WEIGHT)
+        self._has_constant_weight = tensor is not None
         self._weight_shape = _shape_of(info, WEIGHT) if tensor is None else tuple(tensor.shape)
+        self._expected = self._expected_variant()
         self._packed: PackedArray | None = None
-
-    def is_expected_to_be_small(self) -> bool:
-        """Whether the convolution to expect is one oneDNN does not compute, or too small for it."""
-        variant = self._expected()
-        if variant is None:
-            return self._weight_shape is not None and None not in self._weight_shape
-        return not self._is_worth_it(variant.x_shape, variant.weight_shape)
+        self._packed_later: PackedArray | None = None
+        """A constant weight that was not packed at session creation, since the convolution is small."""
 
     # Packing
 
@@ -109,7 +106,7 @@ class ConvKernel(ChannelsLastKernel):
 
     def packing_identity(self, input_index: int) -> str | None:
         """OneDNN's version and instruction set, and the convolution the weight is packed for."""
-        variant = self._expected() if input_index == WEIGHT else None
+        variant = self._expected if input_index == WEIGHT else None
         if variant is None:
             return None
         onednn = library()
@@ -141,8 +138,8 @@ class ConvKernel(ChannelsLastKernel):
         weight = self._packed.in_layout(self._geometry.weight_layout(self._weight_shape, _FLOAT))
         return [inputs[0], weight.view(_FLOAT).reshape(self._weight_shape), *inputs[2:]]
 
-    def _expected(self) -> _Variant | None:
-        """The convolution to expect: the node's, what is not known of X being guessed; None if the weight is not known."""
+    def _expected_variant(self) -> _Variant | None:
+        """The convolution to pack for: the node's, what is not known of X being guessed; None if it is small or not known."""
         shape = self._weight_shape
         if shape is None or not all(shape) or not 3 <= len(shape) <= 5:
             return None
@@ -150,11 +147,12 @@ class ConvKernel(ChannelsLastKernel):
         guesses = [1, 0, *(max(GUESSED_SIZE, size) for size in shape[2:])]
         sizes = [size if isinstance(size, int) else guess for size, guess in zip(known, guesses, strict=True)]
         sizes[1] = self._geometry.input_channels(shape)
-        return None if 0 in sizes else _Variant(tuple(sizes), shape, self._has_bias, self._has_added)
+        if 0 in sizes or not self._is_worth_it(tuple(sizes), shape):
+            return None
+        return _Variant(tuple(sizes), shape, self._has_bias, self._has_added)
 
     def _expected_primitive(self) -> Primitive | None:
-        variant = self._expected()
-        return None if variant is None else self._primitive(variant)
+        return None if self._expected is None else self._primitive(self._expected)
 
     # Computing
 
@@ -174,11 +172,9 @@ class ConvKernel(ChannelsLastKernel):
         return self._geometry.output_shape(x.shape, shape) if is_wanted else None
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
-        """X, W unless it is packed, B and Z if they are there."""
-        given = [None if index == WEIGHT and self.is_packed else value for index, value in enumerate(inputs)]
-        return [
-            np.ascontiguousarray(value) if index == WEIGHT else value for index, value in enumerate(given) if value is not None
-        ]
+        """X, W unless it is constant, B and Z if they are there."""
+        weights = [] if self._has_constant_weight else [np.ascontiguousarray(inputs[WEIGHT])]
+        return [inputs[0], *weights, *(value for value in inputs[WEIGHT + 1 :] if value is not None)]
 
     def finish(self, inputs: Sequence[Any], out: HostArray) -> None:
         """Apply an activation that oneDNN does not have."""
@@ -196,10 +192,10 @@ class ConvKernel(ChannelsLastKernel):
             return None
         weights, constants = primitive.layout(Argument.WEIGHTS), []
         ends: dict[int, MemoryDescriptor] = {Argument.SRC: channels_last(inputs[0].shape, _FLOAT)}
-        if self._packed is None:
-            ends[Argument.WEIGHTS] = weights
+        if self._has_constant_weight:
+            constants.append((Argument.WEIGHTS, weights, self._weight_in(weights, inputs[WEIGHT])))
         else:
-            constants.append((Argument.WEIGHTS, weights, self._packed.in_layout(weights)))
+            ends[Argument.WEIGHTS] = weights
         if has_bias:
             ends[Argument.BIAS] = contiguous(inputs[2].shape, _FLOAT)
         if has_added:
@@ -209,6 +205,14 @@ class ConvKernel(ChannelsLastKernel):
         for (argument, wanted), array in zip(ends.items(), (*operands, out), strict=True):
             arguments.append((argument, self._given(argument, shape, array), wanted))
         return PrimitiveCall(primitive, arguments, constants, self.scratch)
+
+    def _weight_in(self, layout: MemoryDescriptor, weight: Any) -> HostArray:
+        """A constant weight in a layout: packed before, or now."""
+        packed = self._packed or self._packed_later
+        if packed is None:
+            plain = PackedArray(np.array(weight, order="C"), self._geometry.weight_layout(weight.shape, _FLOAT))
+            packed = self._packed_later = PackedArray(plain.in_layout(layout), layout)
+        return packed.in_layout(layout)
 
     def _given(self, argument: int, weight_shape: tuple[int, ...], array: HostArray) -> MemoryDescriptor:
         if argument == Argument.WEIGHTS:

@@ -25,8 +25,8 @@ from .conv_geometry import ConvGeometry
 __all__ = ["QLinearConvKernel", "QuantizedConv", "with_onednn"]
 
 X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
-MINIMUM_WORK = 100_000
-"""Multiplications and additions from which on oneDNN computes a convolution."""
+MINIMUM_WORK = 1 << 20
+"""Multiplications and additions from which on oneDNN is loaded for a convolution."""
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _INT8 = np.dtype(np.int8)
 _FLOAT = np.dtype(np.float32)
