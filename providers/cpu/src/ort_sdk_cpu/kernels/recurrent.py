@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu import libraries
 
 from .bindable import MakeWriter, Writer, bindable
 from .scratch import Scratch, scratch_of
+from .task_writer import are_floats
+
+if TYPE_CHECKING:
+    from .recurrent_task import RecurrentTask
 
 __all__: list[str] = []
 
+MIN_WORK = 1 << 14
+"""Weights times steps from which a compiled task is worth loading."""
+MAX_BATCH = 4
+"""Rows from which a matrix product beats as many products with vectors."""
 _SEQUENCE_LENS, _PEEPHOLES = 4, 7
 _BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
@@ -137,6 +146,7 @@ def _bound(info: KernelInfo, make_cell: type[_Cell], *, fold_recurrent_bias: boo
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x, recurrent = inputs[0], inputs[2]
         cell, given = make_cell((x.shape[1], recurrent.shape[2]), x.dtype), len(inputs)
+        task = _task(make_cell, x, recurrent)
 
         def write(*arrays: Any) -> None:
             x, w, r, b, _, initial_h, initial_c = (*arrays[:given], None, None, None, None)[:7]
@@ -147,7 +157,11 @@ def _bound(info: KernelInfo, make_cell: type[_Cell], *, fold_recurrent_bias: boo
                 _start(cell, initial_h, initial_c, index)
                 recurrent_bias = None if bias is None else bias[rows:]
                 steps = None if sequence is None else sequence[:, index]
-                last = _run(cell, gates, (r[index].T, recurrent_bias), steps, reverse=reverse)
+                if task is None or not r.flags.c_contiguous:
+                    last = _run(cell, gates, (r[index].T, recurrent_bias), steps, reverse=reverse)
+                else:
+                    state = cell.cell if make_cell is _Lstm else recurrent_bias
+                    last = task.run(gates, r[index], state, cell.hidden, steps, reverse=reverse)
                 for target, value in zip(states, (last, cell.cell), strict=True):
                     if target is not None:
                         np.copyto(target[index], value)
@@ -155,6 +169,17 @@ def _bound(info: KernelInfo, make_cell: type[_Cell], *, fold_recurrent_bias: boo
         return write
 
     return make
+
+
+def _task(make_cell: type[_Cell], x: HostArray, recurrent: HostArray) -> RecurrentTask | None:
+    """The steps as a compiled task, where products with few rows are most of the work."""
+    name = {_Lstm: "lstm", _GruResetAfter: "gru"}.get(make_cell)
+    is_worth = x.shape[0] * recurrent.size >= MIN_WORK and 0 < x.shape[1] <= MAX_BATCH and libraries.numba().is_usable
+    if name is None or not is_worth or not are_floats((x, recurrent)):
+        return None
+    from .recurrent_task import RecurrentTask
+
+    return RecurrentTask(name, x.shape[1], recurrent.shape[2])
 
 
 def _input_gates(x: HostArray, weight: HostArray, bias: HostArray | None, scratch: Scratch, *, folded: bool) -> HostArray:
