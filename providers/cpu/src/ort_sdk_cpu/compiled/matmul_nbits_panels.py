@@ -423,7 +423,8 @@ def panels_i8(
     Args:
         x, codes, scales, zeros, bias, out: addresses; ``bias`` may be 0.
         c_stride: bytes from row to row of the codes.
-        s_stride, z_stride: bytes from block to block of [K, N]'s scales and zero points; ``z_stride`` from row to row of [N, ...]'s.
+        s_stride: bytes from block to block of [K, N]'s scales.
+        z_stride: the same for zero points; from row to row of [N, ...]'s.
         m, n, k: sizes of the product.
         block: elements that share a scale.
         bits: bits of an element.
@@ -559,7 +560,8 @@ def panels_f32(
     Args:
         x, codes, scales, zeros, bias, out: addresses; ``bias`` may be 0.
         c_stride: bytes from row to row of the codes.
-        s_stride, z_stride: bytes from block to block of [K, N]'s scales and zero points; ``z_stride`` from row to row of [N, ...]'s.
+        s_stride: bytes from block to block of [K, N]'s scales.
+        z_stride: the same for zero points; from row to row of [N, ...]'s.
         m, n, k: sizes of the product.
         block: elements that share a scale.
         bits: bits of an element.

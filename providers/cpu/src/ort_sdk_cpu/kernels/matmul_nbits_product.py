@@ -22,7 +22,7 @@ Product = Callable[[int, int, int], None]
 """``product(a, bias, out)``: addresses."""
 
 FEW_ROWS = 3
-"""Most rows of activations for which a weight [N, k_blocks, bytes] is read by dot products."""
+"""Most rows of activations for which no panels are made."""
 ROWS_AT_ONCE = 192
 """Rows of activations a panel is used for; a multiple of both kinds of tile."""
 TILE_ROWS = {False: 6, True: 12}
@@ -64,8 +64,8 @@ class NBitsProduct:
 
         The call reads and writes at addresses, of contiguous float32 arrays: activations (rows, K), bias (N,) or 0, result.
         """
-        if rows <= FEW_ROWS and not operands.by_columns:
-            return self._few_rows(operands, rows)
+        if rows <= FEW_ROWS:
+            return self._few_columns(operands, rows) if operands.by_columns else self._few_rows(operands, rows)
         return self._panels_f32(operands, rows) if self._is_exact else self._panels_i8(operands, rows)
 
     def _parts(self, rows: int) -> int:
@@ -88,6 +88,31 @@ class NBitsProduct:
                 run(*common, table, sums, x_stride, block_bytes, other, parts)
             else:
                 run(*common, other, sums, x_stride, block_bytes, parts)
+
+        return product
+
+    def _few_columns(self, operands: Operands, rows: int) -> Product:
+        weight, block_bytes, parts = self._weight, self._block_bytes(), self._parts(rows)
+        x_stride = _padded(weight.blocks * weight.block_size, SPAN_BYTES)
+        codes, others = (
+            self._weight_arguments(operands),
+            (weight.block_size, weight.bits, operands.default_zero_point, operands.flip),
+        )
+        sizes = (rows, weight.size_n, weight.size_k)
+        strips = math.ceil(operands.codes_stride / SPAN_BYTES)
+        work_stride = SPARE_BYTES + 2 * rows * math.ceil(strips / parts) * 256 * self._planes
+        table = np.roll(self._table, len(self._table) // 2 if weight.bits == 4 else 2) if operands.flip else self._table
+        run = _kernel("columns", "columns_f32" if self._is_exact else "columns_i8")
+
+        def product(a: int, bias: int, out: int) -> None:
+            x_codes, scales, sums, work = self._buffers(
+                0 if self._is_exact else rows * x_stride, rows * block_bytes, rows * block_bytes, work_stride * parts
+            )
+            common = (a, *codes, bias, out, *sizes, *others)
+            if self._is_exact:
+                run(*common, address(table), sums, block_bytes, work, work_stride, parts)
+            else:
+                run(*common, x_codes, scales, sums, x_stride, block_bytes, work, work_stride, parts)
 
         return product
 
@@ -126,16 +151,25 @@ class NBitsProduct:
         pairs = 2 * self._planes if operands.by_columns else 1
         chunk = self._chunk(operands, pairs)
         panel = chunk * weight.block_size * (128 if self._is_exact else 32) + SLACK_BYTES
-        codes = (
-            *(address(operands.codes), operands.codes_stride),
-            *(address(operands.scales), operands.scales_stride),
-            *(address(operands.zero_points), operands.zero_points_stride),
-        )
         others = (
             *(rows, weight.size_n, weight.size_k, weight.block_size, weight.bits),
             *(operands.zero_points_kind, operands.default_zero_point, int(operands.by_columns), operands.flip, chunk),
         )
-        return padded, m_step, SPARE_BYTES + pairs * (m_step * 128 + chunk * 256 + panel), codes, others
+        return (
+            padded,
+            m_step,
+            SPARE_BYTES + pairs * (m_step * 128 + chunk * 256 + panel),
+            self._weight_arguments(operands),
+            others,
+        )
+
+    def _weight_arguments(self, operands: Operands) -> tuple[int, ...]:
+        """Addresses and strides."""
+        return (
+            *(address(operands.codes), operands.codes_stride),
+            *(address(operands.scales), operands.scales_stride),
+            *(address(operands.zero_points), operands.zero_points_stride),
+        )
 
     def _chunk(self, operands: Operands, pairs: int) -> int:
         """Blocks to a panel."""

@@ -27,7 +27,7 @@ from .memory import load_f32, load_f32_first, load_i32, store_f32, store_i8, sto
 from .sequences import deinterleave
 from .shuffles import even_bytes, odd_bytes
 
-__all__ = ["SPARE_BYTES", "arrange_f32", "arrange_i8"]
+__all__ = ["SPARE_BYTES", "arrange_f32", "arrange_i8", "sum_blocks"]
 
 SPARE_BYTES = 3 * 16 * 64
 """Working memory of ``arrange_f32``."""
@@ -101,6 +101,16 @@ def arrange_i8(row: int, size: int, block: int, planes: int, target: int, scales
 
 
 @inner
+def sum_blocks(row: int, size: int, block: int, sums: int) -> None:
+    """Sums of the blocks of a row of float32."""
+    for start in range(0, size, block):
+        total = zero_f32()
+        for element in range(start, min(start + block, size), 16):
+            total = add(total, load_f32_first(row + element * 4, size - element))
+        write_f32(sums + start // block * 4, reduce_add(total))
+
+
+@inner
 def arrange_f32(row: int, size: int, block: int, planes: int, target: int, sums: int, spare: int) -> None:
     """Take the elements that share 4 bytes of the weight apart.
 
@@ -121,8 +131,4 @@ def arrange_f32(row: int, size: int, block: int, planes: int, target: int, sums:
             store_f32(target + start * 4 + part * 64, load_f32(place + part * 64))
     for start in range((size + 16 * vectors - 1) // (16 * vectors) * 16 * vectors, _padded(size, block, planes), 16):
         store_f32(target + start * 4, zero_f32())
-    for start in range(0, size, block):
-        total = zero_f32()
-        for element in range(start, min(start + block, size), 16):
-            total = add(total, load_f32_first(row + element * 4, size - element))
-        write_f32(sums + start // block * 4, reduce_add(total))
+    sum_blocks(row, size, block, sums)

@@ -12,13 +12,13 @@ from .memory import emit_load, emit_store, splat
 from .shuffles import emit_interleave, emit_transpose, emit_transpose_quarters, row_address
 from .vector_types import LANES, VI32, operation
 
-__all__ = ["interleave_u2", "interleave_u4", "interleave_u8", "transpose_u2", "transpose_u4", "transpose_u8"]
+__all__ = ["interleave_u2", "interleave_u4", "interleave_u8", "transpose_u2", "transpose_u4", "transpose_u8", "unpacked"]
 
 _STEP_BYTES = 128
 """Bytes of a step of a panel: two vectors."""
 
 
-def _unpacked(builder: Any, value: Any, bits: int) -> list[Any]:
+def unpacked(builder: Any, value: Any, bits: int) -> list[Any]:
     """The elements that share a byte, each in its own vector."""
     if bits == 8:
         return [value]
@@ -31,7 +31,7 @@ def _transpose(bits: int) -> Any:
     def transpose_codes(builder: Any, address: Any, stride: Any, rows: Any, count: Any, target: Any) -> None:
         offset = 0
         for value in emit_transpose(builder, address, stride, rows, count):
-            for codes in _unpacked(builder, value, bits):
+            for codes in unpacked(builder, value, bits):
                 emit_store(builder, builder.add(target, ir.Constant(target.type, offset)), codes)
                 offset += _STEP_BYTES
 
@@ -44,7 +44,7 @@ def _interleave(bits: int) -> Any:
         flips = splat(builder, flip)
         loaded = [builder.xor(emit_load(builder, place, VI32), flips) for place in places]
         quarters = emit_transpose_quarters(builder, emit_interleave(builder, loaded, 1))
-        vectors = [codes for value in quarters for codes in _unpacked(builder, value, bits)]
+        vectors = [codes for value in quarters for codes in unpacked(builder, value, bits)]
         for index, codes in enumerate(vectors):
             place = builder.add(target, builder.mul(pair_stride, ir.Constant(target.type, index // 2)))
             emit_store(builder, builder.add(place, ir.Constant(target.type, index % 2 * 64)), codes)

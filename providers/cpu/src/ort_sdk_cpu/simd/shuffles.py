@@ -14,6 +14,7 @@ from .vector_types import I32, LANES, VF32, VI32, call, f32x16, i32x16, lanewise
 
 __all__ = [
     "emit_interleave",
+    "emit_lookup",
     "emit_transpose",
     "emit_transpose_quarters",
     "even_bytes",
@@ -184,6 +185,11 @@ def emit_transpose(builder: Any, address: Any, stride: Any, rows: Any, count: An
 @operation(f32x16, f32x16, i32x16)
 def lookup(builder: Any, table: Any, index: Any) -> Any:
     """The table's lane that the low four bits of each index name; other bits do not matter."""
+    return emit_lookup(builder, table, index)
+
+
+def emit_lookup(builder: Any, table: Any, index: Any) -> Any:
+    """LLVM code of ``lookup``."""
     if instruction_set() >= InstructionSet.AVX512:
         return call(builder, "llvm.x86.avx512.permvar.sf.512", VF32, table, index)
     masked = builder.and_(index, ir.Constant(VI32, [LANES - 1] * LANES))
