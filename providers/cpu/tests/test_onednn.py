@@ -1,6 +1,9 @@
 """The binding to oneDNN: primitives, attributes, layouts, threads."""
 
 import concurrent.futures
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,6 +126,12 @@ def test_one_primitive_on_many_threads():
         for left, results in pool.map(task, range(16)):
             for result in results:
                 np.testing.assert_allclose(result, left @ b, rtol=1e-3, atol=1e-3)
+
+
+def test_interface_is_up_to_date():
+    script = Path(__file__).parents[3] / "tools" / "generate_onednn_interface.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_errors_say_what_failed():

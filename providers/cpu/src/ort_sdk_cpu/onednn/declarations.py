@@ -1,4 +1,7 @@
-"""The part of oneDNN 3's C interface that is used, and of the OpenMP library under it."""
+"""The part of oneDNN 3's C interface that is used, and of the OpenMP library under it.
+
+``tools/generate_onednn_interface.py`` makes ``interface.py`` of it, which takes 50 ms less than parsing C in each process.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from ort_sdk.api import RuntimeException
 from ort_sdk_cpu import libraries
 
 from .constants import CPU_ENGINE, IN_ORDER_STREAM, STATUS, UNIMPLEMENTED
-from .declarations import C_DECLARATIONS
 
 __all__ = ["OneDnn", "check", "is_available", "library"]
 
@@ -77,10 +76,8 @@ def library() -> OneDnn:
     if not found.is_usable or path is None:
         raise RuntimeException(str(found))
     libraries.prepare()
-    import cffi
+    from .interface import ffi
 
-    ffi = cffi.FFI()
-    ffi.cdef(C_DECLARATIONS)
     try:
         functions = ffi.dlopen(str(path))
     except OSError as error:
