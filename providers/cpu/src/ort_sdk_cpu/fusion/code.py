@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,8 @@ OPTIMIZATION_LEVEL = 2
 
 
 def is_compiled(chain: Chain) -> bool:
-    """Whether a chain's code is in memory or in the folder, and the compiler's library, which reads it, is loaded."""
-    return "llvmlite.binding" in sys.modules and _code().is_compiled(chain)
+    """Whether a chain's code is in memory or in the folder."""
+    return _code().is_compiled(chain)
 
 
 def address_of(chain: Chain) -> int:

@@ -43,8 +43,15 @@ class Group:
 
 @dataclass(slots=True)
 class _Growing:
-    positions: list[int]
+    """A group that further steps may join."""
+
     shape: tuple[int, ...]
+    positions: list[int]
+    inputs: dict[int, None]
+    """Values it reads and does not make, in the order in which it reads them."""
+    made: set[int]
+    readers: set[int]
+    """Positions of steps outside that read its values."""
 
 
 def groups_of(program: FusibleProgram) -> Iterator[Group]:
@@ -65,52 +72,34 @@ class _Finder:
 
     def grown(self) -> list[_Growing]:
         """Groups, each step in the one it can join."""
-        groups: list[_Growing] = []
+        groups: dict[int, _Growing] = {}
         for position, step in self._program.steps.items():
             if self._operations[position] is None:
                 continue
-            shape = self._program.values[step.outputs[0]].shape
-            joined = _Growing([position], shape)
+            joined = self._alone(position, step)
             for other in self._makers(step):
-                if other.shape == shape and self._can_join(other, joined):
-                    groups.remove(other)
-                    joined = _Growing(sorted((*other.positions, *joined.positions)), shape)
-            groups.append(joined)
-            for member in joined.positions:
-                self._maker[self._program.steps[member].outputs[0]] = joined
-        return groups
+                if _can_join(other, joined, position):
+                    joined = _joined(other, joined)
+                    del groups[id(other)]
+            groups[id(joined)] = joined
+            self._maker.update(dict.fromkeys(joined.made, joined))
+        return list(groups.values())
+
+    def _alone(self, position: int, step: FusibleStep) -> _Growing:
+        output = step.outputs[0]
+        inputs = dict.fromkeys(index for index in step.inputs if index)
+        readers = set(self._program.readers.get(output, ()))
+        return _Growing(self._program.values[output].shape, [position], inputs, {output}, readers)
 
     def _makers(self, step: FusibleStep) -> list[_Growing]:
         """Groups that make a step's inputs, each once."""
-        found: list[_Growing] = []
-        for index in step.inputs:
-            maker = self._maker.get(index)
-            if maker is not None and not any(maker is other for other in found):
-                found.append(maker)
-        return found
-
-    def _can_join(self, group: _Growing, other: _Growing) -> bool:
-        """Whether nothing outside reads a value of the steps before the last of them has run."""
-        positions = {*group.positions, *other.positions}
-        if len(positions) > MAX_STEPS:
-            return False
-        last = max(positions)
-        return len(self._inputs(positions)) <= MAX_INPUTS and all(
-            reader in positions or reader > last
-            for position in positions
-            for reader in self._program.readers.get(self._program.steps[position].outputs[0], ())
-        )
-
-    def _inputs(self, positions: set[int]) -> list[int]:
-        steps = [self._program.steps[position] for position in sorted(positions)]
-        made = {step.outputs[0] for step in steps}
-        read = dict.fromkeys(index for step in steps for index in step.inputs if index)
-        return [index for index in read if index not in made]
+        found = {id(maker): maker for index in step.inputs if (maker := self._maker.get(index)) is not None}
+        return list(found.values())
 
     def finished(self, growing: _Growing) -> Group:
         """The group as a chain."""
         program, positions = self._program, growing.positions
-        inputs = self._inputs(set(positions))
+        inputs = list(growing.inputs)
         made = [program.steps[position].outputs[0] for position in positions]
         number = {index: place for place, index in enumerate((*inputs, *made))}
         steps, cost = [], 1
@@ -119,10 +108,31 @@ class _Finder:
             assert operation is not None  # noqa: S101 - only such steps are in groups
             steps.append(ChainStep(operation, tuple(number.get(index, -1) for index in program.steps[position].inputs)))
             cost += RULES[operation.op_type].cost
-        outputs = [index for index in made if any(reader not in positions for reader in program.readers.get(index, ()))]
+        outputs = [index for index in made if not growing.readers.isdisjoint(program.readers.get(index, ()))]
         types = "".join(_letter(program.values[index]) for index in inputs)
         chain = Chain(types, tuple(steps), tuple(number[index] for index in outputs))
         return Group(tuple(positions), growing.shape, tuple(inputs), tuple(outputs), chain, cost)
+
+
+def _can_join(group: _Growing, step: _Growing, position: int) -> bool:
+    """Whether nothing outside reads a value of the group before the step at ``position``, its last, has run."""
+    return (
+        group.shape == step.shape
+        and len(group.positions) + len(step.positions) <= MAX_STEPS
+        and len(group.inputs) + len(step.inputs) <= MAX_INPUTS
+        and all(reader >= position for reader in group.readers)
+    )
+
+
+def _joined(group: _Growing, step: _Growing) -> _Growing:
+    """One group of both; the step's values are read by later steps only."""
+    group.positions = sorted((*group.positions, *step.positions))
+    group.made |= step.made
+    group.inputs.update(step.inputs)
+    for index in step.made | group.made.intersection(step.inputs):
+        group.inputs.pop(index, None)
+    group.readers = (group.readers | step.readers).difference(step.positions)
+    return group
 
 
 def _letter(value: ProgramValue) -> str:
