@@ -14,7 +14,7 @@ import cffi
 from ort_sdk_cpu.onednn.declarations import C_DECLARATIONS
 
 TARGET = Path(__file__).parents[1] / "providers" / "cpu" / "src" / "ort_sdk_cpu" / "onednn" / "interface.py"
-HEAD = '''# ruff: noqa
+HEAD = '''# ruff: noqa: E501, Q000
 # fmt: off
 """OneDNN's declarations in cffi's own words. Written by tools/generate_onednn_interface.py from declarations.py."""
 

@@ -1,4 +1,4 @@
-# ruff: noqa
+# ruff: noqa: E501, Q000
 # fmt: off
 """OneDNN's declarations in cffi's own words. Written by tools/generate_onednn_interface.py from declarations.py."""
 
