@@ -3,7 +3,7 @@
     python -P benchmarks/bench_vision.py [--models resnet50-b1 ...] [--repetitions 7] [--runs 5] [--threads 2] [--costs]
 
 A run is `session.run` with one array in and one out, at both libraries' default optimizations. The libraries take turns;
-figures are medians over the repetitions, each the median of `--runs` calls; a ratio is onnxruntime's time over ours. Errors
+figures are medians over the repetitions, each the median of `--runs` calls; the ratio is onnxruntime's time over ours. Errors
 are the largest difference from the reference, relative to its largest element: the network in float64, for quantized models
 onnxruntime without optimizations. `--costs` adds a session's creation and the memory private to a fresh process after a run.
 Needs onnxruntime.
@@ -91,7 +91,7 @@ def compare(path: Path, double: Any, arguments: argparse.Namespace) -> dict[str,
     results = {library: [run() for _ in range(3)][-1] for library, run in runs.items()}
     times = times_of(runs, arguments.runs, arguments.repetitions)
     figures = {f"{library} ms": milliseconds for library, milliseconds in times.items()}
-    figures["ratio"] = times["onnxruntime"] / times["ort_sdk"]
+    figures["ratio %"] = 100 * times["onnxruntime"] / times["ort_sdk"]
     return figures | {f"{library} error ppm": relative_error(results[library], reference) * 1e6 for library in LIBRARIES}
 
 

@@ -13,6 +13,7 @@ SMALL = {
     "bench_load.py": ["--megabytes", "0.1", "--count", "2", "--rounds", "1"],
     "bench_ort_format.py": ["--megabytes", "0.1", "--rounds", "1"],
     "bench_qdq.py": ["--layers", "1", "--rounds", "1", "--runs", "1"],
+    "bench_vision.py": ["--models", "mobilenet_v2-b1", "resnet50-int8-b1", "--size", "32", "--runs", "1", "--repetitions", "1"],
     "bench_session.py": ["--megabytes", "0.1", "--nodes", "9", "--rounds", "1", "--warm", "1"],
     "bench_weights.py": ["--quick", "--rounds", "1"],
 }
@@ -22,6 +23,7 @@ ROWS = {
     "bench_load.py": ["ort_sdk, inline", "onnx.load, inline", "ort_sdk, external", "onnx.load, external"],
     "bench_ort_format.py": ["ort_sdk", "onnxruntime", "ort_sdk, unpacked"],
     "bench_qdq.py": ["ort_sdk, DQ+MatMul", "onnxruntime, MatMulNBits", "ort_sdk, folder, later", "ort_sdk, saved, first"],
+    "bench_vision.py": ["mobilenet_v2-b1", "resnet50-int8-b1"],
     "bench_session.py": ["ort_sdk", "onnxruntime"],
     "bench_weights.py": [
         "ort_sdk, unpacked",
