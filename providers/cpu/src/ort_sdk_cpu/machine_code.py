@@ -96,12 +96,17 @@ class _Code:
         self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.get_function_address("run_part"))
         """Runs a record's task on this thread."""
 
+    def open_team(self) -> None:
+        """Make OpenMP's functions known to the code that is loaded from now on."""
+        if "team" not in self.__dict__:
+            self._llvm.load_library_permanently(libraries.OPENMP_FILE)
+
     @functools.cached_property
     def team(self) -> tuple[Callable[[int, int, int, int], None], int]:
         """OpenMP's entry to run a function on several threads, and the function that runs a record's task."""
         llvm = self._llvm
         openmp = ctypes.CDLL(libraries.OPENMP_FILE)
-        llvm.load_library_permanently(libraries.OPENMP_FILE)
+        self.open_team()
         declared = "declare i32 @omp_get_thread_num()\ndeclare i32 @omp_get_num_threads()\n"
         text = declared + _ENTRIES.format(threads=_OF_A_TEAM)
         self._team_engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), self._machine)
@@ -190,7 +195,10 @@ class TaskCall:
     """
 
     def __init__(self, module: str, name: str, arguments: tuple[int | float, ...], threads: int = 1) -> None:
-        self._fill(_code().address(module, name), arguments, threads)
+        code = _code()
+        if threads > 1 and libraries.has_openmp():
+            code.open_team()
+        self._fill(code.address(module, name), arguments, threads)
 
     @classmethod
     def at(cls, address: int, arguments: tuple[int | float, ...], threads: int = 1) -> TaskCall:

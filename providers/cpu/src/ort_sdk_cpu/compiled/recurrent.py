@@ -10,8 +10,9 @@ from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, multiply, reduc
 from ort_sdk_cpu.simd.functions import sigmoid, tanh
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32_first, write_f32
 from ort_sdk_cpu.simd.records import argument
+from ort_sdk_cpu.simd.teams import barrier
 
-__all__ = ["gru", "lstm"]
+__all__ = ["gru", "gru_team", "lstm", "lstm_team", "products"]
 
 _LSTM_GATES, _GRU_GATES = 4, 3
 
@@ -98,7 +99,17 @@ def _share(size: int, part: int, parts: int) -> Any:
 
 
 @inner
-def _steps(is_lstm: bool, record: int, part: int, parts: int) -> None:
+def _go_on() -> None:
+    """One part has nobody to wait for."""
+
+
+@inner
+def _wait() -> None:
+    barrier()
+
+
+@inner
+def _steps(is_lstm: bool, between: Any, record: int, part: int, parts: int) -> None:
     weights, sums, state = argument(record, 0), argument(record, 1), argument(record, 2)
     gates, before, after = argument(record, 3), argument(record, 4), argument(record, 5)
     gates_step, after_step = argument(record, 6), argument(record, 7)
@@ -116,20 +127,43 @@ def _steps(is_lstm: bool, record: int, part: int, parts: int) -> None:
                 _lstm_units(row, sums, state + sample * size * 4, target, start, stop, size)
             else:
                 _gru_units(row, sums, state, x, target, start, stop, size)
+        between()
 
 
 @task
 def lstm(record: int, part: int, parts: int) -> None:
-    """Steps of one direction. One part may do several, several parts one.
+    """Steps of one direction, for one part.
 
     Arguments: addresses of the recurrent weights (4 * hidden, hidden), of working memory (4 * hidden), of the cells (batch,
     hidden), of the input's share of the gates (batch, 4 * hidden), of the hidden states before and after (batch, hidden);
     bytes from one step's gates and states to the next's; steps; hidden; batch.
     """
-    _steps(True, record, part, parts)
+    _steps(True, _go_on, record, part, parts)
+
+
+@task
+def lstm_team(record: int, part: int, parts: int) -> None:
+    """The same for several parts."""
+    _steps(True, _wait, record, part, parts)
 
 
 @task
 def gru(record: int, part: int, parts: int) -> None:
     """The same for GRU that resets after the product: three gates, and its recurrent bias (or 0) in place of the cells."""
-    _steps(False, record, part, parts)
+    _steps(False, _go_on, record, part, parts)
+
+
+@task
+def gru_team(record: int, part: int, parts: int) -> None:
+    """The same for several parts."""
+    _steps(False, _wait, record, part, parts)
+
+
+@task
+def products(record: int, part: int, parts: int) -> None:
+    """Products of a few vectors with the rows of a matrix: (x, matrix, out, vectors, size, rows)."""
+    x, weights, out = argument(record, 0), argument(record, 1), argument(record, 2)
+    size, rows = argument(record, 4), argument(record, 5)
+    start, stop = _share(rows, part, parts)
+    for vector in range(argument(record, 3)):
+        _dots(weights, start, stop, x + vector * size * 4, size, out + vector * rows * 4)

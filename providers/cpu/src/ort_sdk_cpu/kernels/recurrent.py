@@ -15,7 +15,7 @@ from .scratch import Scratch, scratch_of
 from .task_writer import are_floats
 
 if TYPE_CHECKING:
-    from .recurrent_task import RecurrentTask
+    from .recurrent_task import InputProduct, RecurrentTask
 
 __all__: list[str] = []
 
@@ -147,13 +147,14 @@ def _bound(info: KernelInfo, make_cell: type[_Cell], *, fold_recurrent_bias: boo
         x, recurrent = inputs[0], inputs[2]
         cell, given = make_cell((x.shape[1], recurrent.shape[2]), x.dtype), len(inputs)
         task = _task(make_cell, x, recurrent)
+        product = None if task is None else _input_product(x, inputs[1])
 
         def write(*arrays: Any) -> None:
             x, w, r, b, _, initial_h, initial_c = (*arrays[:given], None, None, None, None)[:7]
             sequence, *states = (*arrays[given:], None, None)[:3]
             for index, reverse in enumerate(backwards):
                 bias, rows = None if b is None else b[index], w.shape[1]
-                gates = _input_gates(x, w[index], bias, scratch, folded=fold_recurrent_bias)
+                gates = _input_gates(x, w[index], bias, scratch, product, folded=fold_recurrent_bias)
                 _start(cell, initial_h, initial_c, index)
                 recurrent_bias = None if bias is None else bias[rows:]
                 steps = None if sequence is None else sequence[:, index]
@@ -182,12 +183,29 @@ def _task(make_cell: type[_Cell], x: HostArray, recurrent: HostArray) -> Recurre
     return RecurrentTask(name, x.shape[1], recurrent.shape[2])
 
 
-def _input_gates(x: HostArray, weight: HostArray, bias: HostArray | None, scratch: Scratch, *, folded: bool) -> HostArray:
+def _input_product(x: HostArray, weight: HostArray) -> InputProduct:
+    from .recurrent_task import InputProduct
+
+    return InputProduct(x.shape[0] * x.shape[1], x.shape[2], weight.shape[1])
+
+
+def _input_gates(
+    x: HostArray,
+    weight: HostArray,
+    bias: HostArray | None,
+    scratch: Scratch,
+    product: InputProduct | None,
+    *,
+    folded: bool,
+) -> HostArray:
     """The input's share of the gates: (time, batch, gates * hidden), in working memory."""
     time, batch, size = x.shape
     rows = weight.shape[0]
     gates = scratch.array("gates", (time * batch, rows), x.dtype)
-    np.matmul(x.reshape(time * batch, size), weight.T, gates)
+    if product is not None and x.flags.c_contiguous and weight.flags.c_contiguous:
+        product(x, weight, gates)
+    else:
+        np.matmul(x.reshape(time * batch, size), weight.T, gates)
     if bias is not None:
         np.add(gates, bias[:rows] + bias[rows:] if folded else bias[:rows], gates)
     return gates.reshape(time, batch, rows)

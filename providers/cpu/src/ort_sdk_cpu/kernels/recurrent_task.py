@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.machine_code import TaskCall
 
-__all__ = ["RecurrentTask"]
+from .scratch import Scratch
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.onednn.call import PrimitiveCall
+
+__all__ = ["InputProduct", "RecurrentTask"]
+
+MAX_VECTORS = 8
+"""Vectors up to which products with a weight that is not packed are fastest one by one."""
+WORK_PER_TEAM = 1 << 18
+"""Multiplications that are worth several threads."""
 
 UNITS_PER_TEAM = 256
 """Hidden units from which a step is worth several threads."""
@@ -27,11 +39,10 @@ class RecurrentTask:
     def __init__(self, name: str, batch: int, hidden: int) -> None:
         gates = 4 if name == "lstm" else 3
         self._sums = np.empty((gates, hidden), np.float32)
-        self._spare = np.empty((2, batch, hidden), np.float32)
-        self._is_team = hidden >= UNITS_PER_TEAM and libraries.thread_count() > 1 and libraries.has_openmp()
-        threads = libraries.thread_count() if self._is_team else 1
+        is_team = hidden >= UNITS_PER_TEAM and libraries.thread_count() > 1 and libraries.has_openmp()
+        threads = libraries.thread_count() if is_team else 1
         arguments = (0, self._sums.ctypes.data, *[0] * 7, hidden, batch)
-        self._call = TaskCall("recurrent", name, arguments, threads)
+        self._call = TaskCall("recurrent", f"{name}_team" if is_team else name, arguments, threads)
 
     def run(
         self,
@@ -56,22 +67,12 @@ class RecurrentTask:
         Returns:
             The last hidden state.
         """
-        call, times = self._call, len(gates)
-        call.point(0, weight)
-        call.point(CELLS, state)
-        call.point(BEFORE, before)
-        call.set(STEPS, 1)
-        if not self._is_team and after is not None:
-            return self._all_steps(gates, after, reverse=reverse)
-        last = before
-        for time in reversed(range(times)) if reverse else range(times):
-            place = self._spare[time % 2] if after is None else after[time]
-            call.point(GATES, gates[time])
-            call.point(BEFORE, last)
-            call.point(AFTER, place)
-            call.run()
-            last = place
-        return last
+        self._call.point(0, weight)
+        self._call.point(CELLS, state)
+        self._call.point(BEFORE, before)
+        if after is None:
+            after = np.empty((len(gates), *before.shape), np.float32)
+        return self._all_steps(gates, after, reverse=reverse)
 
     def _all_steps(self, gates: HostArray, after: HostArray, *, reverse: bool) -> HostArray:
         call, times, sign = self._call, len(gates), -1 if reverse else 1
@@ -84,3 +85,47 @@ class RecurrentTask:
         call.run()
         last: HostArray = after[times - 1 - first]
         return last
+
+
+class InputProduct:
+    """Products of a sequence's vectors with the rows of a weight, without NumPy's threads: they would spin beside OpenMP's.
+
+    Args:
+        vectors: time * batch.
+        size: of an input.
+        rows: gates * hidden.
+    """
+
+    def __init__(self, vectors: int, size: int, rows: int) -> None:
+        self._few: TaskCall | None = None
+        self._many: PrimitiveCall | None = None
+        if vectors > MAX_VECTORS and libraries.onednn().is_usable:
+            self._many = _product(vectors, size, rows)
+        if self._many is None:
+            threads = libraries.thread_count() if vectors * size * rows >= WORK_PER_TEAM else 1
+            self._few = TaskCall("recurrent", "products", (0, 0, 0, vectors, size, rows), threads)
+
+    def __call__(self, x: HostArray, weight: HostArray, out: HostArray) -> None:
+        """Write ``x @ weight.T``; all are contiguous."""
+        if self._many is not None:
+            self._many.run(x, weight.T, out)
+        elif self._few is not None:
+            for position, array in enumerate((x, weight, out)):
+                self._few.point(position, array)
+            self._few.run()
+
+
+def _product(vectors: int, size: int, rows: int) -> PrimitiveCall | None:
+    from ort_sdk_cpu.onednn.call import PrimitiveCall
+    from ort_sdk_cpu.onednn.constants import Argument
+    from ort_sdk_cpu.onednn.memory_descriptor import contiguous, strided
+    from ort_sdk_cpu.onednn.primitive import matmul
+
+    dtype = np.dtype(np.float32)
+    src, dst = contiguous((vectors, size), dtype), contiguous((vectors, rows), dtype)
+    weights = strided((size, rows), dtype, (1, size))
+    primitive = matmul(src, weights, None, dst)
+    if primitive is None:
+        return None
+    layouts = ((Argument.SRC, src), (Argument.WEIGHTS, weights), (Argument.DST, dst))
+    return PrimitiveCall(primitive, [(int(argument), layout, layout) for argument, layout in layouts], [], Scratch())
