@@ -177,9 +177,10 @@ def test_recurrent(close, op_type, direction, batch, hidden):
 @pytest.mark.parametrize(("inner", "columns"), [(128, 128), (300, 100), (777, 33)])
 @pytest.mark.parametrize("rows", [(1,), (7,), (2, 3), (0,), ()])
 @pytest.mark.parametrize("attributes", [{}, {"transB": 1, "alpha": 0.5, "beta": 2.0}])
-def test_packed_products(make_kernel, inner, columns, rows, attributes):
+def test_packed_products(make_kernel, monkeypatch, inner, columns, rows, attributes):
     from ort_sdk_cpu.kernels.packed_product import PackedProduct
 
+    monkeypatch.setattr(matrix, "stores_packed_weights", lambda _info: True)
     op_type = "Gemm" if len(rows) == 1 else "MatMul" if not attributes else "FusedMatMul"
     attributes = {name: value for name, value in attributes.items() if op_type == "Gemm" or name != "beta"}
     x, weight, bias = random(*rows, inner), random(inner, columns, scale=inner**-0.5, seed=1), random(columns, seed=2)

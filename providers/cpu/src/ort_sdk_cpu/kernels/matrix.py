@@ -15,7 +15,7 @@ from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu import libraries
 
 from .activation import InPlace, in_place_activation
-from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
+from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by, stores_packed_weights
 
 __all__: list[str] = []
 
@@ -95,28 +95,36 @@ def _is_float(info: KernelInfo) -> bool:
     return element_type is not None and element_type.numpy_dtype.kind == "f"
 
 
-_MIN_PACKED_ELEMENTS = 1 << 14
-"""Elements of a weight below which NumPy is as fast, and oneDNN is not loaded."""
-_MIN_PACKED_SIZE = 24
-"""Rows and columns are padded to multiples of 16 and 64 when packed; a weight of few of them is not."""
+_MIN_ELEMENTS = 1 << 14
+"""Elements of a weight below which NumPy is as fast, and no library is loaded."""
+_MIN_SIZE = 24
+"""Vectors have 16 lanes: a weight of few rows or columns fills too few of them."""
 
 
 @made_by("MatMul", "Gemm")
 @made_by("FusedMatMul", "FusedMatMulActivation", "FusedGemm", "TransposeMatMul", domain="com.microsoft")
-def packed_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
-    """The node over oneDNN, with a large constant weight in its layout; None for others."""
-    if not _can_pack(info) or any(info.attribute(name, 0) for name in ("transA", "transBatchA", "transBatchB")):
+def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
+    """The node with a large constant weight: read where it lies, or packed for oneDNN if files keep it; None for others."""
+    if not _has_large_weight(info) or any(info.attribute(name, 0) for name in ("transA", "transBatchA", "transBatchB")):
         return None
-    from .packed_product import PackedProduct
     from .product_tail import tail_of
 
-    return PackedProduct(kernel, make_writer, info, transposed=bool(info.attribute("transB", 0)), tail=tail_of(info))
+    transposed = bool(info.attribute("transB", 0))
+    if libraries.numba().is_usable and not stores_packed_weights(info):
+        from .in_place_product import InPlaceProduct
+
+        return InPlaceProduct(kernel, make_writer, info, transposed=transposed, tail=tail_of(info))
+    if libraries.onednn().is_usable:
+        from .packed_product import PackedProduct
+
+        return PackedProduct(kernel, make_writer, info, transposed=transposed, tail=tail_of(info))
+    return None
 
 
-def _can_pack(info: KernelInfo) -> bool:
-    """Whether input 1 is a constant float32 matrix large enough, and oneDNN is here."""
+def _has_large_weight(info: KernelInfo) -> bool:
+    """Whether input 1 is a constant float32 matrix that is worth a library."""
     tensor = info.constants.get(1)
     if tensor is None or len(tensor.shape) != 2 or info.input_element_type(0) is not TensorElementType.FLOAT:
         return False
-    is_large = math.prod(tensor.shape) >= _MIN_PACKED_ELEMENTS and min(tensor.shape) >= _MIN_PACKED_SIZE
-    return is_large and tensor.element_type is TensorElementType.FLOAT and libraries.onednn().is_usable
+    is_large = math.prod(tensor.shape) >= _MIN_ELEMENTS and min(tensor.shape) >= _MIN_SIZE
+    return is_large and tensor.element_type is TensorElementType.FLOAT

@@ -1,0 +1,379 @@
+"""Matrix products of float32 that read the second operand where it lies: C = f(alpha * A B + beta * D), for stacks of matrices.
+
+All tasks take the same arguments: (a, b, c, addend, work; M, N, K; a_row, b_row, c_row; a_step, b_step, c_step; addend_row;
+batch, activation; alpha, beta, slope; row_parts, column_parts; work_step, rows_at_once). The first are addresses, ``*_row`` bytes
+from row to row (0 for an addend that is one row; address 0 for none), ``*_step`` bytes from matrix to matrix of a stack of
+``batch``. A job is a part of the rows and columns of one matrix.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.simd import functions
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
+from ort_sdk_cpu.simd.float_tiles import COLUMNS, DOTS, ROWS, copying_tile, dots, narrow_tile, tile, wide_columns, wide_tile
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
+from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.shuffles import transpose_rows
+
+__all__ = ["dots_of_rows", "panels_of_columns", "panels_of_rows", "rows_of_columns"]
+
+_wide_columns = inner(wide_columns)
+_WIDTH = 16 * COLUMNS
+"""Columns of a panel."""
+_STEPS = 512
+"""Steps along K for which a panel is made: so it stays in the cache near the core."""
+_PANEL = (_STEPS + 1) * _WIDTH * 4
+"""Bytes of a panel."""
+_COPY_ROW = _STEPS * 4 + 64
+"""Bytes from row to row of copied rows: whatever number of them, they do not meet in the cache."""
+_GROUP = 4
+"""Panels made at a time."""
+_BLOCK = 96
+"""Rows of a transposed matrix multiplied at a time."""
+_AHEAD = 12
+"""Rows asked for before they are read."""
+
+
+@inner
+def _finish(
+    c: int,
+    c_row: int,
+    rows: int,
+    columns: int,
+    addend: int,
+    addend_row: int,
+    alpha: float,
+    beta: float,
+    activation: int,
+    slope: float,
+) -> None:
+    """Function of alpha * C + beta * addend, in place."""
+    factors, shares, slopes = splat_f32(alpha), splat_f32(beta), splat_f32(slope)
+    for row in range(rows):
+        place = c + row * c_row
+        for column in range(0, columns, 16):
+            left = columns - column
+            value = multiply(load_f32_first(place + column * 4, left), factors)
+            if addend:
+                value = fused_multiply_add(load_f32_first(addend + row * addend_row + column * 4, left), shares, value)
+            if activation == 1:
+                value = fused_multiply_add(minimum(value, zero_f32()), slopes, maximum(value, zero_f32()))
+            elif activation == 2:
+                value = functions.sigmoid(value)
+            elif activation == 3:
+                value = functions.tanh(value)
+            elif activation == 4:
+                value = functions.gelu(value)
+            store_f32_first(place + column * 4, value, left)
+
+
+@inner
+def _finish_part(record: int, batch: int, first_row: int, rows: int, first: int, columns: int) -> None:
+    c, c_row = argument(record, 2) + batch * argument(record, 13), argument(record, 10)
+    addend, addend_row = argument(record, 3), argument(record, 14)
+    if addend:
+        addend += first_row * addend_row + first * 4
+    alpha, beta, activation = number(record, 17), number(record, 18), argument(record, 16)
+    if addend or activation or alpha != np.float32(1):
+        _finish(
+            c + first_row * c_row + first * 4,
+            c_row,
+            rows,
+            columns,
+            addend,
+            addend_row,
+            alpha,
+            beta,
+            activation,
+            number(record, 19),
+        )
+
+
+@inner
+def _copy_panel(b: int, b_row: int, steps: int, left: int, panel: int) -> None:
+    """Columns of a matrix, zeros behind the last one."""
+    soon = _AHEAD * b_row
+    for step in range(steps):
+        place, target = b + step * b_row, panel + step * _WIDTH * 4
+        for column in range(0, _WIDTH, 16):
+            prefetch(place + soon + column * 4)
+            if left >= _WIDTH:
+                store_f32(target + column * 4, load_f32(place + column * 4))
+            else:
+                store_f32(target + column * 4, load_f32_first(place + column * 4, left - column))
+
+
+@inner
+def _copy_results(source: int, source_row: int, rows: int, columns: int, c: int, c_row: int) -> None:
+    for row in range(rows):
+        for column in range(0, columns, 16):
+            store_f32_first(c + row * c_row + column * 4, load_f32(source + row * source_row + column * 4), columns - column)
+
+
+@inner
+def _slowness(tiles: int) -> int:
+    """Power of two of tiles, not more than there are."""
+    found = 0
+    while 2 << found <= tiles:
+        found += 1
+    return found
+
+
+@inner
+def _copy_of_rows(a: int, a_row: int, rows: int, steps: int, copy: int) -> None:
+    for row in range(rows):
+        for step in range(0, steps, 16):
+            left = steps - step
+            store_f32_first(copy + row * _COPY_ROW + step * 4, load_f32_first(a + row * a_row + step * 4, left), left)
+
+
+@inner
+def _group(
+    a: int,
+    a_row: int,
+    rows: int,
+    steps: int,
+    is_first: int,
+    b: int,
+    panels: int,
+    c: int,
+    c_row: int,
+    left: int,
+    rest: int,
+    following: int,
+    b_row: int,
+) -> None:
+    """Product of some rows and steps with some panels, the columns of the last one maybe into ``rest``."""
+    tiles = (rows + ROWS - 1) // ROWS
+    slowness = _slowness(tiles)
+    for index in range(tiles):
+        first = rows * index // tiles
+        count, x = rows * (index + 1) // tiles - first, a + first * a_row
+        soon = following + min(index * (steps >> slowness), steps) * b_row
+        for column in range(0, left, _WIDTH):
+            target, target_row = c + first * c_row + column * 4, c_row
+            if left - column < _WIDTH:
+                target, target_row = rest + first * _WIDTH * 4, _WIDTH * 4
+            panel = panels + column // _WIDTH * _PANEL
+            ahead = soon + column * 4
+            if index == 0 and tiles > 1 and left - column >= _WIDTH:
+                copying_tile(
+                    count, b + column * 4, b_row, panel, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness
+                )
+            else:
+                tile(count, panel, _WIDTH * 4, 64, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness)
+
+
+@inner
+def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: int, stop: int, work: int) -> None:
+    k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
+    a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
+    b = argument(record, 1) + batch * argument(record, 12)
+    c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
+    rest = work + _GROUP * _PANEL
+    own_rows = rest + rows * _WIDTH * 4
+    blocks = (k + _STEPS - 1) // _STEPS
+    for block in range(blocks):
+        start, end = k * block // blocks, k * (block + 1) // blocks
+        steps, is_first, is_last = end - start, int(block == 0), block == blocks - 1
+        x, x_row = a + start * 4, a_row
+        if a_row % 4096 == 0:
+            _copy_of_rows(x, a_row, rows, steps, own_rows)
+            x, x_row = own_rows, _COPY_ROW
+        for column in range(first, stop, _GROUP * _WIDTH):
+            left = min(stop - column, _GROUP * _WIDTH)
+            place, target = b + start * b_row + column * 4, c + column * 4
+            if rows <= ROWS and left % _WIDTH == 0:
+                for strip in range(0, left, _WIDTH):
+                    source, out = place + strip * 4, target + strip * 4
+                    tile(rows, source, b_row, 64, x, x_row, steps, out, c_row, is_first, source + _AHEAD * b_row, b_row, 0)
+            else:
+                for strip in range(left // _WIDTH * _WIDTH if rows > ROWS else 0, left, _WIDTH):
+                    _copy_panel(place + strip * 4, b_row, steps, left - strip, work + strip // _WIDTH * _PANEL)
+                following = b + end * b_row + first * 4 if column + left == stop else place + left * 4
+                _group(x, x_row, rows, steps, is_first, place, work, target, c_row, left, rest, following, b_row)
+            if is_last:
+                partial = left % _WIDTH
+                if partial:
+                    _copy_results(rest, _WIDTH * 4, rows, partial, target + (left - partial) * 4, c_row)
+                _finish_part(record, batch, first_row, rows, column, left)
+
+
+@inner
+def _few_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows: int, k: int, columns: int) -> int:
+    """Product of few rows with columns, of which as many are read as fit; how many."""
+    width = _wide_columns(rows) * 16
+    wide, whole, blocks = columns // width * width, columns // _WIDTH * _WIDTH, (k + _STEPS - 1) // _STEPS
+    for column in range(0, wide, width):
+        for block in range(blocks):
+            start = k * block // blocks
+            steps, first = k * (block + 1) // blocks - start, int(start == 0)
+            x, place, target = a + start * 4, b + start * b_row + column * 4, c + column * 4
+            wide_tile(rows, place, b_row, 64, x, a_row, steps, target, c_row, first, place + _AHEAD * b_row, b_row, 0)
+    for column in range(wide, whole, _WIDTH):
+        for block in range(blocks):
+            start = k * block // blocks
+            steps, first = k * (block + 1) // blocks - start, int(start == 0)
+            x, place, target = a + start * 4, b + start * b_row + column * 4, c + column * 4
+            tile(rows, place, b_row, 64, x, a_row, steps, target, c_row, first, place + _AHEAD * b_row, b_row, 0)
+    return whole
+
+
+@inner
+def _transpose(a: int, a_row: int, rows: int, k: int, width: int, target: int, spare: int) -> None:
+    """Rows as columns of a panel of some width, up to 16 of them."""
+    for step in range(0, k, 16):
+        transpose_rows(a + step * 4, a_row, rows, k - step, spare)
+        for index in range(min(16, k - step)):
+            store_f32(target + (step + index) * width * 4, load_f32(spare + index * 64))
+
+
+@inner
+def _width_of_group(left: int) -> int:
+    """Columns of a panel for so many rows."""
+    return 16 if left <= 16 else _WIDTH
+
+
+@inner
+def _transposed_rows(a: int, a_row: int, rows: int, k: int, panels: int, spare: int) -> None:
+    """All rows as panels of columns, one behind the other."""
+    for group in range(0, rows, _WIDTH):
+        width = _width_of_group(rows - group)
+        for start in range(group, min(group + width, rows), 16):
+            target = panels + group * k * 4 + (start - group) * 4
+            _transpose(a + start * a_row, a_row, min(16, rows - start), k, width, target, spare)
+
+
+@inner
+def _block_of_rows(
+    panels: int,
+    rows: int,
+    b: int,
+    b_row: int,
+    count: int,
+    k: int,
+    start: int,
+    steps: int,
+    sums: int,
+    sums_row: int,
+    own_rows: int,
+) -> None:
+    """Sums of the products of some rows of B with all panels, for some steps."""
+    tiles, is_copied = (count + ROWS - 1) // ROWS, b_row % 4096 == 0 and rows > _WIDTH
+    for index in range(tiles):
+        first = count * index // tiles
+        height = count * (index + 1) // tiles - first
+        x, x_row = b + first * b_row + start * 4, b_row
+        if is_copied:
+            _copy_of_rows(x, b_row, height, steps, own_rows)
+            x, x_row = own_rows, _COPY_ROW
+        for group in range(0, rows, _WIDTH):
+            width, target = _width_of_group(rows - group), sums + first * sums_row + group * 4
+            panel = panels + group * k * 4 + start * width * 4
+            if width < _WIDTH:
+                narrow_tile(height, panel, 64, 64, x, x_row, steps, target, sums_row, int(start == 0), panel, 0, 0)
+            else:
+                tile(height, panel, width * 4, 64, x, x_row, steps, target, sums_row, int(start == 0), panel, 0, 0)
+
+
+@inner
+def _write_transposed(sums: int, sums_row: int, count: int, rows: int, c: int, c_row: int, spare: int) -> None:
+    for first in range(0, count, 16):
+        for row in range(0, rows, 16):
+            transpose_rows(sums + first * sums_row + row * 4, sums_row, min(16, count - first), 16, spare)
+            for index in range(min(16, rows - row)):
+                store_f32_first(c + (row + index) * c_row + first * 4, load_f32(spare + index * 64), count - first)
+
+
+@inner
+def _part_of_rows(record: int, batch: int, first_row: int, rows: int, first: int, stop: int, work: int) -> None:
+    k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
+    a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
+    b = argument(record, 1) + batch * argument(record, 12)
+    c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
+    sums_row = (rows + _WIDTH - 1) // _WIDTH * _WIDTH * 4 + 64
+    spare, own_rows, sums = work, work + 1024, work + 1024 + ROWS * _COPY_ROW
+    panels, blocks = sums + _BLOCK * sums_row, (k + _STEPS - 1) // _STEPS
+    _transposed_rows(a, a_row, rows, k, panels, spare)
+    for column in range(first, stop, _BLOCK):
+        count = min(_BLOCK, stop - column)
+        for block in range(blocks):
+            start = k * block // blocks
+            steps = k * (block + 1) // blocks - start
+            _block_of_rows(panels, rows, b + column * b_row, b_row, count, k, start, steps, sums, sums_row, own_rows)
+        _write_transposed(sums, sums_row, count, rows, c + column * 4, c_row, spare)
+        _finish_part(record, batch, first_row, rows, column, count)
+
+
+@inner
+def _bounds(record: int, job: int, unit: int) -> tuple[int, int, int, int, int]:
+    """(matrix of the stack, first row, rows, first column, column behind the last) of a job."""
+    m, n, row_parts, column_parts = argument(record, 5), argument(record, 6), argument(record, 20), argument(record, 21)
+    units = (n + unit - 1) // unit
+    column_part, rest = job % column_parts, job // column_parts
+    row_part, batch = rest % row_parts, rest // row_parts
+    first_row = m * row_part // row_parts
+    rows = m * (row_part + 1) // row_parts - first_row
+    first, stop = units * column_part // column_parts * unit, min(units * (column_part + 1) // column_parts * unit, n)
+    return batch, first_row, rows, first, stop
+
+
+@inner
+def _jobs(record: int) -> int:
+    count: int = argument(record, 15) * argument(record, 20) * argument(record, 21)
+    return count
+
+
+@task
+def panels_of_columns(record: int, part: int, parts: int) -> None:
+    """B is (K, N): panels of it are copied, unless there are so few rows that it is read once."""
+    work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
+    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = _bounds(record, job, _WIDTH)
+        for row in range(0, rows, at_once):
+            _part_of_columns(record, batch, first_row + row, min(at_once, rows - row), first, stop, work)
+
+
+@task
+def rows_of_columns(record: int, part: int, parts: int) -> None:
+    """B is (K, N), A has up to ``FEW_ROWS`` rows: B is read once, row by row."""
+    k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
+    work = argument(record, 4) + part * argument(record, 22)
+    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = _bounds(record, job, _WIDTH)
+        a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
+        b = argument(record, 1) + batch * argument(record, 12)
+        c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
+        done = first + _few_rows(a, a_row, b + first * 4, b_row, c + first * 4, c_row, rows, k, stop - first)
+        if done < stop:
+            _part_of_columns(record, batch, first_row, rows, done, stop, work)
+        _finish_part(record, batch, first_row, rows, first, done - first)
+
+
+@task
+def panels_of_rows(record: int, part: int, parts: int) -> None:
+    """B is (N, K): A's rows become panels, B is read as it lies."""
+    work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
+    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = _bounds(record, job, 16)
+        for row in range(0, rows, at_once):
+            _part_of_rows(record, batch, first_row + row, min(at_once, rows - row), first, stop, work)
+
+
+@task
+def dots_of_rows(record: int, part: int, parts: int) -> None:
+    """B is (N, K), A has up to ``FEW_ROWS`` rows: dot products."""
+    k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
+    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = _bounds(record, job, 16)
+        a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
+        b = argument(record, 1) + batch * argument(record, 12)
+        c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
+        for column in range(first, stop, DOTS):
+            place, count = b + column * b_row, min(DOTS, stop - column)
+            dots(rows, place, b_row, count, a, a_row, k, c + column * 4, c_row)
+        _finish_part(record, batch, first_row, rows, first, stop - first)

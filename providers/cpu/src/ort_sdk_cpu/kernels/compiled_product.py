@@ -1,0 +1,147 @@
+"""Calls of the compiled matrix products: which task for which sizes, on how many threads, with how much working memory."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+
+from .scratch import Scratch
+
+__all__ = ["Activation", "CompiledProduct", "Sizes"]
+
+MODULE = "products"
+FEW_ROWS = 4
+"""Rows up to which the second operand is met row by row."""
+PRODUCTS_PER_THREAD = 1 << 18
+"""Multiplications that take some times as long as waking a thread up."""
+MOST_ROWS = 512
+"""Rows multiplied at a time, so that what is made of them stays in a cache."""
+MOST_TRANSPOSED = 1 << 20
+"""Numbers of them that are transposed at a time."""
+_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES = 512, 4, 96, 4, 1024
+"""As in the compiled module."""
+_A, _B, _C, _ADDEND, _WORK = range(5)
+
+
+class Activation(enum.IntEnum):
+    """What may follow a product, as the tasks number it."""
+
+    NONE = 0
+    RELU = 1
+    SIGMOID = 2
+    TANH = 3
+    GELU = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """(rows, inner) times (inner, columns); the second operand may be (columns, inner)."""
+
+    rows: int
+    inner: int
+    columns: int
+    is_transposed: bool = False
+
+    @property
+    def task(self) -> str:
+        """The task for so many rows."""
+        if self.is_transposed:
+            return "dots_of_rows" if self.rows <= FEW_ROWS else "panels_of_rows"
+        return "rows_of_columns" if self.rows <= FEW_ROWS else "panels_of_columns"
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows multiplied at a time."""
+        most = max(32, MOST_TRANSPOSED // self.inner // 32 * 32) if self.is_transposed else MOST_ROWS
+        return min(self.rows, MOST_ROWS, most)
+
+    @property
+    def threads(self) -> int:
+        """Threads worth waking up."""
+        products = self.rows * self.inner * self.columns
+        return max(1, min(libraries.thread_count(), products // PRODUCTS_PER_THREAD))
+
+    @property
+    def work_bytes(self) -> int:
+        """Working memory of a thread: panels, copied rows, results that go elsewhere."""
+        width, copy_row = _width(), _STEPS * _FLOAT_BYTES + 64
+        rows = -(-self.rows_at_once // width) * width
+        if self.is_transposed:
+            sums = _BLOCK * (rows * _FLOAT_BYTES + 64)
+            return _SPARE_BYTES + 12 * copy_row + sums + rows * self.inner * _FLOAT_BYTES
+        return _GROUP * (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
+
+
+def _width() -> int:
+    """Columns of a panel."""
+    return 32 if instruction_set() >= InstructionSet.AVX512 else 16
+
+
+@functools.lru_cache(maxsize=1024)
+def _parts(sizes: Sizes, threads: int) -> tuple[int, int]:
+    """(parts of the rows, parts of the columns): as many as there are threads, the largest of them as small as can be."""
+    unit = 16 if sizes.is_transposed else _width()
+    units = -(-sizes.columns // unit)
+
+    def cost(row_parts: int) -> int:
+        return -(-sizes.rows // row_parts) * -(-units // (threads // row_parts))
+
+    row_parts = min((count for count in range(1, threads + 1) if threads % count == 0), key=cost)
+    return row_parts, threads // row_parts
+
+
+class CompiledProduct:
+    """``activation(alpha * A B + bias)`` for matrices of some sizes. For one thread at a time.
+
+    Args:
+        sizes: of the operands.
+        scratch: working memory.
+        alpha: factor of the product.
+        activation: what follows.
+        slope: factor of numbers below zero, for ``RELU``.
+    """
+
+    def __init__(
+        self, sizes: Sizes, scratch: Scratch, *, alpha: float = 1.0, activation: Activation = Activation.NONE, slope: float = 0.0
+    ) -> None:
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        threads = sizes.threads
+        work = -(-sizes.work_bytes // 64) * 64
+        a_row, c_row = sizes.inner * _FLOAT_BYTES, sizes.columns * _FLOAT_BYTES
+        b_row = a_row if sizes.is_transposed else c_row
+        steps = (0, 0, 0, 0)
+        numbers = (float(alpha), 1.0, float(slope))
+        parts = _parts(sizes, threads)
+        arguments = (0, 0, 0, 0, 0, sizes.rows, sizes.columns, sizes.inner, a_row, b_row, c_row, *steps, 1, int(activation))
+        self._call = TaskCall(MODULE, sizes.task, (*arguments, *numbers, *parts, work, sizes.rows_at_once), threads)
+        self._scratch, self._work_bytes = scratch, work * threads
+
+    def __call__(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
+        """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
+        self._point(a, b, bias, out)
+        self._run()
+
+    def fixed(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
+        """The call on arrays that stay the same."""
+        self._point(a, b, bias, out)
+        call = functools.partial(self._run)
+        call.kept = (a, b, bias, out)  # type: ignore[attr-defined]
+        return call
+
+    def _point(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
+        for position, array in ((_A, a), (_B, b), (_C, out), (_ADDEND, bias)):
+            self._call.point(position, array)
+
+    def _run(self) -> None:
+        self._call.point(_WORK, self._scratch.array("products", (self._work_bytes,), np.dtype(np.uint8)))
+        self._call.run()

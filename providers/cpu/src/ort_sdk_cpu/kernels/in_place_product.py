@@ -1,0 +1,105 @@
+"""Products with a constant matrix read where it lies, in whatever file and at whatever address: nothing is copied or packed."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, Slot, Tensor
+from ort_sdk_cpu.onednn.constants import Algorithm
+
+from .bindable import BindableKernel, MakeWriter, Writer
+from .compiled_product import Activation, CompiledProduct, Sizes
+from .packed_product import Tail
+from .scratch import scratch_of
+
+__all__ = ["InPlaceProduct"]
+
+WEIGHT = 1
+FLOAT = np.dtype(np.float32)
+
+_ACTIVATIONS = {
+    Algorithm.RELU: Activation.RELU,
+    Algorithm.LOGISTIC: Activation.SIGMOID,
+    Algorithm.TANH: Activation.TANH,
+}
+
+
+class InPlaceProduct(BindableKernel):
+    """A kernel whose constant right operand stays where it is, even if its elements are not aligned there.
+
+    Args:
+        kernel: what is known of the node.
+        make_writer: the shared set's.
+        info: the node; its input 1 is a constant float32 matrix.
+        transposed: whether the weight is (columns, inner).
+        tail: what follows the product.
+    """
+
+    def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, tail: Tail) -> None:
+        super().__init__(kernel, make_writer)
+        shape = tuple(info.constants[WEIGHT].shape)
+        self._inner, self._columns = reversed(shape) if transposed else shape
+        self._transposed, self._tail, self._scratch = transposed, tail, scratch_of(info)
+        self._weight: HostArray | None = None
+        self._make_writer = lambda inputs, _outputs: self._writer(inputs[0].shape)
+
+    def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
+        """The weight's bytes as they lie."""
+        return PrePackedWeights((tensor.packed(),)) if input_index == WEIGHT else NOT_PACKED
+
+    def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
+        """Read the weight there."""
+        self._weight = weights.buffers[0]
+
+    @property
+    def compute(self) -> Callable[..., Any]:
+        """The product, in a new array."""
+        return self._run
+
+    def _run(self, a: HostArray, *others: Any) -> HostArray:
+        out = np.empty((*a.shape[:-1], self._columns), FLOAT)
+        self._writer(a.shape)(a, *others, out)
+        return out
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """As for every bindable kernel; arrays that never change are given to the task once."""
+        first, out = inputs[0], outputs[0]
+        weight, is_fixed = self._weight, first.is_fixed and out.is_fixed and self._tail.finish is None
+        if (
+            weight is None
+            or not is_fixed
+            or not first.array.size
+            or not (first.array.flags.c_contiguous and out.array.flags.c_contiguous)
+        ):
+            return super().bind(inputs, outputs)
+        return self._product(first.array.shape).fixed(first.array, weight, self._tail.bias, out.array)
+
+    def _product(self, shape: tuple[int, ...]) -> CompiledProduct:
+        tail = self._tail
+        sizes = Sizes(math.prod(shape[:-1]), self._inner, self._columns, is_transposed=self._transposed)
+        algorithm, slope = tail.activation or (None, 0.0)
+        activation = Activation.NONE if algorithm is None else _ACTIVATIONS[algorithm]
+        return CompiledProduct(sizes, self._scratch, alpha=tail.alpha, activation=activation, slope=slope)
+
+    def _writer(self, shape: tuple[int, ...]) -> Writer:
+        if not math.prod(shape):
+            return self._write_nothing
+        return functools.partial(self._write, self._product(shape))
+
+    def _write_nothing(self, _a: HostArray, *arrays: Any) -> None:
+        """No rows."""
+
+    def _write(self, product: CompiledProduct, a: HostArray, weight: HostArray, *others: Any) -> None:
+        out, finish = others[-1], self._tail.finish
+        right = np.ascontiguousarray(weight) if self._weight is None else self._weight
+        result = out if out.flags.c_contiguous else np.empty(out.shape, FLOAT)
+        product(np.ascontiguousarray(a), right, self._tail.bias, result)
+        if finish is not None:
+            finish(result, others[:-1])
+        if result is not out:
+            np.copyto(out, result)
