@@ -27,6 +27,8 @@ BLOCK = 32
 SIZES = (3072, 8192)
 INNER = 4
 """Runs of a library in a row."""
+REST_SECONDS = 0.05
+"""Before each turn, for the other library's threads to stop waiting for more."""
 
 
 class Layer:
@@ -101,6 +103,7 @@ def medians(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, call in runs.items():
+            time.sleep(REST_SECONDS)
             call()
             for _ in range(INNER):
                 start = time.perf_counter()

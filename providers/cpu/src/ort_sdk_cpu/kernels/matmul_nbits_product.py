@@ -21,8 +21,9 @@ __all__ = ["NBitsProduct", "Product", "address"]
 Product = Callable[[int, int, int], None]
 """``product(a, bias, out)``: addresses."""
 
-FEW_ROWS = 3
-"""Most rows of activations for which no panels are made."""
+FEW_ROWS = {(False, False): 4, (False, True): 8, (True, False): 12, (True, True): 16}
+"""Most rows of activations for which no panels are made, by whether products are of float32, and the weight is [K, N]: so far
+panels cost more than they gain."""
 ROWS_AT_ONCE = 192
 """Rows of activations a panel is used for; a multiple of both kinds of tile."""
 TILE_ROWS = {False: 6, True: 12}
@@ -64,7 +65,7 @@ class NBitsProduct:
 
         The call reads and writes at addresses, of contiguous float32 arrays: activations (rows, K), bias (N,) or 0, result.
         """
-        if rows <= FEW_ROWS:
+        if rows <= FEW_ROWS[self._is_exact, operands.by_columns]:
             return self._few_columns(operands, rows) if operands.by_columns else self._few_rows(operands, rows)
         return self._panels_f32(operands, rows) if self._is_exact else self._panels_i8(operands, rows)
 
