@@ -8,7 +8,7 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, multiply, reduce_add, subtract, zero_f32
 from ort_sdk_cpu.simd.functions import sigmoid, tanh
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32_first, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32_first, write_f32
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.teams import barrier
 
@@ -24,6 +24,10 @@ def _four_dots(rows: int, step: int, x: int, size: int, sums: int, sums_step: in
     whole = size // 16 * 64
     for place in range(0, whole, 64):
         value, row = load_f32(x + place), rows + place
+        prefetch(row + 4 * step)
+        prefetch(row + 5 * step)
+        prefetch(row + 6 * step)
+        prefetch(row + 7 * step)
         a, b = fused_multiply_add(load_f32(row), value, a), fused_multiply_add(load_f32(row + step), value, b)
         c = fused_multiply_add(load_f32(row + 2 * step), value, c)
         d = fused_multiply_add(load_f32(row + 3 * step), value, d)
