@@ -220,12 +220,18 @@ class OpKernel:
         ``bind`` takes output arrays whose axes lie in memory in any order. It is given the order that ``compute`` chose, so that
         neighbours that prefer another layout than row-major (channels last) keep it between them. False unless declared: outputs
         are row-major then.
+    ``packs_in_first_run``
+        constant inputs of the host's may be packed as late as in the first run of the node's graph, so that a session that is
+        made and not run costs nothing; they are packed before the first kernel of that run starts. The host still packs at
+        session creation whatever goes to files or is taken from them. False unless declared: for large weights, which are
+        better read once in a row, and for errors that shall show at creation.
     """
 
     deterministic: bool = False
     shape_inputs: tuple[int, ...] | None = None
     contents_from_shapes: bool = False
     binds_any_layout: bool = False
+    packs_in_first_run: bool = False
 
     def compute(self, *inputs: Any) -> Any:
         """Run the node: any shapes, returns new arrays, never aliases of inputs unless the kernel def says so."""
@@ -240,7 +246,10 @@ class OpKernel:
         return None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
-        """Rearrange a constant input. Called at session creation, never during ``run``; must not keep ``tensor``."""
+        """Rearrange a constant input; must not keep ``tensor``.
+
+        Called at session creation; for kernels that declare ``packs_in_first_run``, at the beginning of the first run.
+        """
         return NOT_PACKED
 
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:

@@ -83,16 +83,31 @@ class Prepacker:
         """
         if not hasattr(kernel, "use_prepacked"):
             return frozenset()
-        packed = set()
-        for index, tensor in constants.items():
-            weights = self._weights(kernel, node, tensor, index)
-            if isinstance(weights, PrePackedWeights):
-                kernel.use_prepacked(weights, index)
-                packed.add(index)
-            elif isinstance(tensor, LoadedTensor) and tensor.is_loaded:
-                # Read to see what it is, and to be read in every run: not to be loaded again meanwhile.
-                self._unpacked.append(tensor.numpy())
-        return frozenset(packed)
+        return frozenset(index for index, tensor in constants.items() if self.pack_input(kernel, node, tensor, index))
+
+    def pack_input(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> bool:
+        """Offer one constant input of a kernel that can take packed weights; returns whether the kernel keeps it packed."""
+        weights = self._weights(kernel, node, tensor, index)
+        if isinstance(weights, PrePackedWeights):
+            kernel.use_prepacked(weights, index)
+            return True
+        if isinstance(tensor, LoadedTensor) and tensor.is_loaded:
+            # Read to see what it is, and to be read in every run: not to be loaded again meanwhile.
+            self._unpacked.append(tensor.numpy())
+        return False
+
+    def may_wait(self, kernel: Any, node: PackingNode, tensor: Tensor) -> bool:
+        """Whether a constant input is to be offered to its kernel in the first run only.
+
+        Not if somebody keeps what is packed beyond the session, nor if it is packed already, nor if a loader brings it, which
+        it does while the session is made, nor if its owner may change it before the first run.
+        """
+        if not getattr(kernel, "packs_in_first_run", False) or not node.device.is_cpu:
+            return False
+        if self._container is not None or self._cache is not None or self._sink is not None:
+            return False
+        is_packed = isinstance(tensor, ExternalTensor) and bool(tensor.prepacked)
+        return has_name(tensor) and not is_packed and not isinstance(tensor, LoadedTensor)
 
     def _weights(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> PrePackedWeights | NotPacked:
         identity = kernel.packing_identity(index) if hasattr(kernel, "packing_identity") else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,38 +70,58 @@ class Constants:
     """The constants of a plan by value index.
 
     Those on the host are taken from their source in the first run, not before: a weight that has to be copied for its
-    alignment costs nothing until something reads it. Those on other devices are there already.
+    alignment costs nothing until something reads it. Those on other devices are there already. Thread-safe.
 
     Args:
         sources: value index → (tensor, device).
         place: gives a tensor's array on a device, the same each time.
+        packers: value index → has the one kernel that reads it pack it, for those that are packed in the first run; returns
+            whether it did. What is packed is None in runs.
     """
 
-    __slots__ = ("_arrays", "_place", "_sources")
+    __slots__ = ("_arrays", "_indices", "_lock", "_packers", "_place", "_sources")
 
-    def __init__(self, sources: Mapping[int, tuple[Tensor, OrtDevice]], place: Callable[[Tensor, OrtDevice], Array]) -> None:
-        self._sources = sources
+    def __init__(
+        self,
+        sources: Mapping[int, tuple[Tensor, OrtDevice]],
+        place: Callable[[Tensor, OrtDevice], Array],
+        packers: Mapping[int, Callable[[], bool]] | None = None,
+    ) -> None:
+        self._sources = dict(sources)
+        self._indices = frozenset(sources)
         self._place = place
+        self._packers = dict(packers or {})
         self._arrays: dict[int, Array] | None = None
+        self._lock = threading.Lock()
 
     def __contains__(self, index: object) -> bool:
-        return index in self._sources
+        return index in self._indices
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._sources)
+        return iter(self._indices)
 
     def __len__(self) -> int:
-        return len(self._sources)
+        return len(self._indices)
 
     def arrays(self) -> dict[int, Array]:
-        """Value index → array."""
+        """Value index → array, without those that kernels keep packed."""
         if self._arrays is None:
-            self._arrays = {index: self._place(tensor, device) for index, (tensor, device) in self._sources.items()}
+            with self._lock:
+                if self._arrays is None:
+                    self._pack()
+                    self._arrays = {index: self._place(tensor, device) for index, (tensor, device) in self._sources.items()}
         return self._arrays
 
     def sources(self) -> Mapping[int, tuple[Tensor, OrtDevice]]:
-        """Value index → (tensor, device). Reads no weight."""
+        """Value index → (tensor, device), without those that are packed. Reads no weight."""
         return self._sources
+
+    def _pack(self) -> None:
+        while self._packers:
+            index = next(iter(self._packers))
+            if self._packers[index]():
+                del self._sources[index]  # So that the tensor goes with its last reader.
+            del self._packers[index]
 
 
 @dataclass(frozen=True, slots=True)

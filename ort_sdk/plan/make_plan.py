@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, Array, NodeArg, OrtDevice, Tensor
@@ -23,6 +23,8 @@ class NodeKernel:
     device: OrtDevice
     packed_inputs: frozenset[int] = frozenset()
     """Constant inputs the kernel keeps in its own form: the plan passes None for them."""
+    packers: Mapping[int, Callable[[], bool]] = field(default_factory=dict)
+    """Constant inputs the kernel is offered for packing in the first run (``Constants``)."""
     host_inputs: Callable[[int], bool] = lambda _index: False
     """Whether input ``index`` is read on the host."""
     aliases: tuple[tuple[int, int], ...] = ()
@@ -65,6 +67,7 @@ class _Planner:
         self._index: dict[str, int] = {}
         self._constants: dict[int, tuple[Tensor, OrtDevice]] = {}
         self._constant_index: dict[tuple[str, OrtDevice], int] = {}
+        self._packers: dict[int, Callable[[], bool]] = {}
         self._implicit = {name: position for position, name in enumerate(implicit_inputs)}
         self._captures: list[tuple[int, int]] = []
 
@@ -83,7 +86,7 @@ class _Planner:
                 Fetch(fetch.name, fetch.index, fetch.device, fetch.type, fetch.shape, is_owned=fetch.index not in shared)
                 for fetch in fetches
             ),
-            constants=Constants(self._constants, self._place),
+            constants=Constants(self._constants, self._place, self._packers),
             captures=tuple(self._captures),
             steps=tuple(
                 _step(node, found, inputs, outputs, frees[position])
@@ -121,19 +124,33 @@ class _Planner:
             return self._index[name]
         key = (name, device)
         if key not in self._constant_index:
-            tensor = self._graph.constant(name)
-            if tensor is None:
-                raise AssertionError(f"value '{name}' of graph '{self._graph.name}' is neither made nor constant")
+            tensor = self._constant(name)
             index = self._constant_index[key] = self._new_index(name)
             self._add_constant(index, tensor, device)
         return self._constant_index[key]
+
+    def _read_unpacked(self, name: str, device: OrtDevice, packer: Callable[[], bool]) -> int:
+        """Index of a constant that one kernel may pack in the first run: others read it under an index of their own."""
+        index = self._new_index(name)
+        self._add_constant(index, self._constant(name), device)
+        self._packers[index] = packer
+        return index
+
+    def _constant(self, name: str) -> Tensor:
+        tensor = self._graph.constant(name)
+        if tensor is None:
+            raise AssertionError(f"value '{name}' of graph '{self._graph.name}' is neither made nor constant")
+        return tensor
 
     def _draft(self, node: Node) -> tuple[Node, NodeKernel, tuple[int, ...], tuple[int, ...]]:
         found = self._kernels[id(node)]
         inputs = []
         for index, name in enumerate(node.inputs):
             device = CPU_DEVICE if found.host_inputs(index) else found.device
-            inputs.append(ABSENT if index in found.packed_inputs else self._read(name, device))
+            if index in found.packers:
+                inputs.append(self._read_unpacked(name, device, found.packers[index]))
+            else:
+                inputs.append(ABSENT if index in found.packed_inputs else self._read(name, device))
         # A captured constant is the body's own constant: its place among the captured values stays empty.
         inputs.extend(self._index.get(name, ABSENT) for name in node.implicit_inputs)
         outputs = []

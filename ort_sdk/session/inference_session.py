@@ -20,6 +20,7 @@ from ort_sdk.run import ProgramRow, RunControl, StepObserver
 from ort_sdk.run.profiler import Profiler
 
 from .build import BuildSettings, SessionState, build_session
+from .collection_pause import collection_pause
 from .environment import environment
 from .ep_devices import OrtEpDevice, get_ep_devices
 from .io_binding import IOBinding, Target
@@ -108,7 +109,8 @@ class InferenceSession:
             _settings(options, self._disabled), prepacked_weights=self._prepacked_weights, prepack_sink=watcher.prepack_sink
         )
         try:
-            state = build_session(self._source, settings, opened, watcher)
+            with collection_pause:
+                state = build_session(self._source, settings, opened, watcher)
         finally:
             watcher.close()
         use_programs = options._config.get(DISABLE_PROGRAMS_KEY) != "1"

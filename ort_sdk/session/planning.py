@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ort_sdk.api import OrtDevice, Tensor
@@ -75,28 +76,41 @@ class SessionPlanner:
         )
         kernel = create_kernel(create_info, info)
         kernel_def = create_info.kernel_def
+        packed_inputs, packers = self._prepack(provider, kernel, node, info.constants)
         return NodeKernel(
             kernel,
             provider.device,
-            packed_inputs=self._prepack(provider, kernel, node, dict(info.constants)),
+            packed_inputs=packed_inputs,
+            packers=packers,
             host_inputs=kernel_def.input_on_host,
             aliases=(*kernel_def.alias, *kernel_def.may_inplace),
         )
 
-    def _prepack(self, provider: SessionProvider, kernel: Any, node: Node, constants: dict[int, Tensor]) -> frozenset[int]:
-        if self._prepacker is None:
-            return frozenset()
-        handle, execution_provider, allocator = provider.handle, provider.execution_provider, provider.allocator
-        packing = PackingNode(
-            provider=provider.name,
-            device=provider.device,
-            domain=node.domain,
-            op_type=node.op_type,
-            hook=lambda kernel, tensor, index: handle.prepack(execution_provider, kernel, tensor, index, allocator),
-            allocator=allocator,
-            owner=None if provider.device.is_cpu else handle,
-        )
-        return self._prepacker.pack_inputs(kernel, packing, constants)
+    def _prepack(
+        self, provider: SessionProvider, kernel: Any, node: Node, constants: Mapping[int, Tensor]
+    ) -> tuple[frozenset[int], Mapping[int, Callable[[], bool]]]:
+        """Inputs that are packed now, and those to be packed in the first run, with the call that does it."""
+        prepacker = self._prepacker
+        if prepacker is None or not constants or not hasattr(kernel, "use_prepacked"):
+            return frozenset(), {}
+        packing = _packing_node(provider, node)
+        waiting = {index: tensor for index, tensor in constants.items() if prepacker.may_wait(kernel, packing, tensor)}
+        now = {index: tensor for index, tensor in constants.items() if index not in waiting}
+        packers = {index: partial(prepacker.pack_input, kernel, packing, tensor, index) for index, tensor in waiting.items()}
+        return prepacker.pack_inputs(kernel, packing, now), packers
+
+
+def _packing_node(provider: SessionProvider, node: Node) -> PackingNode:
+    handle, execution_provider, allocator = provider.handle, provider.execution_provider, provider.allocator
+    return PackingNode(
+        provider=provider.name,
+        device=provider.device,
+        domain=node.domain,
+        op_type=node.op_type,
+        hook=lambda kernel, tensor, index: handle.prepack(execution_provider, kernel, tensor, index, allocator),
+        allocator=allocator,
+        owner=None if provider.device.is_cpu else handle,
+    )
 
 
 class _Compiled:

@@ -1,0 +1,50 @@
+"""Python's cyclic garbage collector, stopped for as long as sessions are made."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from types import TracebackType
+
+__all__ = ["CollectionPause", "collection_pause"]
+
+
+class CollectionPause:
+    """Stops the cyclic garbage collector while any thread is inside, and starts it again if it ran before.
+
+    A session's graph is made of many small objects that live on. The collector would look through all of them, and through
+    all that the process has, again and again without finding anything: what is dropped meanwhile is in no cycle. May be
+    entered by any number of threads, and again by one that is inside.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_enabled = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._was_enabled:
+                gc.enable()
+
+    def forget_other_threads(self) -> None:
+        """In a process that has just been forked: the threads that were inside are not there."""
+        if self._inside and self._was_enabled:
+            gc.enable()
+        self._lock = threading.Lock()
+        self._inside = 0
+
+
+collection_pause = CollectionPause()
+"""The process's one."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=collection_pause.forget_other_threads)
