@@ -17,6 +17,7 @@ from .external_file import ExternalFiles
 from .from_proto import convert_model
 from .loaded_tensor import ExternalLoaders
 from .messages import message_class
+from .nchwc import restore_nchw
 from .ort_format import is_ort_format, read_ort_model, read_ort_type_strings
 from .tensor_proto import TensorReader
 from .wire import strip_payloads
@@ -64,12 +65,14 @@ def load_model(
         if external_initializers:
             raise InvalidArgument(f"values are given for {sorted(external_initializers)}; models in ORT format have none outside")
         model = read_ort_model(source, schemas)
+        restore_nchw(model)
         model.path = path
         return model
     external = ExternalFiles(path, external_data_folder, in_memory_files)
     stripped = strip_payloads(source.array.data)
     reader = TensorReader(source, stripped.payloads, external, external_initializers, external_loaders)
     model = convert_model(_parse(stripped.message), reader, schemas)
+    restore_nchw(model)
     model.path = path
     return model
 

@@ -23,7 +23,7 @@ MAX_SIZE = 2**63 - 1
 UNNAMED = "?"
 """Begins the names that the optimizer gives to sizes which a model does not name; they stay inside graphs."""
 CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
-_OTHER_FAMILIES = ("attention", "contrib", "controlflow", "generator", "quantization", "recurrent", "resize")
+_OTHER_FAMILIES = ("attention", "blocked", "contrib", "controlflow", "generator", "quantization", "recurrent", "resize")
 """Imported for a graph that has an operator which the families imported with the package do not know."""
 
 

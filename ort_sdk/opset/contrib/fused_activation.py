@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ort_sdk.api import Array, InvalidGraph, KernelInfo, TensorElementType
+from ort_sdk.opset.activation.gated import hard_swish
 from ort_sdk.opset.activation.linear_unit import elu, leaky_relu, thresholded_relu
 from ort_sdk.opset.activation.relu import relu
 from ort_sdk.opset.activation.sigmoid import hard_sigmoid, sigmoid, softplus, softsign, tanh
@@ -17,6 +18,7 @@ __all__ = ["fused_activation"]
 _OPERATORS = {
     "Elu": elu,
     "HardSigmoid": hard_sigmoid,
+    "HardSwish": hard_swish,
     "LeakyRelu": leaky_relu,
     "Relu": relu,
     "Sigmoid": sigmoid,
