@@ -126,9 +126,16 @@ class BindableKernel(OpKernel):
         self.contents_from_shapes = kernel.contents_from_shapes
         self._make_writer = make_writer
 
+    def describe(self, info: KernelInfo) -> None:
+        """Take what the node tells of the kernel."""
+        from .direct import through_writer
+
+        self.element_operation = operation_of(info)
+        self._compute = through_writer(info, self._compute, self._make_writer)
+
     @property
     def compute(self) -> Callable[..., Any]:
-        """The shared set's function, without a call around it."""
+        """The shared set's function, without a call around it, or a faster one."""
         return self._compute  # type: ignore[no-any-return]
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
@@ -181,7 +188,7 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     """The shared set's kernel for a node, with ``bind`` if the operator has a binder and NumPy computes in the node's types."""
     made = _bound_kernel(create, info)
     if isinstance(made, BindableKernel):
-        made.element_operation = operation_of(info)
+        made.describe(info)
     return made
 
 

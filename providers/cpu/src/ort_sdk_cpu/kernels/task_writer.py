@@ -14,7 +14,7 @@ from .bindable import Writer
 
 __all__ = ["MIN_ELEMENTS", "TaskWriter", "are_floats", "is_worth_a_task", "threads_for"]
 
-MIN_ELEMENTS = 1 << 12
+MIN_ELEMENTS = 1 << 9
 """Elements below which NumPy is not much slower, and no compiled kernel is loaded."""
 ELEMENTS_PER_THREAD = 1 << 14
 """Elements that take as long as waking a thread up."""

@@ -1,0 +1,56 @@
+"""Compiled tasks without a program: for runs whose shapes were never seen before, as those of a growing sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+
+from .bindable import MakeWriter
+from .task_writer import are_floats, is_worth_a_task
+
+__all__ = ["through_writer"]
+
+OPERATORS = frozenset(
+    {
+        *(("", op_type) for op_type in ("Erf", "Gelu", "LayerNormalization", "RMSNormalization", "Sigmoid", "Softmax")),
+        ("", "SimplifiedLayerNormalization"),
+        *(("com.microsoft", op_type) for op_type in ("BiasGelu", "FastGelu", "Gelu", "SkipLayerNormalization")),
+        ("com.microsoft", "SkipSimplifiedLayerNormalization"),
+    }
+)
+"""Operators whose writers are tasks, and whose outputs have the shape and type of the first input."""
+
+
+def through_writer(info: KernelInfo, compute: Callable[..., Any], make_writer: MakeWriter) -> Callable[..., Any]:
+    """The kernel's function, which goes over the writer where all is of float32 and large enough.
+
+    Args:
+        info: the node.
+        compute: the shared set's function, which all other calls go to.
+        make_writer: makes the writer, anew in each call: a writer serves one thread.
+    """
+    if (info.domain, info.op_type) not in OPERATORS:
+        return compute
+    wanted = [info.wants_output(index) for index in range(len(info.outputs))]
+    while wanted and not wanted[-1]:
+        wanted.pop()
+
+    def run(x: HostArray, *others: Any) -> Any:
+        arrays = (x, *others)
+        is_large = is_worth_a_task(x.size) and x.flags.c_contiguous
+        if not wanted or not is_large or not are_floats(arrays) or not all(_fits(other, x) for other in others):
+            return compute(*arrays)
+        outputs = tuple(np.empty(x.shape, x.dtype) if is_wanted else None for is_wanted in wanted)
+        make_writer(arrays, outputs)(*arrays, *outputs)  # type: ignore[arg-type]
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    return run
+
+
+def _fits(other: HostArray | None, x: HostArray) -> bool:
+    """Whether a further input is like the first, or one of its rows: wrong shapes are the shared set's to refuse."""
+    return other is None or other.shape in {x.shape, x.shape[-1:]}
