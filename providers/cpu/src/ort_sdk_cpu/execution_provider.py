@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, OrtDevice, StepFusion
 
-from .kernels.scratch import Scratch
+from .kernels.scratch import shared_scratch
 
 __all__ = ["CpuExecutionProvider"]
 
@@ -23,8 +23,8 @@ class CpuExecutionProvider(ExecutionProvider):
 
     def __init__(self, name: str, device: OrtDevice = CPU_DEVICE, options: Mapping[str, str] | None = None) -> None:
         super().__init__(name, device, options)
-        self.scratch = Scratch()
-        """Working memory of the session's bound kernels."""
+        self.scratch = shared_scratch()
+        """Working memory of kernels, the same in all sessions."""
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Infinities and NaNs are values of ONNX's operators: NumPy's warnings about them stay off during a run."""

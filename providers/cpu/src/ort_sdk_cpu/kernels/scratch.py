@@ -1,16 +1,17 @@
-"""Working memory of bound kernels, shared by all kernels of a session on one thread."""
+"""Working memory of kernels, shared by all kernels and sessions on one thread."""
 
 from __future__ import annotations
 
 import math
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 
-__all__ = ["Scratch", "scratch_of"]
+__all__ = ["Scratch", "scratch_of", "shared_scratch"]
 
 ALIGNMENT_BYTES = 64
 
@@ -32,7 +33,17 @@ class Scratch(threading.local):
         return buffer[:nbytes].view(dtype).reshape(shape)
 
 
+def shared_scratch() -> Scratch:
+    """The working memory in use; a new one if nobody holds any: it is freed with the last session."""
+    with _lock:
+        return _in_use.setdefault("all sessions", Scratch())
+
+
 def scratch_of(info: KernelInfo) -> Scratch:
-    """The session's working memory; a new one for a kernel outside a session."""
+    """The working memory of a node's kernels."""
     found = getattr(info.execution_provider, "scratch", None)
-    return found if isinstance(found, Scratch) else Scratch()
+    return found if isinstance(found, Scratch) else shared_scratch()
+
+
+_lock = threading.Lock()
+_in_use: weakref.WeakValueDictionary[str, Scratch] = weakref.WeakValueDictionary()
