@@ -104,7 +104,7 @@ class InferenceSession:
         watcher = StageWatcher(options, lambda: given._is_load_cancelled, self._profiler)
         watcher.check_cancelled("start")
         chosen = choose_providers(providers, provider_options, options._providers, options._policy, options._config)
-        opened = environment().open(chosen, options._config)
+        opened = environment().open(chosen, options.entries_for_providers())
         settings = replace(
             _settings(options, self._disabled), prepacked_weights=self._prepacked_weights, prepack_sink=watcher.prepack_sink
         )

@@ -41,11 +41,11 @@ class SessionOptions(Options):
     enable_mem_pattern = flag(True, "Accepted; programs lay out memory by signature.")
     enable_mem_reuse = flag(True, "Accepted.")
     enable_profiling = flag(False, "Whether runs are profiled from the start.")
-    execution_mode = member(ExecutionMode.ORT_SEQUENTIAL, "Accepted; nodes run one after the other.")
+    execution_mode = member(ExecutionMode.ORT_SEQUENTIAL, "Accepted and told to providers; nodes run one after the other.")
     execution_order = member(ExecutionOrder.DEFAULT, "Accepted; the order is the model's topological order.")
     graph_optimization_level = member(GraphOptimizationLevel.ORT_ENABLE_ALL, "How far the optimizer goes.")
     inter_op_num_threads = number(0, "Threads of ``run_async``; 0 leaves the choice to the session.")
-    intra_op_num_threads = number(0, "Threads inside a kernel, as far as the provider's libraries let themselves be told.")
+    intra_op_num_threads = number(0, "Threads inside a kernel, with the caller's; 0: a provider's choice (CPU: physical cores).")
     log_severity_level = number(-1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1 takes the default.")
     log_verbosity_level = number(0, "Accepted.")
     logid = text("", "Name of the session in the log.")
@@ -88,6 +88,16 @@ class SessionOptions(Options):
             Fail: none was set.
         """
         return self._config.read(key)
+
+    def entries_for_providers(self) -> dict[str, str]:
+        """Config entries as providers are told of them: those set, and options under the names that ONNX Runtime has for them."""
+        mode = "parallel" if self.execution_mode is ExecutionMode.ORT_PARALLEL else "sequential"
+        typed = {
+            "session.execution_mode": mode,
+            "session.inter_op_num_threads": str(self.inter_op_num_threads),
+            "session.intra_op_num_threads": str(self.intra_op_num_threads),
+        }
+        return typed | self._config
 
     def add_initializer(self, name: str, value: OrtValue) -> None:
         """Use this value in place of the model's initializer of that name. Shared by sessions, not copied.

@@ -10,25 +10,47 @@ import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, OrtDevice, StepFusion
 
+from . import libraries
 from .kernels.scratch import shared_scratch
+from .threads import RunScope, openmp_default, threads_of
 
 __all__ = ["CpuExecutionProvider"]
+
+SPINNING_KEY = "session.intra_op.allow_spinning"
 
 
 class CpuExecutionProvider(ExecutionProvider):
     """Computes at once, on NumPy arrays.
 
-    Args: as for ``ExecutionProvider``.
+    Args:
+        name: as for ``ExecutionProvider``, like the next two.
+        device: see there.
+        options: see there.
+        session_options: the session's config entries.
     """
 
-    def __init__(self, name: str, device: OrtDevice = CPU_DEVICE, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        device: OrtDevice = CPU_DEVICE,
+        options: Mapping[str, str] | None = None,
+        session_options: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(name, device, options)
         self.scratch = shared_scratch()
         """Working memory of kernels, the same in all sessions."""
+        config = session_options or {}
+        self.threads = threads_of(config)
+        """Threads a kernel may use."""
+        self.has_products = False
+        """Whether a kernel of the session may compute products with NumPy."""
+        libraries.bound_spinning(allow=config.get(SPINNING_KEY, "1") != "0")
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Infinities and NaNs are values of ONNX's operators: NumPy's warnings about them stay off during a run."""
-        return np.errstate(all="ignore")
+        """Threads are the session's. NumPy's warnings about infinities and NaNs, which are values of ONNX's, stay off."""
+        if not self.has_products and self.threads == openmp_default():
+            return np.errstate(all="ignore")
+        return RunScope(self.threads, has_products=self.has_products)
 
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:
         """Chains of element-wise steps become compiled kernels."""
@@ -38,6 +60,4 @@ class CpuExecutionProvider(ExecutionProvider):
 
     def describe_environment(self) -> Sequence[str]:
         """Optional libraries, instruction set and threads."""
-        from . import libraries
-
         return libraries.report()

@@ -18,10 +18,12 @@ from pathlib import Path
 from ort_sdk.api import InvalidArgument
 
 from .instruction_set import InstructionSet, instruction_set, machine_instruction_set
+from .threads import current_threads
 
 __all__ = [
     "DISABLE_VARIABLE",
     "Library",
+    "bound_spinning",
     "has_parallel_numba",
     "numba",
     "onednn",
@@ -156,12 +158,15 @@ def prepare() -> None:
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", limit)
 
 
-@functools.cache
 def thread_count() -> int:
-    """Threads a kernel may use: the processors this process may run on, or fewer by ``OMP_NUM_THREADS``."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return min(allowed, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else allowed
+    """Threads a kernel may use now."""
+    return current_threads()
+
+
+def bound_spinning(*, allow: bool) -> None:
+    """Let waiting OpenMP threads sleep at once, if a session asks for it before the library is loaded."""
+    if not allow and "OMP_WAIT_POLICY" not in os.environ and not has_openmp.cache_info().currsize:
+        os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 
 def report() -> list[str]:

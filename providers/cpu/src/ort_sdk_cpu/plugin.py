@@ -34,7 +34,7 @@ class CpuProvider(ProviderHooks):
     ) -> ExecutionProvider:
         from .execution_provider import CpuExecutionProvider
 
-        return CpuExecutionProvider(self.name, device, provider_options)
+        return CpuExecutionProvider(self.name, device, provider_options, session_options)
 
     @hookimpl
     def get_kernel_registry(self, execution_provider: ExecutionProvider) -> KernelRegistry:

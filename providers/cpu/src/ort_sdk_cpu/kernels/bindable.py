@@ -184,9 +184,20 @@ STORING_KEYS = ("session.prepack_cache_dir", "session.save_external_prepacked_co
 """Config entries of sessions that keep packed weights in files."""
 
 
+WITH_PRODUCTS = frozenset(
+    {
+        *("Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation", "GRU", "Gemm", "LSTM"),
+        *("MatMul", "MultiHeadAttention", "TransposeMatMul"),
+    }
+)
+"""Operators that NumPy's BLAS may compute."""
+
+
 def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     """The shared set's kernel for a node, with ``bind`` if the operator has a binder and NumPy computes in the node's types."""
     made = _bound_kernel(create, info)
+    if info.op_type in WITH_PRODUCTS and info.execution_provider is not None:
+        info.execution_provider.has_products = True
     if isinstance(made, BindableKernel):
         made.describe(info)
     return made
