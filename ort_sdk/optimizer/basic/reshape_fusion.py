@@ -52,6 +52,8 @@ def _keeps_shape(node: Node, graph: Graph) -> bool:
         axis for axis, (size, new) in enumerate(zip(before, after, strict=True)) if not (isinstance(size, int) and size == new)
     ]
     undecided = [axis for axis in open_axes if axis not in copied]
+    if undecided and node.op_type == "Reshape" and len(node.inputs) > 1 and integers(graph, node, 1, "shape") is None:
+        return False  # what a user asks for may be impossible
     return not undecided or (len(undecided) == 1 and len(open_axes) == 1 and 0 not in before)
 
 
