@@ -115,7 +115,9 @@ def _upsample(node: Node, graph: RestoredGraph) -> None:
     if version >= 11:
         attributes["coordinate_transformation_mode"] = coordinates
         attributes |= {"nearest_mode": "floor"} if mode == "nearest" else {}
-    inputs = [value.name, "", given] if version >= 11 else [value.name, given]
+    # Before opset 13 the region is no optional input, and not looked at.
+    region = graph.constant(ArrayTensor(np.zeros(0, np.float32)), "nchw_roi", "roi") if version in (11, 12) else ""
+    inputs = [value.name, region, given] if version >= 11 else [value.name, given]
     _replace(node, graph, value, "Resize" if version >= 10 else "Upsample", inputs, attributes)
 
 
