@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from ort_sdk.opset.contrib.matmul_nbits_layout import (
     ZERO_POINTS_FROM_DEQUANTIZE_LINEAR,
 )
 
-from .nbits_packing import packed_rows, raised_bytes, transposed_floats, transposed_rows
 from .pattern import GraphMatcher
 from .transformer import TransformerContext
 
@@ -68,8 +67,7 @@ def zero_of(element_type: TensorElementType) -> Tensor:
     return ArrayTensor(np.zeros((), element_type.numpy_dtype))
 
 
-@dataclass(frozen=True, slots=True)
-class NBitsConstants:
+class NBitsConstants(NamedTuple):
     """Constant inputs of a MatMulNBits node, by name."""
 
     weight: str
@@ -78,8 +76,7 @@ class NBitsConstants:
     """Empty where the operator's default is meant."""
 
 
-@dataclass(frozen=True, slots=True)
-class NBitsWeight:
+class NBitsWeight(NamedTuple):
     """A quantised matrix that MatMulNBits can multiply by.
 
     With ``is_transposed`` the tensors are laid out as MatMulNBits wants them but for signs and padding: the weight [N, K] or
@@ -135,27 +132,19 @@ class NBitsWeight:
         shape = (self.size_n, self.blocks, row_bytes)
         signed = is_signed(source.element_type)
         if not self.is_transposed:
-            return StreamedTensor(
-                self._text(WEIGHT_FROM_DEQUANTIZE_LINEAR), UINT8, shape, [source],
-                lambda: transposed_rows(
-                    source.packed(), bits, self.size_k, self.size_n, self.blocks * row_bytes, is_signed=signed
-                ),
-            )  # fmt: skip
+            columns = partial(_columns, source, bits, self.size_k, self.size_n, self.blocks * row_bytes, is_signed=signed)
+            return StreamedTensor(self._text(WEIGHT_FROM_DEQUANTIZE_LINEAR), UINT8, shape, [source], columns)
         return _in_place(self._text("MatMulNBits weight"), source, shape, self.size_k)
 
     def _scales(self) -> DerivedTensor:
         source, shape = self.scales, (self.size_n, self.blocks)
         element_type = source.element_type
         text = self._text("MatMulNBits scales" if self.is_transposed else SCALES_FROM_DEQUANTIZE_LINEAR)
-
-        def elements() -> HostArray:
-            return source.packed().view(element_type.numpy_dtype).reshape(source.shape)
-
         if len(source.shape) < 2:
-            return DerivedTensor(text, element_type, shape, [source], lambda: _spread(elements(), shape))
+            return DerivedTensor(text, element_type, shape, [source], lambda: _spread(_elements(source), shape))
         if self.is_transposed:
-            return DerivedTensor(text, element_type, shape, [source], lambda: elements().reshape(shape))
-        return StreamedTensor(text, element_type, shape, [source], lambda: transposed_floats(elements()))
+            return DerivedTensor(text, element_type, shape, [source], lambda: _elements(source).reshape(shape))
+        return StreamedTensor(text, element_type, shape, [source], partial(_columns_of_floats, source))
 
     def _zero_points(self) -> DerivedTensor | None:
         source = self.zero_points
@@ -170,11 +159,8 @@ class NBitsWeight:
             return DerivedTensor(text, UINT8, shape, [source], partial(_spread_codes, source, shape))
         if self.is_transposed:
             return _in_place(self._text("MatMulNBits zero points"), source, shape, self.blocks)
-        known = source
-        return StreamedTensor(
-            self._text(ZERO_POINTS_FROM_DEQUANTIZE_LINEAR), UINT8, shape, [source],
-            lambda: transposed_rows(known.packed(), bits, self.blocks, self.size_n, shape[1], is_signed=signed),
-        )  # fmt: skip
+        columns = partial(_columns, source, bits, self.blocks, self.size_n, shape[1], is_signed=signed)
+        return StreamedTensor(self._text(ZERO_POINTS_FROM_DEQUANTIZE_LINEAR), UINT8, shape, [source], columns)
 
 
 def _in_place(text: str, source: Tensor, shape: tuple[int, ...], columns: int) -> DerivedTensor:
@@ -191,9 +177,33 @@ def _in_place(text: str, source: Tensor, shape: tuple[int, ...], columns: int) -
     if not signed and columns * bits == row_bytes * 8:
         return DerivedTensor(text, UINT8, shape, [source], lambda: source.packed().reshape(shape))
     return StreamedTensor(
-        text, UINT8, shape, [source],
-        lambda: packed_rows(source.packed(), bits, shape[0], columns, row_bytes, is_signed=signed),
-    )  # fmt: skip
+        text, UINT8, shape, [source], partial(_rows, source, bits, shape[0], columns, row_bytes, is_signed=signed)
+    )
+
+
+# What packs is imported when something is packed: kernels may well read DequantizeLinear's constants where they are.
+
+
+def _columns(source: Tensor, *layout: int, is_signed: bool) -> Iterator[HostArray]:
+    from .nbits_packing import transposed_rows
+
+    return transposed_rows(source.packed(), *layout, is_signed=is_signed)
+
+
+def _rows(source: Tensor, *layout: int, is_signed: bool) -> Iterator[HostArray]:
+    from .nbits_packing import packed_rows
+
+    return packed_rows(source.packed(), *layout, is_signed=is_signed)
+
+
+def _columns_of_floats(source: Tensor) -> Iterator[HostArray]:
+    from .nbits_packing import transposed_floats
+
+    return transposed_floats(_elements(source))
+
+
+def _elements(source: Tensor) -> HostArray:
+    return source.packed().view(source.element_type.numpy_dtype).reshape(source.shape)
 
 
 def _spread(values: HostArray, shape: tuple[int, ...]) -> HostArray:
@@ -202,6 +212,8 @@ def _spread(values: HostArray, shape: tuple[int, ...]) -> HostArray:
 
 
 def _spread_codes(source: Tensor, shape: tuple[int, ...]) -> HostArray:
+    from .nbits_packing import raised_bytes
+
     element_type = source.element_type
     bits = element_type.bit_width
     packed = source.packed()
@@ -230,9 +242,9 @@ def bias_of(node: Node) -> str:
     return node.inputs[2] if len(node.inputs) > 2 else ""
 
 
-def drop_added(graph: Graph, before: Collection[str]) -> None:
-    """Take out the constants that were added since ``before``, because no node came to read them."""
-    for name in graph.initializers.keys() - before:
+def drop_added(graph: Graph, before: int) -> None:
+    """Take out the constants that were added since there were ``before`` of them, because no node came to read them."""
+    for name in list(graph.initializers)[before:]:
         del graph.initializers[name]
         graph.values.pop(name, None)
 

@@ -303,13 +303,13 @@ class GraphMatcher:
     def _forget(self, nodes: list[Node]) -> None:
         """Drop values that are gone and constants that nothing reads any more."""
         graph = self.graph
-        formal = {argument.name for argument in graph.inputs}
+        kept = {argument.name for argument in graph.inputs} | self._outputs
         for node in nodes:
             for name in node.outputs:
                 if name and graph.producer(name) is None:
                     graph.values.pop(name, None)
             for name in node.inputs:
-                if name in graph.initializers and name not in formal | self._outputs and not graph.consumers(name):
+                if name in graph.initializers and name not in kept and not graph.consumers(name):
                     del graph.initializers[name]
                     graph.values.pop(name, None)
 

@@ -59,6 +59,7 @@ def apply_transformers(
     transformers: Sequence[GraphTransformer],
     context: TransformerContext,
     disabled: Collection[str] = (),
+    rounds: int = MAX_ROUNDS,
 ) -> list[str]:
     """Run passes in order, over every graph, until none changes anything.
 
@@ -67,6 +68,7 @@ def apply_transformers(
         transformers: passes of one level.
         context: what they may use.
         disabled: names of passes to leave out.
+        rounds: how often at most.
 
     Returns:
         Names of the passes that changed something, in the order they did.
@@ -77,7 +79,7 @@ def apply_transformers(
     """
     active = [transformer for transformer in transformers if transformer.name not in disabled]
     changed: list[str] = []
-    for _ in range(MAX_ROUNDS):
+    for _ in range(rounds):
         before = len(changed)
         for transformer in active:
             if _apply_everywhere(transformer, graph, context):

@@ -117,6 +117,7 @@ def build_session(
     if settings.optimization_level >= 1:
         optimizer.apply(1)
         observe("optimized", model)
+        optimizer.apply_ahead_of_partition(settings.optimization_level)
     assignment = partition(model.graph, model.opset_imports, bindings, find_function, schemas=model.schemas)
     if optimizer.apply_after_partition(settings.optimization_level):
         assignment = partition(model.graph, model.opset_imports, bindings, find_function, assignment, model.schemas)

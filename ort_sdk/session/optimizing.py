@@ -65,6 +65,24 @@ class SessionOptimizer:
         """Run several levels in order."""
         return [name for level in range(first, last + 1) for name in self.apply(level)]
 
+    def apply_ahead_of_partition(self, last: int) -> list[str]:
+        """Turn products by dequantised weights into quantised products before partition already, if level 2 is to run.
+
+        It is the pass of level 2, and what comes of it is the same. It is done here where that is certain, with one provider to
+        place nodes on and nothing recorded: no stage from here on then sees the dequantisation, nor looks for kernels for it.
+        """
+        config = self._context.config
+        is_certain = len(self._providers) == 1 and not config.get(MINIMAL_BUILD_KEY) and config.get(REPLAY_KEY) != "1"
+        graph = self._model.graph
+        nodes = [node for inner in graph.walk() for node in inner.nodes]
+        if last < FIRST_AFTER_PARTITION or not is_certain or not any(node.op_type == "DequantizeLinear" for node in nodes):
+            return []
+        if not self._knows_operators(nodes):
+            return []
+        from ort_sdk.optimizer.extended.dq_matmul_fusion import DQMatMulToMatMulNBits
+
+        return apply_transformers(graph, [DQMatMulToMatMulNBits()], self._context, self._disabled, rounds=1)
+
     def apply_after_partition(self, last: int) -> list[str]:
         """Run the levels behind partition, up to one, as the config says: all, or those of a minimal build, made or recorded.
 
@@ -106,12 +124,15 @@ class SessionOptimizer:
 
     def _transformers(self, level: int) -> list[GraphTransformer]:
         nodes = [node for graph in self._model.graph.walk() for node in graph.nodes]
-        # Our passes know operators by name, up to the versions of the schema table.
-        may_change = not self._model.type_strings or not any(map(is_newer_than_table, nodes))
-        transformers = list(transformers_of_level(level, {node.op_type for node in nodes})) if may_change else []
+        is_known = self._knows_operators(nodes)
+        transformers = list(transformers_of_level(level, {node.op_type for node in nodes})) if is_known else []
         for provider in self._providers:
             transformers.extend(provider.handle.get_graph_transformers(provider.execution_provider, level) or ())
         return transformers
+
+    def _knows_operators(self, nodes: Sequence[Node]) -> bool:
+        """Whether our passes may change a model: they know operators by name, up to the versions of the schema table."""
+        return not self._model.type_strings or not any(map(is_newer_than_table, nodes))
 
     def _has_kernel(self, node: Node, graph: Graph) -> bool:
         return self._rank(node, graph) is not None

@@ -15,6 +15,7 @@ from .node_call import NodeCall, shape_rule
     *("Mish", "Neg", "Not", "PRelu", "ParametricSoftplus", "RandomNormalLike", "RandomUniformLike", "Reciprocal", "Relu"),
     *("ReverseSequence", "Round", "ScaledTanh", "Scale", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax"),
     *("Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu"),
+    *("DequantizeLinear", "QuantizeLinear"),
 )
 @shape_rule(
     *("BiasAdd", "BiasGelu", "BiasSoftmax", "ComplexMul", "ComplexMulConj", "FastGelu", "Gelu", "Inverse", "QuickGelu"),

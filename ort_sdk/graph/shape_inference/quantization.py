@@ -8,7 +8,6 @@ from .dimensions import broadcast, total
 from .node_call import NodeCall, shape_rule
 
 
-@shape_rule("DequantizeLinear", "QuantizeLinear")
 @shape_rule("DequantizeLinear", "QuantizeLinear", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", domain="com.microsoft")
 def like_first(call: NodeCall) -> list[Shape | None]:
     """Shape of the first input."""

@@ -114,7 +114,7 @@ def _replace(matcher: GraphMatcher, node: Node, found: _Found) -> bool:
     dequantize = found.nodes[0]
     names = [f"{name}_mnb" for name in dequantize.inputs]
     wanted = NBitsConstants(names[0], names[1], names[2] if len(names) > 2 else f"{names[0]}_zero_point")
-    before = set(graph.initializers)
+    before = len(graph.initializers)
     constants = weight.add_to(graph, wanted, has_zero_points=not _is_default(weight.zero_points))
     inputs = [node.inputs[0], constants.weight, constants.scales, constants.zero_points, "", bias_of(node)]
     attributes = weight.attributes(accuracy_level(matcher.context))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ort_sdk.api import Tensor, TensorElementType
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import MICROSOFT, GraphMatcher
+from ort_sdk.optimizer.transformer import TransformerContext
 
-__all__ = ["DEQUANTIZE", "DequantizedConstant", "read_constant"]
+__all__ = ["DEQUANTIZE", "DequantizedConstant", "is_quantization_enabled", "read_constant"]
 
+DISABLE_KEY = "session.disable_quant_qdq"
 DEQUANTIZE = ("DequantizeLinear", f"{MICROSOFT}:DequantizeLinear")
 
 
-@dataclass(frozen=True, slots=True)
-class DequantizedConstant:
+class DequantizedConstant(NamedTuple):
     """A DequantizeLinear node all of whose inputs are constants; its output is no output of the graph."""
 
     node: Node
@@ -35,6 +36,11 @@ class DequantizedConstant:
     def zero_points_name(self) -> str:
         """Name of the zero points; empty if there are none."""
         return self.node.inputs[2] if self.zero_points is not None else ""
+
+
+def is_quantization_enabled(context: TransformerContext) -> bool:
+    """Whether the config leaves QDQ models to be turned into integer ones."""
+    return context.config.get(DISABLE_KEY) != "1"
 
 
 def read_constant(matcher: GraphMatcher, node: Node) -> DequantizedConstant | None:

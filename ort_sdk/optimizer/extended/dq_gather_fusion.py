@@ -15,8 +15,7 @@ from ort_sdk.optimizer.nbits_packing import packed_rows
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
-from .dequantized_constant import DEQUANTIZE, DequantizedConstant, read_constant
-from .qdq_fusion import is_quantization_enabled
+from .dequantized_constant import DEQUANTIZE, DequantizedConstant, is_quantization_enabled, read_constant
 
 __all__ = ["DQGatherToGatherBlockQuantized"]
 
@@ -108,7 +107,7 @@ def _replace(matcher: GraphMatcher, table: DequantizedConstant, blocks: _Blocks,
     graph, element_type = matcher.graph, table.weight.element_type
     value, scales = table.node.inputs[:2]
     zero_points = table.zero_points
-    before = set(graph.initializers)
+    before = len(graph.initializers)
     if element_type is INT8:
         value = derived_constant(graph, f"{value}_raised", _raised(table.weight, tuple(table.weight.shape)))
     if not table.block_size:

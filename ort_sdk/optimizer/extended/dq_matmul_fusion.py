@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ort_sdk.api import InvalidArgument, Tensor, TensorElementType
 from ort_sdk.graph import Node
@@ -11,8 +11,7 @@ from ort_sdk.optimizer.nbits_constants import NBitsConstants, NBitsWeight, accur
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
-from .dequantized_constant import DEQUANTIZE, DequantizedConstant, read_constant
-from .qdq_fusion import is_quantization_enabled
+from .dequantized_constant import DEQUANTIZE, DequantizedConstant, is_quantization_enabled, read_constant
 
 __all__ = ["DQMatMulToMatMulNBits"]
 
@@ -23,8 +22,7 @@ WEIGHT_TYPES = frozenset(TensorElementType.from_onnx_name(name) for name in ("in
 SCALE_TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.FLOAT16})
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
+class _Product(NamedTuple):
     """A MatMul or Gemm by a dequantised matrix, and a Transpose between the two if there is one."""
 
     node: Node
@@ -137,7 +135,7 @@ def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
 def _replace(matcher: GraphMatcher, constant: DequantizedConstant, weight: NBitsWeight, products: Sequence[_Product]) -> bool:
     value, scale = constant.node.inputs[:2]
     zero_points = constant.zero_points_name or "fused_DQ_MatMul_zero_point"
-    before = set(matcher.graph.initializers)
+    before = len(matcher.graph.initializers)
     names = weight.add_to(matcher.graph, NBitsConstants(f"{value}_T", f"{scale}_T", f"{zero_points}_T"))
     attributes = weight.attributes(accuracy_level(matcher.context))
     replaced = [

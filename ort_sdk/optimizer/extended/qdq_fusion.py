@@ -13,17 +13,11 @@ from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
+from .dequantized_constant import is_quantization_enabled
 from .qdq_group import BYTES, QDQGroup, Quantization, read_group
 from .qdq_moves import MOVERS, move, move_index, move_split
 
 __all__ = ["QDQSelectorActionTransformer", "ReluQuantFusion"]
-
-DISABLE_KEY = "session.disable_quant_qdq"
-
-
-def is_quantization_enabled(context: TransformerContext) -> bool:
-    """Whether the config leaves QDQ models to be turned into integer ones."""
-    return context.config.get(DISABLE_KEY) != "1"
 
 
 def _replace(
