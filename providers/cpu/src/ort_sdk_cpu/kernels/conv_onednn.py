@@ -1,4 +1,4 @@
-"""Conv, FusedConv and ConvTranspose by oneDNN: channels last within, weights packed at session creation."""
+"""Conv, FusedConv and ConvTranspose by oneDNN: channels last within, weights packed before the first run."""
 
 from __future__ import annotations
 
@@ -79,6 +79,8 @@ class ConvKernel(ChannelsLastKernel):
         activate: the node's activation in NumPy, for those oneDNN does not have.
     """
 
+    packs_in_first_run = True
+
     def __init__(self, info: KernelInfo, kernel: Any, activate: InPlace | None) -> None:
         super().__init__(info, kernel)
         self._geometry = ConvGeometry.of(info)
@@ -95,7 +97,7 @@ class ConvKernel(ChannelsLastKernel):
         self._expected = self._expected_variant()
         self._packed: PackedArray | None = None
         self._packed_later: PackedArray | None = None
-        """A constant weight that was not packed at session creation, since the convolution is small."""
+        """A constant weight that the host did not have packed, since the convolution is small."""
 
     # Packing
 
