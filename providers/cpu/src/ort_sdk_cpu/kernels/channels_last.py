@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
-from ort_sdk_cpu.onednn.call import PrimitiveCall, empty_channels_last, layout_of
+from ort_sdk_cpu.onednn.call import LayoutCall, empty_channels_last, layout_of
 
 from .scratch import scratch_of
 
@@ -55,7 +55,7 @@ class ChannelsLastKernel(OpKernel):
         """The inputs a call reads, in the order it takes them."""
         raise NotImplementedError
 
-    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> PrimitiveCall | None:
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
         """The call that reads operands like these and writes an output like this; None if oneDNN has none that is fast."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class ChannelsLastKernel(OpKernel):
         """Compute into an output; returns whether oneDNN can."""
         operands = [readable(array) for array in self.operands(inputs)]
         key = (*((array.shape, array.strides, array.dtype) for array in operands), out.strides)
-        calls: dict[Any, PrimitiveCall | None] = self._calls.__dict__
+        calls: dict[Any, LayoutCall | None] = self._calls.__dict__
         if key not in calls:
             while len(calls) >= KEPT_CALLS:
                 del calls[next(iter(calls))]

@@ -22,7 +22,7 @@ from ort_sdk.api import (
 )
 from ort_sdk_cpu.onednn.activations import eltwise_of
 from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
+from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import PackedArray, reordered
 from ort_sdk_cpu.onednn.library import is_available, library
@@ -33,7 +33,7 @@ from .activation import InPlace
 from .channels_last import ChannelsLastKernel
 from .conv_geometry import ConvGeometry
 
-__all__ = ["ConvKernel", "with_onednn"]
+__all__ = ["ConvKernel", "Variant", "with_onednn"]
 
 WEIGHT = 1
 MINIMUM_WORK = 1 << 20
@@ -54,14 +54,16 @@ def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> Conv
     """
     if info.input_element_type(0) is not TensorElementType.FLOAT or not is_available():
         return None
+    from .conv_winograd import WinogradKernel, is_for_winograd
+
     try:
-        return ConvKernel(info, kernel, activate)
+        return (WinogradKernel if is_for_winograd(info) else ConvKernel)(info, kernel, activate)
     except (InvalidArgument, InvalidGraph):
         return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
 
 
 @dataclass(frozen=True, slots=True)
-class _Variant:
+class Variant:
     """All that decides which primitive computes a call, beside the node's attributes."""
 
     x_shape: tuple[int, ...]
@@ -140,7 +142,7 @@ class ConvKernel(ChannelsLastKernel):
         weight = self._packed.in_layout(self._geometry.weight_layout(self._weight_shape, _FLOAT))
         return [inputs[0], weight.view(_FLOAT).reshape(self._weight_shape), *inputs[2:]]
 
-    def _expected_variant(self) -> _Variant | None:
+    def _expected_variant(self) -> Variant | None:
         """The convolution to pack for: the node's, what is not known of X being guessed; None if it is small or not known."""
         shape = self._weight_shape
         if shape is None or not all(shape) or not 3 <= len(shape) <= 5:
@@ -151,7 +153,7 @@ class ConvKernel(ChannelsLastKernel):
         sizes[1] = self._geometry.input_channels(shape)
         if 0 in sizes or not self._is_worth_it(tuple(sizes), shape):
             return None
-        return _Variant(tuple(sizes), shape, self._has_bias, self._has_added)
+        return Variant(tuple(sizes), shape, self._has_bias, self._has_added)
 
     def _expected_primitive(self) -> Primitive | None:
         return None if self._expected is None else self._primitive(self._expected)
@@ -183,30 +185,39 @@ class ConvKernel(ChannelsLastKernel):
         if self._activate is not None:
             self._activate(out, out)
 
-    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> PrimitiveCall | None:
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
         """The primitive on arrays of these layouts; packed weights belong to the call."""
         has_bias, has_added = (len(inputs) > index and inputs[index] is not None for index in (2, 3))
         shape = self._weight_shape if self.is_packed else tuple(inputs[WEIGHT].shape)
         if shape is None or (has_added and inputs[3].shape != out.shape):
             return None
-        primitive = self._primitive(_Variant(tuple(inputs[0].shape), shape, has_bias, has_added))
+        return self._call(Variant(tuple(inputs[0].shape), shape, has_bias, has_added), inputs, (*operands, out))
+
+    def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | None:
+        """The call for operands and output like these arrays."""
+        primitive = self._primitive(variant)
         if primitive is None:
             return None
         weights, constants = primitive.layout(Argument.WEIGHTS), []
-        ends: dict[int, MemoryDescriptor] = {Argument.SRC: channels_last(inputs[0].shape, _FLOAT)}
         if self._has_constant_weight:
             constants.append((Argument.WEIGHTS, weights, self._weight_in(weights, inputs[WEIGHT])))
-        else:
+        return PrimitiveCall(primitive, self._arguments(variant, weights, arrays), constants, self.scratch)
+
+    def _arguments(
+        self, variant: Variant, weights: MemoryDescriptor, arrays: Sequence[HostArray]
+    ) -> list[tuple[int, MemoryDescriptor, MemoryDescriptor]]:
+        """Arguments of a call: which, how the array lies, and how it is wanted."""
+        out = arrays[-1].shape
+        ends: dict[int, MemoryDescriptor] = {Argument.SRC: channels_last(variant.x_shape, _FLOAT)}
+        if not self._has_constant_weight:
             ends[Argument.WEIGHTS] = weights
-        if has_bias:
-            ends[Argument.BIAS] = contiguous(inputs[2].shape, _FLOAT)
-        if has_added:
-            ends[binary_post_op(0)] = channels_last(out.shape, _FLOAT)
-        ends[Argument.DST] = channels_last(out.shape, _FLOAT)
-        arguments = []
-        for (argument, wanted), array in zip(ends.items(), (*operands, out), strict=True):
-            arguments.append((argument, self._given(argument, shape, array), wanted))
-        return PrimitiveCall(primitive, arguments, constants, self.scratch)
+        if variant.has_bias:
+            ends[Argument.BIAS] = contiguous((out[1],), _FLOAT)
+        if variant.has_added:
+            ends[binary_post_op(0)] = channels_last(out, _FLOAT)
+        ends[Argument.DST] = channels_last(out, _FLOAT)
+        pairs = zip(ends.items(), arrays, strict=True)
+        return [(argument, self._given(argument, variant.weight_shape, array), wanted) for (argument, wanted), array in pairs]
 
     def _weight_in(self, layout: MemoryDescriptor, weight: Any) -> HostArray:
         """A constant weight in a layout: packed before, or now."""
@@ -221,7 +232,7 @@ class ConvKernel(ChannelsLastKernel):
             return self._geometry.weight_layout(weight_shape, _FLOAT)
         return layout_of(array) or contiguous(array.shape, _FLOAT)
 
-    def _primitive(self, variant: _Variant) -> Primitive | None:
+    def _primitive(self, variant: Variant) -> Primitive | None:
         geometry, shape = self._geometry, variant.weight_shape
         padding = geometry.padding(variant.x_shape, shape)
         if min(*padding.begins, *padding.ends) < 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,7 +16,15 @@ from .execution import Execution
 from .memory_descriptor import MemoryDescriptor, strided
 from .primitive import Primitive, reorder
 
-__all__ = ["PrimitiveCall", "channels_last", "channels_last_strides", "empty_channels_last", "is_channels_last", "layout_of"]
+__all__ = [
+    "LayoutCall",
+    "PrimitiveCall",
+    "channels_last",
+    "channels_last_strides",
+    "empty_channels_last",
+    "is_channels_last",
+    "layout_of",
+]
 
 
 class _Copy:
@@ -52,27 +60,32 @@ class _Copy:
         self._execution.forget(Argument.DST)
 
 
-class PrimitiveCall:
-    """A primitive on arrays of given layouts. For one thread at a time.
+class ArgumentSetter(Protocol):
+    """Runs on arrays set before. For one thread at a time."""
+
+    def set(self, argument: int, array: HostArray) -> None:
+        """Use an array's memory for an argument; it is kept alive."""
+
+    def forget(self, argument: int) -> None:
+        """Keep an argument's array alive no longer; it must be set before the next call."""
+
+    def __call__(self) -> None:
+        """Run; outputs are written when it returns."""
+
+
+class LayoutCall:
+    """An execution on arrays of given layouts. For one thread at a time.
 
     Args:
-        primitive: what runs.
-        arguments: of a call, in order, DST last: (argument, layout of the array, layout the primitive wants).
-        constants: arguments that are the same in every call: (argument, layout, array).
+        execution: what runs.
+        arguments: of a call, in order, DST last: (argument, layout of the array, layout the execution wants).
         scratch: memory for copies.
     """
 
     def __init__(
-        self,
-        primitive: Primitive,
-        arguments: Sequence[tuple[int, MemoryDescriptor, MemoryDescriptor]],
-        constants: Sequence[tuple[int, MemoryDescriptor, HostArray]],
-        scratch: Scratch,
+        self, execution: ArgumentSetter, arguments: Sequence[tuple[int, MemoryDescriptor, MemoryDescriptor]], scratch: Scratch
     ) -> None:
-        wanted = {argument: target for argument, _, target in arguments}
-        self._execution = Execution(primitive, wanted | {argument: layout for argument, layout, _ in constants})
-        for argument, _, array in constants:
-            self._execution.set(argument, array)
+        self._execution = execution
         self._arguments = tuple(argument for argument, _, _ in arguments)
         self._copies: list[_Copy | None] = []
         for argument, given, target in arguments:
@@ -108,6 +121,30 @@ class PrimitiveCall:
         for argument, array in zip(self._arguments, arrays, strict=True):
             self._execution.set(argument, array)
         return self._execution
+
+
+class PrimitiveCall(LayoutCall):
+    """A primitive on arrays of given layouts. For one thread at a time.
+
+    Args:
+        primitive: what runs.
+        arguments: of a call, in order, DST last: (argument, layout of the array, layout the primitive wants).
+        constants: arguments that are the same in every call: (argument, layout, array).
+        scratch: memory for copies.
+    """
+
+    def __init__(
+        self,
+        primitive: Primitive,
+        arguments: Sequence[tuple[int, MemoryDescriptor, MemoryDescriptor]],
+        constants: Sequence[tuple[int, MemoryDescriptor, HostArray]],
+        scratch: Scratch,
+    ) -> None:
+        wanted = {argument: target for argument, _, target in arguments}
+        execution = Execution(primitive, wanted | {argument: layout for argument, layout, _ in constants})
+        for argument, _, array in constants:
+            execution.set(argument, array)
+        super().__init__(execution, arguments, scratch)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,0 +1,200 @@
+"""Convolutions of 3 by 3 taps by Winograd's minimal filtering: fewer products than oneDNN's direct ones, and shorter sums."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, Tensor
+from ort_sdk.opset.nn.windows import WindowAttributes
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.onednn.activations import eltwise_of
+from ort_sdk_cpu.onednn.attributes import Eltwise
+from ort_sdk_cpu.onednn.call import LayoutCall
+from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
+from ort_sdk_cpu.onednn.execution import aligned_bytes
+from ort_sdk_cpu.onednn.memory_descriptor import contiguous
+
+from .activation import InPlace
+from .conv_onednn import WEIGHT, ConvKernel, Variant
+from .task_execution import TaskExecution
+
+__all__ = ["WinogradKernel", "is_for_winograd"]
+
+MODULE = "winograd"
+LEAST_CHANNELS = 16
+"""Channels, in and out, from which on there are enough products to pay for the transformations."""
+LEAST_SIZE = 6
+"""Height and width from which on few of the outputs of tiles fall outside."""
+TILES_AT_ONCE = 48
+"""Tiles whose transforms stay in a core's cache."""
+LEAST_TILES = 16
+"""Tiles per thread below which threads share tiles and take their own output channels."""
+_TAPS, _POSITIONS, _ALIGNMENT, _FLOAT_BYTES = 9, 16, 64, 4
+_FLOAT = np.dtype(np.float32)
+_PLACES = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.BIAS: 2, binary_post_op(0): 3, Argument.DST: 4}
+_WORK_PLACE = 5
+
+
+def is_for_winograd(info: KernelInfo) -> bool:
+    """Whether a Conv node's weight is constant and of 3 by 3 taps, and there are enough channels and pixels."""
+    tensor = info.constants.get(WEIGHT)
+    if tensor is None or info.op_type == "ConvTranspose" or int(info.attribute("group", 1)) != 1:
+        return False
+    outputs, channels, *kernel = tensor.shape
+    windows = WindowAttributes.of(info)
+    is_plain = {*(windows.strides or ()), *(windows.dilations or ())} <= {1}
+    if kernel != [3, 3] or not is_plain or min(outputs, channels) < LEAST_CHANNELS or not libraries.numba().is_usable:
+        return False
+    argument = info.inputs[0]
+    shape = () if argument is None or argument.shape is None else tuple(argument.shape)
+    is_large = all(size >= LEAST_SIZE for size in shape[2:] if isinstance(size, int))
+    return is_large and _Activation.of(info) is not None
+
+
+class _Activation(NamedTuple):
+    """How the task finishes an output."""
+
+    code: int = 0
+    first: float = 0.0
+    second: float = 0.0
+
+    @classmethod
+    def of(cls, info: KernelInfo) -> _Activation | None:
+        """A node's; None if the task does not have it."""
+        name = str(info.attribute("activation", "") or "")
+        if not name:
+            return cls()
+        found = eltwise_of(name, tuple(info.attribute("activation_params", None) or ()))
+        if found is None or found.algorithm not in {Algorithm.CLIP_V2, Algorithm.RELU}:
+            return None
+        return cls._of_post_op(found)
+
+    @classmethod
+    def _of_post_op(cls, post_op: Eltwise) -> _Activation:
+        if post_op.algorithm == Algorithm.CLIP_V2:
+            return cls(1, float(post_op.alpha), float(post_op.beta))
+        return cls(2, float(post_op.alpha)) if post_op.alpha else cls(1, 0.0, math.inf)
+
+
+class WinogradKernel(ConvKernel):
+    """activation(Conv(X, W, B) + Z) for constant weights of 3 by 3 taps. Arguments as for ``ConvKernel``."""
+
+    def __init__(self, info: KernelInfo, kernel: Any, activate: InPlace | None) -> None:
+        super().__init__(info, kernel, activate)
+        self._activation = _Activation.of(info) or _Activation()
+        self._transformed: HostArray | None = None
+        self._transformed_later: HostArray | None = None
+        """A weight that was not packed."""
+
+    @property
+    def is_packed(self) -> bool:  # type: ignore[override]
+        """Whether the weight was packed."""
+        return self._transformed is not None
+
+    def packing_identity(self, input_index: int) -> str | None:
+        """The transform, and how many channels a panel has."""
+        return f"winograd-2x2-{_width()}" if input_index == WEIGHT and self._expected is not None else None
+
+    def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
+        """Transform the weight."""
+        if input_index != WEIGHT or self._expected is None:
+            return NOT_PACKED
+        transformed = _transformed(tensor.packed(), *tensor.shape[:2])
+        transformed.flags.writeable = False
+        return PrePackedWeights((transformed,))
+
+    def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
+        """Read the weight from the buffer."""
+        self._transformed = weights.buffers[0]
+
+    def plain_inputs(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The inputs with the weight as it was before it was packed, but for rounding."""
+        if self._transformed is None or self._weight_shape is None:
+            return inputs
+        return [inputs[0], _original(self._transformed, *self._weight_shape[:2]), *inputs[2:]]
+
+    def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | None:
+        sizes = _Sizes(variant.x_shape, arrays[-1].shape, libraries.thread_count())
+        begins = self._geometry.padding(variant.x_shape, variant.weight_shape).begins
+        call = sizes.call(begins, self._activation)
+        execution = TaskExecution(call, _PLACES, self.scratch, (_WORK_PLACE, sizes.work_bytes * sizes.threads))
+        execution.set(Argument.WEIGHTS, self._weight_of(inputs[WEIGHT]))
+        weights = contiguous(variant.weight_shape, _FLOAT)
+        return LayoutCall(execution, self._arguments(variant, weights, arrays), self.scratch)
+
+    def _weight_of(self, weight: Any) -> HostArray:
+        if self._transformed is not None:
+            return self._transformed
+        if self._transformed_later is None:
+            self._transformed_later = _transformed(np.ascontiguousarray(weight), *weight.shape[:2])
+        return self._transformed_later
+
+
+class _Sizes(NamedTuple):
+    """Of one convolution, and how its work is cut."""
+
+    x_shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
+    threads: int
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Rows and columns of tiles."""
+        height, width = self.out_shape[2:]
+        return -(-height // 2), -(-width // 2)
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """Blocks of tiles, and parts of the output channels."""
+        tiles = self.x_shape[0] * math.prod(self.tiles)
+        if tiles < LEAST_TILES * self.threads:
+            return 1, self.threads
+        return -(-tiles // (TILES_AT_ONCE * self.threads)) * self.threads, 1
+
+    @property
+    def work_bytes(self) -> int:
+        """Working memory of a thread: transformed tiles and their products with a panel."""
+        at_once = -(-self.x_shape[0] * math.prod(self.tiles) // self.parts[0])
+        inputs = _POSITIONS * (at_once * (-(-self.x_shape[1] // 16) + 1) * _ALIGNMENT + _ALIGNMENT)
+        return inputs + at_once * (_POSITIONS * _width() * _FLOAT_BYTES + _ALIGNMENT)
+
+    def call(self, begins: Sequence[int], activation: _Activation) -> TaskCall:
+        """The task, but for the arrays of a call."""
+        (samples, channels, *size), (_, outputs, *out_size) = self.x_shape, self.out_shape
+        geometry = (samples, *size, channels, outputs, *out_size, *begins, *self.tiles)
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, self.work_bytes, *activation)
+        return TaskCall(MODULE, "winograd", arguments, self.threads)
+
+
+@functools.cache
+def _width() -> int:
+    """Output channels of a panel."""
+    return 32 if instruction_set() >= InstructionSet.AVX512 else 16
+
+
+def _transformed(weight: HostArray, outputs: int, channels: int) -> HostArray:
+    """Weights (M, C, 3, 3) of float32, given as any contiguous array, as the task reads them: uint8."""
+    threads = libraries.thread_count()
+    result = aligned_bytes(-(-outputs // _width()) * _POSITIONS * channels * _width() * _FLOAT_BYTES)
+    call = TaskCall(MODULE, "winograd_weights", (0, 0, 0, outputs, channels), threads)
+    work = aligned_bytes(threads * _TAPS * 1024)
+    for position, array in enumerate((weight, result, work)):
+        call.point(position, array)
+    call.run()
+    return result
+
+
+def _original(transformed: HostArray, outputs: int, channels: int) -> HostArray:
+    """The inverse, but for rounding: (M, C, 3, 3)."""
+    panels = transformed.view(_FLOAT).reshape(-1, 4, 4, channels, _width())
+    ends, middle = panels[:, ::3], panels[:, 1:2] - panels[:, 2:3]
+    rows = np.concatenate((ends[:, :1], middle, ends[:, 1:]), axis=1)
+    taps = np.stack((rows[:, :, 0], rows[:, :, 1] - rows[:, :, 2], rows[:, :, 3]), axis=2)
+    return np.ascontiguousarray(taps.transpose(0, 4, 3, 1, 2).reshape(-1, channels, 3, 3)[:outputs])
