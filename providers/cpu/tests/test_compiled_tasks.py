@@ -137,7 +137,7 @@ def test_attention(close, length, keys, mask, has_bias):
     close("MultiHeadAttention", expected, *inputs, domain=MICROSOFT, num_heads=heads, tolerance=1e-5)
 
 
-def recurrent_reference(op_type, x, w, r, b, *, reverse):
+def recurrent_reference(op_type, x, w, r, b, *, reverse, resets_after):
     hidden = r.shape[2]
     h, c = np.zeros((x.shape[1], hidden)), np.zeros((x.shape[1], hidden))
     w, r, b = (array[0].astype(np.float64) for array in (w, r, b))
@@ -155,21 +155,27 @@ def recurrent_reference(op_type, x, w, r, b, *, reverse):
         else:
             (z, n, new), (past_z, past_n, past_new) = np.split(own, 3, axis=1), np.split(past, 3, axis=1)
             z, n = sigmoid(z + past_z), sigmoid(n + past_n)
-            h = (1 - z) * np.tanh(new + n * past_new) + z * h
+            last = slice(2 * hidden, None)
+            reset = n * past_new if resets_after else (n * h) @ r[last].T + b[len(w) :][last]
+            h = (1 - z) * np.tanh(new + reset) + z * h
         found[time] = h
     return found[:, None]
 
 
 @needs_numba
-@pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "GRU that resets first"])
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
-@pytest.mark.parametrize(("batch", "hidden"), [(1, 128), (3, 70), (2, 301), (4, 512)])
-def test_recurrent(close, op_type, direction, batch, hidden):
+@pytest.mark.parametrize(
+    ("steps", "batch", "hidden"), [(7, 1, 128), (7, 3, 70), (2, 2, 301), (7, 4, 512), (3, 9, 256), (1, 1, 130)]
+)
+def test_recurrent(close, op_type, direction, steps, batch, hidden):
+    op_type, *resets_first = op_type.split(maxsplit=1)
     gates = {"LSTM": 4, "GRU": 3}[op_type]
-    x, w = random(7, batch, 40), random(1, gates * hidden, 40, scale=0.1, seed=1)
+    x, w = random(steps, batch, 40), random(1, gates * hidden, 40, scale=0.1, seed=1)
     r, b = random(1, gates * hidden, hidden, scale=0.05, seed=2), random(1, 2 * gates * hidden, seed=3)
-    attributes = {"hidden_size": hidden, "direction": direction} | ({"linear_before_reset": 1} if op_type == "GRU" else {})
-    expected = recurrent_reference(op_type, x, w, r, b, reverse=direction == "reverse")
+    resets_after = op_type == "GRU" and not resets_first
+    attributes = {"hidden_size": hidden, "direction": direction} | ({"linear_before_reset": 1} if resets_after else {})
+    expected = recurrent_reference(op_type, x, w, r, b, reverse=direction == "reverse", resets_after=resets_after)
     close(op_type, expected, x, w, r, b, **attributes, tolerance=1e-5)
 
 

@@ -1,4 +1,12 @@
-"""Steps of LSTM and GRU for a few rows of a batch: every part does its hidden units, dot products and activations alike."""
+"""Directions of LSTM and GRU layers: every part does its hidden units, dot products and activations alike.
+
+All tasks take the same arguments: addresses of the recurrent weights (gates * hidden, hidden), of working memory
+(batch, (gates + 1) * hidden), of the first cells or 0 and of those that change (batch, hidden; LSTM only), of the input's share
+of the gates (batch, gates * hidden), of the first hidden state and of the first step's result (batch, hidden); bytes from one
+step's gates and results to the next's; steps, hidden, batch; addresses of the input (steps * batch, inputs), or 0 if the input's
+share is there, and of its weights (gates * hidden, inputs); inputs; addresses of the biases of input and state, or 0; where
+the last hidden state goes, or 0.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +20,22 @@ from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f3
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.teams import barrier
 
-__all__ = ["gru", "gru_team", "lstm", "lstm_team", "products"]
+__all__ = ["gru", "gru_reset_first", "gru_reset_first_team", "gru_team", "lstm", "lstm_team"]
 
-_LSTM_GATES, _GRU_GATES = 4, 3
+_LSTM, _GRU, _GRU_RESET_FIRST = 0, 1, 2
 
 
 @inner
-def _four_dots(rows: int, step: int, x: int, size: int, sums: int, sums_step: int) -> None:
-    """Products of a vector with four rows, ``step`` bytes apart."""
+def _four_dots(rows: int, step: int, ahead: int, x: int, size: int, sums: int, sums_step: int) -> None:
+    """Products of a vector with four rows, ``step`` bytes apart; those ``ahead`` of them are asked for."""
     a, b, c, d = zero_f32(), zero_f32(), zero_f32(), zero_f32()
     whole = size // 16 * 64
     for place in range(0, whole, 64):
         value, row = load_f32(x + place), rows + place
-        prefetch(row + 4 * step)
-        prefetch(row + 5 * step)
-        prefetch(row + 6 * step)
-        prefetch(row + 7 * step)
+        prefetch(row + ahead)
+        prefetch(row + ahead + step)
+        prefetch(row + ahead + 2 * step)
+        prefetch(row + ahead + 3 * step)
         a, b = fused_multiply_add(load_f32(row), value, a), fused_multiply_add(load_f32(row + step), value, b)
         c = fused_multiply_add(load_f32(row + 2 * step), value, c)
         d = fused_multiply_add(load_f32(row + 3 * step), value, d)
@@ -45,54 +53,96 @@ def _four_dots(rows: int, step: int, x: int, size: int, sums: int, sums_step: in
 
 
 @inner
-def _dots(rows: int, start: int, stop: int, x: int, size: int, sums: int) -> None:
-    """Products of a vector with the rows of a gate from start to stop. The last rows overlap with those before them."""
+def _dots(rows: int, start: int, stop: int, size: int, x: int, sums: int, vectors: int, sums_step: int, backwards: bool) -> None:
+    """Products of vectors with the rows of a gate from start to stop. The last four rows overlap with those before them.
+
+    Rows are met backwards every other time: those at the end are still in the cache near the core then.
+    """
     step = size * 4
     if stop - start < 4:
         for row in range(start, stop):
-            _four_dots(rows + row * step, 0, x, size, sums + row * 4, 0)
+            for vector in range(vectors):
+                _four_dots(rows + row * step, 0, 0, x + vector * step, size, sums + vector * sums_step + row * 4, 0)
         return
-    for row in range(start, stop - 3, 4):
-        _four_dots(rows + row * step, step, x, size, sums + row * 4, 4)
-    if (stop - start) % 4:
-        _four_dots(rows + (stop - 4) * step, step, x, size, sums + (stop - 4) * 4, 4)
+    blocks = (stop - start + 3) // 4
+    for index in range(blocks):
+        block = blocks - 1 - index if backwards else index
+        row = min(start + 4 * block, stop - 4)
+        ahead = -4 * step if backwards else 4 * step
+        for vector in range(vectors):
+            _four_dots(rows + row * step, step, ahead, x + vector * step, size, sums + vector * sums_step + row * 4, 4)
 
 
 @inner
-def _sum_of(first: int, second: int, place: int, rest: int) -> Any:
-    return add(load_f32_first(first + place, rest), load_f32_first(second + place, rest))
+def _sum_of(gates: int, sums: int, bias: int, state_bias: int, place: int, rest: int) -> Any:
+    total = add(load_f32_first(gates + place, rest), load_f32_first(sums + place, rest))
+    if bias:
+        total = add(total, add(load_f32_first(bias + place, rest), load_f32_first(state_bias + place, rest)))
+    return total
 
 
 @inner
-def _lstm_units(gates: int, sums: int, cell: int, after: int, start: int, stop: int, size: int) -> None:
+def _lstm_units(
+    gates: int, sums: int, bias: int, state_bias: int, before: int, cell: int, after: int, start: int, stop: int, size: int
+) -> None:
     row = size * 4
     for unit in range(start, stop, 16):
         place, rest = unit * 4, stop - unit
-        entry = sigmoid(_sum_of(gates, sums, place, rest))
-        output = sigmoid(_sum_of(gates, sums, place + row, rest))
-        forget = sigmoid(_sum_of(gates, sums, place + 2 * row, rest))
-        candidate = tanh(_sum_of(gates, sums, place + 3 * row, rest))
-        kept = multiply(forget, load_f32_first(cell + place, rest))
-        state = fused_multiply_add(entry, candidate, kept)
+        entry = sigmoid(_sum_of(gates, sums, bias, state_bias, place, rest))
+        output = sigmoid(_sum_of(gates, sums, bias, state_bias, place + row, rest))
+        forget = sigmoid(_sum_of(gates, sums, bias, state_bias, place + 2 * row, rest))
+        candidate = tanh(_sum_of(gates, sums, bias, state_bias, place + 3 * row, rest))
+        old = zero_f32()
+        if before:
+            old = load_f32_first(before + place, rest)
+        state = fused_multiply_add(entry, candidate, multiply(forget, old))
         store_f32_first(cell + place, state, rest)
         store_f32_first(after + place, multiply(output, tanh(state)), rest)
 
 
 @inner
-def _gru_units(gates: int, sums: int, bias: int, before: int, after: int, start: int, stop: int, size: int) -> None:
+def _gru_units(
+    gates: int, sums: int, bias: int, state_bias: int, before: int, after: int, start: int, stop: int, size: int
+) -> None:
     row = size * 4
     for unit in range(start, stop, 16):
         place, rest = unit * 4, stop - unit
-        update, reset = _sum_of(gates, sums, place, rest), _sum_of(gates, sums, place + row, rest)
-        hidden = load_f32_first(sums + place + 2 * row, rest)
+        update = _sum_of(gates, sums, bias, state_bias, place, rest)
+        reset = _sum_of(gates, sums, bias, state_bias, place + row, rest)
+        hidden, own = load_f32_first(sums + place + 2 * row, rest), load_f32_first(gates + place + 2 * row, rest)
         if bias:
-            update = add(update, load_f32_first(bias + place, rest))
-            reset = add(reset, load_f32_first(bias + place + row, rest))
-            hidden = add(hidden, load_f32_first(bias + place + 2 * row, rest))
-        own = load_f32_first(gates + place + 2 * row, rest)
-        candidate = tanh(fused_multiply_add(sigmoid(reset), hidden, own))
-        change = subtract(load_f32_first(before + place, rest), candidate)
-        store_f32_first(after + place, fused_multiply_add(sigmoid(update), change, candidate), rest)
+            hidden = add(hidden, load_f32_first(state_bias + place + 2 * row, rest))
+            own = add(own, load_f32_first(bias + place + 2 * row, rest))
+        _mix(update, tanh(fused_multiply_add(sigmoid(reset), hidden, own)), before + place, after + place, rest)
+
+
+@inner
+def _mix(update: Any, candidate: Any, before: int, after: int, rest: int) -> None:
+    """The new hidden state: the old one's share is the update gate's."""
+    change = subtract(load_f32_first(before, rest), candidate)
+    store_f32_first(after, fused_multiply_add(sigmoid(update), change, candidate), rest)
+
+
+@inner
+def _reset(gates: int, sums: int, bias: int, state_bias: int, before: int, start: int, stop: int, size: int) -> None:
+    """The hidden state times the reset gate, behind the sums."""
+    row = size * 4
+    for unit in range(start, stop, 16):
+        place, rest = unit * 4, stop - unit
+        reset = sigmoid(_sum_of(gates, sums, bias, state_bias, place + row, rest))
+        store_f32_first(sums + 3 * row + place, multiply(reset, load_f32_first(before + place, rest)), rest)
+
+
+@inner
+def _reset_first_units(
+    gates: int, sums: int, bias: int, state_bias: int, before: int, after: int, start: int, stop: int, size: int
+) -> None:
+    row = size * 4
+    for unit in range(start, stop, 16):
+        place, rest = unit * 4, stop - unit
+        update = _sum_of(gates, sums, bias, state_bias, place, rest)
+        candidate = tanh(_sum_of(gates, sums, bias, state_bias, place + 2 * row, rest))
+        _mix(update, candidate, before + place, after + place, rest)
 
 
 @inner
@@ -113,61 +163,115 @@ def _wait() -> None:
 
 
 @inner
-def _steps(is_lstm: bool, between: Any, record: int, part: int, parts: int) -> None:
-    weights, sums, state = argument(record, 0), argument(record, 1), argument(record, 2)
-    gates, before, after = argument(record, 3), argument(record, 4), argument(record, 5)
-    gates_step, after_step = argument(record, 6), argument(record, 7)
-    size, batch = argument(record, 9), argument(record, 10)
-    count = _LSTM_GATES if is_lstm else _GRU_GATES
-    start, stop = _share(size, part, parts)
-    for step in range(argument(record, 8)):
-        source = before if step == 0 else after + (step - 1) * after_step
+def _gates_of_input(record: int, count: int, start: int, stop: int) -> None:
+    """The input's share of the gates, for a part's units."""
+    x, weights, inputs = argument(record, 12), argument(record, 13), argument(record, 14)
+    size, batch, gates_step = argument(record, 10), argument(record, 11), argument(record, 7)
+    steps = argument(record, 9)
+    first = argument(record, 4)
+    if gates_step < 0:
+        first += (steps - 1) * gates_step
+    for gate in range(count):
+        rows, out = weights + gate * size * inputs * 4, first + gate * size * 4
+        _dots(rows, start, stop, inputs, x, out, steps * batch, count * size * 4, False)
+
+
+@inner
+def _state_dots(kind: int, record: int, source: int, start: int, stop: int, first: int, behind: int, backwards: bool) -> None:
+    """Products of the hidden states of a batch with the recurrent weights of some gates."""
+    weights, sums, size, batch = argument(record, 0), argument(record, 1), argument(record, 10), argument(record, 11)
+    count = 4 if kind == _LSTM else 3
+    width = (count + 1) * size * 4
+    for index in range(first, behind):
+        gate = first + behind - 1 - index if backwards else index
+        _dots(weights + gate * size * size * 4, start, stop, size, source, sums + gate * size * 4, batch, width, backwards)
+
+
+@inner
+def _step(kind: int, between: Any, record: int, step: int, start: int, stop: int) -> None:
+    size, batch, sums = argument(record, 10), argument(record, 11), argument(record, 1)
+    bias, state_bias, cell = argument(record, 15), argument(record, 16), argument(record, 3)
+    count, row, backwards = 4 if kind == _LSTM else 3, size * 4, step % 2 == 1
+    after = argument(record, 6) + step * argument(record, 8)
+    source = argument(record, 5) if step == 0 else after - argument(record, 8)
+    gates, width = argument(record, 4) + step * argument(record, 7), (count + 1) * row
+    old = argument(record, 2) if step == 0 else cell
+    if kind == _GRU_RESET_FIRST:
+        _state_dots(kind, record, source, start, stop, 0, 2, backwards)
         for sample in range(batch):
-            x, row = source + sample * size * 4, gates + step * gates_step + sample * count * size * 4
-            for gate in range(count):
-                _dots(weights + gate * size * size * 4, start, stop, x, size, sums + gate * size * 4)
-            target = after + step * after_step + sample * size * 4
-            if is_lstm:
-                _lstm_units(row, sums, state + sample * size * 4, target, start, stop, size)
-            else:
-                _gru_units(row, sums, state, x, target, start, stop, size)
+            own, total = gates + sample * count * row, sums + sample * width
+            _reset(own, total, bias, state_bias, source + sample * row, start, stop, size)
         between()
+        for sample in range(batch):
+            place = sums + sample * width
+            weights = argument(record, 0) + 2 * size * row
+            _dots(weights, start, stop, size, place + 3 * row, place + 2 * row, 1, 0, backwards)
+    else:
+        _state_dots(kind, record, source, start, stop, 0, count, backwards)
+    for sample in range(batch):
+        own, total, hidden = gates + sample * count * row, sums + sample * width, sample * row
+        if kind == _LSTM:
+            previous = old + hidden if old else 0
+            _lstm_units(own, total, bias, state_bias, previous, cell + hidden, after + hidden, start, stop, size)
+        elif kind == _GRU:
+            _gru_units(own, total, bias, state_bias, source + hidden, after + hidden, start, stop, size)
+        else:
+            _reset_first_units(own, total, bias, state_bias, source + hidden, after + hidden, start, stop, size)
+
+
+@inner
+def _copy_last(record: int, start: int, stop: int) -> None:
+    steps, size, last = argument(record, 9), argument(record, 10), argument(record, 17)
+    source = argument(record, 6) + (steps - 1) * argument(record, 8)
+    for sample in range(argument(record, 11)):
+        for unit in range(start, stop, 16):
+            place = (sample * size + unit) * 4
+            store_f32_first(last + place, load_f32_first(source + place, stop - unit), stop - unit)
+
+
+@inner
+def _direction(kind: int, between: Any, record: int, part: int, parts: int) -> None:
+    start, stop = _share(argument(record, 10), part, parts)
+    if argument(record, 12):
+        _gates_of_input(record, 4 if kind == _LSTM else 3, start, stop)
+    for step in range(argument(record, 9)):
+        _step(kind, between, record, step, start, stop)
+        between()
+    if argument(record, 17):
+        _copy_last(record, start, stop)
 
 
 @task
 def lstm(record: int, part: int, parts: int) -> None:
-    """Steps of one direction, for one part.
-
-    Arguments: addresses of the recurrent weights (4 * hidden, hidden), of working memory (4 * hidden), of the cells (batch,
-    hidden), of the input's share of the gates (batch, 4 * hidden), of the hidden states before and after (batch, hidden);
-    bytes from one step's gates and states to the next's; steps; hidden; batch.
-    """
-    _steps(True, _go_on, record, part, parts)
+    """All steps of one direction of LSTM, for one part."""
+    _direction(_LSTM, _go_on, record, part, parts)
 
 
 @task
 def lstm_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _steps(True, _wait, record, part, parts)
+    _direction(_LSTM, _wait, record, part, parts)
 
 
 @task
 def gru(record: int, part: int, parts: int) -> None:
-    """The same for GRU that resets after the product: three gates, and its recurrent bias (or 0) in place of the cells."""
-    _steps(False, _go_on, record, part, parts)
+    """All steps of one direction of GRU that resets after the product, for one part."""
+    _direction(_GRU, _go_on, record, part, parts)
 
 
 @task
 def gru_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _steps(False, _wait, record, part, parts)
+    _direction(_GRU, _wait, record, part, parts)
 
 
 @task
-def products(record: int, part: int, parts: int) -> None:
-    """Products of a few vectors with the rows of a matrix: (x, matrix, out, vectors, size, rows)."""
-    x, weights, out = argument(record, 0), argument(record, 1), argument(record, 2)
-    size, rows = argument(record, 4), argument(record, 5)
-    start, stop = _share(rows, part, parts)
-    for vector in range(argument(record, 3)):
-        _dots(weights, start, stop, x + vector * size * 4, size, out + vector * rows * 4)
+def gru_reset_first(record: int, part: int, parts: int) -> None:
+    """All steps of one direction of GRU that resets before the product, for one part."""
+    _direction(_GRU_RESET_FIRST, _go_on, record, part, parts)
+
+
+@task
+def gru_reset_first_team(record: int, part: int, parts: int) -> None:
+    """The same for several parts."""
+    _direction(_GRU_RESET_FIRST, _wait, record, part, parts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +16,13 @@ from .scratch import Scratch, scratch_of
 from .task_writer import are_floats
 
 if TYPE_CHECKING:
-    from .recurrent_task import InputProduct, RecurrentTask
+    from .recurrent_task import RecurrentTask
 
 __all__: list[str] = []
 
 MIN_WORK = 1 << 14
 """Weights times steps from which a compiled task is worth loading."""
-MAX_BATCH = 4
+MAX_BATCH = 32
 """Rows from which a matrix product beats as many products with vectors."""
 _SEQUENCE_LENS, _PEEPHOLES = 4, 7
 _BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -141,52 +142,104 @@ class _Gru(_GruResetAfter):
 
 
 def _bound(info: KernelInfo, make_cell: type[_Cell], *, fold_recurrent_bias: bool) -> MakeWriter:
-    scratch, backwards = scratch_of(info), _BACKWARDS[info.attribute("direction", "forward")]
+    backwards = _BACKWARDS[info.attribute("direction", "forward")]
+    constant = all(not info.has_input(index) or index in info.constants for index in range(1, 4))
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x, recurrent = inputs[0], inputs[2]
-        cell, given = make_cell((x.shape[1], recurrent.shape[2]), x.dtype), len(inputs)
-        task = _task(make_cell, x, recurrent)
-        product = None if task is None else _input_product(x, inputs[1])
-
-        def write(*arrays: Any) -> None:
-            x, w, r, b, _, initial_h, initial_c = (*arrays[:given], None, None, None, None)[:7]
-            sequence, *states = (*arrays[given:], None, None)[:3]
-            for index, reverse in enumerate(backwards):
-                bias, rows = None if b is None else b[index], w.shape[1]
-                gates = _input_gates(x, w[index], bias, scratch, product, folded=fold_recurrent_bias)
-                _start(cell, initial_h, initial_c, index)
-                recurrent_bias = None if bias is None else bias[rows:]
-                steps = None if sequence is None else sequence[:, index]
-                if task is None or not r.flags.c_contiguous:
-                    last = _run(cell, gates, (r[index].T, recurrent_bias), steps, reverse=reverse)
-                else:
-                    state = cell.cell if make_cell is _Lstm else recurrent_bias
-                    last = task.run(gates, r[index], state, cell.hidden, steps, reverse=reverse)
-                for target, value in zip(states, (last, cell.cell), strict=True):
-                    if target is not None:
-                        np.copyto(target[index], value)
-
-        return write
+        stepwise = _stepwise(info, make_cell, (x.shape[1], recurrent.shape[2]), x.dtype, folded=fold_recurrent_bias)
+        if not _is_worth_a_task(inputs):
+            return functools.partial(stepwise, len(inputs))
+        tasks = [_task(_NAMES[make_cell], x, recurrent, scratch_of(info), reverse=reverse) for reverse in backwards]
+        return _Tasks(tasks, len(inputs), stepwise, weights=inputs[1:4] if constant else None)
 
     return make
 
 
-def _task(make_cell: type[_Cell], x: HostArray, recurrent: HostArray) -> RecurrentTask | None:
-    """The steps as a compiled task, where products with few rows are most of the work."""
-    name = {_Lstm: "lstm", _GruResetAfter: "gru"}.get(make_cell)
-    is_worth = x.shape[0] * recurrent.size >= MIN_WORK and 0 < x.shape[1] <= MAX_BATCH and libraries.numba().is_usable
-    if name is None or not is_worth or not are_floats((x, recurrent)):
-        return None
-    from .recurrent_task import RecurrentTask
+def _stepwise(
+    info: KernelInfo, make_cell: type[_Cell], shape: tuple[int, int], dtype: Any, *, folded: bool
+) -> Callable[..., None]:
+    """``write(number of inputs, *inputs, *outputs)`` by NumPy, step by step."""
+    scratch, cell, backwards = scratch_of(info), make_cell(shape, dtype), _BACKWARDS[info.attribute("direction", "forward")]
 
-    return RecurrentTask(name, x.shape[1], recurrent.shape[2])
+    def write(given: int, *arrays: Any) -> None:
+        x, w, r, b, _, initial_h, initial_c = (*arrays[:given], None, None, None, None)[:7]
+        sequence, *states = (*arrays[given:], None, None)[:3]
+        for index, reverse in enumerate(backwards):
+            bias, rows = None if b is None else b[index], w.shape[1]
+            gates = _input_gates(x, w[index], bias, scratch, folded=folded)
+            _start(cell, initial_h, initial_c, index)
+            recurrent = (r[index].T, None if bias is None else bias[rows:])
+            steps = None if sequence is None else sequence[:, index]
+            last = _run(cell, gates, recurrent, steps, reverse=reverse)
+            for target, value in zip(states, (last, cell.cell), strict=True):
+                if target is not None:
+                    np.copyto(target[index], value)
+
+    return write
 
 
-def _input_product(x: HostArray, weight: HostArray) -> InputProduct:
-    from .recurrent_task import InputProduct
+_NAMES = {_Lstm: "lstm", _GruResetAfter: "gru", _Gru: "gru_reset_first"}
+"""Tasks that do the work of a cell."""
 
-    return InputProduct(x.shape[0] * x.shape[1], x.shape[2], weight.shape[1])
+
+def _is_worth_a_task(inputs: Sequence[Any]) -> bool:
+    x, recurrent = inputs[0], inputs[2]
+    is_large = x.shape[0] * recurrent.size >= MIN_WORK and 0 < x.shape[1] <= MAX_BATCH and x.shape[2] > 0
+    return is_large and libraries.numba().is_usable and are_floats((x, *inputs[1:4], *inputs[5:7]))
+
+
+def _task(name: str, x: HostArray, recurrent: HostArray, scratch: Scratch, *, reverse: bool) -> RecurrentTask:
+    from .recurrent_task import LayerSizes, RecurrentTask
+
+    (steps, batch, size), hidden = x.shape, recurrent.shape[2]
+    return RecurrentTask(name, LayerSizes(steps, batch, size, hidden, recurrent.shape[1] // hidden), scratch, reverse=reverse)
+
+
+class _Tasks:
+    """A layer's directions as compiled tasks.
+
+    Args:
+        tasks: one per direction.
+        given: number of inputs.
+        otherwise: writes where inputs do not lie as the tasks read them.
+        weights: W, R and B, if they are constants.
+    """
+
+    def __init__(
+        self, tasks: Sequence[RecurrentTask], given: int, otherwise: Callable[..., None], weights: Sequence[Any] | None
+    ) -> None:
+        self._tasks, self._given, self._otherwise = tasks, given, otherwise
+        self._has_weights = weights is not None and _are_contiguous(weights)
+        if weights is not None and self._has_weights:
+            self._use(*weights)
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the outputs."""
+        given = self._given
+        inputs = arrays[:given]
+        if not _are_contiguous(inputs if not self._has_weights else (inputs[0], *inputs[5:7])):
+            self._otherwise(given, *arrays)
+            return
+        x, w, r, b, _, *before = (*inputs, None, None, None, None)[:7]
+        if not self._has_weights:
+            self._use(w, r, b)
+        sequence, *last = (*arrays[given:], None, None)[:3]
+        for index, task in enumerate(self._tasks):
+            after = None if sequence is None else sequence[:, index]
+            task.run(x, _rows(before, index), after, _rows(last, index))
+
+    def _use(self, w: HostArray, r: HostArray, b: HostArray | None = None) -> None:
+        for index, task in enumerate(self._tasks):
+            task.use_weights(w[index], r[index], None if b is None else b[index])
+
+
+def _are_contiguous(arrays: Sequence[Any]) -> bool:
+    return all(array is None or array.flags.c_contiguous for array in arrays)
+
+
+def _rows(arrays: Sequence[Any], index: int) -> list[Any]:
+    return [None if array is None else array[index] for array in arrays]
 
 
 def _input_gates(
@@ -194,7 +247,6 @@ def _input_gates(
     weight: HostArray,
     bias: HostArray | None,
     scratch: Scratch,
-    product: InputProduct | None,
     *,
     folded: bool,
 ) -> HostArray:
@@ -202,10 +254,7 @@ def _input_gates(
     time, batch, size = x.shape
     rows = weight.shape[0]
     gates = scratch.array("gates", (time * batch, rows), x.dtype)
-    if product is not None and x.flags.c_contiguous and weight.flags.c_contiguous:
-        product(x, weight, gates)
-    else:
-        np.matmul(x.reshape(time * batch, size), weight.T, gates)
+    np.matmul(x.reshape(time * batch, size), weight.T, gates)
     if bias is not None:
         np.add(gates, bias[:rows] + bias[rows:] if folded else bias[:rows], gates)
     return gates.reshape(time, batch, rows)

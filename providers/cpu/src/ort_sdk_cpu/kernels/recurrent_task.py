@@ -1,8 +1,10 @@
-"""Runs of LSTM and GRU cells over a sequence by compiled tasks."""
+"""Directions of LSTM and GRU layers by compiled tasks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,122 +12,106 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.machine_code import TaskCall
 
+from .compiled_product import CompiledProduct, Sizes
 from .scratch import Scratch
 
-if TYPE_CHECKING:
-    from ort_sdk_cpu.onednn.call import PrimitiveCall
-
-__all__ = ["InputProduct", "RecurrentTask"]
+__all__ = ["LayerSizes", "RecurrentTask"]
 
 MAX_VECTORS = 8
-"""Vectors up to which products with a weight that is not packed are fastest one by one."""
-WORK_PER_TEAM = 1 << 18
-"""Multiplications that are worth several threads."""
-
+"""Vectors of the input up to which the task itself multiplies them by the weights, which it reads as they lie."""
 UNITS_PER_TEAM = 256
 """Hidden units from which a step is worth several threads."""
-CELLS, GATES, BEFORE, AFTER, GATES_STEP, AFTER_STEP, STEPS = range(2, 9)
+_FLOAT = np.dtype(np.float32)
+_FLOAT_BYTES = 4
+LSTM_GATES = 4
+_COUNT = 18
+_WEIGHTS, _WORK, _FIRST_CELLS, _CELLS, _GATES, _BEFORE, _AFTER, _GATES_STEP, _AFTER_STEP = range(9)
+_STEPS, _HIDDEN, _BATCH, _X, _X_WEIGHTS, _INPUTS, _BIAS, _STATE_BIAS, _LAST = range(9, _COUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """Sizes of one direction."""
+
+    steps: int
+    batch: int
+    inputs: int
+    hidden: int
+    gates: int
+    """4 for LSTM, 3 for GRU."""
 
 
 class RecurrentTask:
     """One direction of a layer. For one thread at a time.
 
     Args:
-        name: ``lstm`` or ``gru``, for one that resets after the product.
-        batch: rows of a step.
-        hidden: units.
+        name: ``lstm``, ``gru`` (which resets after the product) or ``gru_reset_first``.
+        sizes: of everything.
+        scratch: working memory.
+        reverse: last step first.
     """
 
-    def __init__(self, name: str, batch: int, hidden: int) -> None:
-        gates = 4 if name == "lstm" else 3
-        self._sums = np.empty((gates, hidden), np.float32)
-        is_team = hidden >= UNITS_PER_TEAM and libraries.thread_count() > 1 and libraries.has_openmp()
-        threads = libraries.thread_count() if is_team else 1
-        arguments = (0, self._sums.ctypes.data, *[0] * 7, hidden, batch)
-        self._call = TaskCall("recurrent", f"{name}_team" if is_team else name, arguments, threads)
+    def __init__(self, name: str, sizes: LayerSizes, scratch: Scratch, *, reverse: bool) -> None:
+        self._sizes, self._scratch, self._reverse = sizes, scratch, reverse
+        self._weights: tuple[Any, ...] = ()
+        is_team = sizes.hidden >= UNITS_PER_TEAM and libraries.thread_count() > 1 and libraries.has_openmp()
+        arguments = [0] * _COUNT
+        arguments[_STEPS], arguments[_HIDDEN], arguments[_BATCH] = sizes.steps, sizes.hidden, sizes.batch
+        arguments[_INPUTS] = sizes.inputs
+        step = sizes.batch * sizes.gates * sizes.hidden * _FLOAT_BYTES
+        arguments[_GATES_STEP] = -step if reverse else step
+        self._call = TaskCall(
+            "recurrent", f"{name}_team" if is_team else name, tuple(arguments), libraries.thread_count() if is_team else 1
+        )
+        self._zeros = np.zeros((sizes.batch, sizes.hidden), _FLOAT)
+        self._product: CompiledProduct | None = None
+        if sizes.steps * sizes.batch > MAX_VECTORS:
+            product = Sizes(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, is_transposed=True)
+            self._product = CompiledProduct(product, scratch)
 
-    def run(
-        self,
-        gates: HostArray,
-        weight: HostArray,
-        state: HostArray | None,
-        before: HostArray,
-        after: HostArray | None,
-        *,
-        reverse: bool,
-    ) -> HostArray:
+    def use_weights(self, w: HostArray, r: HostArray, b: HostArray | None) -> None:
+        """Read contiguous weights of this direction from now on; they are kept.
+
+        Args:
+            w: (gates * hidden, inputs).
+            r: (gates * hidden, hidden).
+            b: (2 * gates * hidden,), the input's bias and the state's; None for none.
+        """
+        self._weights = (w, r, b)
+        call, half = self._call, self._sizes.gates * self._sizes.hidden
+        call.point(_WEIGHTS, r)
+        call.point(_X_WEIGHTS, w)
+        call.point(_BIAS, b)
+        call.point(_STATE_BIAS, None if b is None else b[half:])
+
+    def run(self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]) -> None:
         """All steps.
 
         Args:
-            gates: the input's share, (time, batch, gates * hidden), contiguous.
-            weight: (gates * hidden, hidden), contiguous.
-            state: cells, which change, or GRU's recurrent bias.
-            before: first hidden state, (batch, hidden); contiguous.
-            after: where the hidden states go, (time, batch, hidden), each step contiguous; None if only the last is wanted.
-            reverse: last step first.
-
-        Returns:
-            The last hidden state.
+            x: (steps, batch, inputs), contiguous.
+            before: first hidden state and, for LSTM, cells, (batch, hidden), contiguous; None for zeros.
+            after: where the hidden states go, (steps, batch, hidden), each step contiguous; None if they are not wanted.
+            last: where the last hidden state and LSTM's cells go, (batch, hidden), contiguous; None if they are not wanted.
         """
-        self._call.point(0, weight)
-        self._call.point(CELLS, state)
-        self._call.point(BEFORE, before)
-        if after is None:
-            after = np.empty((len(gates), *before.shape), np.float32)
-        return self._all_steps(gates, after, reverse=reverse)
-
-    def _all_steps(self, gates: HostArray, after: HostArray, *, reverse: bool) -> HostArray:
-        call, times, sign = self._call, len(gates), -1 if reverse else 1
-        first = times - 1 if reverse else 0
-        call.point(GATES, gates[first])
-        call.point(AFTER, after[first])
-        call.set(GATES_STEP, sign * gates.strides[0])
-        call.set(AFTER_STEP, sign * after.strides[0])
-        call.set(STEPS, times)
+        sizes, call, scratch = self._sizes, self._call, self._scratch
+        gates = scratch.array("gates", (sizes.steps * sizes.batch, sizes.gates * sizes.hidden), _FLOAT)
+        states = (sizes.steps, sizes.batch, sizes.hidden)
+        results = scratch.array("states", states, _FLOAT) if after is None else after
+        if self._product is not None:
+            self._product(x, self._weights[0], None, gates)
+        call.point(_X, x if self._product is None else None)
+        call.point(_WORK, scratch.array("sums", (sizes.batch, (sizes.gates + 1) * sizes.hidden), _FLOAT))
+        call.point(_BEFORE, self._zeros if before[0] is None else before[0])
+        call.point(_LAST, last[0])
+        if sizes.gates == LSTM_GATES:
+            call.point(_FIRST_CELLS, before[1])
+            call.point(_CELLS, scratch.array("cells", states[1:], _FLOAT) if last[1] is None else last[1])
+        self._point_steps(gates, results)
         call.run()
-        last: HostArray = after[times - 1 - first]
-        return last
 
-
-class InputProduct:
-    """Products of a sequence's vectors with the rows of a weight, without NumPy's threads: they would spin beside OpenMP's.
-
-    Args:
-        vectors: time * batch.
-        size: of an input.
-        rows: gates * hidden.
-    """
-
-    def __init__(self, vectors: int, size: int, rows: int) -> None:
-        self._few: TaskCall | None = None
-        self._many: PrimitiveCall | None = None
-        if vectors > MAX_VECTORS and libraries.onednn().is_usable:
-            self._many = _product(vectors, size, rows)
-        if self._many is None:
-            threads = libraries.thread_count() if vectors * size * rows >= WORK_PER_TEAM else 1
-            self._few = TaskCall("recurrent", "products", (0, 0, 0, vectors, size, rows), threads)
-
-    def __call__(self, x: HostArray, weight: HostArray, out: HostArray) -> None:
-        """Write ``x @ weight.T``; all are contiguous."""
-        if self._many is not None:
-            self._many.run(x, weight.T, out)
-        elif self._few is not None:
-            for position, array in enumerate((x, weight, out)):
-                self._few.point(position, array)
-            self._few.run()
-
-
-def _product(vectors: int, size: int, rows: int) -> PrimitiveCall | None:
-    from ort_sdk_cpu.onednn.call import PrimitiveCall
-    from ort_sdk_cpu.onednn.constants import Argument
-    from ort_sdk_cpu.onednn.memory_descriptor import contiguous, strided
-    from ort_sdk_cpu.onednn.primitive import matmul
-
-    dtype = np.dtype(np.float32)
-    src, dst = contiguous((vectors, size), dtype), contiguous((vectors, rows), dtype)
-    weights = strided((size, rows), dtype, (1, size))
-    primitive = matmul(src, weights, None, dst)
-    if primitive is None:
-        return None
-    layouts = ((Argument.SRC, src), (Argument.WEIGHTS, weights), (Argument.DST, dst))
-    return PrimitiveCall(primitive, [(int(argument), layout, layout) for argument, layout in layouts], [], Scratch())
+    def _point_steps(self, gates: HostArray, after: HostArray) -> None:
+        sizes, call = self._sizes, self._call
+        first = sizes.steps - 1 if self._reverse else 0
+        call.point(_GATES, gates[first * sizes.batch :])
+        call.point(_AFTER, after[first])
+        call.set(_AFTER_STEP, -after.strides[0] if self._reverse else after.strides[0])
