@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -58,9 +57,12 @@ class DerivedTensor:
 
     def numpy(self) -> HostArray:
         """The elements, read-only, computed now."""
-        view = self._compute().view()
+        view = self._assembled().view()
         view.flags.writeable = False
         return view
+
+    def _assembled(self) -> HostArray:
+        return self._compute()
 
     def packed(self) -> HostArray:
         """The bytes as ONNX packs them, computed now."""
@@ -76,7 +78,10 @@ class DerivedTensor:
         Args:
             destination: a contiguous ``uint8`` vector of ``nbytes`` bytes.
         """
-        _fill(destination, self.pieces())
+        start = 0
+        for piece in self.pieces():
+            destination[start : start + len(piece)] = piece
+            start += len(piece)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.transformation}, {self.element_type.onnx_name}, {list(self.shape)})"
@@ -103,26 +108,21 @@ class StreamedTensor(DerivedTensor):
         sources: Sequence[Tensor],
         stream: Callable[[], Iterator[HostArray]],
     ) -> None:
-        # Nothing here refers to the tensor itself, which would keep it and its sources until the garbage collector comes.
-        super().__init__(transformation, element_type, shape, sources, partial(_assembled, stream, element_type, shape))
+        super().__init__(transformation, element_type, shape, sources, _never)
         self._stream = stream
 
     def pieces(self) -> Iterator[HostArray]:
         """See ``DerivedTensor``."""
         return self._stream()
 
+    def _assembled(self) -> HostArray:
+        content: HostArray = np.empty(self.nbytes, np.uint8)
+        self.write_into(content)
+        return content.view(self.element_type.numpy_dtype).reshape(self.shape)
 
-def _assembled(stream: Callable[[], Iterator[HostArray]], element_type: TensorElementType, shape: tuple[int, ...]) -> HostArray:
-    content: HostArray = np.empty(element_type.nbytes(math.prod(shape)), np.uint8)
-    _fill(content, stream())
-    return content.view(element_type.numpy_dtype).reshape(shape)
 
-
-def _fill(destination: HostArray, pieces: Iterator[HostArray]) -> None:
-    start = 0
-    for piece in pieces:
-        destination[start : start + len(piece)] = piece
-        start += len(piece)
+def _never() -> HostArray:
+    raise AssertionError("a streamed tensor is assembled of its pieces")
 
 
 def private_array(tensor: Tensor) -> HostArray:
