@@ -40,6 +40,8 @@ class BoundSteps:
     """Value → its buffer, fixed for the life of the program."""
     fresh: dict[int, Callable[[], Array]] = field(default_factory=dict)
     """Value handed to the user → makes the array for this run."""
+    views: set[int] = field(default_factory=set)
+    """Positions of steps that are done for good: their outputs are views of buffers."""
 
 
 @dataclass(slots=True)
@@ -73,7 +75,10 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
         output for position, launched in candidates.items() for output in _outputs(position, launched, specialisation, providers)
     ]
     _give_buffers(outputs, specialisation, arena, bound)
-    for position, launched in candidates.items():
+    for position, launched in enumerate(specialisation.steps):
+        if position not in candidates:
+            _keep_view(position, launched, specialisation, bound)
+            continue
         inputs = [_input_slot(index, specialisation, bound) for index in launched.inputs]
         written = [
             ValueSlot(is_fixed=True) if own == ABSENT else bound.slots[index]
@@ -82,6 +87,27 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
         call = launched.step.kernel.bind(inputs, written)
         bound.calls[position] = call
     return bound
+
+
+def _keep_view(position: int, launched: ProgramStep, specialisation: Specialisation, bound: BoundSteps) -> None:
+    """Do a step now that only looks at a buffer in another way, as a transposition does: the view stays the same.
+
+    The buffer lives as long as what is made of it, since a step that is not bound may hand on views anyway.
+    """
+    source, *others = launched.inputs or (ABSENT,)
+    buffer = bound.buffers.get(source)
+    if len(launched.outputs) != 1 or not isinstance(buffer, np.ndarray) or not launched.outputs_known or launched.returns_tuple:
+        return
+    (target,) = launched.outputs
+    recorded = [specialisation.values[index] for index in (source, target)]
+    is_view = all(isinstance(value, np.ndarray) for value in recorded) and np.may_share_memory(*recorded)
+    constants = [specialisation.constants.get(index) for index in others]
+    if not is_view or target in specialisation.fetches or any(value is None for value in constants):
+        return
+    view = launched.step.compute(buffer, *constants)
+    if isinstance(view, np.ndarray) and np.may_share_memory(view, buffer):
+        _fix(target, view, bound)
+        bound.views.add(position)
 
 
 def can_bind(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:

@@ -95,7 +95,8 @@ class _Writer:
         for position, launched in enumerate(specialisation.steps):
             if position % STEPS_BETWEEN_CHECKS == 0:
                 self._lines.append("if stop.terminate: halt()")
-            self._step(position, launched)
+            if position not in self._bound.views:
+                self._step(position, launched)
             if frees[position]:
                 self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
         self._release_slots()
