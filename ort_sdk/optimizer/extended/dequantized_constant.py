@@ -46,10 +46,9 @@ def is_quantization_enabled(context: TransformerContext) -> bool:
 def read_constant(matcher: GraphMatcher, node: Node) -> DequantizedConstant | None:
     """What a DequantizeLinear node dequantises; None unless all is constant, and the result has the scales' type."""
     value, scale, zero_point = [*node.inputs, ""][:3]
-    if matcher.graph.is_output(node.outputs[0]) or not matcher.is_constant(value, scale, zero_point):
-        return None
     weight, scales = matcher.graph.constant(value), matcher.graph.constant(scale)
-    if weight is None or scales is None:
+    zero_points = matcher.graph.constant(zero_point) if zero_point else None
+    if weight is None or scales is None or (zero_point and zero_points is None) or matcher.graph.is_output(node.outputs[0]):
         return None
     output_type = TensorElementType(node.attributes.get("output_dtype", 0))
     if output_type not in {TensorElementType.UNDEFINED, scales.element_type}:
@@ -59,7 +58,7 @@ def read_constant(matcher: GraphMatcher, node: Node) -> DequantizedConstant | No
         node,
         weight,
         scales,
-        matcher.graph.constant(zero_point) if zero_point else None,
+        zero_points,
         node.attributes.get("block_size", 0),
         axis + rank if axis < 0 else axis,
     )
