@@ -11,10 +11,12 @@ SMALL = {
     "bench_dispatch.py": ["--nodes", "3", "30", "--runs", "2", "--repetitions", "2"],
     "bench_import.py": ["--runs", "1"],
     "bench_load.py": ["--megabytes", "0.1", "--count", "2", "--rounds", "1"],
+    "bench_matmul_nbits.py": ["--layers", "2", "--rows", "1", "--rounds", "1"],
     "bench_ort_format.py": ["--megabytes", "0.1", "--rounds", "1"],
     "bench_qdq.py": ["--layers", "1", "--rounds", "1", "--runs", "1"],
     "bench_vision.py": ["--models", "mobilenet_v2-b1", "resnet50-int8-b1", "--size", "32", "--runs", "1", "--repetitions", "1"],
     "bench_transformers.py": ["--models", "tiny", "--rounds", "1", "--seconds", "0.001"],
+    "bench_small.py": ["--rows", "tiny", "encoder-turns", "--repetitions", "1", "--seconds", "0.001"],
     "bench_session.py": ["--megabytes", "0.1", "--nodes", "9", "--rounds", "1", "--warm", "1"],
     "bench_weights.py": ["--quick", "--rounds", "1"],
 }
@@ -22,10 +24,12 @@ ROWS = {
     "bench_dispatch.py": ["replay, bound", "replay", "step by step"],
     "bench_import.py": ["import numpy", "import ort_sdk"],
     "bench_load.py": ["ort_sdk, inline", "onnx.load, inline", "ort_sdk, external", "onnx.load, external"],
+    "bench_matmul_nbits.py": ["1 onnxruntime 4", "1 rows 4", "1 columns 0"],
     "bench_ort_format.py": ["ort_sdk", "onnxruntime", "ort_sdk, unpacked"],
     "bench_qdq.py": ["ort_sdk, DQ+MatMul", "onnxruntime, MatMulNBits", "ort_sdk, folder, later", "ort_sdk, saved, first"],
     "bench_vision.py": ["mobilenet_v2-b1", "resnet50-int8-b1"],
     "bench_session.py": ["ort_sdk", "onnxruntime"],
+    "bench_small.py": ["tiny", "encoder-turns"],
     "bench_transformers.py": ["tiny encoder", "tiny LSTM"],
     "bench_weights.py": [
         "ort_sdk, unpacked",
@@ -43,7 +47,7 @@ def test_benchmark_prints_its_rows(script):
     command = [sys.executable, "-P", ROOT / "benchmarks" / script, *SMALL[script]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    first_words = [line.split("  ")[0] for line in done.stdout.splitlines()]
+    first_words = [line.strip().split("  ")[0] for line in done.stdout.splitlines()]
     assert [row for row in ROWS[script] if row not in first_words] == []
 
 
