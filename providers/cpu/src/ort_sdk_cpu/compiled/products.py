@@ -13,8 +13,9 @@ import numpy as np
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd import functions
-from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.float_tiles import COLUMNS, DOTS, ROWS, copying_tile, dots, narrow_tile, tile, wide_columns, wide_tile
+from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
+from ort_sdk_cpu.simd.float_rows import DOTS, add_row, add_rows, dots, rows_added
+from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, copying_tile, narrow_tile, tile, wide_columns, wide_tile
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.shuffles import transpose_rows
@@ -22,17 +23,20 @@ from ort_sdk_cpu.simd.shuffles import transpose_rows
 __all__ = ["dots_of_rows", "panels_of_columns", "panels_of_rows", "rows_of_columns"]
 
 _wide_columns = inner(wide_columns)
+_rows_added = inner(rows_added)
 _WIDTH = 16 * COLUMNS
 """Columns of a panel."""
-_STEPS = 512
+_STEPS = 256
 """Steps along K for which a panel is made: so it stays in the cache near the core."""
 _PANEL = (_STEPS + 1) * _WIDTH * 4
 """Bytes of a panel."""
 _COPY_ROW = _STEPS * 4 + 64
 """Bytes from row to row of copied rows: whatever number of them, they do not meet in the cache."""
+_SUMS = 4096
+"""Sums that are made at a time: they stay near the core."""
 _GROUP = 4
 """Panels made at a time."""
-_BLOCK = 96
+_BLOCK = 192
 """Rows of a transposed matrix multiplied at a time."""
 _AHEAD = 12
 """Rows asked for before they are read."""
@@ -224,6 +228,37 @@ def _few_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows: 
 
 
 @inner
+def _add_sums(sums: int, sums_row: int, rows: int, columns: int, c: int, c_row: int, is_first: int) -> None:
+    """Add sums to the result, or write them there, and make them zero."""
+    for row in range(rows):
+        for column in range(0, columns, 16):
+            place, target, left = sums + row * sums_row + column * 4, c + row * c_row + column * 4, columns - column
+            value = load_f32(place)
+            store_f32_first(target, value if is_first else add(value, load_f32_first(target, left)), left)
+            store_f32(place, zero_f32())
+
+
+@inner
+def _added_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows: int, k: int, columns: int, sums: int) -> None:
+    """Product of few rows with columns, as sums of B's rows: as many columns at a time as the sums stay near the core for."""
+    count, blocks = _rows_added(rows), (k + _STEPS - 1) // _STEPS
+    most = _SUMS // rows // 16 * 16
+    sums_row = most * 4 + 64
+    for place in range(sums, sums + rows * sums_row, 64):
+        store_f32(place, zero_f32())
+    for first in range(0, columns, most):
+        width, place = min(most, columns - first), b + first * 4
+        for block in range(blocks):
+            start, stop = k * block // blocks, k * (block + 1) // blocks
+            whole = start + (stop - start) // count * count
+            for step in range(start, whole, count):
+                add_rows(rows, place + step * b_row, b_row, a + step * 4, a_row, width, sums, sums_row)
+            for step in range(whole, stop):
+                add_row(rows, place + step * b_row, b_row, a + step * 4, a_row, width, sums, sums_row)
+            _add_sums(sums, sums_row, rows, width, c + first * 4, c_row, int(start == 0))
+
+
+@inner
 def _transpose(a: int, a_row: int, rows: int, k: int, width: int, target: int, spare: int) -> None:
     """Rows as columns of a panel of some width, up to 16 of them."""
     for step in range(0, k, 16):
@@ -376,4 +411,17 @@ def dots_of_rows(record: int, part: int, parts: int) -> None:
         for column in range(first, stop, DOTS):
             place, count = b + column * b_row, min(DOTS, stop - column)
             dots(rows, place, b_row, count, a, a_row, k, c + column * 4, c_row)
+        _finish_part(record, batch, first_row, rows, first, stop - first)
+
+
+@task
+def sums_of_columns(record: int, part: int, parts: int) -> None:
+    """B is (K, N), A has up to ``SUM_ROWS`` rows: sums of B's rows."""
+    k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
+    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = _bounds(record, job, _WIDTH)
+        a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
+        b = argument(record, 1) + batch * argument(record, 12) + first * 4
+        c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row + first * 4
+        _added_rows(a, a_row, b, b_row, c, c_row, rows, k, stop - first, argument(record, 4) + part * argument(record, 22))
         _finish_part(record, batch, first_row, rows, first, stop - first)

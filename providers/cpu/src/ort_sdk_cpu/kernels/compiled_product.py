@@ -21,13 +21,15 @@ __all__ = ["Activation", "CompiledProduct", "Sizes"]
 MODULE = "products"
 FEW_ROWS = 4
 """Rows up to which the second operand is met row by row."""
+LONG_ROWS = 1 << 11
+"""Columns from which on rows are too far from each other to be read a part at a time."""
 PRODUCTS_PER_THREAD = 1 << 18
 """Multiplications that take some times as long as waking a thread up."""
 MOST_ROWS = 512
 """Rows multiplied at a time, so that what is made of them stays in a cache."""
 MOST_TRANSPOSED = 1 << 20
 """Numbers of them that are transposed at a time."""
-_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES = 512, 4, 96, 4, 1024
+_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES = 256, 4, 192, 4, 1024
 """As in the compiled module."""
 _A, _B, _C, _ADDEND, _WORK = range(5)
 
@@ -56,7 +58,9 @@ class Sizes:
         """The task for so many rows."""
         if self.is_transposed:
             return "dots_of_rows" if self.rows <= FEW_ROWS else "panels_of_rows"
-        return "rows_of_columns" if self.rows <= FEW_ROWS else "panels_of_columns"
+        if self.rows > FEW_ROWS:
+            return "panels_of_columns"
+        return "sums_of_columns" if self.columns >= LONG_ROWS else "rows_of_columns"
 
     @property
     def rows_at_once(self) -> int:

@@ -15,6 +15,7 @@ __all__ = [
     "emit_load",
     "emit_load_first",
     "emit_store",
+    "emit_store_first",
     "load_f32",
     "load_f32_first",
     "load_i32",
@@ -70,7 +71,8 @@ def emit_load_first(builder: Any, address: Any, count: Any, llvm: Any, suffix: s
     return call(builder, name, llvm, source, ir.Constant(I32, 1), _mask(builder, count), rest)
 
 
-def _store_first(builder: Any, address: Any, value: Any, count: Any, suffix: str) -> None:
+def emit_store_first(builder: Any, address: Any, value: Any, count: Any, suffix: str) -> None:
+    """LLVM code of a store of the first lanes."""
     target = pointer(builder, address, value.type)
     name = f"llvm.masked.store.{suffix}.p0"
     call(builder, name, ir.VoidType(), value, target, ir.Constant(I32, 1), _mask(builder, count))
@@ -184,13 +186,13 @@ def store_i8(builder: Any, address: Any, value: Any) -> None:
 @operation(types.none, types.intp, f32x16, types.intp)
 def store_f32_first(builder: Any, address: Any, value: Any, count: Any) -> None:
     """Write the first ``count`` float32."""
-    _store_first(builder, address, value, count, "v16f32")
+    emit_store_first(builder, address, value, count, "v16f32")
 
 
 @operation(types.none, types.intp, i32x16, types.intp)
 def store_i32_first(builder: Any, address: Any, value: Any, count: Any) -> None:
     """Write the first ``count`` int32."""
-    _store_first(builder, address, value, count, "v16i32")
+    emit_store_first(builder, address, value, count, "v16i32")
 
 
 @operation(types.none, types.intp)

@@ -1,0 +1,169 @@
+"""Products of few float32 rows with a matrix that is read once, along its rows: dot products, or sums of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+
+from .emission import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, emit_prefetch, moved
+from .memory import emit_load, emit_load_first, emit_store, emit_store_first, splat
+from .vector_types import F32, VF32, call, operation
+
+__all__ = ["DOTS", "FEW_ROWS", "SUM_ROWS", "add_row", "add_rows", "dots", "rows_added"]
+
+FEW_ROWS = 4
+"""Most rows of dots."""
+DOTS = 4
+"""Rows of the second operand that dots meet at a time."""
+SUM_ROWS = 4
+"""Most rows of sums of rows."""
+
+_Address = Any
+_FLOAT_BYTES = 4
+_FACTORS, _MOST_ADDED = (24, 8) if instruction_set() >= InstructionSet.AVX512 else (8, 4)
+"""Registers for factors; rows read side by side."""
+
+
+def rows_added(rows: int) -> int:
+    """Rows of the second operand that are read side by side."""
+    return max(1, min(_MOST_ADDED, _FACTORS // rows))
+
+
+def _add_scaled(
+    builder: Any, load: Callable[[_Address], Any], factors: list[list[Any]], targets: list[_Address], b_rows: list[_Address]
+) -> list[Any]:
+    """Sums that lie at the targets, of which each has factors of its own for the rows, after the rows."""
+    sums = [load(place) for place in targets]
+    for step, row in enumerate(b_rows):
+        vector = load(row)
+        sums = [emit_multiply_add(builder, own[step], vector, total) for own, total in zip(factors, sums, strict=True)]
+    return sums
+
+
+def _emit_rows(builder: Any, rows: int, steps: int, given: tuple[Any, ...]) -> None:
+    b, b_row, x, x_row, columns, target, target_row = given
+    b_rows = [moved(builder, b, step, b_row) for step in range(steps)]
+    numbers = [moved(builder, x, row, x_row) for row in range(rows)]
+    factors = [
+        [splat(builder, emit_load(builder, builder.add(number, constant(step * _FLOAT_BYTES)), F32)) for step in range(steps)]
+        for number in numbers
+    ]
+    targets = [moved(builder, target, row, target_row) for row in range(rows)]
+
+    def body(index: Any, _values: list[Any]) -> list[Any]:
+        offset = builder.shl(index, constant(6))
+        load = lambda place: emit_load(builder, builder.add(place, offset), VF32)  # noqa: E731
+        found = _add_scaled(builder, load, factors, targets, b_rows)
+        for place, value in zip(targets, found, strict=True):
+            emit_store(builder, builder.add(place, offset), value)
+        return []
+
+    whole, left = builder.ashr(columns, constant(4)), builder.and_(columns, constant(15))
+    emit_if(builder, builder.icmp_signed(">", whole, constant(0)), [], lambda _none: emit_loop(builder, [], whole, body))
+
+    def last(_none: list[Any]) -> list[Any]:
+        offset = builder.shl(whole, constant(6))
+        load = lambda place: emit_load_first(builder, builder.add(place, offset), left, VF32, "v16f32")  # noqa: E731
+        found = _add_scaled(builder, load, factors, targets, b_rows)
+        for place, value in zip(targets, found, strict=True):
+            emit_store_first(builder, builder.add(place, offset), value, left, "v16f32")
+        return []
+
+    emit_if(builder, builder.icmp_signed(">", left, constant(0)), [], last)
+
+
+_ROWS = operation(types.none, *[types.intp] * 8)
+
+
+@_ROWS
+def add_rows(builder: Any, rows: Any, b: Any, b_row: Any, x: Any, x_row: Any, columns: Any, target: Any, target_row: Any) -> None:
+    """Add ``rows_added(rows)`` rows of a matrix, each times a number of x, to each of up to ``SUM_ROWS`` rows.
+
+    Args:
+        builder: of LLVM code.
+        rows: how many.
+        b: address of the matrix's rows.
+        b_row: bytes from row to row.
+        x: address of the numbers for the first row, which follow each other.
+        x_row: bytes from row to row.
+        columns: how many.
+        target: address of the first row that is added to.
+        target_row: bytes from row to row.
+    """
+    given = (b, b_row, x, x_row, columns, target, target_row)
+    emit_choice(builder, rows, range(1, SUM_ROWS + 1), lambda case: _emit_rows(builder, case, rows_added(case), given))
+
+
+@_ROWS
+def add_row(builder: Any, rows: Any, b: Any, b_row: Any, x: Any, x_row: Any, columns: Any, target: Any, target_row: Any) -> None:
+    """As ``add_rows``, of one row."""
+    given = (b, b_row, x, x_row, columns, target, target_row)
+    emit_choice(builder, rows, range(1, SUM_ROWS + 1), lambda case: _emit_rows(builder, case, 1, given))
+
+
+def _dot_step(
+    builder: Any, load: Callable[[_Address], Any], b_rows: list[_Address], x_rows: list[_Address], sums: list[Any]
+) -> list[Any]:
+    weights, numbers = [load(row) for row in b_rows], [load(row) for row in x_rows]
+    products = [(number, weight) for number in numbers for weight in weights]
+    return [emit_multiply_add(builder, *pair, total) for pair, total in zip(products, sums, strict=True)]
+
+
+def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], ahead: Any, x: _Address, x_row: Any, k: Any) -> list[Any]:
+    """Sums, by rows of x, of as many dot products as there are addresses."""
+    x_rows = [moved(builder, x, row, x_row) for row in range(rows)]
+    zeros = [ir.Constant(VF32, None)] * (rows * len(b_rows))
+    whole = builder.ashr(k, constant(4))
+
+    def body(index: Any, sums: list[Any]) -> list[Any]:
+        offset = builder.shl(index, constant(6))
+        load = lambda row: emit_load(builder, builder.add(row, offset), VF32)  # noqa: E731
+        for row in b_rows:
+            emit_prefetch(builder, builder.add(row, builder.add(offset, ahead)))
+        return _dot_step(builder, load, b_rows, x_rows, sums)
+
+    sums = emit_loop(builder, zeros, whole, body)
+    offset, left = builder.shl(whole, constant(6)), builder.and_(k, constant(15))
+    rest = lambda row: emit_load_first(builder, builder.add(row, offset), left, VF32, "v16f32")  # noqa: E731
+    sums = _dot_step(builder, rest, b_rows, x_rows, sums)
+    return [
+        call(builder, "llvm.vector.reduce.fadd.v16f32", F32, ir.Constant(F32, 0.0), total, fastmath=("reassoc",))
+        for total in sums
+    ]
+
+
+@operation(types.none, *[types.intp] * 9)
+def dots(
+    builder: Any, rows: Any, b: Any, b_row: Any, b_rows: Any, x: Any, x_row: Any, k: Any, target: Any, target_row: Any
+) -> None:
+    """Dot products of up to ``FEW_ROWS`` rows with up to ``DOTS`` rows of another matrix.
+
+    Args:
+        builder: of LLVM code.
+        rows: how many.
+        b: address of the other matrix's rows.
+        b_row: bytes from row to row.
+        b_rows: how many of them there are, at least one.
+        x: address of the first row.
+        x_row: bytes from row to row.
+        k: numbers in a row, at least 16.
+        target: address of the first row's results, which follow each other.
+        target_row: bytes from row to row.
+    """
+    last = builder.sub(b_rows, constant(1))
+    indices = [builder.select(builder.icmp_signed("<", constant(row), last), constant(row), last) for row in range(DOTS)]
+    starts = [builder.add(b, builder.mul(index, b_row)) for index in indices]
+
+    def emit(case: int) -> None:
+        found = _emit_dots(builder, case, starts, moved(builder, constant(0), DOTS, b_row), x, x_row, k)
+        for position, value in enumerate(found):
+            row, column = divmod(position, DOTS)
+            place = builder.add(moved(builder, target, row, target_row), builder.mul(indices[column], constant(_FLOAT_BYTES)))
+            emit_store(builder, place, value)
+
+    emit_choice(builder, rows, range(1, FEW_ROWS + 1), emit)
