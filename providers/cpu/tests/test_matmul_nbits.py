@@ -225,10 +225,10 @@ def test_weight_by_columns(bits, block, signed, zeros, scale_rank, accuracy_leve
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
 def test_panels_are_made_piece_by_piece(accuracy_level, by_columns, monkeypatch):
-    from ort_sdk_cpu.kernels import matmul_nbits_product
+    from ort_sdk_cpu.kernels import matmul_nbits_form
 
-    monkeypatch.setattr(matmul_nbits_product, "PANEL_BYTES", {False: 1, True: 1})
-    monkeypatch.setattr(matmul_nbits_product, "ROWS_AT_ONCE", 12)
+    monkeypatch.setattr(matmul_nbits_form, "PANEL_BYTES", {False: 1, True: 1})
+    monkeypatch.setattr(matmul_nbits_form, "ROWS_AT_ONCE", 12)
     for bits in (2, 4, 8):
         Case(bits, 16, 1000, 1024, zeros="packed", by_columns=by_columns).check(40, accuracy_level, bias=True)
 

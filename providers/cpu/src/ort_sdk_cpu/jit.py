@@ -73,7 +73,8 @@ def inner(function: Callable[..., Any]) -> Any:
     """Decorator of functions that kernels of the same file call; their code becomes part of the kernels'."""
     import numba
 
-    return numba.njit(function, nogil=True, error_model="numpy", forceinline=True)
+    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
+    return numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 
 
 def load(module: str, name: str) -> Callable[..., Any]:

@@ -1,110 +1,116 @@
-"""MatMulNBits for few rows of activations: products with the rows of a weight [K, N], read in place.
+"""MatMulNBits for one row of activations, or two: products with the rows of a weight [K, N], read in place.
 
-The weight is read strip by strip, block by block along K: 64 bytes of each row of a block, then the next 64 bytes of these rows.
+Memory gives most where whole rows are read one after another. So each job has some blocks of K (and, where there are more jobs,
+some strips of 64 bytes of their rows), and asks for the next block's bytes in the order in which they lie while it multiplies a
+block's, strip by strip. The jobs' results are added up in the end.
+
+Arguments: see ``simd.nbits_arguments``; ``X`` is of ``arrange_i8`` with one plane, or float32. ``TABLE`` has the values of
+codes as they are stored. ``WORK`` of a job: 4 KB and m float32 for each column of its strips.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
-from ort_sdk_cpu.jit import inner, kernel
-from ort_sdk_cpu.simd.activations import arrange_i8, sum_blocks
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import add, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, prefetch, read_f32, store_f32
+from ort_sdk_cpu.simd.memory import load_f32, read_f32, store_f32
+from ort_sdk_cpu.simd.nbits_arguments import (
+    BIAS,
+    BLOCK,
+    BLOCK_STRIDE,
+    CODES,
+    CODES_STRIDE,
+    DEFAULT_ZERO,
+    FLIP,
+    K_PARTS,
+    N_PARTS,
+    OUT,
+    PARTIALS,
+    SCALES,
+    SCALES_STRIDE,
+    TABLE,
+    WORK,
+    WORK_STRIDE,
+    X_SCALES,
+    X_STRIDE,
+    X_SUMS,
+    ZEROS,
+    ZEROS_STRIDE,
+    K,
+    M,
+    N,
+    X,
+)
+from ort_sdk_cpu.simd.panel_order import ask_for
+from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.sequences import interleave
 from ort_sdk_cpu.simd.strips import strip_operations
 
-__all__ = ["columns_f32", "columns_i8"]
+__all__ = ["columns_f32_2", "columns_f32_4", "columns_f32_8", "columns_i8_2", "columns_i8_4", "columns_i8_8"]
 
 _STRIP = 64
-_ROWS = 8
-"""Rows of the weight read side by side."""
 _ONE = np.float32(1)
 
-_OF_2 = strip_operations(2)
-_OF_4 = strip_operations(4)
-_OF_8 = strip_operations(8)
-_zero_i32_2, _load_i32_2, _store_i32_2 = _OF_2.zero_i32, _OF_2.load_i32, _OF_2.store_i32
-_zero_f32_2, _load_f32_2, _store_f32_2 = _OF_2.zero_f32, _OF_2.load_f32, _OF_2.store_f32
-_add_products_2, _finish_i32_2 = _OF_2.add_products, _OF_2.finish_i32
-_add_values_2, _finish_f32_2 = _OF_2.add_values, _OF_2.finish_f32
-_fill_2, _load_zeros_2 = _OF_2.fill, _OF_2.load_zeros
-_zero_i32_4, _load_i32_4, _store_i32_4 = _OF_4.zero_i32, _OF_4.load_i32, _OF_4.store_i32
-_zero_f32_4, _load_f32_4, _store_f32_4 = _OF_4.zero_f32, _OF_4.load_f32, _OF_4.store_f32
-_add_products_4, _finish_i32_4 = _OF_4.add_products, _OF_4.finish_i32
-_add_values_4, _finish_f32_4 = _OF_4.add_values, _OF_4.finish_f32
-_fill_4, _load_zeros_4 = _OF_4.fill, _OF_4.load_zeros
-_zero_i32_8, _load_i32_8, _store_i32_8 = _OF_8.zero_i32, _OF_8.load_i32, _OF_8.store_i32
-_zero_f32_8, _load_f32_8, _store_f32_8 = _OF_8.zero_f32, _OF_8.load_f32, _OF_8.store_f32
-_add_products_8, _finish_i32_8 = _OF_8.add_products, _OF_8.finish_i32
-_add_values_8, _finish_f32_8 = _OF_8.add_values, _OF_8.finish_f32
-_fill_8, _load_zeros_8 = _OF_8.fill, _OF_8.load_zeros
+
+def _steps_i8(bits: int) -> Any:
+    """Products of a block of a strip with a row of activations and, if they are ``apart``, the next, as integers."""
+    operations = strip_operations(bits)
+    zero, add_products, finish = operations.zero_i32, operations.add_products, operations.finish_i32
+    fill, load_zeros, row_bytes = operations.fill, operations.load_zeros, 256 * (8 // bits)
+
+    @inner
+    def end(record: int, target: int, total: Any, scales: int, points: Any, b: int) -> None:
+        x_scale, x_sum = read_f32(argument(record, X_SCALES) + b), read_f32(argument(record, X_SUMS) + b)
+        finish(target, total, scales, points, x_scale, x_sum)
+
+    @inner
+    def steps(
+        record: int, place: int, rows: int, x: int, target: int, scales: int, zeros: int, b: int, apart: int, _table: Any
+    ) -> None:
+        stride, flip, y = argument(record, CODES_STRIDE), argument(record, FLIP), x + apart * argument(record, X_STRIDE)
+        total, other = zero(), zero()
+        for row in range(0, rows // 4 * 4, 4):
+            total = add_products(total, place + row * stride, stride, 4, flip, x + row)
+            other = add_products(other, place + row * stride, stride, 4, flip, y + row)
+        if rows % 4:
+            row = rows // 4 * 4
+            total = add_products(total, place + row * stride, stride, rows - row, flip, x + row)
+            other = add_products(other, place + row * stride, stride, rows - row, flip, y + row)
+        points = load_zeros(zeros, flip & 255, np.float32(0)) if zeros else fill(np.float32(argument(record, DEFAULT_ZERO)))
+        end(record, target, total, scales, points, b)
+        if apart:
+            end(record, target + row_bytes, other, scales, points, b + argument(record, BLOCK_STRIDE))
+
+    return steps
 
 
-@inner
-def _add_i8_2(codes: int, stride: int, rows: int, flip: int, x: int, partial: int, begins: int) -> Any:
-    total = _zero_i32_2() if begins else _load_i32_2(partial)
-    for row in range(0, rows, 4):
-        total = _add_products_2(total, codes + row * stride, stride, rows - row, flip, x + row)
-    return total
+def _steps_f32(bits: int) -> Any:
+    """The same as float32."""
+    operations = strip_operations(bits)
+    zero, add_values, finish = operations.zero_f32, operations.add_values, operations.finish_f32
+    fill, load_zeros, row_bytes = operations.fill, operations.load_zeros, 256 * (8 // bits)
+    half = np.float32(1 << (bits - 1))
 
+    @inner
+    def steps(
+        record: int, place: int, rows: int, x: int, target: int, scales: int, zeros: int, b: int, apart: int, table: Any
+    ) -> None:
+        stride, flip, y = argument(record, CODES_STRIDE), argument(record, FLIP), x + apart * argument(record, X_STRIDE)
+        total, other, x_sums = zero(), zero(), argument(record, X_SUMS) + b
+        for row in range(rows):
+            total = add_values(total, place + row * stride, table, flip & 255, x + row * 4)
+            other = add_values(other, place + row * stride, table, flip & 255, y + row * 4)
+        points = load_zeros(zeros, flip & 255, half) if zeros else fill(np.float32(argument(record, DEFAULT_ZERO)) - half)
+        finish(target, total, scales, points, _ONE, read_f32(x_sums))
+        if apart:
+            finish(target + row_bytes, other, scales, points, _ONE, read_f32(x_sums + argument(record, BLOCK_STRIDE)))
 
-@inner
-def _add_f32_2(codes: int, stride: int, rows: int, flip: int, x: int, partial: int, begins: int, table: Any) -> Any:
-    total = _zero_f32_2() if begins else _load_f32_2(partial)
-    for row in range(rows):
-        total = _add_values_2(total, codes + row * stride, table, flip & 255, x + row * 4)
-    return total
-
-
-@inner
-def _zeros_2(zeros: int, flip: int, default: Any, start: Any) -> Any:
-    return _load_zeros_2(zeros, flip & 255, start) if zeros else _fill_2(default - start)
-
-
-@inner
-def _add_i8_4(codes: int, stride: int, rows: int, flip: int, x: int, partial: int, begins: int) -> Any:
-    total = _zero_i32_4() if begins else _load_i32_4(partial)
-    for row in range(0, rows, 4):
-        total = _add_products_4(total, codes + row * stride, stride, rows - row, flip, x + row)
-    return total
-
-
-@inner
-def _add_f32_4(codes: int, stride: int, rows: int, flip: int, x: int, partial: int, begins: int, table: Any) -> Any:
-    total = _zero_f32_4() if begins else _load_f32_4(partial)
-    for row in range(rows):
-        total = _add_values_4(total, codes + row * stride, table, flip & 255, x + row * 4)
-    return total
-
-
-@inner
-def _zeros_4(zeros: int, flip: int, default: Any, start: Any) -> Any:
-    return _load_zeros_4(zeros, flip & 255, start) if zeros else _fill_4(default - start)
-
-
-@inner
-def _add_i8_8(codes: int, stride: int, rows: int, flip: int, x: int, partial: int, begins: int) -> Any:
-    total = _zero_i32_8() if begins else _load_i32_8(partial)
-    for row in range(0, rows, 4):
-        total = _add_products_8(total, codes + row * stride, stride, rows - row, flip, x + row)
-    return total
-
-
-@inner
-def _add_f32_8(codes: int, stride: int, rows: int, flip: int, x: int, partial: int, begins: int, table: Any) -> Any:
-    total = _zero_f32_8() if begins else _load_f32_8(partial)
-    for row in range(rows):
-        total = _add_values_8(total, codes + row * stride, table, flip & 255, x + row * 4)
-    return total
-
-
-@inner
-def _zeros_8(zeros: int, flip: int, default: Any, start: Any) -> Any:
-    return _load_zeros_8(zeros, flip & 255, start) if zeros else _fill_8(default - start)
+    return steps
 
 
 @inner
@@ -121,212 +127,73 @@ def _write_strip(sums: int, planes: int, bias: int, out: int, column: int, spare
 
 
 @inner
-def _ask_for(codes: int, stride: int, rows: int) -> None:
-    """Ask for the same place of the next rows."""
-    for row in range(rows, 2 * rows):
-        prefetch(codes + row * stride)
+def _write(record: int, start: int, stop: int, k_part: int, planes: int, sums: int, spare: int) -> None:
+    """The sums of some strips into the part's result."""
+    m, n, c_stride = argument(record, M), argument(record, N), argument(record, CODES_STRIDE)
+    out, bias = argument(record, OUT), argument(record, BIAS)
+    if k_part:
+        out, bias = argument(record, PARTIALS) + (k_part - 1) * m * n * 4, 0
+    for strip in range(start, stop):
+        byte = min(strip * _STRIP, c_stride - _STRIP)
+        for row in range(m):
+            place = sums + ((strip - start) * m + row) * 256 * planes
+            _write_strip(place, planes, bias, out + row * n * 4, byte * planes, spare)
 
 
-@kernel(f"void({', '.join(['intp'] * 24)})", parallel=True)
-def columns_i8(
-    x: int,
-    codes: int,
-    c_stride: int,
-    scales: int,
-    s_stride: int,
-    zeros: int,
-    z_stride: int,
-    bias: int,
-    out: int,
-    m: int,
-    n: int,
-    k: int,
-    block: int,
-    bits: int,
-    default_zero: int,
-    flip: int,
-    x_codes: int,
-    x_scales: int,
-    x_sums: int,
-    x_stride: int,
-    b_stride: int,
-    work: int,
-    work_stride: int,
-    parts: int,
-) -> None:
-    """Result [m, n] of float32 activations [m, k] and a weight [k, n], in products of 8-bit integers.
-
-    Args:
-        x, codes, scales, zeros, bias, out: addresses; ``zeros`` may be 0 for ``default_zero``, ``bias`` for none.
-        c_stride: bytes from row to row of the codes, at least 64.
-        s_stride, z_stride: bytes from block to block of the scales and the zero points.
-        m, n, k: sizes of the product.
-        block: elements that share a scale.
-        bits: bits of an element.
-        default_zero: zero point of all.
-        flip: bits to turn over in each 4 bytes of the codes and of the zero points.
-        x_codes, x_scales, x_sums: memory for ``arrange_i8``.
-        x_stride: bytes from row to row of ``x_codes``.
-        b_stride: bytes from row to row of what there is of each block.
-        work: working memory of ``work_stride`` bytes for each part: 4 KB and 2 * m float32 for each column of its strips.
-        work_stride: see ``work``.
-        parts: tasks the strips are shared out to.
-    """
-    blocks, planes = (k + block - 1) // block, 8 // bits
-    default = np.float32(default_zero)
-    strips = (c_stride + _STRIP - 1) // _STRIP
-    row_bytes = 4 * planes * 64
-    for row in range(m):
-        place = row * b_stride
-        arrange_i8(x + row * k * 4, k, block, 1, x_codes + row * x_stride, x_scales + place, x_sums + place)
-    for part in numba.prange(parts):
-        spare = work + part * work_stride
-        sums = spare + 4096
-        start, stop = strips * part // parts, strips * (part + 1) // parts
-        partials = sums + (stop - start) * m * row_bytes
-        for index in range((stop - start) * m * 4 * planes):
-            store_f32(sums + index * 64, zero_f32())
-        for first in range(blocks):
-            rows = min(block, k - first * block)
-            for step in range(0, rows, _ROWS):
-                count, ends = min(_ROWS, rows - step), step + _ROWS >= rows
-                k_first = first * block + step
-                for strip in range(start, stop):
-                    byte = min(strip * _STRIP, c_stride - _STRIP)
-                    place = codes + k_first * c_stride + byte
-                    _ask_for(place, c_stride, count)
-                    scale = scales + first * s_stride + byte * planes * 4
-                    zero = zeros + first * z_stride + byte if zeros else 0
-                    for row in range(m):
-                        index = (strip - start) * m + row
-                        target, partial = sums + index * row_bytes, partials + index * row_bytes
-                        x_place, b_place = x_codes + row * x_stride + k_first, row * b_stride + first * 4
-                        x_scale, x_sum = read_f32(x_scales + b_place), read_f32(x_sums + b_place)
-                        if bits == 4:
-                            total_4 = _add_i8_4(place, c_stride, count, flip, x_place, partial, step == 0)
-                            if ends:
-                                points_4 = _zeros_4(zero, flip, default, np.float32(0))
-                                _finish_i32_4(target, total_4, scale, points_4, x_scale, x_sum)
-                            else:
-                                _store_i32_4(partial, total_4)
-                        elif bits == 8:
-                            total_8 = _add_i8_8(place, c_stride, count, flip, x_place, partial, step == 0)
-                            if ends:
-                                points_8 = _zeros_8(zero, flip, default, np.float32(0))
-                                _finish_i32_8(target, total_8, scale, points_8, x_scale, x_sum)
-                            else:
-                                _store_i32_8(partial, total_8)
-                        else:
-                            total_2 = _add_i8_2(place, c_stride, count, flip, x_place, partial, step == 0)
-                            if ends:
-                                points_2 = _zeros_2(zero, flip, default, np.float32(0))
-                                _finish_i32_2(target, total_2, scale, points_2, x_scale, x_sum)
-                            else:
-                                _store_i32_2(partial, total_2)
-        for strip in range(start, stop):
-            byte = min(strip * _STRIP, c_stride - _STRIP)
-            for row in range(m):
-                _write_strip(
-                    sums + ((strip - start) * m + row) * row_bytes, planes, bias, out + row * n * 4, byte * planes, spare
-                )
+@inner
+def _block(record: int, block: int, start: int, stop: int, planes: int, item: int, sums: int, steps: Any, table: Any) -> None:
+    """A block's rows, all strips of the job; ``item`` bytes to a number of x."""
+    m, c_stride, height = argument(record, M), argument(record, CODES_STRIDE), argument(record, BLOCK)
+    k = block * height
+    rows, codes = min(height, argument(record, K) - k), argument(record, CODES) + k * c_stride
+    soon = codes + rows * c_stride + start * _STRIP
+    scales, zeros = argument(record, SCALES) + block * argument(record, SCALES_STRIDE), argument(record, ZEROS)
+    zeros += block * argument(record, ZEROS_STRIDE) if zeros else 0
+    for strip in range(start, stop):
+        byte = min(strip * _STRIP, c_stride - _STRIP)
+        ask_for(soon, c_stride, stop - start, (strip - start) * rows, rows)
+        zero = zeros + byte if zeros else 0
+        for row in range(0, m, 2):
+            x = argument(record, X) + row * argument(record, X_STRIDE) + k * item
+            target, b = sums + ((strip - start) * m + row) * 256 * planes, row * argument(record, BLOCK_STRIDE) + block * 4
+            if row + 1 < m:
+                steps(record, codes + byte, rows, x, target, scales + byte * planes * 4, zero, b, 1, table)
+            else:
+                steps(record, codes + byte, rows, x, target, scales + byte * planes * 4, zero, b, 0, table)
 
 
-@kernel(f"void({', '.join(['intp'] * 22)})", parallel=True)
-def columns_f32(
-    x: int,
-    codes: int,
-    c_stride: int,
-    scales: int,
-    s_stride: int,
-    zeros: int,
-    z_stride: int,
-    bias: int,
-    out: int,
-    m: int,
-    n: int,
-    k: int,
-    block: int,
-    bits: int,
-    default_zero: int,
-    flip: int,
-    table: int,
-    x_sums: int,
-    b_stride: int,
-    work: int,
-    work_stride: int,
-    parts: int,
-) -> None:
-    """Result [m, n] of float32 activations [m, k] and a weight [k, n], in products of float32.
+@inner
+def _job(record: int, job: int, planes: int, item: int, steps: Any) -> None:
+    """A part of K and of the strips."""
+    k, block, k_parts, n_parts = (
+        argument(record, K),
+        argument(record, BLOCK),
+        argument(record, K_PARTS),
+        argument(record, N_PARTS),
+    )
+    blocks, strips = (k + block - 1) // block, (argument(record, CODES_STRIDE) + _STRIP - 1) // _STRIP
+    k_part, n_part = job // n_parts, job % n_parts
+    start, stop = strips * n_part // n_parts, strips * (n_part + 1) // n_parts
+    spare = argument(record, WORK) + job * argument(record, WORK_STRIDE)
+    sums, table = spare + 4096, load_f32(argument(record, TABLE))
+    for index in range((stop - start) * argument(record, M) * 4 * planes):
+        store_f32(sums + index * 64, zero_f32())
+    for number in range(blocks * k_part // k_parts, blocks * (k_part + 1) // k_parts):
+        _block(record, number, start, stop, planes, item, sums, steps, table)
+    _write(record, start, stop, k_part, planes, sums, spare)
 
-    Args:
-        x, codes, scales, zeros, bias, out: addresses; ``zeros`` may be 0 for ``default_zero``, ``bias`` for none.
-        c_stride: bytes from row to row of the codes, at least 64.
-        s_stride, z_stride: bytes from block to block of the scales and the zero points.
-        m, n, k: sizes of the product.
-        block: elements that share a scale.
-        bits: bits of an element.
-        default_zero: zero point of all.
-        flip: bits to turn over in each 4 bytes of the codes and of the zero points.
-        table: float32 values of the 16 codes of an element, with bits above it, as they are stored, from half their range.
-        x_sums: memory for a float32 for each block of each row.
-        b_stride: bytes from row to row of what there is of each block.
-        work: working memory of ``work_stride`` bytes for each part: 4 KB and 2 * m float32 for each column of its strips.
-        work_stride: see ``work``.
-        parts: tasks the strips are shared out to.
-    """
-    blocks, planes = (k + block - 1) // block, 8 // bits
-    default = np.float32(default_zero)
-    strips = (c_stride + _STRIP - 1) // _STRIP
-    row_bytes = 4 * planes * 64
-    for row in range(m):
-        sum_blocks(x + row * k * 4, k, block, x_sums + row * b_stride)
-    for part in numba.prange(parts):
-        spare = work + part * work_stride
-        sums = spare + 4096
-        start, stop = strips * part // parts, strips * (part + 1) // parts
-        partials = sums + (stop - start) * m * row_bytes
-        values = load_f32(table)
-        for index in range((stop - start) * m * 4 * planes):
-            store_f32(sums + index * 64, zero_f32())
-        for first in range(blocks):
-            rows = min(block, k - first * block)
-            for step in range(0, rows, _ROWS):
-                count, ends = min(_ROWS, rows - step), step + _ROWS >= rows
-                k_first = first * block + step
-                for strip in range(start, stop):
-                    byte = min(strip * _STRIP, c_stride - _STRIP)
-                    place = codes + k_first * c_stride + byte
-                    _ask_for(place, c_stride, count)
-                    scale = scales + first * s_stride + byte * planes * 4
-                    zero = zeros + first * z_stride + byte if zeros else 0
-                    for row in range(m):
-                        index = (strip - start) * m + row
-                        target, partial = sums + index * row_bytes, partials + index * row_bytes
-                        x_place, x_sum = x + (row * k + k_first) * 4, read_f32(x_sums + row * b_stride + first * 4)
-                        if bits == 4:
-                            total_4 = _add_f32_4(place, c_stride, count, flip, x_place, partial, step == 0, values)
-                            if ends:
-                                points_4 = _zeros_4(zero, flip, default, np.float32(8))
-                                _finish_f32_4(target, total_4, scale, points_4, _ONE, x_sum)
-                            else:
-                                _store_f32_4(partial, total_4)
-                        elif bits == 8:
-                            total_8 = _add_f32_8(place, c_stride, count, flip, x_place, partial, step == 0, values)
-                            if ends:
-                                points_8 = _zeros_8(zero, flip, default, np.float32(128))
-                                _finish_f32_8(target, total_8, scale, points_8, _ONE, x_sum)
-                            else:
-                                _store_f32_8(partial, total_8)
-                        else:
-                            total_2 = _add_f32_2(place, c_stride, count, flip, x_place, partial, step == 0, values)
-                            if ends:
-                                points_2 = _zeros_2(zero, flip, default, np.float32(2))
-                                _finish_f32_2(target, total_2, scale, points_2, _ONE, x_sum)
-                            else:
-                                _store_f32_2(partial, total_2)
-        for strip in range(start, stop):
-            byte = min(strip * _STRIP, c_stride - _STRIP)
-            for row in range(m):
-                _write_strip(
-                    sums + ((strip - start) * m + row) * row_bytes, planes, bias, out + row * n * 4, byte * planes, spare
-                )
+
+def _task(bits: int, item: int, make_steps: Callable[[int], Any]) -> Task:
+    steps, planes = make_steps(bits), 8 // bits
+
+    def columns(record: int, part: int, parts: int) -> None:
+        jobs = argument(record, K_PARTS) * argument(record, N_PARTS)
+        for job in range(jobs * part // parts, jobs * (part + 1) // parts):
+            _job(record, job, planes, item, steps)
+
+    columns.__name__ = f"columns_{'i8' if item == 1 else 'f32'}_{bits}"
+    return task(columns)
+
+
+columns_i8_2, columns_i8_4, columns_i8_8 = (_task(bits, 1, _steps_i8) for bits in (2, 4, 8))
+columns_f32_2, columns_f32_4, columns_f32_8 = (_task(bits, 4, _steps_f32) for bits in (2, 4, 8))

@@ -38,7 +38,7 @@ class Operands:
     scales: HostArray
     """Bytes or float32 numbers, which need not be aligned."""
     scales_stride: int
-    """Bytes from block to block of K, of a weight [K, N]."""
+    """Bytes from block to block of K, of a weight [K, N]; from row to row of one [N, ...]."""
     zero_points: HostArray | None
     zero_points_kind: int
     """0: none, 1: packed integers, 2: float32."""
@@ -59,7 +59,7 @@ def rows_of(weight: BlockWeight, codes: HostArray, scales: HostArray, zero_point
         codes=codes,
         codes_stride=weight.blocks * weight.block_size * weight.bits // 8,
         scales=scales,
-        scales_stride=0,
+        scales_stride=weight.blocks * 4,
         zero_points=zero_points,
         zero_points_kind=0 if zero_points is None else 1 + is_float,
         zero_points_stride=width,

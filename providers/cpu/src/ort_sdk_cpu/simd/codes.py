@@ -8,23 +8,39 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .memory import emit_load, emit_store, splat
+from .memory import emit_load, emit_store, load_u2_first, load_u4_first, load_u8_first, splat
 from .shuffles import emit_interleave, emit_transpose, emit_transpose_quarters, row_address
 from .vector_types import LANES, VI32, operation
 
-__all__ = ["interleave_u2", "interleave_u4", "interleave_u8", "transpose_u2", "transpose_u4", "transpose_u8", "unpacked"]
+__all__ = [
+    "FIRST_CODES",
+    "interleave_u2",
+    "interleave_u4",
+    "interleave_u8",
+    "transpose_u2",
+    "transpose_u4",
+    "transpose_u8",
+    "unpacked",
+]
+
+FIRST_CODES = {2: load_u2_first, 4: load_u4_first, 8: load_u8_first}
+"""``load(address, count)`` for each number of bits: the first of 16 packed codes, as integers."""
 
 _STEP_BYTES = 128
 """Bytes of a step of a panel: two vectors."""
 
 
-def unpacked(builder: Any, value: Any, bits: int) -> list[Any]:
-    """The elements that share a byte, each in its own vector."""
+def unpacked(builder: Any, value: Any, bits: int, flips: Any = None) -> list[Any]:
+    """The elements that share a byte, each in its own vector, with bits turned over: the same in each element."""
     if bits == 8:
-        return [value]
+        return [value if flips is None else builder.xor(value, flips)]
     mask = ir.Constant(VI32, [0x01010101 * ((1 << bits) - 1)] * LANES)
     shifts = [ir.Constant(VI32, [shift] * LANES) for shift in range(0, 8, bits)]
-    return [builder.and_(builder.lshr(value, shift), mask) for shift in shifts]
+    codes = [builder.and_(builder.lshr(value, shift), mask) for shift in shifts]
+    if flips is None:
+        return codes
+    low = builder.and_(flips, mask)
+    return [builder.xor(code, low) for code in codes]
 
 
 def _transpose(bits: int) -> Any:
@@ -42,9 +58,9 @@ def _interleave(bits: int) -> Any:
     def interleave_codes(builder: Any, address: Any, stride: Any, rows: Any, flip: Any, target: Any, pair_stride: Any) -> None:
         places = [row_address(builder, address, stride, row, rows) for row in range(4)]
         flips = splat(builder, flip)
-        loaded = [builder.xor(emit_load(builder, place, VI32), flips) for place in places]
+        loaded = [emit_load(builder, place, VI32) for place in places]
         quarters = emit_transpose_quarters(builder, emit_interleave(builder, loaded, 1))
-        vectors = [codes for value in quarters for codes in unpacked(builder, value, bits)]
+        vectors = [codes for value in quarters for codes in unpacked(builder, value, bits, flips)]
         for index, codes in enumerate(vectors):
             place = builder.add(target, builder.mul(pair_stride, ir.Constant(target.type, index // 2)))
             emit_store(builder, builder.add(place, ir.Constant(target.type, index % 2 * 64)), codes)

@@ -30,14 +30,6 @@ class StripOperations(NamedTuple):
     """``zero_i32()``: sums of integers."""
     zero_f32: Any
     """``zero_f32()``: sums of float32."""
-    load_i32: Any
-    """``load_i32(address)``: sums of integers from memory."""
-    load_f32: Any
-    """``load_f32(address)``: sums of float32 from memory."""
-    store_i32: Any
-    """``store_i32(address, sums)``."""
-    store_f32: Any
-    """``store_f32(address, sums)``."""
     add_products: Any
     """``add_products(total, address, stride, rows, flip, x)``: add four rows of codes, the last of ``rows`` for those missing,
     with ``flip`` turned over in each 4 bytes, times the four int8 at ``x``."""
@@ -62,10 +54,6 @@ def strip_operations(bits: int) -> StripOperations:
     return StripOperations(
         operation(integers)(strips.zero_i32),
         operation(floats)(strips.zero_f32),
-        operation(integers, address)(strips.load_i32),
-        operation(floats, address)(strips.load_f32),
-        operation(types.none, address, integers)(strips.store),
-        operation(types.none, address, floats)(strips.store),
         operation(integers, integers, address, address, address, types.int32, address)(strips.add_products),
         operation(floats, floats, address, f32x16, types.int32, address)(strips.add_values),
         operation(floats, number)(strips.fill),
@@ -94,29 +82,12 @@ class _Strips:
     def zero_f32(self, builder: Any) -> Any:
         return ir.Constant(self.floats.llvm, None)
 
-    def load_i32(self, builder: Any, address: Any) -> Any:
-        return self._load(builder, address, self.integers)
-
-    def load_f32(self, builder: Any, address: Any) -> Any:
-        return self._load(builder, address, self.floats)
-
-    def _load(self, builder: Any, address: Any, vector: Vector) -> Any:
-        total = ir.Constant(vector.llvm, ir.Undefined)
-        for index in range(_QUARTERS * self.planes):
-            part = emit_load(builder, _at(builder, address, index * 64), vector.llvm.element)
-            total = builder.insert_value(total, part, index)
-        return total
-
-    def store(self, builder: Any, address: Any, total: Any) -> None:
-        for index in range(_QUARTERS * self.planes):
-            emit_store(builder, _at(builder, address, index * 64), builder.extract_value(total, index))
-
     def add_products(self, builder: Any, total: Any, address: Any, stride: Any, rows: Any, flip: Any, x: Any) -> Any:
         places = [row_address(builder, address, stride, row, rows) for row in range(4)]
         flips = splat(builder, flip)
-        loaded = [builder.xor(emit_load(builder, place, VI32), flips) for place in places]
+        loaded = [emit_load(builder, place, VI32) for place in places]
         value = splat(builder, emit_load(builder, x, I32))
-        vectors = [codes for part in emit_interleave(builder, loaded, 1) for codes in unpacked(builder, part, self.bits)]
+        vectors = [codes for part in emit_interleave(builder, loaded, 1) for codes in unpacked(builder, part, self.bits, flips)]
         for index, codes in enumerate(vectors):
             product = emit_products(builder, builder.extract_value(total, index), codes, value)
             total = builder.insert_value(total, product, index)

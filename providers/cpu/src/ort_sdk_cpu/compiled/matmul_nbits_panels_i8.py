@@ -1,0 +1,246 @@
+"""MatMulNBits by panels of the weight, as integers: uint8 by fours along K. For the order see ``simd.panel_order``.
+
+Arguments: see ``simd.nbits_arguments``; ``X``, ``X_SCALES`` and ``X_SUMS`` are of ``arrange_i8``, of rows of whole tiles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import Task, task
+from ort_sdk_cpu.simd.block_scales import scale_zeros, scales_of_columns, scales_of_rows
+from ort_sdk_cpu.simd.codes import (
+    interleave_u2,
+    interleave_u4,
+    interleave_u8,
+    transpose_u2,
+    transpose_u4,
+    transpose_u8,
+)
+from ort_sdk_cpu.simd.memory import prefetch
+from ort_sdk_cpu.simd.nbits_arguments import (
+    BLOCK,
+    BLOCK_STRIDE,
+    CHUNK,
+    CODES,
+    CODES_STRIDE,
+    DEFAULT_ZERO,
+    FLIP,
+    SCALES,
+    SCALES_STRIDE,
+    X_SCALES,
+    X_STRIDE,
+    X_SUMS,
+    ZEROS,
+    ZEROS_KIND,
+    ZEROS_STRIDE,
+    K,
+    N,
+    X,
+)
+from ort_sdk_cpu.simd.panel_order import ask_for, run_jobs
+from ort_sdk_cpu.simd.records import argument
+from ort_sdk_cpu.simd.tiles import tile_operations
+
+__all__ = [
+    "panels_of_columns_i8_2",
+    "panels_of_columns_i8_4",
+    "panels_of_columns_i8_8",
+    "panels_of_rows_i8_2",
+    "panels_of_rows_i8_4",
+    "panels_of_rows_i8_8",
+]
+
+_SLACK = 64 * 128
+"""Bytes behind a pair of a panel that may be written, too."""
+_TRANSPOSE = {2: transpose_u2, 4: transpose_u4, 8: transpose_u8}
+_INTERLEAVE = {2: interleave_u2, 4: interleave_u4, 8: interleave_u8}
+_LARGE, _MEDIUM, _SMALL = 6, 4, 2
+"""Rows of tiles."""
+
+
+def _make_of_rows(bits: int) -> Any:
+    """Panels of a weight [N, ...]: 32 rows, which lie behind each other, so that the next ones are asked for in that order."""
+    transpose, scales_of, step_bytes = _TRANSPOSE[bits], scales_of_rows(bits), 128 * (8 // bits)
+
+    @inner
+    def codes_of(codes: int, stride: int, rows: int, count: int, panel: int, soon: int) -> None:
+        for start in range(0, count, 16):
+            for line in range(16):
+                prefetch(soon + (start + line) * 64)
+            transpose(codes + start * 4, stride, rows, count - start, panel + start * step_bytes)
+
+    @inner
+    def make(
+        record: int,
+        column: int,
+        first: int,
+        count: int,
+        s_panel: int,
+        z_panel: int,
+        panel: int,
+        spare: int,
+        _strip: int,
+        _strips: int,
+    ) -> None:
+        n, c_stride, z_stride = argument(record, N), argument(record, CODES_STRIDE), argument(record, ZEROS_STRIDE)
+        s_stride, kind, start = (
+            argument(record, SCALES_STRIDE),
+            argument(record, ZEROS_KIND),
+            np.float32(argument(record, DEFAULT_ZERO)),
+        )
+        lanes = argument(record, BLOCK) * bits // 32
+        for half in range(2):
+            row, offset = min(column + half * 16, n - 1), half * 64
+            scales, zeros, rows = (
+                argument(record, SCALES) + row * s_stride,
+                argument(record, ZEROS) + row * z_stride,
+                min(n - row, 16),
+            )
+            s_place, z_place = s_panel + offset, z_panel + offset
+            scales_of(scales, s_stride, zeros, z_stride, rows, first, count, kind, start, s_place, z_place, spare)
+            place = argument(record, CODES) + row * c_stride + first * lanes * 4
+            soon = argument(record, CODES) + (row + 32) * c_stride + first * lanes * 64
+            codes_of(place, c_stride, rows, count * lanes, panel + offset, soon)
+        scale_zeros(s_panel, z_panel, count * 2)
+
+    return make
+
+
+def _make_of_columns(bits: int) -> Any:
+    """Panels of a weight [K, N]: the next blocks' bytes are asked for in the order in which they lie."""
+    interleave, scales_of, planes = _INTERLEAVE[bits], scales_of_columns(bits), 8 // bits
+    pairs = 2 * planes
+
+    @inner
+    def codes_of(codes: int, stride: int, rows: int, flip: int, panel: int, pair_bytes: int) -> None:
+        for row in range(0, rows // 4 * 4, 4):
+            interleave(codes + row * stride, stride, 4, flip, panel + row * 32, pair_bytes)
+        if rows % 4:
+            row = rows // 4 * 4
+            interleave(codes + row * stride, stride, rows - row, flip, panel + row * 32, pair_bytes)
+
+    @inner
+    def make(
+        record: int,
+        column: int,
+        first: int,
+        count: int,
+        s_panel: int,
+        z_panel: int,
+        panel: int,
+        spare: int,
+        strip: int,
+        strips: int,
+    ) -> None:
+        c_stride, s_stride, z_stride = (
+            argument(record, CODES_STRIDE),
+            argument(record, SCALES_STRIDE),
+            argument(record, ZEROS_STRIDE),
+        )
+        block, kind, flip, byte = argument(record, BLOCK), argument(record, ZEROS_KIND), argument(record, FLIP), column // planes
+        scales = argument(record, SCALES) + first * s_stride + column * 4
+        zeros, start = argument(record, ZEROS) + first * z_stride + byte, np.float32(argument(record, DEFAULT_ZERO))
+        scales_of(scales, s_stride, zeros, z_stride, count, kind, start, flip & 255, s_panel, z_panel, spare)
+        scale_zeros(s_panel, z_panel, pairs * count * 2)
+        rows, place = min(count * block, argument(record, K) - first * block), argument(record, CODES) + byte
+        soon = place - strip * 64 + (first + count) * block * c_stride
+        ask_for(soon, c_stride, strips, strip * rows, rows)
+        codes_of(place + first * block * c_stride, c_stride, rows, flip, panel, argument(record, CHUNK) * block * 32 + _SLACK)
+
+    return make
+
+
+def _tile(rows: int, x_planes: int) -> Any:
+    """Products of some rows of activations, quantised, with a pair of a panel."""
+    operations = tile_operations(rows)
+    zero_i32, zero_f32, load, store = operations.zero_i32, operations.zero_f32, operations.load, operations.store
+    add_products, add_scaled = operations.add_products, operations.add_scaled
+
+    @inner
+    def tile(
+        record: int, panel: int, s_panel: int, z_panel: int, row: int, first: int, count: int, sums: int, stride: int, begins: int
+    ) -> None:
+        x_stride, b_stride, lanes = (
+            argument(record, X_STRIDE),
+            argument(record, BLOCK_STRIDE),
+            argument(record, BLOCK) // (4 * x_planes),
+        )
+        x, x_scales = argument(record, X) + row * x_stride, argument(record, X_SCALES) + row * b_stride
+        x_sums = argument(record, X_SUMS) + row * b_stride
+        total = zero_f32() if begins else load(sums, stride)
+        for block in range(count):
+            start = (first + block) * lanes
+            place = x + (start >> 4) * 64 * x_planes + (start & 15) * 4
+            products = zero_i32()
+            for piece in range(0, lanes, 16):
+                for step in range(min(lanes, 16)):
+                    for plane in range(x_planes):
+                        products = add_products(products, panel, place + piece * 4 * x_planes + step * 4 + plane * 64, x_stride)
+                        panel += 128
+            offset, b = block * 128, (first + block) * 4
+            total = add_scaled(total, products, s_panel + offset, z_panel + offset, x_scales + b, x_sums + b, b_stride)
+        store(sums, stride, total)
+
+    return tile
+
+
+def _use(pairs: int, x_planes: int) -> Any:
+    """Products of all rows of activations with a panel."""
+    large, medium, small = (_tile(rows, x_planes) for rows in (_LARGE, _MEDIUM, _SMALL))
+
+    @inner
+    def use(
+        record: int,
+        m_first: int,
+        rows: int,
+        first: int,
+        count: int,
+        s_panel: int,
+        z_panel: int,
+        panel: int,
+        target: int,
+        begins: int,
+    ) -> None:
+        pair_bytes, stride = argument(record, CHUNK) * argument(record, BLOCK) * 32 + _SLACK, pairs * 128
+        for pair in range(pairs):
+            place, s_place, z_place = panel + pair * pair_bytes, s_panel + pair * count * 128, z_panel + pair * count * 128
+            row = 0
+            while row < rows:
+                sums = target + row * stride + pair * 128
+                if rows - row > _MEDIUM:
+                    large(record, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
+                    row += _LARGE
+                elif rows - row > _SMALL:
+                    medium(record, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
+                    row += _MEDIUM
+                else:
+                    small(record, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
+                    row += _SMALL
+
+    return use
+
+
+def _task(name: str, bits: int, pairs: int, make: Any, x_planes: int) -> Task:
+    use, planes = _use(pairs, x_planes), 1 if pairs == 1 else 8 // bits
+
+    def panels(record: int, part: int, parts: int) -> None:
+        run_jobs(record, part, parts, pairs, planes, make, use)
+
+    panels.__name__ = f"{name}_{bits}"
+    return task(panels)
+
+
+def _of_rows(bits: int) -> Task:
+    return _task("panels_of_rows_i8", bits, 1, _make_of_rows(bits), 8 // bits)
+
+
+def _of_columns(bits: int) -> Task:
+    return _task("panels_of_columns_i8", bits, 2 * (8 // bits), _make_of_columns(bits), 1)
+
+
+panels_of_rows_i8_2, panels_of_rows_i8_4, panels_of_rows_i8_8 = (_of_rows(bits) for bits in (2, 4, 8))
+panels_of_columns_i8_2, panels_of_columns_i8_4, panels_of_columns_i8_8 = (_of_columns(bits) for bits in (2, 4, 8))

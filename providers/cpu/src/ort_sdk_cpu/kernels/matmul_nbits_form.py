@@ -1,0 +1,188 @@
+"""How a product with a weight of packed integers is computed: which compiled tasks, in what pieces, with what working memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
+
+from .matmul_nbits_operands import Operands
+
+__all__ = ["Form", "choose_form"]
+
+
+FEW_ROWS = {(False, False): 6, (False, True): 4, (True, False): 8, (True, True): 4}
+"""Most rows of activations for which no panels are made, by whether products are of float32, and the weight is [K, N]."""
+ROWS_IN_TURNS = 16
+"""Most rows of activations for which the panels of a weight [K, N] are made in the order in which it lies in memory."""
+ROWS_AT_ONCE = 192
+"""Rows of activations a panel is used for; a multiple of all kinds of tile."""
+TILE_ROWS = {False: 2, True: 4}
+"""Rows of the smallest tile, by whether products are of float32."""
+GATHERED_ROWS = 12
+"""Rows of activations that are gathered for tiles of float32."""
+PANEL_BYTES = {False: 96 << 10, True: 128 << 10}
+"""Size of a panel, by whether products are of float32: a part of a core's second cache."""
+SMALL_PANEL_BYTES = 16 << 10
+"""Size of a panel for few rows of activations, which is used soon: a part of a core's first cache."""
+BLOCK_ROWS = 32
+"""Rows of K to a panel of a weight [K, N] made in the order in which it lies."""
+SLACK_BYTES = 64 * 128
+SPARE_BYTES = 4096
+GATHER_BYTES = 64 + 1024
+"""Working memory behind a tile's activations."""
+SPAN_BYTES = 64
+MINIMAL_CHUNK = 4
+"""Blocks: the zero points of so many begin at a byte."""
+WORK_PER_PART = 1 << 16
+"""Elements of the weight, times rows of activations, below which another thread costs more than it gains."""
+ELEMENTS_PER_PART = 1 << 15
+"""The same for numbers that are only read and written."""
+MOST_PARTS_OF_K = 4
+"""Parts of K whose results are added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A way to compute a product."""
+
+    module: str
+    task: str
+    arrange: str
+    """Task that brings the activations into their form."""
+    planes: int
+    """Its argument: elements taken apart, or rows brought together."""
+    x_stride: int
+    """Bytes from row to row, or tile to tile, of what it makes."""
+    buffers: tuple[int, int, int]
+    """Bytes for what it makes: activations, none if they are read as they are; their scales or working memory; their sums."""
+    work_stride: int = 0
+    k_parts: int = 1
+    n_parts: int = 1
+    chunk: int = 0
+    rows_at_once: int = 0
+    group: int = 1
+
+    @property
+    def jobs(self) -> int:
+        """Pieces of the work."""
+        return self.k_parts * self.n_parts
+
+
+def block_bytes(weight: BlockWeight) -> int:
+    """Bytes of a float32 for each block of a row, in whole vectors."""
+    return padded(weight.blocks, 16) * 4
+
+
+def padded(size: int, unit: int) -> int:
+    """Size in whole units."""
+    return math.ceil(size / unit) * unit
+
+
+def parts_of(weight: BlockWeight, rows: int, threads: int) -> int:
+    """Threads that a product is worth."""
+    return max(1, min(threads, rows * weight.size_n * weight.size_k // WORK_PER_PART))
+
+
+def choose_form(weight: BlockWeight, operands: Operands, rows: int, threads: int, *, is_exact: bool) -> Form:
+    """The fastest form known.
+
+    Args:
+        weight: attributes of the node.
+        operands: the weight, scales and zero points.
+        rows: of activations.
+        threads: that there are.
+        is_exact: activations are used as they are, not quantised to 8 bits.
+    """
+    parts = parts_of(weight, rows, threads)
+    if rows > FEW_ROWS[is_exact, operands.by_columns]:
+        return _panels(weight, operands, rows, parts, is_exact=is_exact)
+    if operands.by_columns:
+        return _columns(weight, operands, rows, parts, is_exact=is_exact)
+    return _rows(weight, rows, parts, is_exact=is_exact)
+
+
+def _name(kind: str, weight: BlockWeight, *, is_exact: bool) -> str:
+    return f"{kind}_{'f32' if is_exact else 'i8'}_{weight.bits}"
+
+
+def _rows(weight: BlockWeight, rows: int, parts: int, *, is_exact: bool) -> Form:
+    """Dot products with rows of a weight [N, ...]."""
+    planes, sums = 8 // weight.bits, rows * block_bytes(weight)
+    stride = padded(weight.blocks * weight.block_size, SPAN_BYTES * planes) * (4 if is_exact else 1)
+    return Form(
+        module=f"matmul_nbits_rows_{'f32' if is_exact else 'i8'}",
+        task=_name("rows", weight, is_exact=is_exact),
+        arrange="arrange_rows_f32" if is_exact else "arrange_rows_i8",
+        planes=planes,
+        x_stride=stride,
+        buffers=(rows * stride, SPARE_BYTES * parts if is_exact else sums, sums),
+        n_parts=parts,
+    )
+
+
+def _columns(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, is_exact: bool) -> Form:
+    """Sums of rows of a weight [K, N]."""
+    sums = rows * block_bytes(weight)
+    k_parts, n_parts = _parts_of_k(weight.blocks, parts)
+    strips = math.ceil(math.ceil(operands.codes_stride / SPAN_BYTES) / n_parts)
+    stride = weight.size_k * 4 if is_exact else padded(weight.blocks * weight.block_size, SPAN_BYTES)
+    return Form(
+        module="matmul_nbits_columns",
+        task=_name("columns", weight, is_exact=is_exact),
+        arrange="sum_rows" if is_exact else "arrange_rows_i8",
+        planes=1,
+        x_stride=stride,
+        buffers=(0 if is_exact else rows * stride, 0 if is_exact else sums, sums),
+        work_stride=SPARE_BYTES + rows * strips * 256 * (8 // weight.bits),
+        k_parts=k_parts,
+        n_parts=n_parts,
+    )
+
+
+def _parts_of_k(units: int, parts: int) -> tuple[int, int]:
+    """Parts of K and of N; of K as many as can be added up, so that whole rows are read."""
+    k_parts = max(count for count in range(1, min(parts, MOST_PARTS_OF_K, units) + 1) if parts % count == 0)
+    return k_parts, parts // k_parts
+
+
+def _panels(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, is_exact: bool) -> Form:
+    """Panels of the weight."""
+    planes, layout = 8 // weight.bits, "columns" if operands.by_columns else "rows"
+    pairs = 2 * planes if operands.by_columns else 1
+    takes_turns = operands.by_columns and rows <= ROWS_IN_TURNS
+    chunk = max(1, BLOCK_ROWS // weight.block_size) if takes_turns else _chunk(weight, operands, pairs, rows, is_exact=is_exact)
+    at_once = min(padded(rows, TILE_ROWS[is_exact]), ROWS_AT_ONCE)
+    k_parts, n_parts = _parts_of_k(math.ceil(weight.blocks / chunk), parts) if takes_turns else (1, parts)
+    group = math.ceil(math.ceil(operands.codes_stride / SPAN_BYTES) / n_parts) if takes_turns else 1
+    panel = chunk * weight.block_size * (128 if is_exact else 32) + SLACK_BYTES
+    x_planes, whole = 1 if operands.by_columns else planes, padded(rows, TILE_ROWS[is_exact])
+    x_stride, sums = padded(weight.blocks * weight.block_size, SPAN_BYTES * x_planes), whole * block_bytes(weight)
+    buffers = (whole * x_stride, sums, sums)
+    if is_exact:
+        x_stride = weight.size_k * 4 * GATHERED_ROWS + GATHER_BYTES
+        buffers = (math.ceil(rows / GATHERED_ROWS) * x_stride, 0, 0)
+    return Form(
+        module=f"matmul_nbits_panels_{'f32' if is_exact else 'i8'}",
+        task=_name(f"panels_of_{layout}", weight, is_exact=is_exact),
+        arrange="gather_tiles" if is_exact else "arrange_rows_i8",
+        planes=GATHERED_ROWS if is_exact else x_planes,
+        x_stride=x_stride,
+        buffers=buffers,
+        work_stride=padded(SPARE_BYTES + pairs * (group * at_once * 128 + chunk * 256 + panel), SPAN_BYTES),
+        k_parts=k_parts,
+        n_parts=n_parts,
+        chunk=chunk,
+        rows_at_once=at_once,
+        group=group,
+    )
+
+
+def _chunk(weight: BlockWeight, operands: Operands, pairs: int, rows: int, *, is_exact: bool) -> int:
+    """Blocks to a panel."""
+    lanes = weight.block_size // (4 if operands.by_columns else 4 * (8 // weight.bits))
+    unit = max(MINIMAL_CHUNK, 16 // lanes)
+    per_block = pairs * weight.block_size * (128 if is_exact else 32)
+    panel = SMALL_PANEL_BYTES if rows <= ROWS_IN_TURNS else PANEL_BYTES[is_exact]
+    return min(padded(weight.blocks, unit), max(unit, panel // per_block // unit * unit))
