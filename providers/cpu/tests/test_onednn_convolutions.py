@@ -131,6 +131,20 @@ def test_pools(make_kernel, run_both, op_type, attributes, counts):
         np.testing.assert_array_equal(bound[0], found[0])
 
 
+@pytest.mark.parametrize("op_type", ["MaxPool", "GlobalMaxPool"])
+@pytest.mark.parametrize("channels", [64, 21])
+def test_maximum_of_infinities_and_nan(run_both, make_kernel, op_type, channels):
+    x = random(np.random.default_rng(5), 1, channels, 40, 41)
+    x[:, 1] = -np.inf
+    x[:, 2, 20:23, 20:23] = [[-np.inf, 4, np.nan], [np.inf, -np.inf, 3], [np.nan, np.nan, -np.inf]]
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]} if op_type == "MaxPool" else {}
+    expected = in_float64(make_kernel, op_type, (x,), attributes).astype(np.float32)
+    for source in (x, channels_last(x)):
+        found, bound = run_both(op_type, source, **attributes)
+        np.testing.assert_array_equal(found[0], expected)
+        np.testing.assert_array_equal(bound[0], expected)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_maximum_of_bytes(run_both, make_kernel, dtype):
     limits = np.iinfo(dtype)

@@ -1,4 +1,4 @@
-"""MaxPool, AveragePool and their global forms by oneDNN, on channels-last data."""
+"""MaxPool, AveragePool and their global forms on channels-last data: by oneDNN, the largest float32 by a compiled task."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Any
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
-from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument
 from ort_sdk_cpu.onednn.library import is_available
-from ort_sdk_cpu.onednn.memory_descriptor import contiguous
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, pooling
 
 from .channels_last import ChannelsLastKernel
+from .task_execution import TaskExecution
+from .task_writer import threads_for
 
-__all__ = ["PoolKernel", "with_onednn"]
+__all__ = ["LargestKernel", "PoolKernel", "with_onednn"]
 
 MINIMUM_READS = 1 << 18
 """Elements read by all windows together from which on oneDNN pools an input that is not channels last anyway."""
@@ -26,15 +30,20 @@ _COMPARED = (TensorElementType.FLOAT, TensorElementType.UINT8, TensorElementType
 
 
 def with_onednn(info: KernelInfo, kernel: Any) -> PoolKernel | None:
-    """A pooling node's kernel over oneDNN; None if it computes nothing of the node.
+    """A pooling node's kernel on channels-last data; None if there is none that is right and fast.
+
+    OneDNN starts from the least finite number and passes over NaN, so the largest float32 is not left to it.
 
     Args:
         info: the node, whose output 0 alone is asked for.
         kernel: computes what oneDNN does not.
     """
     is_maximum = info.op_type.endswith("MaxPool")
-    if info.input_element_type(0) not in (_COMPARED if is_maximum else _AVERAGED) or not is_available():
+    element_type = info.input_element_type(0)
+    if element_type not in (_COMPARED if is_maximum else _AVERAGED) or not is_available():
         return None
+    if is_maximum and element_type is TensorElementType.FLOAT:
+        return LargestKernel(info, kernel) if libraries.numba().is_usable else None
     return PoolKernel(info, kernel)
 
 
@@ -104,17 +113,10 @@ class PoolKernel(ChannelsLastKernel):
         """X."""
         return [inputs[0]]
 
-    def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> PrimitiveCall | None:
+    def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
         """The primitive on arrays of these layouts."""
-        x = operands[0]
-        primitive = self._primitive(x, out.shape)
-        if primitive is None:
-            return None
-        arguments = [
-            (argument, layout_of(array) or contiguous(array.shape, array.dtype), channels_last(array.shape, array.dtype))
-            for argument, array in ((Argument.SRC, x), (Argument.DST, out))
-        ]
-        return PrimitiveCall(primitive, arguments, (), self.scratch)
+        primitive = self._primitive(operands[0], out.shape)
+        return None if primitive is None else PrimitiveCall(primitive, _arguments(operands[0], out), (), self.scratch)
 
     def _primitive(self, x: HostArray, shape: tuple[int, ...]) -> Primitive | None:
         pool = _Pool.of(self._windows(x.shape[2:]))
@@ -124,3 +126,27 @@ class PoolKernel(ChannelsLastKernel):
         source, target = channels_last(x.shape, x.dtype), channels_last(shape, x.dtype)
         geometry = (windows.strides, windows.kernel_shape, windows.dilations, windows.pads_begin, pool.ends)
         return pooling(self._algorithm, source, target, *geometry)
+
+
+class LargestKernel(PoolKernel):
+    """Maximum of windows of float32. Arguments as for ``PoolKernel``."""
+
+    def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
+        """The task on arrays of these layouts."""
+        x = operands[0]
+        windows = self._windows(x.shape[2:])
+        neutral = ((windows.input_shape, 1), (windows.output_shape, 1), (windows.kernel_shape, 1), (windows.strides, 1))
+        rows = (*neutral, (windows.dilations, 1), (windows.pads_begin, 0))
+        sizes = [size for values, rest in rows for size in (*(rest,) * (3 - len(values)), *values)]
+        call = TaskCall(
+            "pooling", "max_pool", (0, 0, *x.shape[:2], *sizes), threads_for(out.size * math.prod(windows.kernel_shape))
+        )
+        execution = TaskExecution(call, {Argument.SRC: 0, Argument.DST: 1}, self.scratch)
+        return LayoutCall(execution, _arguments(x, out), self.scratch)
+
+
+def _arguments(x: HostArray, out: HostArray) -> list[tuple[int, MemoryDescriptor, MemoryDescriptor]]:
+    return [
+        (argument, layout_of(array) or contiguous(array.shape, array.dtype), channels_last(array.shape, array.dtype))
+        for argument, array in ((Argument.SRC, x), (Argument.DST, out))
+    ]

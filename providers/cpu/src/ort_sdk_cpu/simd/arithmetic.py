@@ -19,6 +19,7 @@ __all__ = [
     "divide",
     "fused_multiply_add",
     "maximum",
+    "maximum_or_nan",
     "minimum",
     "multiply",
     "reduce_add",
@@ -98,6 +99,12 @@ def fused_multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
 def maximum(builder: Any, x: Any, y: Any) -> Any:
     """The larger; y where one of them is NaN."""
     return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+
+
+@operation(f32x16, f32x16, f32x16)
+def maximum_or_nan(builder: Any, x: Any, y: Any) -> Any:
+    """The larger; NaN where one of them is NaN."""
+    return builder.select(builder.fcmp_unordered(">", x, y), builder.select(builder.fcmp_unordered("uno", y, y), y, x), y)
 
 
 @operation(f32x16, f32x16, f32x16)
