@@ -126,8 +126,8 @@ def measure(rows: int, inner: int, columns: int, *, transposed: bool, rounds: in
     ratios = [min(times[make]) / own for make in (packed_runs, onnxruntime_runs)]
     work, read = 2 * rows * inner * columns / own / 1e9, 4 * inner * columns / own / 1e9
     error = errors[in_place_runs] / errors[onnxruntime_runs]
-    sizes = f"{rows:5d} x {inner:4d} x {columns:4d}"
-    return f"{sizes} {own * 1e6:10.0f} {work:8.0f} {read:6.1f} {ratios[0]:10.2f} {ratios[1]:12.2f} {error:8.2f}"
+    sizes = f"{rows} x {inner} x {columns}".ljust(19)
+    return f"{sizes}  {own * 1e6:10.0f} {work:8.0f} {read:6.1f} {ratios[0]:10.2f} {ratios[1]:12.2f} {error:8.2f}"
 
 
 def main() -> None:
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--transposed", action="store_true", help="weights are (columns, inner)")
     parser.add_argument("--quick", action="store_true", help="two rounds")
     arguments = parser.parse_args()
-    print(f"{'product':19s} {'us':>10s} {'GFLOP/s':>8s} {'GB/s':>6s} {'oneDNN':>10s} {'onnxruntime':>12s} {'error':>8s}")
+    print(f"{'product':19s}  {'us':>10s} {'GFLOP/s':>8s} {'GB/s':>6s} {'oneDNN':>10s} {'onnxruntime':>12s} {'error':>8s}")
     for name in arguments.only:
         for inner, columns in SHAPES[name]:
             for rows in arguments.rows:
