@@ -11,6 +11,7 @@ import ctypes
 import functools
 import hashlib
 import importlib
+import sys
 import tempfile
 import threading
 import time
@@ -26,7 +27,7 @@ from . import libraries
 from .instruction_set import instruction_set
 from .jit import cache_folder, one_process, source_hash, tell_compiled
 
-__all__ = ["Task", "TaskCall", "compiler_environment", "read_code", "task", "write_code"]
+__all__ = ["Task", "TaskCall", "address_of", "compiler_environment", "read_code", "task", "write_code"]
 
 DIGEST_BYTES = 32
 WORD = 8
@@ -184,6 +185,29 @@ def _code() -> _Code:
     return _Code()
 
 
+def _address_told(array: HostArray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _address_read(array: HostArray) -> int:
+    return ctypes.c_ssize_t.from_address(id(array) + _HEAD_BYTES).value
+
+
+_HEAD_BYTES = object.__basicsize__
+
+
+def _find_address_of() -> Callable[[HostArray], int]:
+    """NumPy's binary interface has the address first in an array's structure: reading it there takes a fifth of the time."""
+    samples: list[HostArray] = [np.zeros(4, np.float32), np.zeros((2, 3))[1:]]
+    is_read = sys.implementation.name == "cpython" and all(_address_read(array) == _address_told(array) for array in samples)
+    return _address_read if is_read else _address_told
+
+
+address_of = _find_address_of()
+"""Address of an array's first element."""
+
+
 class TaskCall:
     """A task with its arguments. For one thread at a time.
 
@@ -225,7 +249,7 @@ class TaskCall:
 
     def point(self, position: int, array: HostArray | None) -> None:
         """Use an array's memory for an argument, 0 for None; it is not kept alive."""
-        self._record[1 + position] = 0 if array is None else array.__array_interface__["data"][0]
+        self._record[1 + position] = 0 if array is None else address_of(array)
 
     def set(self, position: int, value: int) -> None:
         """Change an integer argument."""

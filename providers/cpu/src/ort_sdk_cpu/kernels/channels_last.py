@@ -105,7 +105,7 @@ class ChannelsLastKernel(OpKernel):
         """A call that reads the inputs' slots and writes into the output's array, whose axes may lie in any order."""
         other = self._other(inputs, outputs)
         if not all(slot.is_fixed for slot in (*inputs, outputs[0])):
-            return functools.partial(self._bound, inputs, outputs[0], other)
+            return self._slot_call(inputs, outputs[0], other)
         return self.fixed([slot.array for slot in inputs], outputs[0].array) or other
 
     def fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
@@ -128,11 +128,19 @@ class ChannelsLastKernel(OpKernel):
 
         return run_and_finish
 
-    def _bound(self, inputs: Sequence[Slot], output: Slot, other: Call) -> None:
-        """One call on whatever is in the slots now."""
-        arrays = [slot.array for slot in inputs]
-        if self.output_shape(arrays) is None or not self.write(arrays, output.array):
-            other()
+    def _slot_call(self, inputs: Sequence[Slot], output: Slot, other: Call) -> Call:
+        """A call on whatever is in the slots; their shapes stay, so that the first call shows who computes them."""
+        is_known = is_own = False
+
+        def call() -> None:
+            nonlocal is_known, is_own
+            arrays = [slot.array for slot in inputs] if is_own or not is_known else []
+            if not is_known:
+                is_known, is_own = True, self.output_shape(arrays) is not None
+            if not is_own or not self.write(arrays, output.array):
+                other()
+
+        return call
 
     def _other(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:
         """The other kernel's call. It is bound only if all is as it wants it."""

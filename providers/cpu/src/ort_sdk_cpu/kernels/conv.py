@@ -18,6 +18,7 @@ from .activation import InPlace, in_place_activation
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .padding import padder
 from .scratch import Scratch, scratch_of
+from .window_task import window_writer
 
 __all__: list[str] = []
 
@@ -42,7 +43,8 @@ def conv(info: KernelInfo, _compute: Any) -> MakeWriter:
         x, weight = inputs[:2]
         windows = attributes.windows(x.shape[2:], weight.shape[2:])
         convolve = _convolution(windows, x.shape, weight.shape, groups, scratch)
-        return _with_epilogue(convolve, outputs[0].ndim, activate)
+        written = _with_epilogue(convolve, outputs[0].ndim, activate)
+        return window_writer(info, windows, inputs, written) or written
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.machine_code import TaskCall, address_of
 
 from .compiled_product import CompiledProduct, Sizes
 from .scratch import Scratch
@@ -41,6 +42,32 @@ class LayerSizes:
     """4 for LSTM, 3 for GRU."""
 
 
+_SMALL_BYTES = 1 << 16
+"""Working memory up to which a task has its own."""
+
+
+class _Working:
+    """Working memory of a task: its own if that is little, else what all of a session's kernels share."""
+
+    def __init__(self, sizes: LayerSizes, scratch: Scratch) -> None:
+        vectors, width = sizes.steps * sizes.batch, sizes.gates * sizes.hidden
+        shapes = {
+            "gates": (vectors, width),
+            "states": (sizes.steps, sizes.batch, sizes.hidden),
+            "sums": (sizes.batch, width + sizes.hidden),
+            "cells": (sizes.batch, sizes.hidden),
+        }
+        is_small = sum(map(math.prod, shapes.values())) * _FLOAT_BYTES <= _SMALL_BYTES
+        self._own = {name: np.empty(shape, _FLOAT) for name, shape in shapes.items()} if is_small else None
+        self._shapes, self._scratch = shapes, scratch
+
+    def array(self, name: str) -> HostArray:
+        """Memory with any contents."""
+        if self._own is not None:
+            return self._own[name]
+        return self._scratch.array(name, self._shapes[name], _FLOAT)
+
+
 class RecurrentTask:
     """One direction of a layer. For one thread at a time.
 
@@ -52,17 +79,16 @@ class RecurrentTask:
     """
 
     def __init__(self, name: str, sizes: LayerSizes, scratch: Scratch, *, reverse: bool) -> None:
-        self._sizes, self._scratch, self._reverse = sizes, scratch, reverse
+        self._sizes, self._working = sizes, _Working(sizes, scratch)
         self._weights: tuple[Any, ...] = ()
         is_team = sizes.hidden >= UNITS_PER_TEAM and libraries.thread_count() > 1 and libraries.has_openmp()
+        step = sizes.batch * sizes.gates * sizes.hidden * _FLOAT_BYTES
+        self._first_gates, self._sign = (sizes.steps - 1) * step if reverse else 0, -1 if reverse else 1
         arguments = [0] * _COUNT
         arguments[_STEPS], arguments[_HIDDEN], arguments[_BATCH] = sizes.steps, sizes.hidden, sizes.batch
-        arguments[_INPUTS] = sizes.inputs
-        step = sizes.batch * sizes.gates * sizes.hidden * _FLOAT_BYTES
-        arguments[_GATES_STEP] = -step if reverse else step
-        self._call = TaskCall(
-            "recurrent", f"{name}_team" if is_team else name, tuple(arguments), libraries.thread_count() if is_team else 1
-        )
+        arguments[_INPUTS], arguments[_GATES_STEP] = sizes.inputs, self._sign * step
+        threads = libraries.thread_count() if is_team else 1
+        self._call = TaskCall("recurrent", f"{name}_team" if is_team else name, tuple(arguments), threads)
         self._zeros = np.zeros((sizes.batch, sizes.hidden), _FLOAT)
         self._product: CompiledProduct | None = None
         if sizes.steps * sizes.batch > MAX_VECTORS:
@@ -93,25 +119,21 @@ class RecurrentTask:
             after: where the hidden states go, (steps, batch, hidden), each step contiguous; None if they are not wanted.
             last: where the last hidden state and LSTM's cells go, (batch, hidden), contiguous; None if they are not wanted.
         """
-        sizes, call, scratch = self._sizes, self._call, self._scratch
-        gates = scratch.array("gates", (sizes.steps * sizes.batch, sizes.gates * sizes.hidden), _FLOAT)
-        states = (sizes.steps, sizes.batch, sizes.hidden)
-        results = scratch.array("states", states, _FLOAT) if after is None else after
+        call, working = self._call, self._working
+        gates, sign = working.array("gates"), self._sign
         if self._product is not None:
             self._product(x, self._weights[0], None, gates)
-        call.point(_X, x if self._product is None else None)
-        call.point(_WORK, scratch.array("sums", (sizes.batch, (sizes.gates + 1) * sizes.hidden), _FLOAT))
+        else:
+            call.point(_X, x)
+        call.set(_GATES, address_of(gates) + self._first_gates)
+        call.point(_WORK, working.array("sums"))
         call.point(_BEFORE, self._zeros if before[0] is None else before[0])
-        call.point(_LAST, last[0])
-        if sizes.gates == LSTM_GATES:
+        if self._sizes.gates == LSTM_GATES:
             call.point(_FIRST_CELLS, before[1])
-            call.point(_CELLS, scratch.array("cells", states[1:], _FLOAT) if last[1] is None else last[1])
-        self._point_steps(gates, results)
+            call.point(_CELLS, working.array("cells") if last[1] is None else last[1])
+        results = working.array("states") if after is None else after
+        steps, step = self._sizes.steps, results.strides[0]
+        call.set(_AFTER, address_of(results) + (step * (steps - 1) if sign < 0 else 0))
+        call.set(_AFTER_STEP, sign * step)
+        call.point(_LAST, last[0])
         call.run()
-
-    def _point_steps(self, gates: HostArray, after: HostArray) -> None:
-        sizes, call = self._sizes, self._call
-        first = sizes.steps - 1 if self._reverse else 0
-        call.point(_GATES, gates[first * sizes.batch :])
-        call.point(_AFTER, after[first])
-        call.set(_AFTER_STEP, -after.strides[0] if self._reverse else after.strides[0])

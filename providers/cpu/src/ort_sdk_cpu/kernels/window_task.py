@@ -1,0 +1,106 @@
+"""Convolutions with few windows by a compiled task, on weights as they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.opset.nn.windows import Windows
+from ort_sdk_cpu import libraries
+
+from .bindable import Writer
+from .task_writer import TaskWriter, are_floats
+
+__all__ = ["window_writer"]
+
+MAX_WINDOWS = 16
+"""Windows of a sample up to which a product of matrices hardly gains from its second operand being packed."""
+MIN_DEPTH = 16
+"""Elements of a window below which vectors are mostly empty."""
+MIN_WEIGHTS = 1 << 11
+"""Elements of a weight that are worth a compiled task."""
+MAX_WORK_BYTES = 1 << 20
+"""Of copied windows, per thread."""
+WORK_PER_THREAD = 1 << 18
+"""Multiplications that are worth another thread."""
+_X, _WEIGHT, _BIAS, _ADDED, _WORK = 0, 1, 2, 3, 5
+_FLOAT_BYTES = 4
+
+
+def window_writer(info: KernelInfo, windows: Windows, inputs: Sequence[Any], otherwise: Writer) -> Writer | None:
+    """A writer of activation(Conv(X, W, B) + Z); None where the task is not faster than ``otherwise``, or cannot do it.
+
+    Args:
+        info: a Conv or FusedConv node.
+        windows: of inputs of these shapes.
+        inputs: X, W, B, Z; shapes and types count.
+        otherwise: writes arrays that are not contiguous.
+    """
+    x, weight = inputs[:2]
+    positions, depth = math.prod(windows.output_shape), math.prod(weight.shape[1:])
+    is_small = 0 < positions <= MAX_WINDOWS and positions * depth * _FLOAT_BYTES <= MAX_WORK_BYTES
+    is_worth = depth >= MIN_DEPTH and weight.size >= MIN_WEIGHTS and x.size > 0 and libraries.numba().is_usable
+    slope = _slope(info)
+    if not is_small or not is_worth or slope is None or weight.ndim not in {3, 4} or not are_floats(inputs):
+        return None
+    groups = int(info.attribute("group", 1))
+    if x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
+        return None
+    work = x.shape[0] * positions * weight.size
+    threads = max(1, min(libraries.thread_count(), work // WORK_PER_THREAD))
+    sizes = (x.shape[0], x.shape[1], weight.shape[0], groups)
+    return _WindowWriter(_geometry(windows), slope, sizes, len(inputs), otherwise, threads, positions * depth)
+
+
+def _slope(info: KernelInfo) -> float | None:
+    """Factor of results below zero: 1 without an activation; None for another activation."""
+    name, parameters = str(info.attribute("activation", "") or ""), info.attribute("activation_params", None) or ()
+    if name == "LeakyRelu":
+        return float(parameters[0]) if parameters else 0.01
+    return {"": 1.0, "Relu": 0.0}.get(name)
+
+
+def _geometry(windows: Windows) -> tuple[int, ...]:
+    """Each attribute for two axes: a single one is the second."""
+
+    def both(sizes: tuple[int, ...], first: int) -> tuple[int, int]:
+        return (first, *sizes)[-2:]  # type: ignore[return-value]
+
+    return (
+        *both(windows.input_shape, 1),
+        *both(windows.kernel_shape, 1),
+        *both(windows.output_shape, 1),
+        *both(windows.strides, 1),
+        *both(windows.dilations, 1),
+        *both(windows.pads_begin, 0),
+    )
+
+
+class _WindowWriter(TaskWriter):
+    """Keeps the memory that windows are copied to."""
+
+    def __init__(
+        self,
+        geometry: tuple[int, ...],
+        slope: float,
+        sizes: tuple[int, ...],
+        given: int,
+        otherwise: Writer,
+        threads: int,
+        elements: int,
+    ) -> None:
+        places = (_X, _WEIGHT, *(index if index < given else None for index in (_BIAS, _ADDED)), given, None)
+        super().__init__("convolution", "windows", (*geometry, int(slope != 1), slope, *sizes), places, otherwise, threads)
+        self._work = np.empty(threads * elements, np.float32)
+        self._call.point(_WORK, self._work)
+
+    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if one is not contiguous."""
+        call = super().fixed(*arrays)
+        if call is not None:
+            call.work = self._work  # type: ignore[attr-defined]
+        return call

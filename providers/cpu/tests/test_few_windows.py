@@ -1,0 +1,92 @@
+"""Convolutions with few windows by a compiled task, beside float64."""
+
+import itertools
+
+import numpy as np
+import pytest
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.kernels import window_task
+
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def convolved(x, weight, bias, *, strides, dilations, pads, group):
+    """By its definition, one window at a time."""
+    rank = len(strides)
+    before, behind = pads[:rank], pads[rank:]
+    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(before, behind, strict=True)])
+    spans = [(size - 1) * step + 1 for size, step in zip(weight.shape[2:], dilations, strict=True)]
+    sizes = [(size - span) // step + 1 for size, span, step in zip(x.shape[2:], spans, strides, strict=True)]
+    found = np.zeros((len(x), len(weight), *sizes))
+    inputs, outputs = weight.shape[1], len(weight) // group
+    for position in itertools.product(*map(range, sizes)):
+        parts = zip(position, strides, spans, dilations, strict=True)
+        index = tuple(slice(at * stride, at * stride + span, step) for at, stride, span, step in parts)
+        for number in range(group):
+            window = x[(slice(None), slice(number * inputs, (number + 1) * inputs), *index)].reshape(len(x), -1)
+            rows = slice(number * outputs, (number + 1) * outputs)
+            found[(slice(None), rows, *position)] = window @ weight[rows].reshape(outputs, -1).T
+    return found if bias is None else found + bias.reshape(-1, *[1] * rank)
+
+
+CASES = {
+    "signal": ((1, 1, 512), (258, 1, 256), {"strides": [128], "pads": [64, 64]}),
+    "several samples": ((3, 129, 4), (40, 129, 3), {"pads": [1, 1]}),
+    "one window": ((2, 64, 3), (33, 64, 3), {}),
+    "steps": ((1, 64, 9), (50, 64, 3), {"strides": [2], "dilations": [2], "pads": [2, 1]}),
+    "groups": ((2, 60, 7), (48, 20, 3), {"group": 3, "pads": [1, 1]}),
+    "pointwise": ((1, 70, 5), (31, 70, 1), {}),
+    "picture": ((2, 16, 5, 6), (30, 16, 3, 2), {"strides": [2, 3], "pads": [1, 0, 2, 1], "dilations": [1, 2]}),
+    "wide kernel": ((1, 2, 3, 40), (40, 2, 2, 33), {"pads": [1, 2, 0, 3], "strides": [1, 4]}),
+}
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request, monkeypatch):
+    monkeypatch.setattr(window_task, "WORK_PER_THREAD", 1 if request.param == 2 else 1 << 40)
+    return request.param
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_convolution(run_both, monkeypatch, name, has_bias):
+    x_shape, weight_shape, attributes = CASES[name]
+    made = []
+    writer = window_task.window_writer
+    monkeypatch.setattr("ort_sdk_cpu.kernels.conv.window_writer", lambda *given: made.append(writer(*given)) or made[-1])
+    x, weight, bias = random(*x_shape), random(*weight_shape, seed=1), random(weight_shape[0], seed=2)
+    rank = len(x_shape) - 2
+    whole = {"strides": [1] * rank, "dilations": [1] * rank, "pads": [0] * 2 * rank, "group": 1} | attributes
+    expected = convolved(x, weight, bias if has_bias else None, **whole)
+    inputs = [x, weight, *([bias] if has_bias else [])]
+    _, bound = run_both("Conv", *inputs, **attributes)
+    assert None not in made
+    assert made
+    np.testing.assert_allclose(bound[0], expected, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("activation", "parameters"), [("Relu", None), ("LeakyRelu", [0.25]), ("Tanh", None)])
+@pytest.mark.parametrize("has_sum", [False, True])
+def test_fused(run_both, activation, parameters, has_sum):
+    x, weight, bias = random(1, 64, 6), random(40, 64, 3, seed=1), random(40, seed=2)
+    added = random(1, 40, 4, seed=3)
+    expected = convolved(x, weight, bias, strides=[1], dilations=[1], pads=[0, 0], group=1) + (added if has_sum else 0)
+    slope = {"Relu": 0.0, "LeakyRelu": 0.25}.get(activation)
+    expected = np.tanh(expected) if slope is None else np.where(expected < 0, slope * expected, expected)
+    extra = {} if parameters is None else {"activation_params": parameters}
+    inputs = [x, weight, bias, *([added] if has_sum else [])]
+    _, bound = run_both("FusedConv", *inputs, domain="com.microsoft", activation=activation, **extra)
+    np.testing.assert_allclose(bound[0], expected, rtol=1e-5, atol=2e-5)
+
+
+def test_infinities_and_rectifier(run_both):
+    x, weight = random(1, 64, 4), np.abs(random(40, 64, 3, seed=1))
+    x[0, 0, 0] = -np.inf
+    _, bound = run_both("FusedConv", x, weight, domain="com.microsoft", activation="Relu")
+    assert (bound[0][..., 0] == 0).all()
+    assert np.isfinite(bound[0]).all()
