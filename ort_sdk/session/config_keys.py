@@ -62,6 +62,14 @@ CONFIG_KEYS = (
         "0",
         "`1`: fusions recorded in a model in ORT format are made, from the level of the extended passes on.",
     ),
+    ConfigKey("session.execution_mode", "sequential", "What providers are told of `execution_mode`: `sequential` or `parallel`."),
+    ConfigKey("session.inter_op_num_threads", "0", "What providers are told of `inter_op_num_threads`."),
+    ConfigKey(
+        "session.intra_op.allow_spinning",
+        "1",
+        "CPU provider. `0`: waiting threads of its pool sleep at once, if the session is made before the pool is loaded.",
+    ),
+    ConfigKey("session.intra_op_num_threads", "0", "What providers are told of `intra_op_num_threads`."),
     ConfigKey(
         "session.load_model_format",
         "",
