@@ -57,10 +57,7 @@ class NBitsProduct:
         idle: deque[_Calls] = deque()
 
         def product(a: int, bias: int, out: int) -> None:
-            try:
-                calls = idle.pop()
-            except IndexError:
-                calls = _Calls(form, arguments, self._scratch)
+            calls = _taken(idle) or _Calls(form, arguments, self._scratch)
             calls.run(a, bias, out)
             idle.append(calls)
 
@@ -148,6 +145,14 @@ class _Calls:
             self._product.set(position, place)
         if self._add is not None:
             self._add.set(2, partials)
+
+
+def _taken(idle: deque[_Calls]) -> _Calls | None:
+    """Calls that no thread uses, if there are any."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
 
 
 def _threads(form: Form, pieces: int, elements: int) -> int:

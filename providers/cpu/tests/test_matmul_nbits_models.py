@@ -1,0 +1,110 @@
+"""Models of products with 4-bit weights: results beside onnxruntime's, and what they cost in private memory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import convert_model_to_external_data
+from ort_sdk_cpu import libraries
+
+import ort_sdk
+
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+
+BLOCK = 32
+FORMS = ("MatMulNBits", "DQ+MatMul")
+ROWS = (1, 2, 3, 7, 40)
+
+MEASURE = """
+import sys
+import numpy as np
+import ort_sdk
+
+def private_bytes():
+    with open("/proc/self/smaps_rollup") as file:
+        fields = dict(line.split(":") for line in file if ":" in line)
+    return sum(int(fields[name].split()[0]) for name in ("Pss_Anon", "Pss_Shmem")) << 10
+
+def run(path):
+    session = ort_sdk.InferenceSession(path)
+    size = session.get_inputs()[0].shape[-1]
+    for rows in (1, 1, 4, 16, 16):
+        session.run(None, {"x": np.ones((1, rows, size), np.float32)})
+    return session
+
+run(sys.argv[1])
+before = private_bytes()
+kept = run(sys.argv[2])
+print(private_bytes() - before)
+"""
+
+
+def pack(codes):
+    return codes[..., 0::2] | codes[..., 1::2] << 4
+
+
+def constants(form, codes, scales):
+    """Operands of the weight (N, K)."""
+    if form == "MatMulNBits":
+        packed = pack(codes).reshape(len(codes), -1, BLOCK // 2)
+        return [numpy_helper.from_array(packed, "w"), numpy_helper.from_array(scales, "s")]
+    data = pack(np.ascontiguousarray(codes.T)) ^ 0x88
+    weight = helper.make_tensor("w", TensorProto.INT4, codes.T.shape, data.tobytes(), raw=True)
+    return [weight, numpy_helper.from_array(np.ascontiguousarray(scales.T), "s")]
+
+
+def model(form, size_k, size_n, accuracy_level=4):
+    rng = np.random.default_rng([size_k, size_n])
+    codes = rng.integers(0, 16, (size_n, size_k), dtype=np.uint8)
+    scales = rng.uniform(0.01, 0.03, (size_n, size_k // BLOCK)).astype(np.float32)
+    if form == "MatMulNBits":
+        sizes = {"K": size_k, "N": size_n, "bits": 4, "block_size": BLOCK, "accuracy_level": accuracy_level}
+        nodes = [helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **sizes)]
+    else:
+        nodes = [
+            helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=BLOCK),
+            helper.make_node("MatMul", ["x", "d"], ["y"]),
+        ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, "rows", size]) for name, size in (("x", size_k), ("y", size_n))
+    ]
+    graph = helper.make_graph(nodes, "product", values[:1], values[1:], constants(form, codes, scales))
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("level", [0, 4])
+def test_results_are_onnxruntimes(form, level):
+    size_k, size_n = 1024, 768
+    sessions = []
+    for runtime, its_form in ((ort_sdk, form), (onnxruntime, "MatMulNBits")):
+        options = runtime.SessionOptions()
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", str(level))
+        data = model(its_form, size_k, size_n, level).SerializeToString()
+        sessions.append(runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"]))
+    for rows in ROWS:
+        x = np.random.default_rng(rows).standard_normal((1, rows, size_k)).astype(np.float32)
+        ours, theirs = (session.run(None, {"x": x})[0] for session in sessions)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5 * np.abs(theirs).max())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_cost_no_private_memory(form, tmp_path):
+    paths = []
+    for size_n in (256, 32768):
+        made, folder = model(form, 4096, size_n), tmp_path / str(size_n)
+        folder.mkdir()
+        convert_model_to_external_data(made, location="weights.bin", size_threshold=1024)
+        onnx.save(made, folder / "model.onnx")
+        paths.append(str(folder / "model.onnx"))
+    weights = (Path(paths[1]).parent / "weights.bin").stat().st_size
+    done = subprocess.run([sys.executable, "-c", MEASURE, *paths], capture_output=True, text=True, check=True)
+    outputs = 16 * 32768 * 4
+    assert int(done.stdout) < max(0.01 * weights, 5 << 20) + 2 * outputs
