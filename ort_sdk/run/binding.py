@@ -19,6 +19,10 @@ from .specialise import ProgramStep, Specialisation
 __all__ = ["BindingProvider", "BoundSteps", "bind_steps", "can_bind"]
 
 
+COPIED_BYTES = 1 << 12
+"""Values handed to the user that are cheaper to copy from a fixed buffer than to write to a new array through a slot."""
+
+
 @dataclass(frozen=True, slots=True)
 class BindingProvider:
     """What binding needs of a provider."""
@@ -40,6 +44,8 @@ class BoundSteps:
     """Value → its buffer, fixed for the life of the program."""
     fresh: dict[int, Callable[[], Array]] = field(default_factory=dict)
     """Value handed to the user → makes the array for this run."""
+    copied: set[int] = field(default_factory=set)
+    """Values handed to the user as copies of their buffers."""
     views: set[int] = field(default_factory=set)
     """Positions of steps that are done for good: their outputs are views of buffers."""
 
@@ -148,14 +154,20 @@ def _memory_order(value: Any) -> tuple[int, ...] | None:
 
 
 def _give_buffers(outputs: list[_Output], specialisation: Specialisation, arena: Arena, bound: BoundSteps) -> None:
-    held = _held_until(specialisation, {output.index for output in outputs})
+    indices = {output.index for output in outputs}
+    held, escaping = _held_until(specialisation, indices), _escaping(specialisation, indices)
     on_host: list[_Output] = []
     for output in outputs:
+        is_on_host = output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject
         if held[output.index] >= len(specialisation.steps):
+            if is_on_host and output.index not in escaping and _host_bytes(output) <= COPIED_BYTES:
+                bound.copied.add(output.index)
+                on_host.append(output)
+                continue
             allocate = output.provider.allocator.allocate
             bound.fresh[output.index] = functools.partial(allocate, output.shape, output.element_type)
             bound.slots[output.index] = ValueSlot()
-        elif output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject:
+        elif is_on_host:
             on_host.append(output)
         else:
             _fix(output.index, output.provider.allocator.allocate(output.shape, output.element_type), bound)
@@ -202,6 +214,16 @@ def _held_until(specialisation: Specialisation, indices: set[int]) -> dict[int, 
         for index in launched.inputs:
             held[index] = max(held.get(index, position), position if is_bound else through)
     return held
+
+
+def _escaping(specialisation: Specialisation, indices: set[int]) -> set[int]:
+    """Values that steps that are not bound may hand to the user as they are, or in views."""
+    escaping: set[int] = set()
+    for launched in reversed(specialisation.steps):
+        is_bound = any(index in indices for index in launched.outputs)
+        if not is_bound and any(index in escaping or index in specialisation.fetches for index in launched.outputs):
+            escaping.update(launched.inputs)
+    return escaping
 
 
 def _input_slot(index: int, specialisation: Specialisation, bound: BoundSteps) -> ValueSlot:

@@ -100,7 +100,9 @@ class _Writer:
             if frees[position]:
                 self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
         self._release_slots()
-        self._lines.append(f"return [{', '.join(f'v{index}' for index in specialisation.fetches)}]")
+        copied = self._bound.copied
+        fetched = (f"v{index}.copy()" if index in copied else f"v{index}" for index in specialisation.fetches)
+        self._lines.append(f"return [{', '.join(fetched)}]")
         return self._compiled()
 
     def _feeds(self) -> None:
