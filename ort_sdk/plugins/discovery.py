@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -48,8 +49,14 @@ def _distributions_with(group: str) -> list[str]:
 
 
 def _field(distribution: importlib.metadata.Distribution, field: str) -> str:
-    metadata = distribution.metadata
-    return metadata[field] if field in metadata else ""  # noqa: SIM401 - package metadata has no `get` in its protocol
+    """A field of a distribution's metadata; empty if it has none.
+
+    ``Distribution.metadata`` parses the text as an email, with all of the standard library's modules for that.
+    """
+    texts = (distribution.read_text(name) for name in ("METADATA", "PKG-INFO", ""))
+    header = next((text for text in texts if text), "").partition("\n\n")[0]
+    found = re.search(rf"^{field}:(.*)$", header, re.IGNORECASE | re.MULTILINE)
+    return "" if found is None else found[1].strip()
 
 
 def _read_distribution(name: str, group: str) -> Iterator[Discovered]:

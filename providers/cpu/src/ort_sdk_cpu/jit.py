@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib
 import itertools
 import os
@@ -123,6 +122,8 @@ def _user_cache() -> Path:
 
 def source_hash() -> str:
     """Hash of the code that kernels share."""
+    import hashlib
+
     digest = hashlib.sha256()
     for folder in _SHARED_SOURCES:
         for path in sorted((_PACKAGE / folder).glob("*.py")):

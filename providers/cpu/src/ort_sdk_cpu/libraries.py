@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +184,10 @@ def report() -> list[str]:
 
 
 def _version(distribution: str) -> str:
+    """Version of an installed distribution; empty if there is none. ``importlib.metadata.version`` loads an email parser."""
     try:
-        return importlib.metadata.version(distribution)
+        metadata = importlib.metadata.distribution(distribution).read_text("METADATA") or ""
     except importlib.metadata.PackageNotFoundError:
         return ""
+    found = re.search(r"^Version:(.*)$", metadata, re.MULTILINE)
+    return "" if found is None else found[1].strip()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import importlib
 import sys
 import tempfile
@@ -131,7 +130,7 @@ class _Code:
     def _object(self, module: str, name: str) -> tuple[str, bytes]:
         folder = cache_folder()
         source = (_COMPILED / f"{module}.py").read_bytes()
-        key = hashlib.sha256(f"{source_hash()} {self._environment} {name} ".encode() + source).hexdigest()[:24]
+        key = _digest(f"{source_hash()} {self._environment} {name} ".encode() + source).hex()[:24]
         path = None if folder is None else folder / f"{module}-{name}-{key}.o"
         found = read_code(path)
         if found is not None:
@@ -158,13 +157,20 @@ def _built(module: str, name: str, path: Path | None) -> tuple[str, bytes]:
     return symbol, code
 
 
+def _digest(content: bytes) -> bytes:
+    """SHA-256. Its library is loaded here: a model without tasks does without."""
+    import hashlib
+
+    return hashlib.sha256(content).digest()
+
+
 def read_code(path: Path | None) -> tuple[str, bytes] | None:
     """Symbol and code kept in a file; None if there is none, or a damaged one."""
     if path is None or not path.is_file():
         return None
     content = path.read_bytes()
     digest, rest = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-    if hashlib.sha256(rest).digest() != digest:
+    if _digest(rest) != digest:
         return None
     symbol, _, code = rest.partition(b"\n")
     return symbol.decode(), code
@@ -176,7 +182,7 @@ def write_code(path: Path | None, symbol: str, code: bytes) -> None:
         return
     rest = symbol.encode() + b"\n" + code
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(hashlib.sha256(rest).digest() + rest)
+        file.write(_digest(rest) + rest)
     Path(file.name).replace(path)
 
 
