@@ -44,8 +44,8 @@ class BoundSteps:
     """Value → its buffer, fixed for the life of the program."""
     fresh: dict[int, Callable[[], Array]] = field(default_factory=dict)
     """Value handed to the user → makes the array for this run."""
-    copied: set[int] = field(default_factory=set)
-    """Values handed to the user as copies of their buffers."""
+    copied: dict[int, Callable[[], Array]] = field(default_factory=dict)
+    """Value handed to the user as a copy of its buffer → makes the array for this run."""
     views: set[int] = field(default_factory=set)
     """Positions of steps that are done for good: their outputs are views of buffers."""
 
@@ -160,12 +160,12 @@ def _give_buffers(outputs: list[_Output], specialisation: Specialisation, arena:
     for output in outputs:
         is_on_host = output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject
         if held[output.index] >= len(specialisation.steps):
+            allocate = functools.partial(output.provider.allocator.allocate, output.shape, output.element_type)
             if is_on_host and output.index not in escaping and _host_bytes(output) <= COPIED_BYTES:
-                bound.copied.add(output.index)
+                bound.copied[output.index] = allocate
                 on_host.append(output)
                 continue
-            allocate = output.provider.allocator.allocate
-            bound.fresh[output.index] = functools.partial(allocate, output.shape, output.element_type)
+            bound.fresh[output.index] = allocate
             bound.slots[output.index] = ValueSlot()
         elif is_on_host:
             on_host.append(output)

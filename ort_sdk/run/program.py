@@ -100,8 +100,13 @@ class _Writer:
             if frees[position]:
                 self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
         self._release_slots()
+        for index, allocate in self._bound.copied.items():
+            self._names[f"a{index}"] = allocate
+            self._names["copyto"] = np.copyto
+            self._lines.append(f"r{index} = a{index}()")
+            self._lines.append(f"copyto(r{index}, v{index})")
         copied = self._bound.copied
-        fetched = (f"v{index}.copy()" if index in copied else f"v{index}" for index in specialisation.fetches)
+        fetched = (f"r{index}" if index in copied else f"v{index}" for index in specialisation.fetches)
         self._lines.append(f"return [{', '.join(fetched)}]")
         return self._compiled()
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, OrtMemoryInfo, TensorElementType
 
+from .addresses import address_of
+
 __all__ = ["ALIGNMENT_BYTES", "CpuAllocator"]
 
 ALIGNMENT_BYTES = 64
@@ -26,7 +28,7 @@ class CpuAllocator:
             return np.empty(tuple(shape), dtype=dtype)
         nbytes = math.prod(shape) * dtype.itemsize
         buffer = np.empty(nbytes + ALIGNMENT_BYTES, dtype=np.uint8)
-        start = -buffer.ctypes.data % ALIGNMENT_BYTES
+        start = -address_of(buffer) % ALIGNMENT_BYTES
         return buffer[start : start + nbytes].view(dtype).reshape(tuple(shape))
 
     def release(self, array: HostArray) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import sys
 import tempfile
 import threading
 import time
@@ -23,10 +22,11 @@ import numpy as np
 from ort_sdk.api import HostArray, RuntimeException
 
 from . import libraries
+from .addresses import address_of
 from .instruction_set import instruction_set
 from .jit import cache_folder, one_process, source_hash, tell_compiled
 
-__all__ = ["Task", "TaskCall", "address_of", "compiler_environment", "read_code", "task", "write_code"]
+__all__ = ["Task", "TaskCall", "compiler_environment", "read_code", "task", "write_code"]
 
 DIGEST_BYTES = 32
 WORD = 8
@@ -189,29 +189,6 @@ def write_code(path: Path | None, symbol: str, code: bytes) -> None:
 @functools.cache
 def _code() -> _Code:
     return _Code()
-
-
-def _address_told(array: HostArray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def _address_read(array: HostArray) -> int:
-    return ctypes.c_ssize_t.from_address(id(array) + _HEAD_BYTES).value
-
-
-_HEAD_BYTES = object.__basicsize__
-
-
-def _find_address_of() -> Callable[[HostArray], int]:
-    """NumPy's binary interface has the address first in an array's structure: reading it there takes a fifth of the time."""
-    samples: list[HostArray] = [np.zeros(4, np.float32), np.zeros((2, 3))[1:]]
-    is_read = sys.implementation.name == "cpython" and all(_address_read(array) == _address_told(array) for array in samples)
-    return _address_read if is_read else _address_told
-
-
-address_of = _find_address_of()
-"""Address of an array's first element."""
 
 
 class TaskCall:

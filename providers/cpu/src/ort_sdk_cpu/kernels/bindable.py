@@ -33,7 +33,8 @@ __all__ = [
 Writer = Callable[..., Any]
 """Writes outputs: ``writer(*inputs, *outputs)``. Never writes inputs; their strides may differ from call to call.
 
-A writer may have ``fixed(*inputs, *outputs)``: a call without arguments on arrays that stay the same, or None.
+A writer may have ``fixed(*inputs, *outputs)``: a call without arguments on arrays that stay the same, or None; and
+``on_slots(slots)``: the same for slots, some of which get other arrays before each call.
 """
 
 MakeWriter = Callable[[Sequence[Any], Sequence[HostArray]], Writer]
@@ -163,14 +164,20 @@ def _asked_for(outputs: Sequence[Slot]) -> Sequence[Slot]:
 def _slot_call(make_writer: MakeWriter, slots: Sequence[Slot], count: int) -> Callable[[], None]:
     """Reads the slots, ``count`` inputs first, at each call; the writer is made at the first, when all shapes can be seen."""
     writer: Writer | None = None
+    on_slots: Callable[[], Any] | None = None
 
     def call() -> None:
-        nonlocal writer
+        nonlocal writer, on_slots
+        if on_slots is not None:
+            on_slots()
+            return
         arrays = [slot.array for slot in slots]
         if writer is None:
             writer = make_writer(arrays[:count], arrays[count:])
             if isinstance(writer, np.ufunc):
                 writer = functools.partial(_apply, writer)
+            elif hasattr(writer, "on_slots"):
+                on_slots = writer.on_slots(slots)
         writer(*arrays)
 
     return call

@@ -11,7 +11,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.machine_code import TaskCall, address_of
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.machine_code import TaskCall
 
 from .compiled_product import CompiledProduct, Sizes
 from .scratch import Scratch

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import HostArray, Slot
 from ort_sdk_cpu import libraries
 
 from .bindable import Writer
@@ -86,3 +86,25 @@ class TaskWriter:
         for position, array in used:
             self._call.point(position, array)
         return self._call.kept(*(array for _, array in used))
+
+    def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
+        """The call on slots: what is fixed is pointed at once; None if that is not contiguous."""
+        used = [(position, slots[index]) for position, index in self._places]
+        fixed = [(position, slot.array) for position, slot in used if slot.is_fixed]
+        if not all(array is None or array.flags.c_contiguous for _, array in fixed):
+            return None
+        for position, array in fixed:
+            self._call.point(position, array)
+        moving = [(position, slot) for position, slot in used if not slot.is_fixed]
+        task = self._call
+
+        def call() -> None:
+            for position, slot in moving:
+                array = slot.array
+                if array is not None and not array.flags.c_contiguous:
+                    self._otherwise(*(slot.array for slot in slots))
+                    return
+                task.point(position, array)
+            task.run()
+
+        return call
