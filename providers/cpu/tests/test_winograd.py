@@ -6,6 +6,8 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels.conv_winograd import WinogradKernel
 from ort_sdk_cpu.onednn import library as onednn_library
 
+from ort_sdk.api import OrtSdkError
+
 pytestmark = pytest.mark.skipif(
     not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is not installed"
 )
@@ -86,6 +88,14 @@ def test_packed_weights_and_other_shapes(make_kernel):
         expected = in_float64(make_kernel, other, w, bias, {"pads": [1, 1, 1, 1]})
         np.testing.assert_allclose(kernel.compute(other, w, bias), expected, rtol=1e-5, atol=5e-6)
     np.testing.assert_allclose(kernel.plain_inputs([x, w, bias])[1], w, rtol=1e-6, atol=1e-7)
+
+
+def test_weight_of_no_axes_is_refused_in_the_run(make_kernel):
+    x, w = np.zeros((1, 32, 8, 8), np.float32), np.zeros((), np.float32)
+    kernel = make_kernel("Conv", (x, w), {}, "", None, (1,), ())
+    assert not isinstance(kernel, WinogradKernel)
+    with pytest.raises(OrtSdkError):
+        kernel.compute(x, w)
 
 
 def make_constant(array):

@@ -45,7 +45,7 @@ _WORK_PLACE = 5
 def is_for_winograd(info: KernelInfo) -> bool:
     """Whether a Conv node's weight is constant and of 3 by 3 taps, and there are enough channels and pixels."""
     tensor = info.constants.get(WEIGHT)
-    if tensor is None or info.op_type == "ConvTranspose" or int(info.attribute("group", 1)) != 1:
+    if tensor is None or info.op_type == "ConvTranspose" or int(info.attribute("group", 1)) != 1 or len(tensor.shape) != 4:
         return False
     outputs, channels, *kernel = tensor.shape
     windows = WindowAttributes.of(info)
