@@ -56,7 +56,17 @@ CONFIG_KEYS = (
         "`1`: every run goes step by step; no programs are made.",
         is_of_ort=False,
     ),
-    ConfigKey("session.disable_quant_qdq", "0", "`1`: DequantizeLinear is folded like any other operator."),
+    ConfigKey(
+        "session.disable_quant_qdq",
+        "0",
+        "`1`: DequantizeLinear is folded like any other operator, and no integer operators are made of it.",
+    ),
+    ConfigKey(
+        "session.enable_dq_matmulnbits_fusion",
+        "0",
+        "`1`: products by dequantised uint4 weights in the two layouts of ONNX Runtime's fusion of this name become MatMulNBits "
+        "before nodes are placed, if the first provider of the product has it.",
+    ),
     ConfigKey(
         "session.enable_saved_runtime_optimizations",
         "0",
@@ -95,6 +105,18 @@ CONFIG_KEYS = (
         "",
         "Folder where weights that kernels rearrange are kept for later sessions and processes. Empty: nowhere.",
         is_of_ort=False,
+    ),
+    ConfigKey(
+        "session.qdq_matmulnbits_accuracy_level",
+        "4",
+        "`accuracy_level` (0 to 4) of the MatMulNBits nodes that DequantizeLinear and MatMul or Gemm become; 4 lets kernels "
+        "compute with 8-bit activations, 0 and 1 ask for float32.",
+    ),
+    ConfigKey(
+        "session.qdq_matmulnbits_block_size",
+        "0",
+        "Block size of those nodes where the weight has one scale, or one per channel: 16 to 256, `0` for 32, `-1` for the "
+        "largest with the least padding.",
     ),
     ConfigKey(
         "session.record_ep_graph_assignment_info",
