@@ -18,7 +18,7 @@ import numpy as np
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import add, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, read_f32, store_f32
+from ort_sdk_cpu.simd.memory import load_f32, prefetch_second, read_f32, store_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BIAS,
     BLOCK,
@@ -70,11 +70,23 @@ def _steps_i8(bits: int) -> Any:
 
     @inner
     def steps(
-        record: int, place: int, rows: int, x: int, target: int, scales: int, zeros: int, b: int, apart: int, _table: Any
+        record: int,
+        place: int,
+        rows: int,
+        x: int,
+        target: int,
+        scales: int,
+        zeros: int,
+        b: int,
+        apart: int,
+        soon: int,
+        _table: Any,
     ) -> None:
         stride, flip, y = argument(record, CODES_STRIDE), argument(record, FLIP), x + apart * argument(record, X_STRIDE)
         total, other = zero(), zero()
         for row in range(0, rows // 4 * 4, 4):
+            for line in range(row, row + 4):
+                prefetch_second(soon + line * 64)
             total = add_products(total, place + row * stride, stride, 4, flip, x + row)
             other = add_products(other, place + row * stride, stride, 4, flip, y + row)
         if rows % 4:
@@ -98,11 +110,22 @@ def _steps_f32(bits: int) -> Any:
 
     @inner
     def steps(
-        record: int, place: int, rows: int, x: int, target: int, scales: int, zeros: int, b: int, apart: int, table: Any
+        record: int,
+        place: int,
+        rows: int,
+        x: int,
+        target: int,
+        scales: int,
+        zeros: int,
+        b: int,
+        apart: int,
+        soon: int,
+        table: Any,
     ) -> None:
         stride, flip, y = argument(record, CODES_STRIDE), argument(record, FLIP), x + apart * argument(record, X_STRIDE)
         total, other, x_sums = zero(), zero(), argument(record, X_SUMS) + b
         for row in range(rows):
+            prefetch_second(soon + row * 64)
             total = add_values(total, place + row * stride, table, flip & 255, x + row * 4)
             other = add_values(other, place + row * stride, table, flip & 255, y + row * 4)
         points = load_zeros(zeros, flip & 255, half) if zeros else fill(np.float32(argument(record, DEFAULT_ZERO)) - half)
@@ -151,15 +174,20 @@ def _block(record: int, block: int, start: int, stop: int, planes: int, item: in
     zeros += block * argument(record, ZEROS_STRIDE) if zeros else 0
     for strip in range(start, stop):
         byte = min(strip * _STRIP, c_stride - _STRIP)
-        ask_for(soon, c_stride, stop - start, (strip - start) * rows, rows)
+        line = soon + (strip - start) * rows * 64
+        if (stop - start) * _STRIP != c_stride:
+            ask_for(soon, c_stride, stop - start, (strip - start) * rows, rows)
+            line = codes + byte
+        for vector in range(4 * planes):
+            prefetch_second(scales + argument(record, SCALES_STRIDE) + byte * planes * 4 + vector * 64)
         zero = zeros + byte if zeros else 0
         for row in range(0, m, 2):
             x = argument(record, X) + row * argument(record, X_STRIDE) + k * item
             target, b = sums + ((strip - start) * m + row) * 256 * planes, row * argument(record, BLOCK_STRIDE) + block * 4
             if row + 1 < m:
-                steps(record, codes + byte, rows, x, target, scales + byte * planes * 4, zero, b, 1, table)
+                steps(record, codes + byte, rows, x, target, scales + byte * planes * 4, zero, b, 1, line, table)
             else:
-                steps(record, codes + byte, rows, x, target, scales + byte * planes * 4, zero, b, 0, table)
+                steps(record, codes + byte, rows, x, target, scales + byte * planes * 4, zero, b, 0, line, table)
 
 
 @inner

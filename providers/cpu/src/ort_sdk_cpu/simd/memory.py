@@ -25,6 +25,7 @@ __all__ = [
     "load_u8",
     "load_u8_first",
     "prefetch",
+    "prefetch_second",
     "read_f32",
     "splat",
     "store_f32",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 _I8X16 = ir.VectorType(I8, LANES)
-_FOR_READING, _INTO_ALL_CACHES, _DATA = (ir.Constant(I32, value) for value in (0, 3, 1))
+_FOR_READING, _INTO_ALL_CACHES, _INTO_SECOND_CACHE, _DATA = (ir.Constant(I32, value) for value in (0, 3, 2, 1))
 
 
 def emit_load(builder: Any, address: Any, llvm: Any) -> Any:
@@ -200,3 +201,10 @@ def prefetch(builder: Any, address: Any) -> None:
     """Ask for the cache line of an address, which need not be mapped."""
     place = pointer(builder, address, I8)
     call(builder, "llvm.prefetch.p0", ir.VoidType(), place, _FOR_READING, _INTO_ALL_CACHES, _DATA)
+
+
+@operation(types.none, types.intp)
+def prefetch_second(builder: Any, address: Any) -> None:
+    """The same, long before it is read: into the second cache only, as the first one would not keep it so long."""
+    place = pointer(builder, address, I8)
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, _FOR_READING, _INTO_SECOND_CACHE, _DATA)
