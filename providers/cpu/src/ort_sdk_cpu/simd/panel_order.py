@@ -43,10 +43,6 @@ _SPARE = 4096
 @inner
 def ask_for(place: int, stride: int, width: int, first: int, count: int) -> None:
     """Ask for lines of 64 bytes of a part of a matrix: ``count`` from the ``first`` on, ``width`` to a row."""
-    if width * 64 == stride:
-        for index in range(first, first + count):
-            prefetch(place + index * 64)
-        return
     row, line = place + first // width * stride, first % width
     for _ in range(count):
         prefetch(row + line * 64)
