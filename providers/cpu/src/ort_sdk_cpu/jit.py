@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import libraries
 from .instruction_set import has_vnni, instruction_set
 
 __all__ = ["CACHE_VARIABLE", "cache_folder", "inner", "one_process", "source_hash", "tell_compiled"]
@@ -45,7 +44,6 @@ def cache_folder() -> Path | None:
     features = (
         instruction_set().name.lower(),
         *(["vnni"] if has_vnni() else []),
-        *(["omp"] if libraries.has_parallel_numba() else []),
     )
     key = "-".join((source_hash(), *features))
     given = os.environ.get(CACHE_VARIABLE) or os.environ.get("NUMBA_CACHE_DIR")

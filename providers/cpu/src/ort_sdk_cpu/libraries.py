@@ -25,7 +25,6 @@ __all__ = [
     "DISABLE_VARIABLE",
     "Library",
     "bound_spinning",
-    "has_parallel_numba",
     "numba",
     "onednn",
     "onednn_path",
@@ -42,7 +41,6 @@ ONEDNN_DISTRIBUTION = "onednn-cpu-gomp"
 ONEDNN_FILE = "libdnnl.so.3"
 OPENMP_FILE = "libgomp.so.1"
 OPENMP_REMEDY = "install GCC's OpenMP library (Debian, Ubuntu: apt install libgomp1; Fedora: dnf install libgomp)"
-LAYER_VARIABLE = "NUMBA_THREADING_LAYER"
 
 SPIN_COUNT = "3000"
 """How often a waiting OpenMP thread looks again before it sleeps: some microseconds. The default, milliseconds, stalls both
@@ -136,14 +134,7 @@ def has_openmp() -> bool:
         ctypes.CDLL(OPENMP_FILE)
     except OSError:
         return False
-    os.environ.setdefault(LAYER_VARIABLE, "omp")
     return True
-
-
-@functools.cache
-def has_parallel_numba() -> bool:
-    """Whether compiled kernels may use several threads: only over OpenMP is that fast, and safe from several callers."""
-    return numba().is_usable and has_openmp() and os.environ[LAYER_VARIABLE] == "omp"
 
 
 @functools.cache
@@ -175,7 +166,7 @@ def report() -> list[str]:
     forced = "" if instruction_set() is machine_instruction_set() else f", of {machine_instruction_set().name.lower()}"
     lines = [str(onednn()), str(numba()), f"instruction set {instruction_set().name.lower()}{forced}"]
     if has_openmp():
-        names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", LAYER_VARIABLE)
+        names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
         settings = ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
         lines.append(f"{thread_count()} threads over {OPENMP_FILE} ({settings})")
     else:

@@ -11,7 +11,7 @@ from .constants import FORWARD_INFERENCE, Algorithm, Argument, Query
 from .library import library
 from .memory_descriptor import MemoryDescriptor
 
-__all__ = ["PLAIN", "Primitive", "binary", "convolution", "eltwise", "layer_normalization", "matmul", "pooling", "reorder"]
+__all__ = ["PLAIN", "Primitive", "convolution", "eltwise", "matmul", "pooling", "reorder"]
 
 CACHED_PRIMITIVES = 1024
 PLAIN = PrimitiveAttributes()
@@ -192,32 +192,6 @@ def reorder(src: MemoryDescriptor, dst: MemoryDescriptor, attributes: PrimitiveA
     return _described(key, attributes, make, src.handle, onednn.engine, dst.handle, onednn.engine)
 
 
-def binary(
-    algorithm: Algorithm,
-    src0: MemoryDescriptor,
-    src1: MemoryDescriptor,
-    dst: MemoryDescriptor,
-    attributes: PrimitiveAttributes = PLAIN,
-) -> Primitive | None:
-    """An operation on two operands, the second of which may be broadcast; None if there is no optimized one."""
-    return _binary(algorithm, src0, src1, dst, attributes, library().thread_count)
-
-
-@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
-def _binary(
-    algorithm: Algorithm,
-    src0: MemoryDescriptor,
-    src1: MemoryDescriptor,
-    dst: MemoryDescriptor,
-    attributes: PrimitiveAttributes,
-    threads: int,
-) -> Primitive | None:
-    onednn = library()
-    make = onednn.functions.dnnl_binary_primitive_desc_create
-    key = ("binary", algorithm, src0, src1, dst, attributes, threads)
-    return _described(key, attributes, make, onednn.engine, algorithm, src0.handle, src1.handle, dst.handle)
-
-
 def eltwise(
     algorithm: Algorithm, src: MemoryDescriptor, dst: MemoryDescriptor, alpha: float = 0.0, beta: float = 0.0
 ) -> Primitive | None:
@@ -233,24 +207,6 @@ def _eltwise(
     make = onednn.functions.dnnl_eltwise_forward_primitive_desc_create
     key = ("eltwise", algorithm, src, dst, alpha, beta, threads)
     return _described(key, PLAIN, make, onednn.engine, FORWARD_INFERENCE, algorithm, src.handle, dst.handle, alpha, beta)
-
-
-def layer_normalization(
-    src: MemoryDescriptor, dst: MemoryDescriptor, statistics: MemoryDescriptor, epsilon: float, flags: int
-) -> Primitive | None:
-    """Normalization over the last axis; None if there is no optimized one. ``flags`` are oneDNN's (4: scale, 8: shift)."""
-    return _layer_normalization(src, dst, statistics, epsilon, flags, library().thread_count)
-
-
-@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
-def _layer_normalization(
-    src: MemoryDescriptor, dst: MemoryDescriptor, statistics: MemoryDescriptor, epsilon: float, flags: int, threads: int
-) -> Primitive | None:
-    onednn = library()
-    make = onednn.functions.dnnl_layer_normalization_forward_primitive_desc_create
-    key = ("layer_normalization", src, dst, statistics, epsilon, flags, threads)
-    layouts = (src.handle, dst.handle, statistics.handle)
-    return _described(key, PLAIN, make, onednn.engine, FORWARD_INFERENCE, *layouts, epsilon, flags)
 
 
 def _or_null(descriptor: MemoryDescriptor | None) -> Any:

@@ -14,7 +14,6 @@ __all__ = [
     "absolute",
     "add",
     "bit_and",
-    "bit_or",
     "bit_xor",
     "divide",
     "fused_multiply_add",
@@ -27,7 +26,6 @@ __all__ = [
     "reduce_max",
     "round_to_even",
     "scale_by_power_of_two",
-    "shift_lanes_right",
     "shift_left",
     "shift_right",
     "shift_right_signed",
@@ -139,12 +137,6 @@ def bit_and(builder: Any, x: Any, y: Any) -> Any:
 
 
 @operation(i32x16, i32x16, i32x16)
-def bit_or(builder: Any, x: Any, y: Any) -> Any:
-    """X | y."""
-    return builder.or_(x, y)
-
-
-@operation(i32x16, i32x16, i32x16)
 def bit_xor(builder: Any, x: Any, y: Any) -> Any:
     """X ^ y."""
     return builder.xor(x, y)
@@ -166,12 +158,6 @@ def shift_right(builder: Any, x: Any, count: Any) -> Any:
 def shift_right_signed(builder: Any, x: Any, count: Any) -> Any:
     """X >> count, count below 32, with the sign from above."""
     return builder.ashr(x, splat(builder, count))
-
-
-@operation(i32x16, i32x16, i32x16)
-def shift_lanes_right(builder: Any, x: Any, counts: Any) -> Any:
-    """Each lane by its own count below 32, with zeros from above."""
-    return builder.lshr(x, counts)
 
 
 @operation(f32x16, i32x16)

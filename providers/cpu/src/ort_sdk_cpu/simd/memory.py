@@ -11,7 +11,6 @@ from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, f32x16, i32x16,
 
 __all__ = [
     "broadcast_f32",
-    "broadcast_i32",
     "emit_load",
     "emit_load_first",
     "emit_store",
@@ -32,7 +31,6 @@ __all__ = [
     "store_f32_first",
     "store_i8",
     "store_i32",
-    "store_i32_first",
     "write_f32",
 ]
 
@@ -154,12 +152,6 @@ def write_f32(builder: Any, address: Any, value: Any) -> None:
     emit_store(builder, address, value)
 
 
-@operation(i32x16, types.intp)
-def broadcast_i32(builder: Any, address: Any) -> Any:
-    """The 4 bytes at an address in every lane."""
-    return splat(builder, emit_load(builder, address, I32))
-
-
 @operation(f32x16, types.intp)
 def broadcast_f32(builder: Any, address: Any) -> Any:
     """The float32 at an address in every lane."""
@@ -188,12 +180,6 @@ def store_i8(builder: Any, address: Any, value: Any) -> None:
 def store_f32_first(builder: Any, address: Any, value: Any, count: Any) -> None:
     """Write the first ``count`` float32."""
     emit_store_first(builder, address, value, count, "v16f32")
-
-
-@operation(types.none, types.intp, i32x16, types.intp)
-def store_i32_first(builder: Any, address: Any, value: Any, count: Any) -> None:
-    """Write the first ``count`` int32."""
-    emit_store_first(builder, address, value, count, "v16i32")
 
 
 @operation(types.none, types.intp)

@@ -19,17 +19,11 @@ __all__ = [
     "emit_transpose_quarters",
     "even_bytes",
     "even_lanes",
-    "interleave_bytes_high",
-    "interleave_bytes_low",
     "interleave_high",
     "interleave_low",
-    "interleave_pairs_high",
-    "interleave_pairs_low",
     "lookup",
     "odd_bytes",
     "odd_lanes",
-    "quarters_even",
-    "quarters_odd",
     "row_address",
     "transpose_rows",
 ]
@@ -40,39 +34,6 @@ _HALF = 8
 
 def _shuffle(builder: Any, x: Any, y: Any, lanes: list[int]) -> Any:
     return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
-
-
-def _within_quarters(builder: Any, x: Any, y: Any, size: int, start: int) -> Any:
-    """Of each 16 bytes of x and y, the low (start 0) or high half of their ``size``-byte units, x's and y's in turns."""
-    units = 16 // size
-    first = [quarter * units + start * units // 2 + unit for quarter in range(4) for unit in range(units // 2)]
-    lanes = [lane for unit in first for lane in (unit, 4 * units + unit)]
-    llvm = ir.VectorType(ir.IntType(8 * size), 4 * units)
-    return builder.bitcast(_shuffle(builder, builder.bitcast(x, llvm), builder.bitcast(y, llvm), lanes), VI32)
-
-
-@operation(i32x16, i32x16, i32x16)
-def interleave_bytes_low(builder: Any, x: Any, y: Any) -> Any:
-    """In each 16 bytes: x0 y0 x1 y1 ... x7 y7."""
-    return _within_quarters(builder, x, y, 1, 0)
-
-
-@operation(i32x16, i32x16, i32x16)
-def interleave_bytes_high(builder: Any, x: Any, y: Any) -> Any:
-    """In each 16 bytes: x8 y8 ... x15 y15."""
-    return _within_quarters(builder, x, y, 1, 1)
-
-
-@operation(i32x16, i32x16, i32x16)
-def interleave_pairs_low(builder: Any, x: Any, y: Any) -> Any:
-    """In each 16 bytes, of pairs of bytes: x0 y0 ... x3 y3."""
-    return _within_quarters(builder, x, y, 2, 0)
-
-
-@operation(i32x16, i32x16, i32x16)
-def interleave_pairs_high(builder: Any, x: Any, y: Any) -> Any:
-    """In each 16 bytes, of pairs of bytes: x4 y4 ... x7 y7."""
-    return _within_quarters(builder, x, y, 2, 1)
 
 
 @lanewise(2)
@@ -118,24 +79,12 @@ def interleave_high(builder: Any, x: Any, y: Any) -> Any:
     return _shuffle(builder, x, y, [lane for unit in range(_HALF, LANES) for lane in (unit, LANES + unit)])
 
 
-def _quarters(numbers: list[int]) -> list[int]:
-    return [_QUARTER * number + lane for number in numbers for lane in range(_QUARTER)]
-
-
-@lanewise(2)
-def quarters_even(builder: Any, x: Any, y: Any) -> Any:
-    """Quarters (of four lanes) 0 and 2 of x, then 0 and 2 of y. Twice over four vectors, with the odd ones, transposes them."""
-    return _shuffle(builder, x, y, _quarters([0, 2, 4, 6]))
-
-
-@lanewise(2)
-def quarters_odd(builder: Any, x: Any, y: Any) -> Any:
-    """Quarters 1 and 3 of x, then 1 and 3 of y."""
-    return _shuffle(builder, x, y, _quarters([1, 3, 5, 7]))
-
-
 def _by_two(vectors: list[Any]) -> list[tuple[Any, Any]]:
     return list(zip(vectors[::2], vectors[1::2], strict=True))
+
+
+def _quarters(numbers: list[int]) -> list[int]:
+    return [_QUARTER * number + lane for number in numbers for lane in range(_QUARTER)]
 
 
 def emit_transpose_quarters(builder: Any, vectors: list[Any]) -> list[Any]:
@@ -143,6 +92,15 @@ def emit_transpose_quarters(builder: Any, vectors: list[Any]) -> list[Any]:
     even, odd = _quarters([0, 2, 4, 6]), _quarters([1, 3, 5, 7])
     first, second = ([_shuffle(builder, x, y, part) for x, y in _by_two(vectors)] for part in (even, odd))
     return [_shuffle(builder, x, y, part) for part in (even, odd) for x, y in (first, second)]
+
+
+def _within_quarters(builder: Any, x: Any, y: Any, size: int, start: int) -> Any:
+    """Of each 16 bytes of x and y, the low (start 0) or high half of their ``size``-byte units, x's and y's in turns."""
+    units = 16 // size
+    first = [quarter * units + start * units // 2 + unit for quarter in range(4) for unit in range(units // 2)]
+    lanes = [lane for unit in first for lane in (unit, 4 * units + unit)]
+    llvm = ir.VectorType(ir.IntType(8 * size), 4 * units)
+    return builder.bitcast(_shuffle(builder, builder.bitcast(x, llvm), builder.bitcast(y, llvm), lanes), VI32)
 
 
 def emit_interleave(builder: Any, vectors: list[Any], size: int) -> list[Any]:
