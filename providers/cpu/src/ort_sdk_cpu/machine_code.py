@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import struct
 import tempfile
 import threading
 import time
@@ -26,7 +27,7 @@ from .addresses import address_of
 from .instruction_set import instruction_set
 from .jit import cache_folder, one_process, source_hash, tell_compiled
 
-__all__ = ["Task", "TaskCall", "compiler_environment", "read_code", "task", "write_code"]
+__all__ = ["Task", "TaskCall", "TaskFunction", "compiler_environment", "read_code", "task", "task_function", "write_code"]
 
 DIGEST_BYTES = 32
 WORD = 8
@@ -243,3 +244,40 @@ class TaskCall:
         call = functools.partial(self.run)
         call.kept = (self, arrays)  # type: ignore[attr-defined]
         return call
+
+
+class TaskFunction:
+    """A task that is called with other arguments each time. For any number of threads at once.
+
+    Args:
+        module: of ``ort_sdk_cpu.compiled``.
+        name: the task's.
+        kinds: ``q`` for each argument that is an address or size, ``f`` for each float32, in the task's order.
+    """
+
+    def __init__(self, module: str, name: str, kinds: str) -> None:
+        code = _code()
+        self._pack = struct.Struct("=q" + kinds.replace("f", "f4x")).pack
+        self._address = code.address(module, name)
+        self._alone = code.alone
+
+    def __call__(self, threads: int, *arguments: float) -> None:
+        """Do the work; returns when it is done.
+
+        Args:
+            threads: how many it may use; fewer than that where there is no OpenMP.
+            arguments: of the task. What addresses point at has to stay alive.
+        """
+        # The record is read through the address of the bytes, which stay alive until the call returns.
+        record = self._pack(self._address, *arguments)
+        if threads > 1 and libraries.has_openmp():
+            start, entry = _code().team
+            start(entry, record, threads, 0)  # type: ignore[arg-type]
+        else:
+            self._alone(record)
+
+
+@functools.cache
+def task_function(module: str, name: str, kinds: str) -> TaskFunction:
+    """The one function of a task, made when it is first asked for; arguments as for ``TaskFunction``."""
+    return TaskFunction(module, name, kinds)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.addresses import address_of
 
 __all__ = ["Scratch", "scratch_of", "shared_scratch"]
 
@@ -20,17 +21,24 @@ class Scratch(threading.local):
     """One buffer per thread and name, as large as the largest array asked for. What is in it lasts until the next request."""
 
     def __init__(self) -> None:
-        self._buffers: dict[str, HostArray] = {}
+        self._buffers: dict[str, tuple[HostArray, int, int]] = {}
+        """Name → buffer, its bytes and its address."""
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """An array with any contents."""
         nbytes = math.prod(shape) * dtype.itemsize
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.nbytes < nbytes:
+        self.address(name, nbytes)
+        return self._buffers[name][0][:nbytes].view(dtype).reshape(shape)
+
+    def address(self, name: str, nbytes: int) -> int:
+        """Where so many bytes with any contents are: until this thread asks for more under the same name."""
+        found = self._buffers.get(name)
+        if found is None or found[1] < nbytes:
             raw = np.empty(nbytes + ALIGNMENT_BYTES, dtype=np.uint8)
-            start = -raw.ctypes.data % ALIGNMENT_BYTES
-            buffer = self._buffers[name] = raw[start : start + nbytes]
-        return buffer[:nbytes].view(dtype).reshape(shape)
+            start = -address_of(raw) % ALIGNMENT_BYTES
+            buffer = raw[start : start + nbytes]
+            found = self._buffers[name] = (buffer, nbytes, address_of(buffer))
+        return found[2]
 
 
 def shared_scratch() -> Scratch:
