@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
+    "bench_creation.py": ["--models", "voice", "MatMulNBits", "--layers", "1", "--rounds", "1", "--warm", "1"],
     "bench_dispatch.py": ["--nodes", "3", "30", "--runs", "2", "--repetitions", "2"],
     "bench_import.py": ["--runs", "1"],
     "bench_load.py": ["--megabytes", "0.1", "--count", "2", "--rounds", "1"],
@@ -22,6 +23,7 @@ SMALL = {
     "bench_weights.py": ["--quick", "--rounds", "1"],
 }
 ROWS = {
+    "bench_creation.py": ["voice activity", "language model, MatMulNBits"],
     "bench_dispatch.py": ["replay, bound", "replay", "step by step"],
     "bench_import.py": ["import numpy", "import ort_sdk"],
     "bench_load.py": ["ort_sdk, inline", "onnx.load, inline", "ort_sdk, external", "onnx.load, external"],
