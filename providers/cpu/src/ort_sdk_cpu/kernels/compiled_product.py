@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 from .scratch import Scratch
 
-__all__ = ["Activation", "CompiledProduct", "Sizes"]
+__all__ = ["Activation", "CompiledProduct", "ProductFunction", "Sizes"]
 
 MODULE = "products"
 FEW_ROWS = 4
@@ -32,6 +31,9 @@ MOST_TRANSPOSED = 1 << 20
 _STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES = 256, 4, 192, 4, 1024
 """As in the compiled module."""
 _A, _B, _C, _ADDEND, _WORK = range(5)
+KINDS = "q" * 17 + "f" * 3 + "q" * 4
+"""Of the tasks' arguments."""
+WORKING_MEMORY = "products"
 
 
 class Activation(enum.IntEnum):
@@ -68,11 +70,9 @@ class Sizes:
         most = max(32, MOST_TRANSPOSED // self.inner // 32 * 32) if self.is_transposed else MOST_ROWS
         return min(self.rows, MOST_ROWS, most)
 
-    @property
-    def threads(self) -> int:
+    def threads_of(self, most: int) -> int:
         """Threads worth waking up."""
-        products = self.rows * self.inner * self.columns
-        return max(1, min(libraries.thread_count(), products // PRODUCTS_PER_THREAD))
+        return max(1, min(most, self.rows * self.inner * self.columns // PRODUCTS_PER_THREAD))
 
     @property
     def work_bytes(self) -> int:
@@ -91,6 +91,17 @@ def _width() -> int:
 
 
 @functools.lru_cache(maxsize=1024)
+def _planned(rows: int, inner: int, columns: int, is_transposed: bool, most_threads: int) -> _Plan:
+    """How a product of these sizes is computed."""
+    sizes = Sizes(rows, inner, columns, is_transposed)
+    threads = sizes.threads_of(most_threads)
+    a_row, c_row = inner * _FLOAT_BYTES, columns * _FLOAT_BYTES
+    steps = (a_row, a_row if is_transposed else c_row, c_row, 0, 0, 0, 0, 1)
+    work = -(-sizes.work_bytes // 64) * 64
+    rest = (*_parts(sizes, threads), work, sizes.rows_at_once)
+    return _Plan(sizes.task, threads, (rows, columns, inner, *steps), rest, work * threads)
+
+
 def _parts(sizes: Sizes, threads: int) -> tuple[int, int]:
     """(parts of the rows, parts of the columns): as many as there are threads, the largest of them as small as can be."""
     unit = 16 if sizes.is_transposed else _width()
@@ -101,6 +112,60 @@ def _parts(sizes: Sizes, threads: int) -> tuple[int, int]:
 
     row_parts = min((count for count in range(1, threads + 1) if threads % count == 0), key=cost)
     return row_parts, threads // row_parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    task: str
+    threads: int
+    sizes: tuple[int, ...]
+    """Arguments from the rows on."""
+    rest: tuple[int, ...]
+    """Arguments behind the numbers."""
+    work_bytes: int
+
+
+def _epilogue(alpha: float, activation: Activation, slope: float) -> tuple[int | float, ...]:
+    """What follows a product, as the tasks take it."""
+    return int(activation), float(alpha), 1.0, float(slope)
+
+
+class ProductFunction:
+    """``activation(alpha * A B + bias)`` for matrices with any number of rows. For any number of threads at once.
+
+    Args:
+        inner: columns of A.
+        columns: of B.
+        scratch: working memory.
+        is_transposed: whether B is (columns, inner).
+        alpha: factor of the product.
+        activation: what follows.
+        slope: factor of numbers below zero, for ``RELU``.
+    """
+
+    def __init__(
+        self,
+        inner: int,
+        columns: int,
+        scratch: Scratch,
+        *,
+        is_transposed: bool = False,
+        alpha: float = 1.0,
+        activation: Activation = Activation.NONE,
+        slope: float = 0.0,
+    ) -> None:
+        self._inner, self._columns, self._scratch, self._is_transposed = inner, columns, scratch, is_transposed
+        self._epilogue = _epilogue(alpha, activation, slope)
+
+    def __call__(self, rows: int, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
+        """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
+        from ort_sdk_cpu.machine_code import task_function
+
+        plan = _planned(rows, self._inner, self._columns, self._is_transposed, libraries.thread_count())
+        places = (address_of(a), address_of(b), address_of(out), 0 if bias is None else address_of(bias))
+        work = self._scratch.address(WORKING_MEMORY, plan.work_bytes)
+        run = task_function(MODULE, plan.task, KINDS)
+        run(plan.threads, *places, work, *plan.sizes, *self._epilogue, *plan.rest)
 
 
 class CompiledProduct:
@@ -119,16 +184,10 @@ class CompiledProduct:
     ) -> None:
         from ort_sdk_cpu.machine_code import TaskCall
 
-        threads = sizes.threads
-        work = -(-sizes.work_bytes // 64) * 64
-        a_row, c_row = sizes.inner * _FLOAT_BYTES, sizes.columns * _FLOAT_BYTES
-        b_row = a_row if sizes.is_transposed else c_row
-        steps = (0, 0, 0, 0)
-        numbers = (float(alpha), 1.0, float(slope))
-        parts = _parts(sizes, threads)
-        arguments = (0, 0, 0, 0, 0, sizes.rows, sizes.columns, sizes.inner, a_row, b_row, c_row, *steps, 1, int(activation))
-        self._call = TaskCall(MODULE, sizes.task, (*arguments, *numbers, *parts, work, sizes.rows_at_once), threads)
-        self._scratch, self._work_bytes = scratch, work * threads
+        plan = _planned(sizes.rows, sizes.inner, sizes.columns, sizes.is_transposed, libraries.thread_count())
+        arguments = (0, 0, 0, 0, 0, *plan.sizes, *_epilogue(alpha, activation, slope), *plan.rest)
+        self._call = TaskCall(MODULE, plan.task, arguments, plan.threads)
+        self._scratch, self._work_bytes = scratch, plan.work_bytes
 
     def __call__(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
@@ -147,5 +206,5 @@ class CompiledProduct:
             self._call.point(position, array)
 
     def _run(self) -> None:
-        self._call.point(_WORK, self._scratch.array("products", (self._work_bytes,), np.dtype(np.uint8)))
+        self._call.set(_WORK, self._scratch.address(WORKING_MEMORY, self._work_bytes))
         self._call.run()

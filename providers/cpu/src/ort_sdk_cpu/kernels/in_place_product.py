@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, Slot, Tensor
+from ort_sdk.api import NOT_PACKED, HostArray, InvalidArgument, KernelInfo, NotPacked, PrePackedWeights, Slot, Tensor
 from ort_sdk_cpu.onednn.constants import Algorithm
 
 from .bindable import BindableKernel, MakeWriter, Writer
-from .compiled_product import Activation, CompiledProduct, Sizes
+from .compiled_product import Activation, CompiledProduct, ProductFunction, Sizes
 from .packed_product import Tail
 from .scratch import scratch_of
 
@@ -47,6 +47,7 @@ class InPlaceProduct(BindableKernel):
         self._transposed, self._tail, self._scratch = transposed, tail, scratch_of(info)
         self._weight: HostArray | None = None
         self._make_writer = lambda inputs, _outputs: self._writer(inputs[0].shape)
+        self._function = ProductFunction(self._inner, self._columns, self._scratch, is_transposed=transposed, **self._epilogue)
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
         """The weight's bytes as they lie."""
@@ -61,9 +62,18 @@ class InPlaceProduct(BindableKernel):
         """The product, in a new array."""
         return self._run
 
-    def _run(self, a: HostArray, *others: Any) -> HostArray:
-        out = np.empty((*a.shape[:-1], self._columns), FLOAT)
-        self._writer(a.shape)(a, *others, out)
+    def _run(self, a: HostArray, *others: Any) -> Any:
+        *outer, inner = a.shape
+        out = np.empty((*outer, self._columns), FLOAT)
+        if inner != self._inner:
+            raise InvalidArgument(f"product of {a.shape} and a constant with {self._inner} rows: these have to be equal")
+        rows, weight, finish = math.prod(outer), self._weight, self._tail.finish
+        if not rows:
+            return out
+        right = np.ascontiguousarray(others[0]) if weight is None else weight
+        self._function(rows, a if a.flags.c_contiguous else np.ascontiguousarray(a), right, self._tail.bias, out)
+        if finish is not None:
+            finish(out, others[1:])
         return out
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
@@ -80,11 +90,14 @@ class InPlaceProduct(BindableKernel):
         return self._product(first.array.shape).fixed(first.array, weight, self._tail.bias, out.array)
 
     def _product(self, shape: tuple[int, ...]) -> CompiledProduct:
-        tail = self._tail
         sizes = Sizes(math.prod(shape[:-1]), self._inner, self._columns, is_transposed=self._transposed)
-        algorithm, slope = tail.activation or (None, 0.0)
+        return CompiledProduct(sizes, self._scratch, **self._epilogue)
+
+    @property
+    def _epilogue(self) -> dict[str, Any]:
+        algorithm, slope = self._tail.activation or (None, 0.0)
         activation = Activation.NONE if algorithm is None else _ACTIVATIONS[algorithm]
-        return CompiledProduct(sizes, self._scratch, alpha=tail.alpha, activation=activation, slope=slope)
+        return {"alpha": self._tail.alpha, "activation": activation, "slope": slope}
 
     def _writer(self, shape: tuple[int, ...]) -> Writer:
         if not math.prod(shape):
