@@ -7,6 +7,7 @@ float32 is exact while no sum can pass 2**24, and float64 always is for the size
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ _RANGES = {
 class IntegerProduct:
     """Chooses the floating-point type for sums of products of two factors.
 
+    A constant is not read before it is multiplied by: kernels of libraries for integers never ask.
+
     Args:
         info: the node.
         first: (input, zero point input) of the first factor, or the largest magnitude it can have.
@@ -40,7 +43,12 @@ class IntegerProduct:
     def __init__(self, info: KernelInfo, first: tuple[int, int] | int, second: tuple[int, int], contracted: int | None) -> None:
         self._largest_first = first if isinstance(first, int) else _largest(info, *first)
         self._largest_second = _largest(info, *second)
-        self._constant_sum = _largest_sum(info, second, contracted, FLOAT32_EXACT / max(self._largest_first, 1))
+        self._info, self._second, self._contracted = info, second, contracted
+
+    @cached_property
+    def _constant_sum(self) -> float | None:
+        limit = FLOAT32_EXACT / max(self._largest_first, 1)
+        return _largest_sum(self._info, self._second, self._contracted, limit)
 
     def element_type(self, terms: int) -> TensorElementType:
         """FLOAT if sums of so many products are exact in float32, else DOUBLE."""
