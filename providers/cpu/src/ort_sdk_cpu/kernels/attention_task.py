@@ -10,14 +10,17 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
 
-__all__ = ["AttentionShape", "AttentionTask"]
+__all__ = ["KINDS", "AttentionShape", "AttentionTask", "places"]
 
 ROW_BYTES = 128
 BLOCK = 128
 """As in ``compiled.attention``."""
 MASK, QUERY_BIAS, VALUE_BIAS = 16, 21, 22
+KINDS = "q" * 28 + "f" + "q" * 3
+"""Of the task's arguments."""
 WORK_PER_THREAD = 1 << 17
 """Multiplications that take as long as waking a thread up."""
 
@@ -35,9 +38,24 @@ class AttentionShape:
     scale: float
 
     @property
-    def work(self) -> int:
-        """Multiplications."""
-        return self.batch * self.heads * self.length * self.keys * (self.size + self.value_size)
+    def scores(self) -> tuple[int, int, int, int]:
+        """Shape of the scores."""
+        return self.batch, self.heads, self.length, self.keys
+
+    def threads(self, most: int) -> int:
+        """Threads worth waking up, of so many."""
+        work = self.batch * self.heads * self.length * self.keys * (self.size + self.value_size)
+        return max(1, min(most, work // WORK_PER_THREAD, self.batch * self.heads))
+
+    @property
+    def part_bytes(self) -> int:
+        """Working memory of a thread."""
+        return (self.size + self.value_size + BLOCK + 2) * ROW_BYTES
+
+    @property
+    def arguments(self) -> tuple[int | float, ...]:
+        """Sizes and scale as the task takes them."""
+        return self.heads, self.length, self.keys, self.size, self.value_size, self.scale
 
 
 class AttentionTask:
@@ -49,12 +67,10 @@ class AttentionTask:
 
     def __init__(self, shape: AttentionShape) -> None:
         self._shape = shape
-        threads = max(1, min(libraries.thread_count(), shape.work // WORK_PER_THREAD, shape.batch * shape.heads))
-        part_bytes = (shape.size + shape.value_size + BLOCK + 2) * ROW_BYTES
+        threads, part_bytes = shape.threads(libraries.thread_count()), shape.part_bytes
         self._spare = np.empty(part_bytes * threads + 64, np.uint8)
         address = -(-self._spare.ctypes.data // 64) * 64
-        sizes = (shape.heads, shape.length, shape.keys, shape.size, shape.value_size, shape.scale)
-        arguments = (*[0] * (VALUE_BIAS + 1), *sizes, shape.batch, address, part_bytes)
+        arguments = (*[0] * (VALUE_BIAS + 1), *shape.arguments, shape.batch, address, part_bytes)
         self.call = TaskCall("attention", "attention", arguments, threads)
 
     def prepare(self, parts: Sequence[HostArray], bias: HostArray | None, mask: HostArray | None, out: HostArray) -> bool:
@@ -73,10 +89,8 @@ class AttentionTask:
             return False
         heads, call = self._shape.heads, self.call
         for position, array in enumerate((*parts, out)):
-            steps = _steps(array, heads)
-            call.point(4 * position, array)
-            for axis in range(3):
-                call.set(4 * position + 1 + axis, steps[axis])
+            for offset, word in enumerate(places(array, heads)):
+                call.set(4 * position + offset, word)
         self._prepare_mask(mask)
         call.point(QUERY_BIAS, bias)
         call.point(VALUE_BIAS, None if bias is None else bias[2 * heads * self._shape.size :])
@@ -87,7 +101,7 @@ class AttentionTask:
         if mask is None:
             return
         shape = self._shape
-        seen = np.broadcast_to(mask, (shape.batch, shape.heads, shape.length, shape.keys))
+        seen = np.broadcast_to(mask, shape.scores)
         for axis, step in enumerate(seen.strides):
             self.call.set(MASK + 1 + axis, step)
 
@@ -96,8 +110,9 @@ class AttentionTask:
         return self.call.kept(self, *arrays)
 
 
-def _steps(array: HostArray, heads: int) -> tuple[int, int, int]:
-    """Bytes from one to the next of batch, heads and rows."""
+def places(array: HostArray, heads: int) -> tuple[int, int, int, int]:
+    """Where an array is, and the bytes from one to the next of batch, heads and rows."""
+    strides = array.strides
     if array.ndim == 4:
-        return array.strides[0], array.strides[1], array.strides[2]
-    return array.strides[0], array.shape[2] // heads * array.itemsize, array.strides[1]
+        return address_of(array), strides[0], strides[1], strides[2]
+    return address_of(array), strides[0], array.shape[2] // heads * array.itemsize, strides[1]

@@ -130,9 +130,13 @@ class BindableKernel(OpKernel):
     def describe(self, info: KernelInfo) -> None:
         """Take what the node tells of the kernel."""
         from .direct import through_writer
+        from .direct_task import direct_call, directly
 
         self.element_operation = operation_of(info)
         self._compute = through_writer(info, self._compute, self._make_writer)
+        call = direct_call(info)
+        if call is not None:
+            self._compute = directly(call, self._compute)
 
     @property
     def compute(self) -> Callable[..., Any]:

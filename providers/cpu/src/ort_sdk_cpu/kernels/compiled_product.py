@@ -6,7 +6,7 @@ import enum
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
@@ -14,6 +14,9 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 from .scratch import Scratch
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.machine_code import TaskFunction
 
 __all__ = ["Activation", "CompiledProduct", "ProductFunction", "Sizes"]
 
@@ -125,6 +128,13 @@ class _Plan:
     work_bytes: int
 
 
+@functools.cache
+def _task(name: str) -> TaskFunction:
+    from ort_sdk_cpu.machine_code import task_function
+
+    return task_function(MODULE, name, KINDS)
+
+
 def _epilogue(alpha: float, activation: Activation, slope: float) -> tuple[int | float, ...]:
     """What follows a product, as the tasks take it."""
     return int(activation), float(alpha), 1.0, float(slope)
@@ -159,13 +169,10 @@ class ProductFunction:
 
     def __call__(self, rows: int, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
-        from ort_sdk_cpu.machine_code import task_function
-
         plan = _planned(rows, self._inner, self._columns, self._is_transposed, libraries.thread_count())
         places = (address_of(a), address_of(b), address_of(out), 0 if bias is None else address_of(bias))
         work = self._scratch.address(WORKING_MEMORY, plan.work_bytes)
-        run = task_function(MODULE, plan.task, KINDS)
-        run(plan.threads, *places, work, *plan.sizes, *self._epilogue, *plan.rest)
+        _task(plan.task)(plan.threads, *places, work, *plan.sizes, *self._epilogue, *plan.rest)
 
 
 class CompiledProduct:

@@ -1,0 +1,146 @@
+"""The attention task called straight on a run's arrays: for lengths that were never seen before."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.fusion.loops import strides_over
+
+from .attention_task import KINDS, AttentionShape, places
+from .scratch import scratch_of
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.machine_code import TaskFunction
+
+__all__ = ["direct_attention"]
+
+FLOAT = np.dtype(np.float32)
+MIN_WORK = 1 << 12
+"""Products of queries and keys from which the task is worth loading."""
+VALUES_AT_ONCE = 4
+"""The task takes values whose size is a multiple of this."""
+
+
+def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
+    """Attention of queries, keys and values with a bias and numbers added to the scores; ``NotImplemented`` for any other."""
+    if any(info.wants_output(index) for index in range(1, len(info.outputs))) or info.attribute("unidirectional", 0):
+        return None
+    heads, scale, scratch = int(info.attribute("num_heads")), float(info.attribute("scale", 0.0)), scratch_of(info)
+
+    def call(
+        query: HostArray,
+        key: HostArray | None = None,
+        value: HostArray | None = None,
+        bias: HostArray | None = None,
+        mask: HostArray | None = None,
+        added: HostArray | None = None,
+        *past: Any,
+    ) -> Any:
+        if key is None or value is None or mask is not None or any(array is not None for array in past):
+            return NotImplemented
+        given = (query.shape, key.shape, value.shape, None if bias is None else bias.shape)
+        plan = _planned(*given, None if added is None else added.shape, heads, scale, libraries.thread_count())
+        if plan is None or not _is_readable(query, key, value, bias):
+            return NotImplemented
+        out = np.empty(plan.out_shape, FLOAT)
+        operands = (*places(query, heads), *places(key, heads), *places(value, heads), *places(out, heads))
+        work = scratch.address("attention", plan.work_bytes)
+        numbers = (*plan.sizes, work, plan.part_bytes)
+        _task()(plan.threads, *operands, *_added(added, plan.scores), *_biases(bias, plan.value_bias), *numbers)
+        return out
+
+    return call
+
+
+@functools.cache
+def _task() -> TaskFunction:
+    from ort_sdk_cpu.machine_code import task_function
+
+    return task_function("attention", "attention", KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How attention over arrays of some shapes is computed."""
+
+    out_shape: tuple[int, ...]
+    scores: tuple[int, ...]
+    sizes: tuple[int | float, ...]
+    """As the task takes them."""
+    value_bias: int
+    """Bytes in front of the values' part of the bias."""
+    threads: int
+    part_bytes: int
+    """Working memory of a thread."""
+
+    @property
+    def work_bytes(self) -> int:
+        """Working memory of all."""
+        return self.threads * self.part_bytes
+
+
+Shape = tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=256)
+def _planned(
+    query: Shape, key: Shape, value: Shape, bias: Shape | None, added: Shape | None, heads: int, scale: float, most_threads: int
+) -> _Plan | None:
+    """The plan for arrays of these shapes; None if they do not belong together, or the task does not pay."""
+    shape = _shape(query, key, value, heads, scale)
+    if shape is None or bias not in {None, (heads * (2 * shape.size + shape.value_size),)}:
+        return None
+    if added is not None and not _broadcasts(added, shape.scores):
+        return None
+    out_shape, value_bias = (shape.batch, shape.length, heads * shape.value_size), 2 * heads * shape.size * FLOAT.itemsize
+    threads = shape.threads(most_threads)
+    return _Plan(out_shape, shape.scores, (*shape.arguments, shape.batch), value_bias, threads, shape.part_bytes)
+
+
+def _shape(query: Shape, key: Shape, value: Shape, heads: int, scale: float) -> AttentionShape | None:
+    if len(query) != 3 or len(key) != len(value) or len(key) not in {3, 4} or query[2] % heads:
+        return None
+    batch, length, width = query
+    size = width // heads
+    if len(key) == 4:
+        keys, value_size = key[2], value[3]
+        are_alike = key == (batch, heads, keys, size) and value == (batch, heads, keys, value_size)
+    else:
+        keys, value_size = key[1], value[2] // heads
+        are_alike = key == (batch, keys, width) and value == (batch, keys, heads * value_size)
+    if not are_alike or value_size % VALUES_AT_ONCE or batch * length * width * keys < MIN_WORK:
+        return None
+    return AttentionShape(batch, heads, length, keys, size, value_size, scale or 1 / math.sqrt(size))
+
+
+def _broadcasts(added: Shape, scores: Shape) -> bool:
+    return len(added) == len(scores) and all(own in {1, whole} for own, whole in zip(added, scores, strict=True))
+
+
+def _is_readable(query: HostArray, key: HostArray, value: HostArray, bias: HostArray | None) -> bool:
+    """Whether the task can read the arrays where they lie: rows have no gaps."""
+    itemsize = FLOAT.itemsize
+    are_rows = query.strides[-1] == itemsize and key.strides[-1] == itemsize and value.strides[-1] == itemsize
+    return are_rows and (bias is None or bias.strides[0] == itemsize)
+
+
+def _added(added: HostArray | None, scores: Shape) -> Sequence[int]:
+    """Where numbers added to the scores are, and the bytes between them."""
+    return (0, 0, 0, 0, 0) if added is None else (address_of(added), *strides_over(scores, added.shape, added.strides))
+
+
+def _biases(bias: HostArray | None, value_bias: int) -> tuple[int, int]:
+    """Where what is added to queries and values is: that of keys changes nothing."""
+    if bias is None:
+        return 0, 0
+    start = address_of(bias)
+    return start, start + value_bias

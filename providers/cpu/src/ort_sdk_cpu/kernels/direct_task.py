@@ -1,0 +1,184 @@
+"""Tasks called straight on a run's arrays, with as little between as can be: for shapes that were never seen before.
+
+A maker gives, for a node, ``call(*inputs)`` that returns the node's outputs, or ``NotImplemented`` for arrays the task is
+not for. Types are the node's, so only what may change from run to run is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
+
+from .task_writer import MIN_ELEMENTS, threads_for
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.machine_code import TaskFunction
+
+__all__ = ["DirectCall", "direct_call", "directly"]
+
+DirectCall = Callable[..., Any]
+
+FLOAT = np.dtype(np.float32)
+ACTIVATION_WORK = 4
+"""Elements of a few instructions each that one of an activation is worth."""
+
+
+def direct_call(info: KernelInfo) -> DirectCall | None:
+    """The node's task as a call on a run's arrays; None if it has none, or not for these types and outputs."""
+    make = _MAKERS.get((info.domain, info.op_type))
+    arguments = (*info.inputs, *info.outputs)
+    if make is None or any(found is not None and found.element_type is not TensorElementType.FLOAT for found in arguments):
+        return None
+    return make(info) if libraries.numba().is_usable else None
+
+
+def directly(call: DirectCall, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel's function: the call, or the other one for arrays it is not for."""
+
+    def run(*inputs: Any) -> Any:
+        result = call(*inputs)
+        return otherwise(*inputs) if result is NotImplemented else result
+
+    return run
+
+
+def _task(module: str, name: str, kinds: str) -> Callable[[], TaskFunction]:
+    """Gives the task, which is loaded when it is first wanted."""
+
+    @functools.cache
+    def loaded() -> TaskFunction:
+        from ort_sdk_cpu.machine_code import task_function
+
+        return task_function(module, name, kinds)
+
+    return loaded
+
+
+def _is_vector(array: HostArray | None, width: int) -> bool:
+    return array is None or (array.shape == (width,) and array.flags.c_contiguous)
+
+
+def _address(array: HostArray | None) -> int:
+    return 0 if array is None else address_of(array)
+
+
+def _softmax(info: KernelInfo) -> DirectCall | None:
+    axis = int(info.attribute("axis", -1 if info.since_version >= 13 else 1))
+    is_flattened = info.since_version < 13
+    task = _task("rows", "softmax", "qqqq")
+
+    def call(x: HostArray) -> Any:
+        rank, size = x.ndim, x.size
+        if size < MIN_ELEMENTS or axis not in {-1, rank - 1} or not x.flags.c_contiguous:
+            return NotImplemented
+        out, width = np.empty(x.shape, FLOAT), x.shape[-1]
+        task()(threads_for(size), address_of(x), address_of(out), size // width, width)
+        return out
+
+    return None if is_flattened else call
+
+
+def _normalization(info: KernelInfo) -> DirectCall | None:
+    """Along the last axis, without statistics."""
+    if any(info.wants_output(index) for index in range(1, len(info.outputs))):
+        return None
+    axis, epsilon = int(info.attribute("axis", -1)), float(info.attribute("epsilon", 1e-5))
+    name = "layer_normalization" if info.op_type == "LayerNormalization" else "rms_normalization"
+    task = _task("rows", name, "q" * 9 + "f")
+
+    def call(x: HostArray, scale: HostArray, shift: HostArray | None = None) -> Any:
+        size, width = x.size, x.shape[-1] if x.ndim else 0
+        if size < MIN_ELEMENTS or axis not in {-1, x.ndim - 1} or not x.flags.c_contiguous:
+            return NotImplemented
+        if not _is_vector(scale, width) or not _is_vector(shift, width):
+            return NotImplemented
+        out = np.empty(x.shape, FLOAT)
+        addresses = (address_of(x), 0, 0, 0, address_of(out), address_of(scale), _address(shift))
+        task()(threads_for(size), *addresses, size // width, width, epsilon)
+        return out
+
+    return call
+
+
+def _skip_normalization(info: KernelInfo) -> DirectCall | None:
+    """The same of input + skip + bias, which may be an output, too."""
+    wanted = [index for index in range(len(info.outputs)) if info.wants_output(index)]
+    if not wanted or wanted[0] or set(wanted) - {0, 3}:
+        return None
+    epsilon, has_shift = float(info.attribute("epsilon", 1e-12)), info.op_type == "SkipLayerNormalization"
+    task = _task("rows", "layer_normalization" if has_shift else "rms_normalization", "q" * 9 + "f")
+    gives_total = len(wanted) > 1
+
+    def call(x: HostArray, skip: HostArray, scale: HostArray, *others: Any) -> Any:
+        shift, bias = (*others, None, None)[:2] if has_shift else (None, *others, None)[:2]
+        size, width = x.size, x.shape[-1] if x.ndim else 0
+        if size < MIN_ELEMENTS or skip.shape != x.shape or not (x.flags.c_contiguous and skip.flags.c_contiguous):
+            return NotImplemented
+        if not (_is_vector(scale, width) and _is_vector(shift, width) and _is_vector(bias, width)):
+            return NotImplemented
+        out = np.empty(x.shape, FLOAT)
+        total = np.empty(x.shape, FLOAT) if gives_total else out
+        read = (address_of(x), address_of(skip), _address(bias))
+        addresses = (*read, address_of(total), address_of(out), address_of(scale), _address(shift))
+        task()(threads_for(size), *addresses, size // width, width, epsilon)
+        return (out, None, None, total) if gives_total else out
+
+    return call
+
+
+def _activation(name: str) -> Callable[[KernelInfo], DirectCall | None]:
+    """A function of each element, after adding a vector to each row if there is a second input."""
+    plain, biased = _task("elementwise", name, "qqq"), _task("elementwise", f"bias_{name}", "qqqqq")
+
+    def make(_info: KernelInfo) -> DirectCall:
+        def call(x: HostArray, bias: HostArray | None = None) -> Any:
+            size = x.size
+            if size < MIN_ELEMENTS or not x.flags.c_contiguous or not _is_vector(bias, x.shape[-1] if x.ndim else 0):
+                return NotImplemented
+            out, threads = np.empty(x.shape, FLOAT), threads_for(ACTIVATION_WORK * size)
+            if bias is None:
+                plain()(threads, address_of(x), address_of(out), size)
+            else:
+                biased()(threads, address_of(x), address_of(bias), address_of(out), size // bias.size, bias.size)
+            return out
+
+        return call
+
+    return make
+
+
+def _gelu(info: KernelInfo) -> DirectCall | None:
+    return _activation("fast_gelu" if info.attribute("approximate", "none") == "tanh" else "gelu")(info)
+
+
+def _attention(info: KernelInfo) -> DirectCall | None:
+    from .direct_attention import direct_attention
+
+    return direct_attention(info)
+
+
+_MICROSOFT = "com.microsoft"
+
+_MAKERS: dict[tuple[str, str], Callable[[KernelInfo], DirectCall | None]] = {
+    ("", "Erf"): _activation("erf"),
+    ("", "Gelu"): _gelu,
+    ("", "LayerNormalization"): _normalization,
+    ("", "RMSNormalization"): _normalization,
+    ("", "Sigmoid"): _activation("sigmoid"),
+    ("", "SimplifiedLayerNormalization"): _normalization,
+    ("", "Softmax"): _softmax,
+    (_MICROSOFT, "BiasGelu"): _activation("gelu"),
+    (_MICROSOFT, "FastGelu"): _activation("fast_gelu"),
+    (_MICROSOFT, "Gelu"): _activation("gelu"),
+    (_MICROSOFT, "MultiHeadAttention"): _attention,
+    (_MICROSOFT, "SkipLayerNormalization"): _skip_normalization,
+    (_MICROSOFT, "SkipSimplifiedLayerNormalization"): _skip_normalization,
+}
+"""(domain, operator) → makes the call of a node."""
