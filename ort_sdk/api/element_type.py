@@ -47,10 +47,12 @@ class TensorElementType(IntEnum):
     FLOAT6E2M3 = 27
     FLOAT6E3M2 = 28
 
+    __hash__ = int.__hash__  # the one of Enum is a call of Python's, and members are keys everywhere
+
     @property
     def onnx_name(self) -> str:
         """Name used inside ONNX type strings, ``float`` in ``tensor(float)``."""
-        return self.name.lower()
+        return _ONNX_NAMES[self]
 
     @property
     def bit_width(self) -> int:
@@ -92,6 +94,8 @@ class TensorElementType(IntEnum):
         """
         return _from_numpy_dtype(np.dtype(dtype))
 
+
+_ONNX_NAMES = {element_type: element_type.name.lower() for element_type in TensorElementType}
 
 _BIT_WIDTHS = {
     TensorElementType.UNDEFINED: 0,
@@ -198,6 +202,7 @@ def element_type_of(array: Any) -> TensorElementType:
     return _from_numpy_dtype(np.dtype(array.dtype))
 
 
+@functools.cache
 @functools.cache
 def tensor_type(element_type: TensorElementType) -> str:
     """ONNX type string of a dense tensor, ``tensor(float)``."""

@@ -82,6 +82,8 @@ class KernelDef:
     def input_on_host(self, index: int) -> bool:
         """Whether input ``index`` is read in host memory."""
         memory_types = self.input_memory_types
+        if not memory_types:
+            return False
         return memory_types.get(index, memory_types.get(ALL_ARGUMENTS, OrtMemType.DEFAULT)) is not OrtMemType.DEFAULT
 
     def output_on_host(self, index: int) -> bool:

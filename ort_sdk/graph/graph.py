@@ -49,6 +49,8 @@ class Graph(Body):
     _bodies: list[Graph] | None = field(default=None, repr=False)
     _output_names: tuple[list[NodeArg], frozenset[str]] | None = field(default=None, repr=False)
     """The list of outputs, and their names."""
+    _input_names: tuple[list[NodeArg], frozenset[str]] | None = field(default=None, repr=False)
+    """The list of inputs, and their names, which are unique."""
     _last_position: int = field(default=0, repr=False)
 
     def touch(self) -> None:
@@ -130,14 +132,20 @@ class Graph(Body):
 
     def is_overridable(self, name: str) -> bool:
         """Whether a feed may replace the initializer of that name."""
-        return name in self.initializers and any(argument.name == name for argument in self.inputs)
+        if name not in self.initializers:
+            return False
+        known = self._input_names
+        if known is None or known[0] is not self.inputs or len(known[1]) != len(self.inputs):
+            known = self._input_names = (self.inputs, frozenset(argument.name for argument in self.inputs))
+        return name in known[1]
 
     def constant(self, name: str) -> Tensor | None:
         """Constant initializer visible under a name: this graph's, or an enclosing graph's if not shadowed here."""
         graph: Graph | None = self
         while graph is not None:
-            if name in graph.initializers:
-                return None if graph.is_overridable(name) else graph.initializers[name]
+            found = graph.initializers.get(name)
+            if found is not None:
+                return None if graph.is_overridable(name) else found
             if name in graph.values:
                 return None
             graph = graph.parent

@@ -55,7 +55,11 @@ class Node:
     @property
     def subgraphs(self) -> dict[str, Graph]:
         """Attribute name → body, for control flow."""
-        return {name: cast("Graph", value) for name, value in self.attributes.items() if isinstance(value, Body)}
+        found: dict[str, Graph] = {}
+        for name, value in self.attributes.items():  # asked for every node by most stages, and mostly empty
+            if isinstance(value, Body):
+                found[name] = cast("Graph", value)
+        return found
 
     def reads(self) -> list[str]:
         """Names of all values the node needs, its subgraphs' captures included, omitted ones left out."""

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from .create import create_kernel, kernel_info
-from .lookup import RegistryLookup, ResolvedTypes
+from .lookup import KnownKernels, RegistryLookup, ResolvedTypes
 from .type_str_resolver import KernelTypeStrResolver, resolver_of
 
-__all__ = ["KernelTypeStrResolver", "RegistryLookup", "ResolvedTypes", "create_kernel", "kernel_info", "resolver_of"]
+__all__ = [
+    "KernelTypeStrResolver",
+    "KnownKernels",
+    "RegistryLookup",
+    "ResolvedTypes",
+    "create_kernel",
+    "kernel_info",
+    "resolver_of",
+]

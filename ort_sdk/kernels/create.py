@@ -26,7 +26,7 @@ def kernel_info(
         since_version=node.since_version,
         domain=node.domain,
         name=node.name,
-        attributes={name: value for name, value in node.attributes.items() if not isinstance(value, Graph)},
+        attributes=_attributes(node),
         inputs=_arguments(node.inputs, graph),
         outputs=_arguments(node.outputs, graph),
         constants=_constants(node, graph),
@@ -38,13 +38,23 @@ def kernel_info(
     )
 
 
+def _attributes(node: Node) -> dict[str, Any]:
+    bodies = node.subgraphs
+    return {name: value for name, value in node.attributes.items() if name not in bodies} if bodies else dict(node.attributes)
+
+
 def _arguments(names: list[str], graph: Graph) -> tuple[NodeArg | None, ...]:
-    return tuple(graph.node_arg(name) if name else None for name in names)
+    values = graph.values
+    return tuple([values.get(name) or graph.node_arg(name) if name else None for name in names])
 
 
 def _constants(node: Node, graph: Graph) -> dict[int, Tensor]:
-    found = ((index, graph.constant(name)) for index, name in enumerate(node.inputs) if name)
-    return {index: tensor for index, tensor in found if tensor is not None}
+    constants: dict[int, Tensor] = {}
+    for index, name in enumerate(node.inputs):
+        tensor = graph.constant(name) if name else None
+        if tensor is not None:
+            constants[index] = tensor
+    return constants
 
 
 def create_kernel(create_info: KernelCreateInfo, info: KernelInfo) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ort_sdk.api import KernelCreateInfo, KernelDef, KernelInfo, KernelRegistry
 from ort_sdk.graph import Graph, Node
@@ -12,7 +13,14 @@ from ort_sdk.graph.type_strings import Argument, TypeStrings
 from .create import kernel_info
 from .type_str_resolver import KernelTypeStrResolver, resolver_of
 
-__all__ = ["RegistryLookup", "ResolvedTypes"]
+__all__ = ["KnownKernels", "RegistryLookup", "ResolvedTypes"]
+
+
+KnownKernels = dict[tuple[Any, ...], "KernelCreateInfo | None"]
+"""Operator, version and types of the arguments → kernel, where no kernel looks at more of a node."""
+
+_ABSENT = ""
+"""Stands for an omitted argument among types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,7 @@ class RegistryLookup:
         graph: graph the nodes are in, for the types of their values.
         opset_imports: domain → opset version of the model.
         resolver: says which arguments type constraints speak of; by the schemas and what the registry declares if left out.
+        known: what look-ups with the same registry and resolver have found for operators and types, which is added to.
     """
 
     def __init__(
@@ -43,19 +52,25 @@ class RegistryLookup:
         graph: Graph,
         opset_imports: Mapping[str, int],
         resolver: KernelTypeStrResolver | None = None,
+        known: KnownKernels | None = None,
     ) -> None:
         self._registry = registry
         self._graph = graph
         self._opset_imports = opset_imports
         self._resolver = resolver_of(registry) if resolver is None else resolver
+        self._known: KnownKernels = {} if known is None else known
 
     def lookup(self, node: Node) -> KernelCreateInfo | None:
         """The first kernel, in order of registration, that matches a node."""
+        key = (node.domain, node.op_type, node.since_version, self._types(node.inputs), self._types(node.outputs))
+        if key in self._known:
+            return self._known[key]
+        candidates = self._candidates(node)
         table = self._resolver.type_strings(node)
-        for candidate in self._candidates(node):
-            if self._rejection(candidate.kernel_def, node, table) is None:
-                return candidate
-        return None
+        found = next((each for each in candidates if self._rejection(each.kernel_def, node, table) is None), None)
+        if not any(each.kernel_def.when for each in candidates):
+            self._known[key] = found
+        return found
 
     def rejections(self, node: Node) -> list[str]:
         """One line for each kernel of the operator that does not match, or that there is none."""
@@ -73,6 +88,10 @@ class RegistryLookup:
             name: self._graph.node_arg(value).type if (value := first_argument(node, each)[1]) else None for name, each in found
         }
         return ResolvedTypes(self._resolver.source(node), dict(found), types)
+
+    def _types(self, names: Sequence[str]) -> tuple[str | None, ...]:
+        values = self._graph.values
+        return tuple([(values.get(name) or self._graph.node_arg(name)).type if name else _ABSENT for name in names])
 
     def _candidates(self, node: Node) -> tuple[KernelCreateInfo, ...]:
         return () if self._registry is None else self._registry.candidates(node.domain, node.op_type)

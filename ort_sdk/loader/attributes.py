@@ -22,29 +22,30 @@ class AttributeReader:
         read_sparse_tensor: Callable[[Any], SparseTensor],
         read_graph: Callable[[Any], Graph],
     ) -> None:
-        self._decoders: dict[str, tuple[str, Callable[[Any], Any], bool]] = {
-            "FLOAT": ("f", float, False),
-            "INT": ("i", int, False),
-            "STRING": ("s", text, False),
-            "TENSOR": ("t", read_tensor, False),
-            "GRAPH": ("g", read_graph, False),
-            "SPARSE_TENSOR": ("sparse_tensor", read_sparse_tensor, False),
-            "TYPE_PROTO": ("tp", _read_type, False),
-            "FLOATS": ("floats", float, True),
-            "INTS": ("ints", int, True),
-            "STRINGS": ("strings", text, True),
-            "TENSORS": ("tensors", read_tensor, True),
-            "GRAPHS": ("graphs", read_graph, True),
-            "SPARSE_TENSORS": ("sparse_tensors", read_sparse_tensor, True),
-            "TYPE_PROTOS": ("type_protos", _read_type, True),
+        self._decoders: dict[int, tuple[str, Callable[[Any], Any]]] = {
+            1: ("f", float),
+            2: ("i", int),
+            3: ("s", text),
+            4: ("t", read_tensor),
+            5: ("g", read_graph),
+            6: ("floats", list),
+            7: ("ints", list),
+            8: ("strings", _each(text)),
+            9: ("tensors", _each(read_tensor)),
+            10: ("graphs", _each(read_graph)),
+            11: ("sparse_tensor", read_sparse_tensor),
+            12: ("sparse_tensors", _each(read_sparse_tensor)),
+            13: ("tp", _read_type),
+            14: ("type_protos", _each(_read_type)),
         }
+        """``AttributeProto.AttributeType`` → the field, and what its content becomes."""
 
-    def read(self, proto: Any, owner: str) -> Any:
+    def read(self, proto: Any, owner: Callable[[], str]) -> Any:
         """Value of one attribute.
 
         Args:
             proto: ``AttributeProto``.
-            owner: node or function it belongs to, for messages.
+            owner: gives the node or function it belongs to, for messages.
 
         Returns:
             int, float, str (bytes that are not UTF-8 as surrogate escapes), Tensor, SparseTensor, Graph, TypeString,
@@ -55,19 +56,20 @@ class AttributeReader:
         """
         if proto.ref_attr_name:
             return AttributeReference(text(proto.ref_attr_name))
-        field, decode, repeated = self._decoder(proto, owner)
-        value = getattr(proto, field)
-        return [decode(item) for item in value] if repeated else decode(value)
+        field, decode = self._decoders.get(proto.type) or self._untyped(proto, owner)
+        return decode(getattr(proto, field))
 
-    def _decoder(self, proto: Any, owner: str) -> tuple[str, Callable[[Any], Any], bool]:
-        if proto.type:
-            return self._decoders[proto.AttributeType.Name(proto.type)]
+    def _untyped(self, proto: Any, owner: Callable[[], str]) -> tuple[str, Callable[[Any], Any]]:
         # Files of IR version 1 carry no type: the one field that is set tells it.
         present = {descriptor.name for descriptor, _ in proto.ListFields()}
         for decoder in self._decoders.values():
             if decoder[0] in present:
                 return decoder
-        raise InvalidGraph(f"attribute '{proto.name}' of {owner} has neither a type nor a value")
+        raise InvalidGraph(f"attribute '{proto.name}' of {owner()} has neither a type nor a value")
+
+
+def _each(decode: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    return lambda items: [decode(item) for item in items]
 
 
 def _read_type(proto: Any) -> TypeString:

@@ -94,7 +94,7 @@ def read_function(
         inputs=inputs,
         outputs=outputs,
         attributes=tuple(map(text, proto.attribute)),
-        attribute_defaults={text(attribute.name): attributes.read(attribute, owner) for attribute in proto.attribute_proto},
+        attribute_defaults={text(each.name): attributes.read(each, lambda: owner) for each in proto.attribute_proto},
         nodes=tuple(body.nodes),
         opset_imports=dict(imports),
     )

@@ -98,7 +98,7 @@ class GraphReader:
             name = text(attribute.name)
             if name in node.attributes:
                 raise InvalidGraph(f"{node.describe()} has the attribute '{name}' twice")
-            node.attributes[name] = reader.read(attribute, node.describe())
+            node.attributes[name] = reader.read(attribute, node.describe)
         self._resolver.resolve(node)
         if node.subgraphs:
             node.implicit_inputs = implicit_inputs(node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,15 +138,15 @@ class TensorReader:
         if proto.HasField("raw_data") or proto.HasField("segment"):
             raise InvalidGraph(f"tensor {owner} has both raw_data and external data")
         entries = parse_entries(proto.external_data, owner)
-        info = ExternalDataInfo(name, entries.location, None, entries.offset, nbytes, kind, shape)
         try:
             source, path = self._external.open(entries.location, owner)
         except MissingExternalFile:
+            info = ExternalDataInfo(name, entries.location, None, entries.offset, nbytes, kind, shape)
             load = self._loader(info, None)
             if load is None:
                 raise
             return LoadedTensor(_small_source(b""), info, (), load)
-        info = replace(info, path=path, content=source.array)
+        info = ExternalDataInfo(name, entries.location, path, entries.offset, nbytes, kind, shape, source.array)
         load = self._loader(info, source)
         if load is not None:
             return LoadedTensor(source, info, entries.prepacked, load)

@@ -169,8 +169,15 @@ def _unknown_operator(node: Node, version: int, schemas: OperatorSchemas) -> str
 def _check_call(node: Node, schema: OperatorSchema, version: int) -> None:
     if schema.is_deprecated:
         raise InvalidGraph(f"{node.describe()}: Op registered for {node.op_type} is deprecated in domain_version of {version}")
-    _check_arity(node, "inputs", len(node.inputs), schema.min_inputs, schema.max_inputs)
-    _check_arity(node, "outputs", len(node.outputs), schema.min_outputs, schema.max_outputs)
+    if not schema.min_inputs <= len(node.inputs) <= schema.max_inputs:
+        raise _wrong_arity(node, "inputs", len(node.inputs), schema.min_inputs, schema.max_inputs)
+    if not schema.min_outputs <= len(node.outputs) <= schema.max_outputs:
+        raise _wrong_arity(node, "outputs", len(node.outputs), schema.min_outputs, schema.max_outputs)
+    if "" in node.inputs:
+        _check_omitted(node, schema)
+
+
+def _check_omitted(node: Node, schema: OperatorSchema) -> None:
     for index, name in enumerate(node.inputs):
         formal = schema.input(index)
         if not name and formal is not None and formal.option == ParameterOption.SINGLE:
@@ -179,6 +186,5 @@ def _check_call(node: Node, schema: OperatorSchema, version: int) -> None:
             )
 
 
-def _check_arity(node: Node, what: str, found: int, least: int, most: int) -> None:
-    if not least <= found <= most:
-        raise InvalidGraph(f"{node.describe()} has {found} {what}; its operator takes {least} to {most}")
+def _wrong_arity(node: Node, what: str, found: int, least: int, most: int) -> InvalidGraph:
+    return InvalidGraph(f"{node.describe()} has {found} {what}; its operator takes {least} to {most}")

@@ -22,14 +22,15 @@ HALF_TYPES = frozenset({TensorElementType.FLOAT16, TensorElementType.BFLOAT16})
 
 def widened(factory: Callable[[KernelInfo, Any], Any], info: KernelInfo, namespace: ArrayNamespace) -> Any:
     """The factory's kernel, with narrow tensor inputs widened before it and its outputs narrowed after it."""
+    found = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
+    if not any(element_type is not None and _is_narrow(element_type, namespace) for element_type in found):
+        return factory(info, namespace)
     wide_inputs = _casts(info.inputs, namespace)
     narrow_outputs = {
         index: argument.element_type
         for index, argument in enumerate(info.outputs)
         if argument is not None and argument.element_type is not None and _is_narrow(argument.element_type, namespace)
     }
-    if not wide_inputs and not narrow_outputs:
-        return factory(info, namespace)
     kernel = factory(_widened_info(info, namespace), namespace)
     inner = getattr(kernel, "compute", kernel)
 

@@ -17,7 +17,7 @@ from ort_sdk.api import (
     OrtDevice,
 )
 from ort_sdk.graph import Graph, Node
-from ort_sdk.kernels import KernelTypeStrResolver, RegistryLookup
+from ort_sdk.kernels import KernelTypeStrResolver, KnownKernels, RegistryLookup
 
 __all__ = ["Assignment", "Placement", "ProviderBinding"]
 
@@ -35,9 +35,12 @@ class ProviderBinding:
     type_str_resolver: KernelTypeStrResolver | None = None
     """Says which arguments type constraints speak of; None for the schemas and what the registry declares."""
 
+    known_kernels: KnownKernels = field(default_factory=dict, repr=False, compare=False)
+    """What look-ups have found."""
+
     def lookup(self, graph: Graph, opset_imports: Mapping[str, int]) -> RegistryLookup:
         """Look-up of its kernels for the nodes of a graph."""
-        return RegistryLookup(self.registry, graph, opset_imports, self.type_str_resolver)
+        return RegistryLookup(self.registry, graph, opset_imports, self.type_str_resolver, self.known_kernels)
 
     @property
     def device(self) -> OrtDevice:

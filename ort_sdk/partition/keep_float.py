@@ -38,10 +38,12 @@ def keep_float(assignment: Assignment, opset_imports: Mapping[str, int], provide
     Returns:
         The assignment, with the casts placed.
     """
+    graphs = [graph for graph in assignment.graph.walk() if any(known.type in NARROW for known in graph.values.values())]
+    if not graphs:
+        return assignment
     keeper = _Keeper(assignment, dict(opset_imports), {binding.name: binding for binding in providers})
-    for graph in assignment.graph.walk():
-        if any(argument.type in NARROW for argument in graph.values.values()):
-            keeper.change(graph)
+    for graph in graphs:
+        keeper.change(graph)
     return keeper.result()
 
 

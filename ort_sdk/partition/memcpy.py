@@ -36,7 +36,26 @@ def insert_copies(assignment: Assignment, provider_devices: Mapping[str, OrtDevi
         assignment: its graph and bodies are changed in place.
         provider_devices: provider → device.
     """
+    if all(device == CPU_DEVICE for device in provider_devices.values()):
+        return _on_host(assignment.graph, {})
     return _Inserter(assignment, provider_devices).graph(assignment.graph, {}, is_body=False)
+
+
+def _on_host(graph: Graph, captured: Mapping[str, OrtDevice]) -> ValueDevices:
+    """Of providers that all compute on the host: nothing to copy, and nothing to ask kernels."""
+    names = [argument.name for argument in graph.inputs]
+    names += [name for node in graph.nodes for name in node.outputs if name]
+    devices = {**captured, **dict.fromkeys(names, CPU_DEVICE)}
+    bodies = {
+        id(body): _on_host(body, _captured(node, body, devices)) for node in graph.nodes for body in node.subgraphs.values()
+    }
+    return ValueDevices(devices, bodies)
+
+
+def _captured(node: Node, body: Graph, devices: Mapping[str, OrtDevice]) -> dict[str, OrtDevice]:
+    """Devices of what a body reads from around it."""
+    shadowed = {argument.name for argument in body.inputs}
+    return {name: devices[name] for name in node.implicit_inputs if name in devices and name not in shadowed}
 
 
 class _Inserter:
@@ -56,9 +75,7 @@ class _Inserter:
         for node in graph.nodes:
             self._inputs(graph, node, devices, copies, ordered)
             for body in node.subgraphs.values():
-                shadowed = {argument.name for argument in body.inputs}
-                read = [name for name in node.implicit_inputs if name in devices and name not in shadowed]
-                bodies[id(body)] = self.graph(body, {name: devices[name] for name in read}, is_body=True)
+                bodies[id(body)] = self.graph(body, _captured(node, body, devices), is_body=True)
             ordered.append(node)
             self._outputs(node, devices)
         if is_body:

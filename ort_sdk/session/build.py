@@ -110,9 +110,10 @@ def build_session(
     infer_shapes(model.graph)
     observe("load", model)
     resolvers = type_str_resolvers(model, providers)
-    bindings = [provider.binding(resolvers[provider.name]) for provider in providers]
+    by_name = {provider.name: provider.binding(resolvers[provider.name]) for provider in providers}
+    bindings = list(by_name.values())
     find_function = function_lookup(model)
-    optimizer = SessionOptimizer(model, providers, resolvers, settings.config, settings.disabled_optimizers)
+    optimizer = SessionOptimizer(model, providers, by_name, settings.config, settings.disabled_optimizers)
     optimizer.inline_functions()
     if settings.optimization_level >= 1:
         optimizer.apply(1)

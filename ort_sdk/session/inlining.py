@@ -32,13 +32,14 @@ def inline_model_functions(model: Model, has_kernel: Callable[[Node, Graph], boo
     """
     if not model.functions and GRADIENT[0] not in model.opset_imports:
         return False
+    if not _calls(model):
+        return False
     find_function = function_lookup(model)
     infer_shapes(model.graph)
     prefixes = _Prefixes(model.graph)
     inlined = False
     for _ in range(MAX_DEPTH):
-        calls = [(inner, node) for inner in model.graph.walk() for node in inner.nodes if _is_call(model, node)]
-        calls = [(inner, node) for inner, node in calls if not has_kernel(node, inner)]
+        calls = [(inner, node) for inner, node in _calls(model) if not has_kernel(node, inner)]
         if not calls:
             break
         for inner, node in calls:
@@ -50,6 +51,13 @@ def inline_model_functions(model: Model, has_kernel: Callable[[Node, Graph], boo
         infer_types(model.graph, model.schemas)
         infer_shapes(model.graph)
     return inlined
+
+
+def _calls(model: Model) -> list[tuple[Graph, Node]]:
+    """Calls of the model's functions and gradients, each with its graph."""
+    op_types = {GRADIENT[1], *(op_type for _, op_type, _ in model.functions)}
+    nodes = ((inner, node) for inner in model.graph.walk() for node in inner.nodes if node.op_type in op_types)
+    return [(inner, node) for inner, node in nodes if _is_call(model, node)]
 
 
 def _is_call(model: Model, node: Node) -> bool:

@@ -9,8 +9,9 @@ from ort_sdk.api import HostArray
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.graph.operator_schemas import is_newer_than_table
 from ort_sdk.graph.type_inference import infer_types
-from ort_sdk.kernels import KernelTypeStrResolver, RegistryLookup, create_kernel, kernel_info
+from ort_sdk.kernels import RegistryLookup, create_kernel, kernel_info
 from ort_sdk.optimizer import GraphTransformer, TransformerContext, apply_transformers, transformers_of_level
+from ort_sdk.partition import ProviderBinding
 
 from .inlining import inline_model_functions
 from .session_providers import SessionProvider
@@ -30,7 +31,7 @@ class SessionOptimizer:
     Args:
         model: its graph is changed in place.
         providers: the session's providers; their own passes run after ours.
-        resolvers: provider → what its kernels are matched by.
+        bindings: provider → its kernels as partitioning sees them.
         config: the session's config entries.
         disabled: names of passes to leave out, beside those the config lists.
     """
@@ -39,13 +40,13 @@ class SessionOptimizer:
         self,
         model: Model,
         providers: Sequence[SessionProvider],
-        resolvers: Mapping[str, KernelTypeStrResolver],
+        bindings: Mapping[str, ProviderBinding],
         config: Mapping[str, str],
         disabled: frozenset[str],
     ) -> None:
         self._model = model
         self._providers = providers
-        self._resolvers = resolvers
+        self._bindings = bindings
         self._disabled = disabled | {
             name.strip() for name in config.get(DISABLED_KEY, "").replace(";", ",").split(",") if name.strip()
         }
@@ -168,7 +169,7 @@ class SessionOptimizer:
         return None
 
     def _lookup(self, provider: SessionProvider, graph: Graph) -> RegistryLookup:
-        return RegistryLookup(provider.registry, graph, self._model.opset_imports, self._resolvers[provider.name])
+        return self._bindings[provider.name].lookup(graph, self._model.opset_imports)
 
     def _kernel(self, node: Node, graph: Graph, provider: SessionProvider) -> Any:
         found = self._lookup(provider, graph).lookup(node)

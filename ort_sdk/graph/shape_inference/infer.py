@@ -112,9 +112,10 @@ def _without_overflow(contents: Contents | None) -> Contents | None:
 
 def _possible(shape: Shape) -> Shape:
     """A shape without sizes that no tensor has."""
-    if all(not isinstance(size, int) or 0 <= size <= MAX_SIZE for size in shape):
-        return shape
-    return tuple(None if isinstance(size, int) and not 0 <= size <= MAX_SIZE else size for size in shape)
+    for size in shape:
+        if isinstance(size, int) and not 0 <= size <= MAX_SIZE:
+            return tuple(None if isinstance(each, int) and not 0 <= each <= MAX_SIZE else each for each in shape)
+    return shape
 
 
 def _record(node: Node, graph: Graph, shapes: Sequence[Shape | None]) -> None:

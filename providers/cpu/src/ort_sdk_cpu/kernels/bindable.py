@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -129,14 +130,12 @@ class BindableKernel(OpKernel):
 
     def describe(self, info: KernelInfo) -> None:
         """Take what the node tells of the kernel."""
-        from .direct import through_writer
-        from .direct_task import direct_call, directly
-
+        direct, direct_task = _direct_modules()
         self.element_operation = operation_of(info)
-        self._compute = through_writer(info, self._compute, self._make_writer)
-        call = direct_call(info)
+        self._compute = direct.through_writer(info, self._compute, self._make_writer)
+        call = direct_task.direct_call(info)
         if call is not None:
-            self._compute = directly(call, self._compute)
+            self._compute = direct_task.directly(call, self._compute)
 
     @property
     def compute(self) -> Callable[..., Any]:
@@ -155,6 +154,14 @@ class BindableKernel(OpKernel):
         fixed = getattr(writer, "fixed", None)
         call = None if fixed is None else fixed(*arrays)
         return functools.partial(writer, *arrays) if call is None else call
+
+
+@functools.cache
+def _direct_modules() -> tuple[ModuleType, ModuleType]:
+    """Two modules that import this one: to look them up for every kernel takes as long as all else."""
+    from . import direct, direct_task
+
+    return direct, direct_task
 
 
 def _asked_for(outputs: Sequence[Slot]) -> Sequence[Slot]:
@@ -227,14 +234,19 @@ def _bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     if made is not None:
         return made
     if binding.any_layout:
-        from .any_layout import AnyLayoutKernel
-
-        return AnyLayoutKernel(kernel, make_writer, is_elementwise=binding.elementwise)
+        return _any_layout_kernel()(kernel, make_writer, is_elementwise=binding.elementwise)
     if not binding.has_weight or not stores_packed_weights(info):
         return BindableKernel(kernel, make_writer)
     from .packable import PackableKernel
 
     return PackableKernel(kernel, make_writer, info)
+
+
+@functools.cache
+def _any_layout_kernel() -> type[Any]:
+    from .any_layout import AnyLayoutKernel
+
+    return AnyLayoutKernel
 
 
 def stores_packed_weights(info: KernelInfo) -> bool:
@@ -244,4 +256,4 @@ def stores_packed_weights(info: KernelInfo) -> bool:
 
 def _is_computed_directly(info: KernelInfo, *, any_type: bool) -> bool:
     allowed = _MOVED if any_type else _COMPUTED
-    return all(argument is None or argument.element_type in allowed for argument in (*info.inputs, *info.outputs))
+    return allowed.issuperset([each.element_type for each in (*info.inputs, *info.outputs) if each is not None])
