@@ -264,7 +264,7 @@ def test_kernels_are_compiled_once(tmp_path):
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert "compiled CPU kernel 1, softmax" in first.stderr
     assert second.stderr == ""
-    (path,) = tmp_path.glob("*/rows-softmax-*.o")
+    (path,) = tmp_path.glob("*/rows-softmax-*")
     path.write_bytes(path.read_bytes()[:-1])
     assert "compiled CPU kernel 1, softmax" in in_process(CHECK, ORT_SDK_CPU_CACHE_DIR=str(tmp_path)).stderr
 
@@ -284,7 +284,7 @@ p = np.exp(x.astype(np.float64) @ weight); expected = p / p.sum(1, keepdims=True
 for _ in range(3):
     assert abs(session.run(None, {"x": x})[0] - expected).max() < 1e-5
 assert "numba" not in sys.modules or sys.argv[1] == "first"
-assert ("llvmlite" in sys.modules) == (sys.argv[1] != "none"), "llvmlite"
+assert "llvmlite" not in sys.modules or sys.argv[1] == "first" or not sys.platform.startswith("linux"), "llvmlite"
 """
 
 
@@ -292,8 +292,7 @@ assert ("llvmlite" in sys.modules) == (sys.argv[1] != "none"), "llvmlite"
 @pytest.mark.parametrize("disabled", ["", "onednn", "onednn,numba"])
 def test_without_libraries(disabled):
     in_process(f"import sys; sys.argv = ['', 'first']\n{SESSION}")
-    wanted = "none" if "numba" in disabled else "loaded"
-    done = in_process(f"import sys; sys.argv = ['', {wanted!r}]\n{SESSION}", ORT_SDK_CPU_DISABLE=disabled)
+    done = in_process(f"import sys; sys.argv = ['', 'warm']\n{SESSION}", ORT_SDK_CPU_DISABLE=disabled)
     assert done.returncode == 0, done.stderr
 
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
+import itertools
 import os
+import platform
+from pathlib import Path
 
 from ort_sdk.api import InvalidArgument
 
-__all__ = ["ISA_VARIABLE", "InstructionSet", "has_vnni", "instruction_set", "machine_instruction_set"]
+__all__ = ["ISA_VARIABLE", "InstructionSet", "has_vnni", "instruction_set", "machine_instruction_set", "processor"]
 
 ISA_VARIABLE = "ORT_SDK_CPU_ISA"
 """Environment variable that forces a level the machine has."""
 
 _features: dict[str, bool] = getattr(importlib.import_module("numpy._core._multiarray_umath"), "__cpu_features__", {})
 """What NumPy found this processor to have: names as ``numpy.show_runtime`` prints them."""
+
+_DESCRIPTION = Path("/proc/cpuinfo")
+_NAMING = (
+    *("vendor_id", "cpu family", "model", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+"""Its fields that say what code a processor runs: on x86, on ARM."""
 
 
 class InstructionSet(enum.IntEnum):
@@ -59,3 +69,24 @@ def instruction_set() -> InstructionSet:
 def has_vnni() -> bool:
     """Whether the level used includes AVX-512's products of 8-bit integers (VNNI)."""
     return instruction_set() >= InstructionSet.AVX512 and bool(_features.get("AVX512VNNI"))
+
+
+@functools.cache
+def processor() -> str:
+    """What tells this machine's processor from others that code may be made for: model and features."""
+    found = " ".join(sorted(name for name, is_there in _features.items() if is_there))
+    return f"{platform.machine()} {_described()} {found}"
+
+
+def _described() -> str:
+    """Model and features as Linux tells them, else as the compiler's library does."""
+    try:
+        with _DESCRIPTION.open(encoding="ascii", errors="replace") as file:
+            fields = [line.partition(":") for line in itertools.takewhile(str.strip, file)]
+    except OSError:
+        fields = []
+    found = [value.strip() for name, _, value in fields if name.strip() in _NAMING]
+    if found:
+        return " ".join(found)
+    llvm = importlib.import_module("llvmlite.binding")
+    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"

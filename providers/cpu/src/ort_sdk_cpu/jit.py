@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .digests import short_digest
 from .instruction_set import has_vnni, instruction_set
 
 __all__ = ["CACHE_VARIABLE", "cache_folder", "inner", "one_process", "source_hash", "tell_compiled"]
@@ -67,15 +68,11 @@ def _user_cache() -> Path:
     return Path(base) / "ort_sdk_cpu"
 
 
+@functools.cache
 def source_hash() -> str:
     """Hash of the code that kernels share."""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for folder in _SHARED_SOURCES:
-        for path in sorted((_PACKAGE / folder).glob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+    paths = [path for folder in _SHARED_SOURCES for path in sorted((_PACKAGE / folder).glob("*.py"))]
+    return short_digest(*(path.read_bytes() for path in paths))[:12]
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ __all__ = [
     "prepare",
     "report",
     "thread_count",
+    "version_of",
 ]
 
 DISABLE_VARIABLE = "ORT_SDK_CPU_DISABLE"
@@ -74,7 +75,7 @@ def numba() -> Library:
     """The just-in-time compiler. Looks for it without importing it."""
     if "numba" in disabled():
         return Library("numba", reason=f"disabled by {DISABLE_VARIABLE}", remedy=f"take 'numba' out of {DISABLE_VARIABLE}")
-    version = _version("numba")
+    version = version_of("numba")
     if not version or importlib.util.find_spec("numba") is None:
         return Library("numba", reason="not installed", remedy="pip install numba")
     return Library("numba", version)
@@ -88,7 +89,7 @@ def onednn() -> Library:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         here = f"{sys.platform} on {platform.machine()}"
         return Library("oneDNN", reason=f"{ONEDNN_DISTRIBUTION} is made for Linux on x86_64, this is {here}")
-    missing = [name for name in (ONEDNN_DISTRIBUTION, "cffi") if not _version(name)]
+    missing = [name for name in (ONEDNN_DISTRIBUTION, "cffi") if not version_of(name)]
     if missing:
         return Library("oneDNN", reason=f"{' and '.join(missing)} not installed", remedy=f"pip install {' '.join(missing)}")
     path = onednn_path()
@@ -97,7 +98,7 @@ def onednn() -> Library:
         return Library("oneDNN", reason=f"{ONEDNN_DISTRIBUTION} is installed without its {ONEDNN_FILE}", remedy=remedy)
     if not has_openmp():
         return Library("oneDNN", reason=f"{OPENMP_FILE} is missing", remedy=OPENMP_REMEDY)
-    return Library("oneDNN", f"({ONEDNN_DISTRIBUTION} {_version(ONEDNN_DISTRIBUTION)}, cffi {_version('cffi')})")
+    return Library("oneDNN", f"({ONEDNN_DISTRIBUTION} {version_of(ONEDNN_DISTRIBUTION)}, cffi {version_of('cffi')})")
 
 
 @functools.cache
@@ -174,7 +175,7 @@ def report() -> list[str]:
     return lines
 
 
-def _version(distribution: str) -> str:
+def version_of(distribution: str) -> str:
     """Version of an installed distribution; empty if there is none. ``importlib.metadata.version`` loads an email parser."""
     try:
         metadata = importlib.metadata.distribution(distribution).read_text("METADATA") or ""

@@ -1,8 +1,8 @@
 """Tasks: compiled kernels that run without numba, which takes longer to import than most models take to run.
 
 A task is a function ``task(record, part, parts)`` in a module of ``ort_sdk_cpu.compiled``, made of the operations of
-``ort_sdk_cpu.simd``. ``record`` is the address of its arguments, 8 bytes each. Numba compiles it once per machine; the object
-code is kept in the folder of compiled kernels and loaded by llvmlite alone. Threads are OpenMP's, which oneDNN uses, too.
+``ort_sdk_cpu.simd``. ``record`` is the address of its arguments, 8 bytes each. Numba compiles it once per machine; the code is
+kept in the folder of compiled kernels and mapped into memory from there. Threads are OpenMP's, which oneDNN uses, too.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import ctypes
 import functools
 import importlib
 import struct
-import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,20 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, RuntimeException
+from ort_sdk.api import HostArray
 
 from . import libraries
 from .addresses import address_of
-from .instruction_set import instruction_set
-from .jit import cache_folder, one_process, source_hash, tell_compiled
+from .digests import short_digest
+from .images.store import code_address
+from .instruction_set import instruction_set, processor
+from .jit import cache_folder, source_hash, tell_compiled
 
-__all__ = ["Task", "TaskCall", "TaskFunction", "compiler_environment", "read_code", "task", "task_function", "write_code"]
+__all__ = ["Task", "TaskCall", "TaskFunction", "compiler_environment", "task", "task_function"]
 
-DIGEST_BYTES = 32
 WORD = 8
 _COMPILED = Path(__file__).parent / "compiled"
 
 _ENTRIES = """
+{declared}
 define void @run_part(ptr %record) {{
   %places = alloca [2 x ptr]
   %code = load ptr, ptr %record
@@ -47,11 +47,14 @@ define void @run_part(ptr %record) {{
 """
 """Numba's functions take two places of its own before their arguments. The first word of a record is the code's address."""
 
-_ONE_THREAD = "%part = add i64 0, 0\n%parts = add i64 0, 1"
-_OF_A_TEAM = """%number = call i32 @omp_get_thread_num()
+_ONE_THREAD = _ENTRIES.format(declared="", threads="%part = add i64 0, 0\n%parts = add i64 0, 1")
+_OF_A_TEAM = _ENTRIES.format(
+    declared="declare i32 @omp_get_thread_num()\ndeclare i32 @omp_get_num_threads()",
+    threads="""%number = call i32 @omp_get_thread_num()
   %count = call i32 @omp_get_num_threads()
   %part = sext i32 %number to i64
-  %parts = sext i32 %count to i64"""
+  %parts = sext i32 %count to i64""",
+)
 
 
 class Task:
@@ -74,117 +77,61 @@ def task(function: Callable[[int, int, int], None]) -> Task:
 @functools.cache
 def compiler_environment() -> str:
     """Processor, instruction set and compiler that code is made for and by."""
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features().flatten()
-    return f"{llvm.get_host_cpu_name()} {features} {instruction_set()} numba {libraries.numba().version}"
+    return f"{processor()} {instruction_set()} numba {libraries.numba().version} llvmlite {libraries.version_of('llvmlite')}"
 
 
 class _Code:
     """Machine code in this process."""
 
     def __init__(self) -> None:
-        import llvmlite.binding as llvm
-
-        self._llvm = llvm
-        self._lock = threading.Lock()
         self._addresses: dict[tuple[str, str], int] = {}
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        self._machine = llvm.Target.from_default_triple().create_target_machine()
-        self._environment = compiler_environment()
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_ENTRIES.format(threads=_ONE_THREAD)), self._machine)
-        self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.get_function_address("run_part"))
+        self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_entry("alone", _ONE_THREAD))
         """Runs a record's task on this thread."""
-
-    def open_team(self) -> None:
-        """Make OpenMP's functions known to the code that is loaded from now on."""
-        if "team" not in self.__dict__:
-            self._llvm.load_library_permanently(libraries.OPENMP_FILE)
 
     @functools.cached_property
     def team(self) -> tuple[Callable[[int, int, int, int], None], int]:
         """OpenMP's entry to run a function on several threads, and the function that runs a record's task."""
-        llvm = self._llvm
-        openmp = ctypes.CDLL(libraries.OPENMP_FILE)
-        self.open_team()
-        declared = "declare i32 @omp_get_thread_num()\ndeclare i32 @omp_get_num_threads()\n"
-        text = declared + _ENTRIES.format(threads=_OF_A_TEAM)
-        self._team_engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), self._machine)
-        run = openmp.GOMP_parallel
+        run = ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel
         run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
-        return run, self._team_engine.get_function_address("run_part")
+        return run, _entry("team", _OF_A_TEAM)
 
     def address(self, module: str, name: str) -> int:
         """Where a task's code is; compiled if it is not in the folder."""
-        with self._lock:
-            found = self._addresses.get((module, name))
-            if found is None:
-                symbol, code = self._object(module, name)
-                self._engine.add_object_file(self._llvm.ObjectFileRef.from_data(code))
-                self._engine.finalize_object()
-                found = self._addresses[module, name] = self._engine.get_function_address(symbol)
-        if not found:
-            raise RuntimeException(f"compiled kernel {name} of {module} has no symbol {symbol}")
+        found = self._addresses.get((module, name))
+        if found is None:
+            source = (_COMPILED / f"{module}.py").read_bytes()
+            key = short_digest(source_hash(), compiler_environment(), name, source)
+            found = code_address(f"{module}-{name}-{key}", functools.partial(_built, module, name))
+            self._addresses[module, name] = found
         return found
 
-    def _object(self, module: str, name: str) -> tuple[str, bytes]:
-        folder = cache_folder()
-        source = (_COMPILED / f"{module}.py").read_bytes()
-        key = _digest(f"{source_hash()} {self._environment} {name} ".encode() + source).hex()[:24]
-        path = None if folder is None else folder / f"{module}-{name}-{key}.o"
-        found = read_code(path)
-        if found is not None:
-            return found
-        with one_process(folder):
-            return read_code(path) or _built(module, name, path)
+
+def _entry(name: str, text: str) -> int:
+    """Address of a function ``run_part`` in LLVM's language."""
+    return code_address(f"run-{name}-{short_digest(compiler_environment(), text)}", lambda: ("run_part", _emitted(text)))
 
 
-def _built(module: str, name: str, path: Path | None) -> tuple[str, bytes]:
+def _emitted(text: str) -> bytes:
+    from .images.compiler import emitted
+
+    return emitted(text)
+
+
+def _built(module: str, name: str) -> tuple[str, bytes]:
+    """Symbol and object file of a task."""
     import numba
 
+    from .images.compiler import emitted, know_openmp
+
     start = time.perf_counter()
-    libraries.has_openmp()
+    know_openmp()
     made: Task = getattr(importlib.import_module(f"{__package__}.compiled.{module}"), name)
     options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     dispatcher = numba.njit("void(intp, intp, intp)", **options)(made.function)
     (result,) = dispatcher.overloads.values()
-    _, kind, (code, *_) = result.library.serialize_using_object_code()
-    if kind != "object":
-        raise RuntimeException(f"numba {numba.__version__} gave {kind!r} instead of object code for {module}.{name}")
-    symbol = result.fndesc.llvm_func_name
-    write_code(path, symbol, code)
-    tell_compiled(name, time.perf_counter() - start, None if path is None else path.parent)
-    return symbol, code
-
-
-def _digest(content: bytes) -> bytes:
-    """SHA-256. Its library is loaded here: a model without tasks does without."""
-    import hashlib
-
-    return hashlib.sha256(content).digest()
-
-
-def read_code(path: Path | None) -> tuple[str, bytes] | None:
-    """Symbol and code kept in a file; None if there is none, or a damaged one."""
-    if path is None or not path.is_file():
-        return None
-    content = path.read_bytes()
-    digest, rest = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-    if _digest(rest) != digest:
-        return None
-    symbol, _, code = rest.partition(b"\n")
-    return symbol.decode(), code
-
-
-def write_code(path: Path | None, symbol: str, code: bytes) -> None:
-    """Keep symbol and code in a file, with their digest; None keeps nothing."""
-    if path is None:
-        return
-    rest = symbol.encode() + b"\n" + code
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(_digest(rest) + rest)
-    Path(file.name).replace(path)
+    code = emitted(result.library.get_llvm_str())
+    tell_compiled(name, time.perf_counter() - start, cache_folder())
+    return result.fndesc.llvm_func_name, code
 
 
 @functools.cache
@@ -203,10 +150,7 @@ class TaskCall:
     """
 
     def __init__(self, module: str, name: str, arguments: tuple[int | float, ...], threads: int = 1) -> None:
-        code = _code()
-        if threads > 1 and libraries.has_openmp():
-            code.open_team()
-        self._fill(code.address(module, name), arguments, threads)
+        self._fill(_code().address(module, name), arguments, threads)
 
     @classmethod
     def at(cls, address: int, arguments: tuple[int | float, ...], threads: int = 1) -> TaskCall:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import time
 from pathlib import Path
 
-from ort_sdk_cpu import machine_code
+from ort_sdk_cpu.digests import short_digest
+from ort_sdk_cpu.images.store import read_text, write_text
 from ort_sdk_cpu.jit import cache_folder, one_process, source_hash, tell_compiled
+from ort_sdk_cpu.machine_code import compiler_environment
 
 from .instructions import FLOAT
 
@@ -31,22 +32,21 @@ define internal {vector} @vector_{name}({vector} %x) alwaysinline {{
 def vector_functions() -> dict[str, str]:
     """Name → a module that defines ``vector_<name>``."""
     folder = cache_folder()
-    key = hashlib.sha256(f"{source_hash()} {machine_code.compiler_environment()} {_WRAPPER}".encode()).hexdigest()[:24]
+    key = short_digest(source_hash(), compiler_environment(), _WRAPPER, *NAMES)
     path = None if folder is None else folder / f"functions-{key}.ll"
-    found = machine_code.read_code(path)
-    if found is None:
+    texts = read_text(path)
+    if texts is None:
         with one_process(folder):
-            found = machine_code.read_code(path) or _built(path)
-    names, texts = found
-    return dict(zip(names.split(), texts.decode().split("\0"), strict=True))
+            texts = read_text(path) or _built(path)
+    return dict(zip(NAMES, texts.decode().split("\0"), strict=True))
 
 
-def _built(path: Path | None) -> tuple[str, bytes]:
+def _built(path: Path | None) -> bytes:
     start = time.perf_counter()
     texts = "\0".join(_text(name) for name in NAMES).encode()
-    machine_code.write_code(path, " ".join(NAMES), texts)
+    write_text(path, texts)
     tell_compiled("vector functions", time.perf_counter() - start, None if path is None else path.parent)
-    return " ".join(NAMES), texts
+    return texts
 
 
 def _text(name: str) -> str:

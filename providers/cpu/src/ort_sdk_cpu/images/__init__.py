@@ -1,0 +1,1 @@
+"""Compiled code without a compiler: object files become images, which are kept in files and mapped into memory."""
