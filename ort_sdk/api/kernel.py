@@ -19,6 +19,7 @@ from .graph_viewer import AttributeValue, NodeArg, Tensor
 __all__ = [
     "NOT_PACKED",
     "REQUIRED",
+    "TENSOR_BYTES",
     "Array",
     "Compute",
     "KernelFactory",
@@ -46,6 +47,10 @@ class NotPacked:
 
 NOT_PACKED = NotPacked()
 """Answer of ``prepack``: this input is used as it is."""
+
+
+TENSOR_BYTES = "the tensor's bytes"
+"""Answer of ``packing_identity``: the packed form is one buffer with what ``tensor.packed()`` gives. Files hold it once."""
 
 
 class _Required:
@@ -249,6 +254,9 @@ class OpKernel:
         """Rearrange a constant input; must not keep ``tensor``.
 
         Called at session creation; for kernels that declare ``packs_in_first_run``, at the beginning of the first run.
+        ``allocator`` gives memory for buffers, which may be written until this returns. One with a true attribute
+        ``goes_to_file`` is of a session that keeps packed weights in files: what is made in its memory is in the file, and
+        costs no private memory.
         """
         return NOT_PACKED
 
@@ -256,7 +264,8 @@ class OpKernel:
         """Take packed weights: this session's own, another session's, or a file's. The buffers must not be written."""
 
     # Two abilities are looked up by name and have no default, since their absence is an answer:
-    # ``bind(inputs, outputs)``: fixes input and output slots and returns a call without arguments that does the work.
+    # ``bind(inputs, outputs)``: fixes input and output slots and returns a call without arguments that does the work. Its
+    # attribute ``copy_count``, if it has one, tells how many arguments it copies into another layout, for ``ort-sdk explain``.
     # ``select_body(condition)``: the subgraph a control-flow kernel runs for a condition, so that the host can run it instead
     # when the condition is known; its only own input is the condition.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,13 +13,14 @@ from ort_sdk.graph import Model
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS
 from ort_sdk.loader import load_model
 from ort_sdk.plan import Feed
-from ort_sdk.run import PlanRunner, RunControl
-from ort_sdk.run.executor import StepObserver
+from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 from ort_sdk.session.build import BuildSettings, SessionState, build_session
 from ort_sdk.session.environment import environment
 from ort_sdk.session.session_providers import binding_providers, operator_schemas
 
 __all__ = ["BuiltModel", "ProviderEntries", "build_state", "read_model"]
+
+SECONDS_TO_SETTLE = 5.0
 
 ProviderEntries = Sequence[tuple[str, Mapping[str, Any]]]
 """Provider names with their options."""
@@ -79,12 +81,29 @@ class BuiltModel:
         self.state = state
         self._runner = PlanRunner(state.plan, binding_providers(state.providers), use_programs=True)
 
-    def run(self, feeds: Mapping[str, Any], observer: StepObserver | None = None) -> dict[str, Any]:
-        """Run once; a second run with the same shapes and types is replayed, unless it is observed.
+    def settle(self, feeds: Mapping[str, Any], runs: int) -> ProgramRow | None:
+        """Run until runs are replayed by a program that will not be made anew.
+
+        Args:
+            feeds: as for ``run``.
+            runs: how often at least.
+
+        Returns:
+            The program; None if it did not come soon.
+        """
+        end = time.perf_counter() + SECONDS_TO_SETTLE
+        done = 0
+        while done < runs or (not self._runner.is_settled and time.perf_counter() < end):
+            self.run(feeds)
+            done += 1
+        return self._runner.report()[-1] if self._runner.is_settled else None
+
+    def run(self, feeds: Mapping[str, Any], control: RunControl | None = None) -> dict[str, Any]:
+        """Run once; later runs with the same shapes and types are replayed.
 
         Args:
             feeds: input name → host array; inputs with defaults may be left out.
-            observer: told of every step.
+            control: what watches the run.
 
         Returns:
             Output name → host array.
@@ -94,7 +113,7 @@ class BuiltModel:
             for provider in self.state.providers:
                 stack.enter_context(provider.execution_provider.run_scope())
             values = [self._to_device(feed, feeds.get(feed.name)) for feed in plan.feeds]
-            results = self._runner.run(values, RunControl(observer=observer))
+            results = self._runner.run(values, control or RunControl())
             return {
                 fetch.name: value if fetch.device == CPU_DEVICE else transfers.copy(value, fetch.device, CPU_DEVICE)
                 for fetch, value in zip(plan.fetches, results, strict=True)

@@ -1,4 +1,4 @@
-"""``ort-sdk explain``: on which provider each node runs, and why not on those asked before."""
+"""``ort-sdk explain``: on which provider each node runs, why not on those asked before, and what its runs come to."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ort_sdk.partition import COPY_DOMAIN, Placement
 
 from .arguments import LEVELS, add_model_argument, add_nodes_argument, add_provider_arguments, provider_entries
 from .exit_codes import ExitCode
+from .measured_model import add_feed_arguments, measured_feeds
 from .node_types import describe_types, resolve_types, session_lookups, sources_text, types_text
 from .output import print_json, print_table, print_text, progress
 
@@ -30,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_model_argument(parser)
     add_nodes_argument(parser)
+    parser.add_argument("--program", action="store_true", help="also run the model, and show what replays runs with these shapes")
+    add_feed_arguments(parser)
     add_provider_arguments(parser)
 
 
@@ -38,14 +41,20 @@ def run(arguments: argparse.Namespace) -> int:
     from .building import read_model
 
     entries = provider_entries(arguments)
-    read_model(arguments.model, lambda: entries)
+    model = read_model(arguments.model, lambda: entries)
     with progress(f"placing {arguments.model}"):
         placements, types, copies, kept_in_float = _placed(arguments.model, entries, LEVELS[arguments.level])
     summary = _summary(placements, copies) | {"kept_in_float": list(kept_in_float)}
+    program: dict[str, Any] = {}
+    if arguments.program and not summary["unplaced"]:
+        with progress(f"running {arguments.model}"):
+            program = {"program": _program(arguments, entries, measured_feeds(arguments, model))}
     if arguments.json:
-        print_json(summary | {"nodes": [_row(*row) for row in zip(placements, types, strict=True)]})
+        print_json(summary | program | {"nodes": [_row(*row) for row in zip(placements, types, strict=True)]})
     else:
         _print(placements, types, summary, by_node=arguments.nodes)
+        if program:
+            print_text(_program_text(program["program"]))
     return ExitCode.NO_KERNEL if summary["unplaced"] else ExitCode.OK
 
 
@@ -72,6 +81,35 @@ def _placed(path: str, entries: Sequence[Any], level: int) -> _Placed:
     assignment = state.assignment
     types = resolve_types(state.model, assignment.graph, assignment.nodes, providers)
     return assignment.placements, types, copies, assignment.kept_in_float
+
+
+def _program(arguments: argparse.Namespace, entries: Sequence[Any], feeds: dict[str, Any]) -> dict[str, Any] | None:
+    """What replays runs on these feeds; None if nothing does."""
+    from .building import BuiltModel, build_state
+
+    row = BuiltModel(build_state(arguments.model, entries, LEVELS[arguments.level])).settle(feeds, 1)
+    if row is None:
+        return None
+    return {
+        "steps": len(row.operators) - sum(len(group) - 1 for group in row.fused),
+        "operators": len(row.operators),
+        "bound": row.bound_count,
+        "fused": dict(Counter("+".join(group) for group in row.fused).most_common()),
+        "layout_copies": row.layout_copies,
+        "kept_bytes": row.kept_bytes,
+    }
+
+
+def _program_text(program: dict[str, Any] | None) -> str:
+    if program is None:
+        return "\nruns with these shapes go step by step: no program came of them"
+    fused = ", ".join(f"{count} x {names}" for names, count in program["fused"].items()) or "none"
+    return (
+        f"\nruns with these shapes are replayed by a program of {program['steps']} steps: {program['operators']} operators do "
+        f"not follow from the shapes, {program['bound']} of them write into its own buffers\n"
+        f"fused: {fused}\n"
+        f"values copied into another layout in each run: {program['layout_copies']}"
+    )
 
 
 def _refused(model: Model, providers: Sequence[Any]) -> list[Placement]:

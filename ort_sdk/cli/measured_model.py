@@ -10,16 +10,21 @@ from ort_sdk.graph import Model
 from .arguments import add_model_argument, add_provider_arguments, count
 from .run import add_input_arguments, input_files
 
-__all__ = ["add_measuring_arguments", "measured_feeds"]
+__all__ = ["add_feed_arguments", "add_measuring_arguments", "measured_feeds"]
+
+
+def add_feed_arguments(parser: argparse.ArgumentParser) -> None:
+    """Inputs from files, and sizes of those that are made up."""
+    add_input_arguments(parser)
+    parser.add_argument(
+        "--dim", action="append", default=[], metavar="NAME=N", help="size of a symbolic dimension of made-up inputs (default: 1)"
+    )
 
 
 def add_measuring_arguments(parser: argparse.ArgumentParser, runs: int) -> None:
     """Model, inputs, number of runs and providers."""
     add_model_argument(parser)
-    add_input_arguments(parser)
-    parser.add_argument(
-        "--dim", action="append", default=[], metavar="NAME=N", help="size of a symbolic dimension of made-up inputs (default: 1)"
-    )
+    add_feed_arguments(parser)
     parser.add_argument("--runs", type=count, default=runs, metavar="N", help=f"measured runs (default: {runs})")
     parser.add_argument("--warmup", type=count, default=3, metavar="N", help="runs before them (default: 3)")
     add_provider_arguments(parser)

@@ -38,6 +38,9 @@ class RunControl:
     terminate: Any = None
     """Object whose ``terminate`` turns true when the run shall stop; None if it cannot."""
     observer: StepObserver | None = None
+    """Told of every step; such a run goes step by step."""
+    program_observer: StepObserver | None = None
+    """Told of the steps of the program that serves the run, if one does: of what is left of the plan, as it is."""
     config: Mapping[str, str] = field(default_factory=dict)
     """Config entries of the run, which providers are told of."""
 

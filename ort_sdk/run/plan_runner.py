@@ -22,6 +22,8 @@ __all__ = ["PlanRunner", "ProgramRow"]
 
 MAX_PROGRAMS = 32
 MAX_SEEN = 256
+RUNS_THAT_PAY = 32
+"""Runs after which a program has saved about what making it took."""
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
 SECONDS_BEFORE_COMPILING = 0.05
@@ -41,6 +43,8 @@ class ProgramRow:
     """How many of them run on buffers of their own."""
     fused: tuple[tuple[str, ...], ...]
     """Operators of each step that does the work of several."""
+    layout_copies: int
+    """Values copied into another layout in each run."""
     kept_bytes: int
     """Bytes of folded values."""
 
@@ -81,6 +85,12 @@ class PlanRunner:
         """The programs made so far, of all sets that no run is using, oldest first."""
         return tuple(row for programs in list(self._idle) for row in programs.report())
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether runs like those before are replayed by programs that will not be made anew, of all sets no run is using."""
+        sets = list(self._idle)
+        return bool(sets) and all(programs.is_settled for programs in sets)
+
 
 def _signature(feeds: Sequence[Array]) -> tuple[Any, ...] | None:
     """Shapes and types of the feeds; None if one is no tensor."""
@@ -88,14 +98,6 @@ def _signature(feeds: Sequence[Array]) -> tuple[Any, ...] | None:
         return tuple([None if value is None else (value.shape, value.dtype) for value in feeds])
     except AttributeError:
         return None
-
-
-@dataclass(slots=True)
-class _Sightings:
-    """How often a signature was seen since it had a program, and how often it must be to get one."""
-
-    count: int = 0
-    needed: int = 2
 
 
 @dataclass(slots=True)
@@ -108,6 +110,7 @@ class _Kept:
     """Whether it need not be made again once it has run for long enough that compiling pays."""
     seconds: float = 0.0
     """Time its runs took, until it is final."""
+    runs: int = 0
 
 
 class _ProgramSet:
@@ -118,13 +121,17 @@ class _ProgramSet:
         self._providers = providers
         self._arena = Arena()
         self._programs: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
-        self._seen: OrderedDict[tuple[Any, ...], _Sightings] = OrderedDict()
+        self._seen: OrderedDict[tuple[Any, ...], int] = OrderedDict()
+        """How often a signature was seen since it had a program."""
+        self._needed = 2
+        """How often one has to be seen to get a program."""
         self._kept_bytes = 0
 
     def run(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
         found = self._programs.get(signature)
         if found is not None:
             self._programs.move_to_end(signature)
+            found.runs += 1
             return found.program.run(feeds, control) if found.is_final else self._run_young(found, signature, feeds, control)
         if self._is_due(signature):
             return self._make(signature, feeds, control, may_compile=False)
@@ -132,25 +139,30 @@ class _ProgramSet:
 
     def report(self) -> list[ProgramRow]:
         return [
-            ProgramRow(signature, kept.program.operators, kept.program.bound_count, kept.program.fused, kept.kept_bytes)
+            ProgramRow(
+                signature,
+                kept.program.operators,
+                kept.program.bound_count,
+                kept.program.fused,
+                kept.program.layout_copies,
+                kept.kept_bytes,
+            )
             for signature, kept in self._programs.items()
         ]
 
-    def _is_due(self, signature: tuple[Any, ...]) -> bool:
-        """Count a sighting; whether a program is to be made now.
+    @property
+    def is_settled(self) -> bool:
+        return bool(self._programs) and all(kept.is_final for kept in self._programs.values())
 
-        That of a signature whose programs were dropped is made again after twice as many runs each time: more signatures than
-        programs are kept for, taking turns, would otherwise make one in every run.
-        """
-        sightings = self._seen.setdefault(signature, _Sightings())
-        self._seen.move_to_end(signature)
+    def _is_due(self, signature: tuple[Any, ...]) -> bool:
+        """Count a sighting; whether a program is to be made now."""
+        count = self._seen.pop(signature, 0) + 1
+        if count >= self._needed:
+            return True
+        self._seen[signature] = count
         if len(self._seen) > MAX_SEEN:
             self._seen.popitem(last=False)
-        sightings.count += 1
-        if sightings.count < sightings.needed:
-            return False
-        sightings.count, sightings.needed = 0, 2 * sightings.needed
-        return True
+        return False
 
     def _run_young(self, kept: _Kept, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
         if kept.seconds > SECONDS_BEFORE_COMPILING:
@@ -170,6 +182,15 @@ class _ProgramSet:
         self._programs[signature] = kept
         self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):
-            _, dropped = self._programs.popitem(last=False)
-            self._kept_bytes -= dropped.kept_bytes
+            self._drop_oldest()
         return results
+
+    def _drop_oldest(self) -> None:
+        """Drop the program that was not used for longest.
+
+        If it did not pay, there are too many signatures to make programs for all: from now on only those that are seen twice as
+        often get one, until programs pay again.
+        """
+        _, dropped = self._programs.popitem(last=False)
+        self._kept_bytes -= dropped.kept_bytes
+        self._needed = 2 * self._needed if dropped.runs < RUNS_THAT_PAY else max(2, self._needed // 2)

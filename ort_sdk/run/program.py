@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ import numpy as np
 from ort_sdk.api import Array
 
 from .binding import BoundSteps
-from .executor import RunControl, RunScope, halt, raise_step_error
+from .executor import RunControl, RunScope, StepObserver, halt, raise_step_error
 from .fusing import Fused
 from .slots import ValueSlot
 from .specialise import ProgramStep, Specialisation
@@ -40,7 +43,7 @@ class Program:
         bound: steps that run on buffers of their own; they make the program usable by one run at a time.
     """
 
-    __slots__ = ("_filename", "_function", "_lines", "bound_count", "fused", "operators")
+    __slots__ = ("_code", "_text", "_timed", "bound_count", "fused", "layout_copies", "operators")
 
     def __init__(self, specialisation: Specialisation, fused: Fused, bound: BoundSteps) -> None:
         self.operators = tuple(launched.step.op_type for launched in specialisation.steps)
@@ -49,32 +52,113 @@ class Program:
         """Operators of each fused step."""
         self.bound_count = len(bound.calls) + sum(len(group) - 1 for group in fused.groups)
         """How many of the operators run on buffers of the program's own."""
-        writer = _Writer(fused.specialisation, bound)
-        self._function, self._lines, self._filename = writer.function()
+        self.layout_copies = sum(getattr(call, "copy_count", 0) for call in bound.calls.values())
+        """Values that are copied into another layout in each run, where neighbours want different ones."""
+        self._text = _Writer(fused.specialisation, bound).text()
+        self._code = self._text.code()
+        self._timed: _Code | None = None
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
-        """Replay. Arguments and result as for ``execute``; an observer sees nothing of it."""
+        """Replay. Arguments and result as for ``execute``; ``control.program_observer`` is told of the steps afterwards."""
+        observer = control.program_observer
+        if observer is not None:
+            return self._run_timed(feeds, control, observer)
+        code = self._code
         try:
             with RunScope(control):
-                return self._function(feeds, control.terminate or _NEVER)
+                fetched: list[Array] = code.function(feeds, control.terminate or _NEVER)
         except Exception as error:
-            self._locate(error)
+            code.locate(error)
             raise
+        return fetched
 
-    def _locate(self, error: Exception) -> None:
+    def _run_timed(self, feeds: Sequence[Array], control: RunControl, observer: StepObserver) -> list[Array]:
+        code = self._timed = self._timed or self._text.code(is_timed=True)
+        try:
+            with RunScope(control):
+                fetched, stamps = code.function(feeds, control.terminate or _NEVER)
+        except Exception as error:
+            code.locate(error)
+            raise
+        for launched, (start, end) in zip(self._text.timed_steps(), pairwise(stamps), strict=True):
+            observer(launched.step, start, end - start)
+        return list(fetched)
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """A compiled program.
+
+    Args:
+        function: ``function(feeds, stop)``.
+        filename: the name its code goes by.
+        steps: line number → the step it belongs to.
+    """
+
+    function: Callable[[Sequence[Array], Any], Any]
+    filename: str
+    steps: dict[int, ProgramStep]
+
+    def locate(self, error: Exception) -> None:
         """Name the step whose line raised."""
         traceback = error.__traceback__
         while traceback is not None:
-            if traceback.tb_frame.f_code.co_filename == self._filename:
-                launched = self._lines.get(traceback.tb_lineno)
+            if traceback.tb_frame.f_code.co_filename == self.filename:
+                launched = self.steps.get(traceback.tb_lineno)
                 if launched is not None:
                     found = traceback.tb_frame.f_locals
                     raise_step_error(error, launched.step, [found.get(f"v{index}") for index in launched.inputs])
             traceback = traceback.tb_next
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A program's lines, and what they name.
+
+    Args:
+        lines: statements, without the last.
+        result: expression of what is returned.
+        names: constants, kernels and functions, given as arguments with defaults, so that all are locals.
+        steps: position of a line → the step it belongs to.
+        ends: position of a step's last line → the step.
+    """
+
+    lines: list[str]
+    result: str
+    names: dict[str, Any]
+    steps: dict[int, ProgramStep]
+    ends: dict[int, ProgramStep]
+
+    def timed_steps(self) -> list[ProgramStep]:
+        """The steps whose ends are timed, in order."""
+        return list(self.ends.values())
+
+    def code(self, *, is_timed: bool = False) -> _Code:
+        """Compile.
+
+        Args:
+            is_timed: also return the time at the start and at the end of each step, so that no time between is lost.
+        """
+        names = {**self.names, "clock": time.perf_counter_ns} if is_timed else self.names
+        filename = f"<ort_sdk {'timed ' if is_timed else ''}program {id(self):x}>"
+        written = [f"def program(feeds, stop, {', '.join(f'{name}={name}' for name in names)}):"]
+        steps: dict[int, ProgramStep] = {}
+        if is_timed:
+            written.append("    t = [clock()]")
+        for position, line in enumerate(self.lines):
+            written.append(f"    {line}")
+            if position in self.steps:
+                steps[len(written)] = self.steps[position]
+            if is_timed and position in self.ends:
+                written.append("    t.append(clock())")
+        written.append(f"    return {self.result}, t" if is_timed else f"    return {self.result}")
+        namespace = dict(names)
+        exec(compile("\n".join(written) + "\n", filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
+        return _Code(namespace["program"], filename, steps)
+
+
 class _Writer:
-    """Writes the function: one line per step, constants and kernels as arguments with defaults, so that all are locals."""
+    """Writes the function: one line per step."""
 
     def __init__(self, specialisation: Specialisation, bound: BoundSteps) -> None:
         self._specialisation = specialisation
@@ -82,9 +166,10 @@ class _Writer:
         self._names: dict[str, Any] = {"asarray": np.asarray, "generic": np.generic, "halt": halt}
         self._lines: list[str] = []
         self._steps: dict[int, ProgramStep] = {}
+        self._ends: dict[int, ProgramStep] = {}
 
-    def function(self) -> tuple[Callable[[Sequence[Array], Any], list[Array]], dict[int, ProgramStep], str]:
-        """The compiled function, its line table and the name its code goes by."""
+    def text(self) -> _Text:
+        """What the function does."""
         specialisation = self._specialisation
         for index, value in specialisation.constants.items():
             self._names[f"v{index}"] = value
@@ -97,6 +182,7 @@ class _Writer:
                 self._lines.append("if stop.terminate: halt()")
             if position not in self._bound.views:
                 self._step(position, launched)
+                self._ends[len(self._lines) - 1] = launched
             if frees[position]:
                 self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
         self._release_slots()
@@ -107,8 +193,7 @@ class _Writer:
             self._lines.append(f"copyto(r{index}, v{index})")
         copied = self._bound.copied
         fetched = (f"r{index}" if index in copied else f"v{index}" for index in specialisation.fetches)
-        self._lines.append(f"return [{', '.join(fetched)}]")
-        return self._compiled()
+        return _Text(self._lines, f"[{', '.join(fetched)}]", self._names, self._steps, self._ends)
 
     def _feeds(self) -> None:
         for position, feed in enumerate(self._specialisation.plan.feeds):
@@ -160,8 +245,8 @@ class _Writer:
         self._line(f"b{position}()", launched)
 
     def _line(self, text: str, launched: ProgramStep) -> None:
+        self._steps[len(self._lines)] = launched
         self._lines.append(text)
-        self._steps[len(self._lines) + 1] = launched
 
     def _frees(self) -> list[list[int]]:
         """Values to forget after each step: made here, read no more, and not fixed."""
@@ -177,11 +262,3 @@ class _Writer:
             if index in made and index not in kept and specialisation.steps[position].step.outputs:
                 frees[position].append(index)
         return frees
-
-    def _compiled(self) -> tuple[Callable[[Sequence[Array], Any], list[Array]], dict[int, ProgramStep], str]:
-        filename = f"<ort_sdk program {id(self):x}>"
-        parameters = ", ".join(f"{name}={name}" for name in self._names)
-        source = f"def program(feeds, stop, {parameters}):\n" + "".join(f"    {line}\n" for line in self._lines)
-        namespace = dict(self._names)
-        exec(compile(source, filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
-        return namespace["program"], self._steps, filename

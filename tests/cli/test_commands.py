@@ -154,6 +154,14 @@ def test_explain(cli, digits):
     assert "relu1" in cli("explain", digits, "--nodes", "--level", "none").out
 
 
+def test_explain_a_program(cli, digits):
+    report = json.loads(cli("explain", digits, "--program", "--level", "none", "--json").out)["program"]
+    assert report["operators"] >= report["steps"] > 3
+    assert report["bound"] > 3
+    assert report["layout_copies"] >= 0
+    assert "replayed by a program of" in cli("explain", digits, "--program", "--level", "none").out
+
+
 def test_explain_rejections_and_copies(cli, detour, strict):
     done = cli("explain", detour, "--provider", strict, "--level", "none")
     assert done.code == 0, done.err
@@ -238,11 +246,20 @@ def test_no_made_up_input_without_a_shape(cli, identity):
 
 
 def test_profile(cli, digits):
-    report = json.loads(cli("profile", digits, "--runs", "2", "--level", "none", "--json").out)
+    report = json.loads(cli("profile", digits, "--runs", "20", "--level", "none", "--json").out)
     rows = {row["operator"]: row for row in report["rows"]}
+    assert report["how"] == "program"
     assert rows["Conv"]["calls"] == 2
     assert rows["Conv"]["provider"] == "CPUExecutionProvider"
-    assert 0 < sum(row["percent"] for row in report["rows"]) <= 100
+    assert "Flatten" not in rows, "a program has its result as a view"
+    assert report["run_ms"] == pytest.approx(sum(row["ms"] for row in report["rows"]), rel=0.5)
     nodes = json.loads(cli("profile", digits, "--runs", "2", "--level", "none", "--nodes", "--json").out)["rows"]
     assert {"conv1", "conv2", "softmax"} <= {row["node"] for row in nodes}
-    assert "one run, step by step" in cli("profile", digits, "--runs", "1").out
+    assert "as replayed by a program" in cli("profile", digits, "--runs", "1").out
+
+
+def test_profile_step_by_step(cli, digits):
+    report = json.loads(cli("profile", digits, "--runs", "2", "--level", "none", "--step-by-step", "--json").out)
+    assert report["how"] == "step by step"
+    assert {"Conv", "Flatten"} <= {row["operator"] for row in report["rows"]}
+    assert "step by step" in cli("profile", digits, "--runs", "1", "--step-by-step").out

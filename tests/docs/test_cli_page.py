@@ -58,7 +58,7 @@ def test_options_are_described(name):
     options = {option for action in commands.choices[name]._actions for option in action.option_strings} - {"-h", "--help"}
     own = PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     common = PAGE.partition("\n## Options of every command\n")[2].partition("\n## providers\n")[0]
-    if name in {"bench", "profile"}:
+    if name in {"bench", "explain", "profile"}:
         own += "".join(PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0] for section in ("run", "bench"))
     assert own
     assert sorted(option for option in options if option not in own + common) == []

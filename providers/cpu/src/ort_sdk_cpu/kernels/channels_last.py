@@ -103,10 +103,9 @@ class ChannelsLastKernel(OpKernel):
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:
         """A call that reads the inputs' slots and writes into the output's array, whose axes may lie in any order."""
-        other = self._other(inputs, outputs)
         if not all(slot.is_fixed for slot in (*inputs, outputs[0])):
-            return self._slot_call(inputs, outputs[0], other)
-        return self.fixed([slot.array for slot in inputs], outputs[0].array) or other
+            return self._slot_call(inputs, outputs[0], self._other(inputs, outputs))
+        return self.fixed([slot.array for slot in inputs], outputs[0].array) or self._other(inputs, outputs)
 
     def fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
         """The call on arrays that stay the same; None if oneDNN does not compute it."""
@@ -126,6 +125,7 @@ class ChannelsLastKernel(OpKernel):
             run()
             self.finish(inputs, out)
 
+        run_and_finish.copy_count = getattr(run, "copy_count", 0)  # type: ignore[attr-defined]
         return run_and_finish
 
     def _slot_call(self, inputs: Sequence[Slot], output: Slot, other: Call) -> Call:

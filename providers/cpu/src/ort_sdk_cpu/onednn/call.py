@@ -117,7 +117,9 @@ class LayoutCall:
     def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
         if self.copy_count:
-            return functools.partial(self.run, *arrays)
+            call = functools.partial(self.run, *arrays)
+            call.copy_count = self.copy_count  # type: ignore[attr-defined]
+            return call
         for argument, array in zip(self._arguments, arrays, strict=True):
             self._execution.set(argument, array)
         return self._execution

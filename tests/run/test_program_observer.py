@@ -1,0 +1,70 @@
+"""Watching a program: what is told of its steps, and that nothing else changes."""
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from ort_sdk.api import OrtSdkError
+from ort_sdk.cli.building import BuiltModel, build_state
+from ort_sdk.run import RunControl
+
+MODEL = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 21]>
+    agraph (float[n, 4] x, int64[1] at) => (float[n, m] y) {
+        shape = Shape (x)
+        flat = Reshape (x, shape)
+        soft = Softmax (flat)
+        y = Gather <axis = 1> (soft, at)
+    }
+""").SerializeToString()
+FEEDS = {"x": np.arange(8, dtype=np.float32).reshape(2, 4), "at": np.array([1])}
+
+
+@pytest.fixture
+def model():
+    built = BuiltModel(build_state(MODEL, [("CPUExecutionProvider", {})], 0))
+    for _ in range(3):
+        built.run(FEEDS)
+    return built
+
+
+class Recorder:
+    def __init__(self):
+        self.rows = []
+
+    def __call__(self, step, start_ns, duration_ns):
+        self.rows.append((step.op_type, start_ns, duration_ns))
+
+
+def test_steps_are_told_in_order_and_without_gaps(model):
+    recorder = Recorder()
+    (watched,) = model.run(FEEDS, RunControl(program_observer=recorder)).values()
+    (plain,) = model.run(FEEDS).values()
+    np.testing.assert_array_equal(watched, plain)
+    assert [row[0] for row in recorder.rows if row[0] != "Reshape"] == ["Softmax", "Gather"], (
+        "what follows from shapes is not run"
+    )
+    for (_, start, duration), (_, following, _) in zip(recorder.rows, recorder.rows[1:], strict=False):
+        assert duration > 0
+        assert start + duration == following
+
+
+def test_an_observer_of_all_steps_sees_all_nodes(model):
+    recorder = Recorder()
+    model.run(FEEDS, RunControl(observer=recorder))
+    assert [row[0] for row in recorder.rows] == ["Shape", "Reshape", "Softmax", "Gather"]
+
+
+def test_errors_name_the_step(model):
+    wrong = FEEDS | {"at": np.array([9])}
+    with pytest.raises(OrtSdkError, match="Gather") as watched:
+        model.run(wrong, RunControl(program_observer=Recorder()))
+    with pytest.raises(OrtSdkError, match="Gather") as plain:
+        model.run(wrong)
+    assert str(watched.value) == str(plain.value)
+
+
+def test_a_program_settles(model):
+    row = model.settle(FEEDS, 1)
+    assert row is not None
+    assert {"Softmax", "Gather"} <= set(row.operators)
