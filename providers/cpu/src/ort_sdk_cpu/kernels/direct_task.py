@@ -140,13 +140,16 @@ def _activation(name: str) -> Callable[[KernelInfo], DirectCall | None]:
     def make(_info: KernelInfo) -> DirectCall:
         def call(x: HostArray, bias: HostArray | None = None) -> Any:
             size = x.size
-            if size < MIN_ELEMENTS or not x.flags.c_contiguous or not _is_vector(bias, x.shape[-1] if x.ndim else 0):
+            if size < MIN_ELEMENTS:
                 return NotImplemented
-            out, threads = np.empty(x.shape, FLOAT), threads_for(ACTIVATION_WORK * size)
-            if bias is None:
+            # Lies as the input does, if that has no gaps.
+            out, threads = np.empty_like(x), threads_for(ACTIVATION_WORK * size)
+            if bias is None and out.strides == x.strides:
                 plain()(threads, address_of(x), address_of(out), size)
-            else:
+            elif bias is not None and x.flags.c_contiguous and _is_vector(bias, x.shape[-1]):
                 biased()(threads, address_of(x), address_of(bias), address_of(out), size // bias.size, bias.size)
+            else:
+                return NotImplemented
             return out
 
         return call
