@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
     "bench_creation.py": ["--models", "voice", "MatMulNBits", "--layers", "1", "--rounds", "1", "--warm", "1"],
     "bench_dispatch.py": ["--nodes", "3", "30", "--runs", "2", "--repetitions", "2"],
+    "bench_files.py": [str(ROOT / "examples" / "digits" / "digits.onnx"), "--rounds", "1"],
     "bench_import.py": ["--runs", "1"],
     "bench_load.py": ["--megabytes", "0.1", "--count", "2", "--rounds", "1"],
     "bench_matmul_nbits.py": ["--layers", "2", "--rows", "1", "--rounds", "1"],
@@ -25,6 +26,7 @@ SMALL = {
 ROWS = {
     "bench_creation.py": ["voice activity", "language model, MatMulNBits"],
     "bench_dispatch.py": ["replay, bound", "replay", "step by step"],
+    "bench_files.py": ["digits.onnx", "1 models"],
     "bench_import.py": ["import numpy", "import ort_sdk"],
     "bench_load.py": ["ort_sdk, inline", "onnx.load, inline", "ort_sdk, external", "onnx.load, external"],
     "bench_matmul_nbits.py": ["1 onnxruntime 4", "1 rows 4", "1 columns 0"],
