@@ -71,6 +71,7 @@ from .hookspecs import (
 from .kernel import (
     NOT_PACKED,
     REQUIRED,
+    TENSOR_BYTES,
     Array,
     Compute,
     KernelFactory,
@@ -128,6 +129,7 @@ __all__ = [
     "PROJECT_NAME",
     "PROVIDER_GROUP",
     "REQUIRED",
+    "TENSOR_BYTES",
     "Allocator",
     "Array",
     "AttributeValue",

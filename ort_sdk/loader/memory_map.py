@@ -1,4 +1,4 @@
-"""Read-only maps of files that do not keep a file descriptor open.
+"""Maps of files that do not keep a file descriptor open.
 
 Models exported with one file per weight have hundreds of external files, and the usual limit is 1024 descriptors. Before Python
 3.13 a ``mmap.mmap`` keeps a duplicate of its descriptor, so POSIX's own function is called instead.
@@ -18,7 +18,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["map_file"]
+__all__ = ["map_file", "map_file_for_writing"]
 
 
 def map_file(descriptor: int, size: int, offset: int = 0) -> HostArray:
@@ -35,29 +35,45 @@ def map_file(descriptor: int, size: int, offset: int = 0) -> HostArray:
     Raises:
         OSError: the system refuses.
     """
+    return _mapped(descriptor, size, offset, writable=False)
+
+
+def map_file_for_writing(descriptor: int, size: int, offset: int = 0) -> HostArray:
+    """The same, open for reading and writing: what is written into the vector is written into the file, which has these bytes.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    return _mapped(descriptor, size, offset, writable=True)
+
+
+def _mapped(descriptor: int, size: int, offset: int, *, writable: bool) -> HostArray:
     if size == 0:
         return np.empty(0, dtype=np.uint8)
     lead = offset % mmap.ALLOCATIONGRANULARITY
-    return np.frombuffer(_map(descriptor, lead + size, offset - lead), dtype=np.uint8)[lead:]
+    return np.frombuffer(_map(descriptor, lead + size, offset - lead, writable=writable), dtype=np.uint8)[lead:]
 
 
-def _map(descriptor: int, size: int, offset: int) -> Any:
+def _map(descriptor: int, size: int, offset: int, *, writable: bool) -> Any:
+    access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     if os.name != "posix":
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=offset)
+        return mmap.mmap(descriptor, size, access=access, offset=offset)
     if sys.version_info >= (3, 13):
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=offset, trackfd=False)
-    return _posix_map(descriptor, size, offset)
+        return mmap.mmap(descriptor, size, access=access, offset=offset, trackfd=False)
+    return _posix_map(descriptor, size, offset, writable=writable)
 
 
-def _posix_map(descriptor: int, size: int, offset: int) -> memoryview:
+def _posix_map(descriptor: int, size: int, offset: int, *, writable: bool) -> memoryview:
     library = _c_library()
-    address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, offset)
+    protection = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
+    address = library.mmap(None, size, protection, mmap.MAP_SHARED, descriptor, offset)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     content = (ctypes.c_ubyte * size).from_address(address)
     # Not at exit: other threads may still read then, and the system unmaps anyway.
     weakref.finalize(content, library.munmap, address, size).atexit = False
-    return memoryview(content).toreadonly()
+    view = memoryview(content)
+    return view if writable else view.toreadonly()
 
 
 @functools.cache

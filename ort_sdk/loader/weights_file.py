@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ort_sdk.api import HostArray, Tensor, TensorElementType
 from ort_sdk.graph.derived_tensor import DerivedTensor
 
 from .checksum import CHECKSUM_NAME, RunningChecksum, checksum
+from .file_memory import FileMemory
 from .memory_map import map_file
 from .to_proto import tensor_to_proto
 from .unfinished_file import UnfinishedFile
@@ -73,6 +74,8 @@ class WeightsFile:
         self.unfinished = UnfinishedFile(folder, name)
         self._min_bytes = min_bytes
         self._written: dict[int, _Written] = {}
+        self.memory = FileMemory(self._place)
+        """For packed forms, and the bytes of weights, that are to be added."""
 
     @property
     def is_empty(self) -> bool:
@@ -121,8 +124,26 @@ class WeightsFile:
         if key not in written.prepacked:
             written.prepacked[key] = tuple(self._append_packed(data, written) for data in buffers)
             self.unfinished.file.flush()
+        self.memory.forget()
         descriptor = self.unfinished.file.fileno()
         return tuple(map_file(descriptor, length, offset) for offset, length, _ in written.prepacked[key])
+
+    def add_bytes(self, tensor: Tensor, data: HostArray) -> HostArray:
+        """Write a weight whose bytes somebody has.
+
+        Args:
+            tensor: the weight.
+            data: what its ``packed`` gives, perhaps in ``memory``.
+
+        Returns:
+            The bytes as a read-only map of the file.
+        """
+        written = self._written.get(id(tensor))
+        if written is None:
+            written = self._written[id(tensor)] = _Written(tensor, self._append(data), checksum(data))
+            self.unfinished.file.flush()
+        self.memory.forget()
+        return map_file(self.unfinished.file.fileno(), len(data), written.offset)
 
     def tensor_proto(self, tensor: Tensor, name: str) -> Any:
         """``TensorProto`` of a weight: a reference to its bytes here, or inline if it is small."""
@@ -154,9 +175,18 @@ class WeightsFile:
         is_aligned = weight.offset % PACKED_ALIGNMENT_BYTES == 0
         if is_aligned and value == weight.checksum and np.array_equal(data, weight.tensor.packed()):
             return weight.offset, len(data), value
-        offset = self._begin(len(data), PACKED_ALIGNMENT_BYTES)
-        self.unfinished.file.write(data.data)
-        return offset, len(data), value
+        return self._append(data), len(data), value
+
+    def _append(self, data: HostArray) -> int:
+        """Where bytes are in the file, written now if they are elsewhere."""
+        offset = self.memory.offset_of(data)
+        if offset is None:
+            offset = self._begin(len(data), PACKED_ALIGNMENT_BYTES)
+            self.unfinished.file.write(data.data)
+        return offset
+
+    def _place(self, nbytes: int) -> tuple[IO[bytes], int]:
+        return self.unfinished.file, self._begin(nbytes, PACKED_ALIGNMENT_BYTES)
 
     def _begin(self, nbytes: int, alignment: int) -> int:
         """Fill up to where an object of that many bytes may start; returns the place."""

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-
-from ort_sdk.api import Allocator, HostArray, NotPacked, OrtDevice, PrePackedWeights, Tensor
+from ort_sdk.api import (
+    TENSOR_BYTES,
+    Allocator,
+    HostArray,
+    NotPacked,
+    OrtDevice,
+    PrePackedWeights,
+    RuntimeException,
+    Tensor,
+)
 from ort_sdk.loader.loaded_tensor import LoadedTensor
 from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
-from .prepack_cache import PrepackCache
+from .prepack_cache import PrepackCache, is_storable
 from .prepacked_weights_container import PackedEntry, PrepackedWeightsContainer, PrepackKey, shared_entry
 from .saved_blobs import saved_weights
 from .source_identity import byte_sources, has_name, source_identity, type_and_shape
 
 __all__ = ["PackingNode", "PrepackHook", "PrepackSink", "Prepacker"]
 
-PrepackHook = Callable[[Any, Tensor, int], "PrePackedWeights | NotPacked | None"]
-"""The provider's ``prepack`` hook bound to it: ``hook(kernel, tensor, input_index)``; None means no opinion."""
+PrepackHook = Callable[[Any, Tensor, int, "Allocator | None"], "PrePackedWeights | NotPacked | None"]
+"""The provider's ``prepack`` hook bound to it: ``hook(kernel, tensor, input_index, allocator)``; None means no opinion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +48,17 @@ class PackingNode:
 class PrepackSink(Protocol):
     """Takes packed weights to save them with the model."""
 
-    def save(self, tensor: Tensor, op_type: str, identity: str, buffers: tuple[HostArray, ...]) -> tuple[HostArray, ...]:
-        """Write a weight's packed form; returns the buffers to use in place of those given."""
+    def memory(self, tensor: Tensor) -> Allocator | None:
+        """Memory to pack a weight in that is the model's file's; None if it does not go there."""
+
+    def save(
+        self, tensor: Tensor, op_type: str, identity: str, buffers: tuple[HostArray, ...], *, is_tensor: bool
+    ) -> tuple[HostArray, ...]:
+        """Write a weight's packed form, which ``is_tensor`` says to be the weight's own bytes.
+
+        Returns:
+            The buffers to use in place of those given.
+        """
 
 
 class Prepacker:
@@ -125,8 +142,8 @@ class Prepacker:
             owner=node.owner,
         )
         weights = self._entry(key, tensor).weights(lambda: self._make(kernel, node, tensor, key))
-        if isinstance(weights, PrePackedWeights) and self._sink is not None and _is_storable(weights):
-            self._sink.save(tensor, node.op_type, key.identity(), weights.buffers)
+        if isinstance(weights, PrePackedWeights) and self._sink is not None and is_storable(weights):
+            self._save(self._sink, tensor, key, weights)
         return weights
 
     def _source(self, tensor: Tensor) -> Hashable:
@@ -149,32 +166,42 @@ class Prepacker:
             saved = saved_weights(tensor, key.identity())
             if saved is not None:
                 return saved
-        cache_key = "" if self._cache is None else f"{key.identity()} {source_identity(tensor, is_durable=True)}"
-        cached = None if self._cache is None else self._cache.load(cache_key)
-        if cached is not None:
-            return cached
-        weights = _pack(kernel, node, tensor, key.input_index)
-        if not isinstance(weights, PrePackedWeights) or not _is_storable(weights):
-            return weights
         if self._cache is not None:
-            return self._cache.store(cache_key, weights.buffers) or weights
-        if self._sink is not None:
-            return PrePackedWeights(self._sink.save(tensor, node.op_type, key.identity(), weights.buffers))
-        return weights
+            cache_key = f"{key.identity()} {source_identity(tensor, is_durable=True)}"
+            return self._cache.load(cache_key) or self._cache.fill(cache_key, partial(_checked_pack, kernel, node, tensor, key))
+        memory = None if self._sink is None else self._sink.memory(tensor)
+        weights = _checked_pack(kernel, node, tensor, key, memory)
+        if self._sink is None or not isinstance(weights, PrePackedWeights) or not is_storable(weights):
+            return weights
+        return self._save(self._sink, tensor, key, weights)
+
+    def _save(self, sink: PrepackSink, tensor: Tensor, key: PrepackKey, weights: PrePackedWeights) -> PrePackedWeights:
+        is_tensor = key.packing_identity == TENSOR_BYTES
+        return PrePackedWeights(sink.save(tensor, key.op_type, key.identity(), weights.buffers, is_tensor=is_tensor))
 
 
-def _pack(kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> PrePackedWeights | NotPacked:
-    # What the tensor makes to be read, an aligned copy for one, is not needed once it is packed.
-    once = tensor.transient() if isinstance(tensor, MappedTensor) else tensor
-    weights = node.hook(kernel, once, index)
-    if weights is None:
-        weights = kernel.prepack(once, index, node.allocator)
+def _checked_pack(
+    kernel: Any, node: PackingNode, tensor: Tensor, key: PrepackKey, memory: Allocator | None
+) -> PrePackedWeights | NotPacked:
+    """A packed weight that others may take, made in memory of a file's if there is one."""
+    weights = _pack(kernel, node, tensor, key.input_index, memory if node.device.is_cpu else None)
+    if key.packing_identity == TENSOR_BYTES and isinstance(weights, PrePackedWeights) and is_storable(weights):
+        lengths = [len(buffer) for buffer in weights.buffers]
+        if lengths != [tensor.nbytes]:
+            raise RuntimeException(
+                f"kernel of {node.op_type} packed input {key.input_index} into buffers of {lengths} bytes; with the identity"
+                f" {TENSOR_BYTES!r} there must be one, of {tensor.nbytes} bytes"
+            )
     return weights
 
 
-def _is_storable(weights: PrePackedWeights) -> bool:
-    """Whether the buffers are plain bytes of the host; files cannot give back anything else."""
-    return bool(weights.buffers) and all(
-        isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.ndim == 1 and buffer.flags.c_contiguous
-        for buffer in weights.buffers
-    )
+def _pack(
+    kernel: Any, node: PackingNode, tensor: Tensor, index: int, memory: Allocator | None = None
+) -> PrePackedWeights | NotPacked:
+    # What the tensor makes to be read, an aligned copy for one, is not needed once it is packed.
+    once = tensor.transient() if isinstance(tensor, MappedTensor) else tensor
+    allocator = memory or node.allocator
+    weights = node.hook(kernel, once, index, allocator)
+    if weights is None:
+        weights = kernel.prepack(once, index, allocator)
+    return weights

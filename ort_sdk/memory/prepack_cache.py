@@ -7,26 +7,34 @@ import logging
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
 
-from ort_sdk.api import Fail, HostArray, InvalidArgument, PrePackedWeights
+import numpy as np
+
+from ort_sdk.api import Allocator, Fail, HostArray, InvalidArgument, NotPacked, PrePackedWeights
 from ort_sdk.loader.byte_source import ByteSource, map_descriptor
 from ort_sdk.loader.checksum import checksum
+from ort_sdk.loader.file_memory import FileMemory
 from ort_sdk.loader.unfinished_file import UnfinishedFile, remove_leftovers
 
-__all__ = ["PrepackCache"]
+__all__ = ["PrepackCache", "is_storable"]
 
 logger = logging.getLogger("ort_sdk.memory")
 
-_MAGIC = b"ORTSDKPW"
-_PREFIX = struct.Struct("<8sII")
-"""Magic, bytes of the JSON text that follows, CRC-32 of that text."""
+_MAGIC = b"ORTSDKP2"
+_PREFIX = struct.Struct("<8sQII")
+"""Magic, place and bytes of the JSON text at the file's end, CRC-32 of that text."""
 _MAX_HEADER_BYTES = 1 << 20
 _ALIGNMENT_BYTES = 64
 _SUFFIX = ".prepacked"
 _TEMPORARY_NAME = "unfinished"
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+Pack = Callable[[Allocator], "PrePackedWeights | NotPacked"]
+"""``pack(allocator)`` gives a packed weight, made in memory of the allocator's or elsewhere."""
 
 
 class PrepackCache:
@@ -75,22 +83,29 @@ class PrepackCache:
             return None
         return PrePackedWeights(buffers)
 
-    def store(self, key: str, buffers: Sequence[HostArray]) -> PrePackedWeights | None:
-        """Write the file of a key.
+    def fill(self, key: str, pack: Pack) -> PrePackedWeights | NotPacked:
+        """Pack a weight and write the file of a key.
+
+        Args:
+            key: the weight's.
+            pack: gives the packed weight; what it makes in the memory it is given is in the file already.
 
         Returns:
-            The weights as views of the file, for use in place of those given; None if it cannot be written, which is logged.
+            The weights as views of the file; what ``pack`` gave if that cannot be in a file, or none can be written, which is
+            logged.
         """
         path = self._path(key)
-        try:
-            with UnfinishedFile(self._folder, _TEMPORARY_NAME) as unfinished:
-                _write(unfinished, key, buffers)
-                unfinished.complete()
-                unfinished.publish(path)
-        except OSError as error:
-            logger.warning("packed weight '%s' cannot be written: %s", path, error.strerror or error)
-            return None
-        return self.load(key)
+        with _Target(self._folder) as target:
+            weights = pack(target.memory)
+            if not isinstance(weights, PrePackedWeights) or not is_storable(weights):
+                return weights
+            try:
+                target.write(key, weights.buffers)
+                target.publish(path)
+            except OSError as error:
+                logger.warning("packed weight '%s' cannot be written: %s", path, error.strerror or error)
+                return weights
+        return self.load(key) or weights
 
     def _path(self, key: str) -> Path:
         import hashlib
@@ -98,45 +113,105 @@ class PrepackCache:
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}{_SUFFIX}"
 
 
-def _write(unfinished: UnfinishedFile, key: str, buffers: Sequence[HostArray]) -> None:
-    described = [{"length": len(buffer), "checksum": checksum(buffer)} for buffer in buffers]
-    header = json.dumps({"key": key, "buffers": described}).encode()
-    file = unfinished.file
-    file.write(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(header)))
-    file.write(header)
-    for buffer in buffers:
-        file.write(b"\0" * (-file.tell() % _ALIGNMENT_BYTES))
-        file.write(buffer.data)
+class _Target:
+    """The file of one weight being written; made when there is something to write."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._unfinished: UnfinishedFile | None = None
+        self.memory = FileMemory(self._place)
+        """For the packed weight."""
+
+    def write(self, key: str, buffers: Sequence[HostArray]) -> None:
+        """Write the buffers that are not in the file, and the header.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        described = [{"offset": self._offset(buffer), "length": len(buffer), "checksum": checksum(buffer)} for buffer in buffers]
+        self.memory.forget()
+        header = json.dumps({"key": key, "buffers": described}).encode()
+        file, place = self._place(len(header))
+        file.write(header)
+        file.truncate()
+        file.seek(0)
+        file.write(_PREFIX.pack(_MAGIC, place, len(header), zlib.crc32(header)))
+
+    def publish(self, path: Path) -> None:
+        """Give the file its name.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        unfinished = self._opened()
+        unfinished.complete()
+        unfinished.publish(path)
+
+    def _opened(self) -> UnfinishedFile:
+        if self._unfinished is None:
+            self._unfinished = UnfinishedFile(self._folder, _TEMPORARY_NAME)
+        return self._unfinished
+
+    def _place(self, _nbytes: int) -> tuple[IO[bytes], int]:
+        """The file, at the next place for an object."""
+        file = self._opened().file
+        end = max(file.tell(), _PREFIX.size)
+        return file, file.seek(end + -end % _ALIGNMENT_BYTES)
+
+    def _offset(self, buffer: HostArray) -> int:
+        """Where a buffer is, written now if it is elsewhere."""
+        offset = self.memory.offset_of(buffer)
+        if offset is None:
+            file, offset = self._place(len(buffer))
+            file.write(buffer.data)
+        return offset
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /) -> None:
+        if self._unfinished is not None:
+            self._unfinished.close()
+
+
+def is_storable(weights: PrePackedWeights) -> bool:
+    """Whether the buffers are plain bytes of the host; files cannot give back anything else."""
+    return bool(weights.buffers) and all(
+        isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.ndim == 1 and buffer.flags.c_contiguous
+        for buffer in weights.buffers
+    )
 
 
 def _read(source: ByteSource, key: str) -> tuple[HostArray, ...] | None:
     """The buffers of a file, verified; None if it is not what was written for this key."""
+    text = _header(source)
+    described = None if text is None else _described_buffers(text, key)
+    if text is None or described is None:
+        return None
+    end = len(source) - len(text)
+    for offset, length, value in described:
+        if offset % _ALIGNMENT_BYTES or offset + length > end or source.checksum(offset, length) != value:
+            return None
+    return tuple(source.range(offset, length) for offset, length, _ in described)
+
+
+def _header(source: ByteSource) -> bytes | None:
+    """The JSON text of a complete file."""
     if len(source) < _PREFIX.size:
         return None
-    magic, size, crc = _PREFIX.unpack(source.range(0, _PREFIX.size).tobytes())
-    text = source.range(_PREFIX.size, size).tobytes() if size <= _MAX_HEADER_BYTES else b""
-    if magic != _MAGIC or len(text) != size or zlib.crc32(text) != crc:
+    magic, place, size, crc = _PREFIX.unpack(source.range(0, _PREFIX.size).tobytes())
+    if magic != _MAGIC or size > _MAX_HEADER_BYTES or place < _PREFIX.size or place + size != len(source):
         return None
-    described = _described_buffers(text, key)
-    if described is None:
-        return None
-    end = _PREFIX.size + size
-    found = []
-    for length, value in described:
-        offset = end + -end % _ALIGNMENT_BYTES
-        end = offset + length
-        if end > len(source) or source.checksum(offset, length) != value:
-            return None
-        found.append(source.range(offset, length))
-    return tuple(found) if end == len(source) else None
+    text = source.range(place, size).tobytes()
+    return text if zlib.crc32(text) == crc else None
 
 
-def _described_buffers(text: bytes, key: str) -> list[tuple[int, int]] | None:
-    """Length and checksum of each buffer, as the header of a key says; None if it is another key's, or no header."""
+def _described_buffers(text: bytes, key: str) -> list[tuple[int, int, int]] | None:
+    """Place, length and checksum of each buffer, as the header of a key says; None if it is another key's, or no header."""
     try:
         header = json.loads(text)
-        described = [(int(entry["length"]), int(entry["checksum"])) for entry in header["buffers"]]
-        is_sound = header["key"] == key and bool(described) and all(length >= 0 for length, _ in described)
+        described = [(int(entry["offset"]), int(entry["length"]), int(entry["checksum"])) for entry in header["buffers"]]
+        is_sound = header["key"] == key and bool(described) and all(min(entry) >= 0 for entry in described)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return described if is_sound else None

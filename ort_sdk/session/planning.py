@@ -101,14 +101,14 @@ class SessionPlanner:
 
 
 def _packing_node(provider: SessionProvider, node: Node) -> PackingNode:
-    handle, execution_provider, allocator = provider.handle, provider.execution_provider, provider.allocator
+    handle, execution_provider = provider.handle, provider.execution_provider
     return PackingNode(
         provider=provider.name,
         device=provider.device,
         domain=node.domain,
         op_type=node.op_type,
-        hook=lambda kernel, tensor, index: handle.prepack(execution_provider, kernel, tensor, index, allocator),
-        allocator=allocator,
+        hook=partial(handle.prepack, execution_provider),
+        allocator=provider.allocator,
         owner=None if provider.device.is_cpu else handle,
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ort_sdk.api import Fail, HostArray, InvalidArgument, Tensor
+from ort_sdk.api import Allocator, Fail, HostArray, InvalidArgument, Tensor
 from ort_sdk.graph import Model
 from ort_sdk.loader.ort_format import is_ort_file_name, named_format
 
@@ -110,8 +110,21 @@ class OptimizedModelSaver:
         else:
             write_model(model, self._path, external_file_name=name or None, min_external_bytes=min_bytes)
 
-    def save(self, tensor: Tensor, op_type: str, identity: str, buffers: tuple[HostArray, ...]) -> tuple[HostArray, ...]:
+    def memory(self, tensor: Tensor) -> Allocator | None:
+        """Memory to pack a weight in that is the model's external file's; None if the weight does not go there."""
+        return self._weights.memory if self._weights is not None and self._takes(tensor) else None
+
+    def save(
+        self, tensor: Tensor, op_type: str, identity: str, buffers: tuple[HostArray, ...], *, is_tensor: bool
+    ) -> tuple[HostArray, ...]:
         """Write a packed weight, if its weight is one of the model's external ones.
+
+        Args:
+            tensor: the weight.
+            op_type: operator that reads it.
+            identity: of its packed form.
+            buffers: the packed form.
+            is_tensor: whether that is the weight's own bytes.
 
         Returns:
             Views of the file in place of the buffers, or the buffers themselves if they were not written.
@@ -119,10 +132,15 @@ class OptimizedModelSaver:
         Raises:
             Fail: the file cannot be written.
         """
-        if self._weights is None or id(tensor) not in self._saved or not self._weights.takes(tensor):
+        if self._weights is None or not self._takes(tensor):
             return buffers
         with self._errors():
+            if is_tensor:
+                return (self._weights.add_bytes(tensor, buffers[0]),)
             return self._weights.add_prepacked(tensor, op_type, identity, buffers)
+
+    def _takes(self, tensor: Tensor) -> bool:
+        return self._weights is not None and id(tensor) in self._saved and self._weights.takes(tensor)
 
     def finish(self) -> None:
         """Put model and weights in place, if they are not there yet.

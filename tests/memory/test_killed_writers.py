@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 from ort_sdk.loader import unfinished_file
-from ort_sdk.memory.prepack_cache import _PREFIX, PrepackCache, _read
+from ort_sdk.memory.prepack_cache import PrepackCache, _header, _read
 from tests.memory.models import WEIGHT, X, product_model, run
 from tests.memory.test_saved_prepacked import SAVE
 
@@ -69,9 +69,7 @@ def check_cache(folder):
     for file in files:
         with file.open("rb") as opened:
             source = map_descriptor(opened.fileno(), str(file))
-        content = file.read_bytes()
-        header = json.loads(content[_PREFIX.size : _PREFIX.size + _PREFIX.unpack_from(content)[1]])
-        assert _read(source, header["key"]) is not None
+        assert _read(source, json.loads(_header(source))["key"]) is not None
     return len(files)
 
 

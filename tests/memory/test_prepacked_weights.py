@@ -14,7 +14,8 @@ import pytest
 
 import ort_sdk
 from ort_sdk import PrepackedWeightsContainer
-from ort_sdk.memory.prepack_cache import _MAGIC, _PREFIX
+from ort_sdk.loader.byte_source import wrap_buffer
+from ort_sdk.memory.prepack_cache import _MAGIC, _PREFIX, _header, _Target
 from tests.memory.models import WEIGHT, X, branching_model, close_to, product_model, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,7 +185,7 @@ def damaged(content, how):
     elif how == "first byte":
         changed[0] ^= 1
     elif how == "header":
-        changed[30] ^= 1
+        changed[content.index(b'"key"')] ^= 1
     elif how == "last bit":
         changed[-1] ^= 1
     return bytes(changed)
@@ -222,12 +223,17 @@ def test_damaged_cache_files_are_not_used(provider, start, model_path, tmp_path,
         '{"key": KEY, "buffers": 7}',
         '{"key": KEY, "buffers": [7]}',
         '{"key": KEY, "buffers": [{}]}',
-        '{"key": KEY, "buffers": [{"length": "x", "checksum": 0}]}',
-        '{"key": KEY, "buffers": [{"length": -1, "checksum": 0}]}',
-        '{"key": KEY, "buffers": [{"length": 1e300, "checksum": 0}]}',
-        '{"key": KEY, "buffers": [{"length": 9999999999999999999999, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"length": 0, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"offset": 64, "length": "x", "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"offset": 64, "length": -1, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"offset": 64, "length": 1e300, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"offset": 64, "length": 9999999999999999999999, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"offset": 1099511627776, "length": 0, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"offset": -64, "length": 0, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"offset": 65, "length": 0, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"offset": 64, "length": 1001, "checksum": 0}]}',
         '{"key": KEY, "buffers": []}',
-        '{"key": KEY, "buffers": [{"length": Infinity, "checksum": 0}]}',
+        '{"key": KEY, "buffers": [{"offset": 64, "length": Infinity, "checksum": 0}]}',
         "\ufeff{}",
     ],
 )
@@ -236,11 +242,11 @@ def test_headers_somebody_made_up_are_not_used(provider, start, model_path, tmp_
     start(model_path, config)
     forget(provider)
     (file,) = (tmp_path / "cache").iterdir()
-    content = file.read_bytes()
-    key = json.loads(content[_PREFIX.size : _PREFIX.size + _PREFIX.unpack_from(content)[1]])["key"]
+    key = json.loads(_header(wrap_buffer(file.read_bytes())))["key"]
     header = text.replace("KEY", json.dumps(key)).encode()
     file.unlink()
-    file.write_bytes(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(header)) + header + bytes(1000))
+    start_of_file = _PREFIX.pack(_MAGIC, 1064, len(header), zlib.crc32(header)).ljust(1064, b"\0")
+    file.write_bytes(start_of_file + header)
     close_to(run(start(model_path, config)), X @ WEIGHT)
     assert provider.packed == 2
 
@@ -282,12 +288,10 @@ def test_a_cache_folder_that_cannot_be(start, model_path, tmp_path):
 
 
 def test_a_cache_folder_that_takes_nothing(provider, start, model_path, tmp_path, monkeypatch, caplog):
-    from ort_sdk.memory import prepack_cache
-
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(prepack_cache, "_write", full)
+    monkeypatch.setattr(_Target, "publish", full)
     close_to(run(start(model_path, {CACHE: tmp_path / "cache"})), X @ WEIGHT)
     assert "No space left on device" in caplog.text
     assert not list((tmp_path / "cache").iterdir())

@@ -10,6 +10,7 @@ import numpy as np
 
 from ort_sdk.api import (
     NOT_PACKED,
+    TENSOR_BYTES,
     HostArray,
     InvalidArgument,
     KernelInfo,
@@ -23,6 +24,7 @@ from ort_sdk_cpu import libraries
 
 from .bindable import BindableKernel, MakeWriter, bindable, made_by
 from .matmul_nbits_operands import BIAS, GROUP_INDEX, SCALES, WEIGHT, ZERO_POINTS, Operands, columns_of, rows_of
+from .matmul_nbits_packing import computed_operands, pack_operand
 from .matmul_nbits_product import NBitsProduct, Product, address
 from .scratch import scratch_of
 
@@ -66,7 +68,7 @@ class MatMulNBitsKernel(BindableKernel):
     """A MatMulNBits node.
 
     Constant operands are kept as views of their source: the node's own, or those of the DequantizeLinear node it comes from,
-    which then need not be brought into the node's layout.
+    which then need not be brought into the node's layout. Where packed weights are kept in files, they are, once.
 
     Args:
         info: the node; activations are float32, and there is no g_idx.
@@ -80,22 +82,32 @@ class MatMulNBitsKernel(BindableKernel):
         is_exact = info.attribute("accuracy_level", 0) != INT8_ACTIVATIONS
         self._shape_products = NBitsProduct(self._weight, scratch_of(info), is_exact=is_exact)
         self._columns = columns_of(self._weight, info)
+        self._computed = computed_operands(info)
         self._views: dict[int, HostArray] = {}
         self._products: dict[int, Product] = {}
 
+    def packing_identity(self, input_index: int) -> str | None:
+        """What is computed for files is what the operator takes."""
+        return TENSOR_BYTES if input_index in self._computed else None
+
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
-        """A view of a constant operand's bytes; none where they are read from DequantizeLinear's."""
+        """A constant operand computed into a file; else a view of its bytes, none where they are read from DequantizeLinear's."""
         if input_index not in _PACKED:
             return NOT_PACKED
+        is_packed = input_index != WEIGHT and WEIGHT in self._views
+        if input_index in self._computed and (is_packed or getattr(allocator, "goes_to_file", False)):
+            return pack_operand(self._weight, tensor, allocator)
         if self._columns is not None:
             return PrePackedWeights(())
         return PrePackedWeights((tensor.packed(),))
 
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
         """Read an operand from its view."""
-        if not weights.buffers:
+        if weights.buffers and input_index == WEIGHT:
+            self._columns = None
+        if self._columns is not None:
             return
-        view = weights.buffers[0]
+        view = weights.buffers[0] if weights.buffers else self._info.constants[input_index].packed()
         element_type = self._info.input_element_type(input_index)
         self._views[input_index] = view if element_type is None else view.view(element_type.numpy_dtype)
 

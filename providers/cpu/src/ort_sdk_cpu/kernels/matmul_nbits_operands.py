@@ -15,7 +15,18 @@ from ort_sdk.opset.contrib.matmul_nbits_layout import (
     ZERO_POINTS_FROM_DEQUANTIZE_LINEAR,
 )
 
-__all__ = ["BIAS", "GROUP_INDEX", "SCALES", "WEIGHT", "ZERO_POINTS", "Operands", "columns_of", "rows_of"]
+__all__ = [
+    "BIAS",
+    "GROUP_INDEX",
+    "SCALES",
+    "WEIGHT",
+    "ZERO_POINTS",
+    "Operands",
+    "columns_of",
+    "is_signed",
+    "rows_of",
+    "sign_bits",
+]
 
 WEIGHT, SCALES, ZERO_POINTS, GROUP_INDEX, BIAS = range(1, 6)
 """Inputs of the operator."""
@@ -82,12 +93,12 @@ def columns_of(weight: BlockWeight, info: KernelInfo) -> Operands | None:
     row_bits = weight.size_n * weight.bits
     if row_bits % 8 or row_bits < STRIP_BYTES * 8 or scales.element_type is not TensorElementType.FLOAT:
         return None
-    is_signed = codes.element_type in _SIGNED
+    is_raised = is_signed(codes.element_type)
     half = 1 << (weight.bits - 1)
     default, kind = half, 0
     if zero_points is not None:
         kind = 1 if zero_points.shape else 0
-        default = half if kind else int(zero_points.numpy()[()]) + (half if is_signed else 0)
+        default = half if kind else int(zero_points.numpy()[()]) + (half if is_raised else 0)
     return Operands(
         by_columns=True,
         codes=codes.packed(),
@@ -98,12 +109,17 @@ def columns_of(weight: BlockWeight, info: KernelInfo) -> Operands | None:
         zero_points_kind=kind,
         zero_points_stride=row_bits // 8 if zero_points is not None and len(zero_points.shape) == 2 else 0,
         default_zero_point=default,
-        flip=_flip(weight.bits) if is_signed else 0,
+        flip=sign_bits(weight.bits) if is_raised else 0,
     )
 
 
-def _flip(bits: int) -> int:
-    """The sign bits of four bytes, as int32."""
+def is_signed(element_type: TensorElementType) -> bool:
+    """Whether codes of a type are to be raised by half their range."""
+    return element_type in _SIGNED
+
+
+def sign_bits(bits: int) -> int:
+    """Those of the codes in four bytes, as int32."""
     byte = sum(1 << (shift + bits - 1) for shift in range(0, 8, bits))
     return int.from_bytes(bytes([byte] * 4), "little", signed=True)
 
