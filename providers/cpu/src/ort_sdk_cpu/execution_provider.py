@@ -48,15 +48,15 @@ class CpuExecutionProvider(ExecutionProvider):
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Threads are the session's. NumPy's warnings about infinities and NaNs, which are values of ONNX's, stay off."""
-        if not self.has_products and self.threads == openmp_default():
+        if not self.has_products and self.threads == openmp_default() and not libraries.is_openmp_loaded():
             return np.errstate(all="ignore")
         return RunScope(self.threads, has_products=self.has_products)
 
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:
-        """Chains of element-wise steps become compiled kernels."""
-        from .fusion.fuse import fuse_chains
+        """Convolutions do what follows them; other chains of element-wise steps become compiled kernels."""
+        from .fusion.fuse import fuse
 
-        return fuse_chains(program)
+        return fuse(program)
 
     def describe_environment(self) -> Sequence[str]:
         """Optional libraries, instruction set and threads."""

@@ -25,6 +25,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
 )
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, tile
+from ort_sdk_cpu.simd.functions import silu
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.shuffles import transpose_rows
@@ -130,9 +131,18 @@ def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weigh
 
 
 @inner
+def _gated(value: Any, activation: int, first: float, second: float) -> Any:
+    """Silu or hard swish."""
+    if activation == 3:
+        return silu(value, first)
+    gate = fused_multiply_add(value, splat_f32(first), splat_f32(second))
+    return multiply(value, minimum(splat_f32(np.float32(1)), maximum(zero_f32(), gate)))
+
+
+@inner
 def _finish(record: int, offset: int, channel: int, left: int, value: Any) -> None:
     """Bias, addend and activation of 16 channels of a pixel, then into the output."""
-    bias, addend, activation = argument(record, 2), argument(record, 3), argument(record, 20)
+    bias, addend, activation, last = argument(record, 2), argument(record, 3), argument(record, 20), argument(record, 23)
     if bias:
         value = add(value, load_f32_first(bias + channel * 4, left))
     if addend:
@@ -142,6 +152,12 @@ def _finish(record: int, offset: int, channel: int, left: int, value: Any) -> No
         value = minimum(splat_f32(number(record, 22)), maximum(low, value))
     elif activation == 2:
         value = fused_multiply_add(minimum(value, zero_f32()), low, maximum(value, zero_f32()))
+    elif activation > 2:
+        value = _gated(value, activation, number(record, 21), number(record, 22))
+    if argument(record, 24):
+        value = fused_multiply_add(value, splat_f32(number(record, 25)), splat_f32(number(record, 26)))
+    if last:
+        value = add(value, load_f32_first(last + offset, left))
     store_f32_first(argument(record, 4) + offset, value, left)
 
 
@@ -184,7 +200,8 @@ def winograd(record: int, part: int, parts: int) -> None:
     Arguments: addresses of x, weights, bias (or 0), addend (or 0), the output and working memory; samples, height, width,
     channels, output channels, height and width of the output, rows of zeros above, columns of zeros to the left, rows and columns
     of tiles, blocks of tiles, parts of the output channels, bytes of working memory per thread; activation (0: none, 1: bounds,
-    2: slope below zero) and its two numbers. A job is a block of tiles in a part of the output channels.
+    2: slope below zero, 3: silu, 4: hard swish) and its two numbers; the address of what is added at last (or 0); whether the
+    activation is scaled, factor and shift. A job is a block of tiles in a part of the output channels.
     """
     channels, outputs = argument(record, 9), argument(record, 10)
     tiles, blocks, channel_parts = (

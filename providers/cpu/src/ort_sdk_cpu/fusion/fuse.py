@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ort_sdk.api import FusedSteps, FusibleProgram, StepFusion
@@ -12,17 +12,31 @@ from ort_sdk_cpu import libraries
 if TYPE_CHECKING:
     from .groups import Group
 
-__all__ = ["fuse_chains"]
+__all__ = ["fuse"]
 
 
-def fuse_chains(program: FusibleProgram) -> StepFusion:
-    """Make one kernel of each chain of element-wise steps; of those compiled already, if compiling is not allowed."""
+def fuse(program: FusibleProgram) -> StepFusion:
+    """Make one kernel of each convolution and what can be its post-ops, and of each chain of other element-wise steps."""
+    convolutions = _fused_convolutions(program)
+    taken = {position for fused in convolutions for position in fused.positions}
+    left = {position: step for position, step in program.steps.items() if position not in taken}
+    chains = _fused_chains(replace(program, steps=left))
+    return StepFusion([*convolutions, *chains.fused], chains.is_complete)
+
+
+def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
+    if not any(hasattr(step.kernel, "followed_by") for step in program.steps.values()):
+        return []
+    from .convolutions import fused_convolutions
+
+    return list(fused_convolutions(program))
+
+
+def _fused_chains(program: FusibleProgram) -> StepFusion:
+    """Chains; those compiled already, if compiling is not allowed."""
     has_any = any(getattr(step.kernel, "element_operation", None) is not None for step in program.steps.values())
     if not has_any or not libraries.numba().is_usable:
         return StepFusion()
-    # Even reading compiled code takes the compiler's library, which takes as long to load as a chain to compile.
-    if not program.may_compile and "llvmlite.binding" not in sys.modules:
-        return StepFusion(is_complete=False)
     from .code import is_compiled
     from .groups import groups_of
 

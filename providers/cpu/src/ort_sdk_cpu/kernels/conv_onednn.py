@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +19,12 @@ from ort_sdk.api import (
     KernelInfo,
     NotPacked,
     PrePackedWeights,
+    RuntimeException,
     Tensor,
     TensorElementType,
 )
 from ort_sdk_cpu.onednn.activations import eltwise_of
-from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PrimitiveAttributes
+from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PostOp, PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import PackedArray, reordered
@@ -33,12 +36,17 @@ from .activation import InPlace
 from .channels_last import ChannelsLastKernel
 from .conv_geometry import ConvGeometry
 
+if TYPE_CHECKING:
+    from .conv_varying import VaryingConvolution
+
 __all__ = ["ConvKernel", "Variant", "with_onednn"]
 
 WEIGHT = 1
 MINIMUM_WORK = 1 << 20
 """Multiplications and additions from which on oneDNN is loaded for a convolution. What lies channels last, so that the library
 is loaded, it convolves whatever the size."""
+MINIMUM_FUSED_WORK = 1 << 16
+"""The same for a convolution that also does what follows it, which saves a step."""
 GUESSED_SIZE = 56
 """Length of a spatial axis that is not known when the weight is packed: the layout hardly depends on it."""
 _FLOAT = np.dtype(np.float32)
@@ -82,6 +90,8 @@ class ConvKernel(ChannelsLastKernel):
     """
 
     packs_in_first_run = True
+    _is_fused = False
+    """Whether nothing else can compute what it does."""
 
     def __init__(self, info: KernelInfo, kernel: Any, activate: InPlace | None) -> None:
         super().__init__(info, kernel)
@@ -89,6 +99,8 @@ class ConvKernel(ChannelsLastKernel):
         parameters = tuple(info.attribute("activation_params", None) or ())
         post_op = eltwise_of(str(info.attribute("activation", "") or ""), parameters)
         self._post_ops: tuple[Eltwise, ...] = () if post_op is None else (post_op,)
+        self._adds_last = False
+        """Whether one more input is added behind all else."""
         self._activate = activate if post_op is None else None
         self.has_finish = self._activate is not None
         self._has_bias, self._has_added = info.has_input(2), info.has_input(3)
@@ -100,6 +112,8 @@ class ConvKernel(ChannelsLastKernel):
         self._packed: PackedArray | None = None
         self._packed_later: PackedArray | None = None
         """A constant weight that the host did not have packed, since the convolution is small."""
+        self._varying: tuple[VaryingConvolution | None, ...] = ()
+        """What convolves inputs of every shape, once that was asked for."""
 
     # Packing
 
@@ -158,11 +172,40 @@ class ConvKernel(ChannelsLastKernel):
     def _expected_primitive(self) -> Primitive | None:
         return None if self._expected is None else self._primitive(self._expected)
 
+    # Fusing
+
+    def followed_by(self, post_ops: tuple[Eltwise, ...], x_shape: tuple[int, ...], *, adds_last: bool) -> ConvKernel | None:
+        """The kernel with more done to its result, for programs where X has this shape; None if that is not fast.
+
+        Args:
+            post_ops: functions of each element, in order.
+            x_shape: of X; Z has the output's.
+            adds_last: whether an input behind X, W, B and Z, of the output's shape, is added at last.
+        """
+        shape = self._weight_shape
+        if self.has_finish or not self._has_constant_weight or shape is None or len(x_shape) != len(shape):
+            return None
+        if not self.is_packed and self._work(x_shape, shape) < MINIMUM_FUSED_WORK:
+            return None
+        made = copy.copy(self)
+        made._kernel, made._is_fused = _Nothing(), True
+        made._post_ops = (*self._post_ops, *post_ops)
+        made._adds_last = adds_last
+        made._calls = threading.local()
+        return made if made._can_follow(Variant(x_shape, shape, self._has_bias, self._has_added)) else None
+
+    def _can_follow(self, variant: Variant) -> bool:
+        return self._primitive(variant) is not None
+
     # Computing
 
     def _is_worth_it(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> bool:
+        return self._work(x_shape, weight_shape) >= MINIMUM_WORK
+
+    def _work(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> int:
+        """Multiplications and additions."""
         windows = x_shape if self._geometry.transpose is not None else self._geometry.output_shape(x_shape, weight_shape)
-        return 2 * x_shape[0] * math.prod(windows[2:]) * math.prod(weight_shape) >= MINIMUM_WORK
+        return 2 * x_shape[0] * math.prod(windows[2:]) * math.prod(weight_shape)
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
@@ -172,7 +215,7 @@ class ConvKernel(ChannelsLastKernel):
         channels, groups = self._geometry.input_channels(shape), self._geometry.groups
         if x.shape[1] != channels or channels % groups or self._geometry.output_channels(shape) % groups:
             return None
-        is_wanted = self.is_packed or is_channels_last(x) or self._is_worth_it(x.shape, shape)
+        is_wanted = self._is_fused or self.is_packed or is_channels_last(x) or self._is_worth_it(x.shape, shape)
         return self._geometry.output_shape(x.shape, shape) if is_wanted else None
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
@@ -192,6 +235,19 @@ class ConvKernel(ChannelsLastKernel):
         if shape is None or (has_added and inputs[3].shape != out.shape):
             return None
         return self._call(Variant(tuple(inputs[0].shape), shape, has_bias, has_added), inputs, (*operands, out))
+
+    def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """A task that takes sizes as arguments, for the convolutions that have one."""
+        if not self._has_constant_weight or inputs[0].dtype != _FLOAT:
+            return False
+        if not self._varying:
+            from .conv_varying import varying_convolution
+
+            weight = self.plain_inputs(inputs)[WEIGHT]
+            self._varying = (varying_convolution(self._geometry, weight, self._post_ops, self.scratch),)
+        convolve = self._varying[0]
+        bias, added = (*inputs[WEIGHT + 1 :], None, None)[:2]
+        return convolve is not None and convolve(inputs[0], bias, added, out)
 
     def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | None:
         """The call for operands and output like these arrays."""
@@ -213,8 +269,9 @@ class ConvKernel(ChannelsLastKernel):
             ends[Argument.WEIGHTS] = weights
         if variant.has_bias:
             ends[Argument.BIAS] = contiguous((out[1],), _FLOAT)
-        if variant.has_added:
-            ends[binary_post_op(0)] = channels_last(out, _FLOAT)
+        for position, post_op in enumerate(self._chain(variant.has_added, channels_last(out, _FLOAT))):
+            if isinstance(post_op, Binary):
+                ends[binary_post_op(position)] = post_op.operand
         ends[Argument.DST] = channels_last(out, _FLOAT)
         pairs = zip(ends.items(), arrays, strict=True)
         return [(argument, self._given(argument, variant.weight_shape, array), wanted) for (argument, wanted), array in pairs]
@@ -232,6 +289,11 @@ class ConvKernel(ChannelsLastKernel):
             return self._geometry.weight_layout(weight_shape, _FLOAT)
         return layout_of(array) or contiguous(array.shape, _FLOAT)
 
+    def _chain(self, has_added: bool, out: MemoryDescriptor) -> tuple[PostOp, ...]:
+        """What is done to the sums, in order."""
+        addition = (Binary(Algorithm.BINARY_ADD, out),)
+        return (*(addition if has_added else ()), *self._post_ops, *(addition if self._adds_last else ()))
+
     def _primitive(self, variant: Variant) -> Primitive | None:
         geometry, shape = self._geometry, variant.weight_shape
         padding = geometry.padding(variant.x_shape, shape)
@@ -239,7 +301,6 @@ class ConvKernel(ChannelsLastKernel):
             return None
         out = channels_last(geometry.output_shape(variant.x_shape, shape), _FLOAT)
         bias = contiguous((geometry.output_channels(shape),), _FLOAT) if variant.has_bias else None
-        added = (Binary(Algorithm.BINARY_ADD, out),) if variant.has_added else ()
         return convolution(
             channels_last(variant.x_shape, _FLOAT),
             any_layout(geometry.weight_dims(shape), _FLOAT),
@@ -249,8 +310,19 @@ class ConvKernel(ChannelsLastKernel):
             padding.dilations,
             padding.begins,
             padding.ends,
-            PrimitiveAttributes((*added, *self._post_ops)),
+            PrimitiveAttributes(self._chain(variant.has_added, out)),
             transposed=geometry.transpose is not None,
+        )
+
+
+class _Nothing:
+    """Stands for another kernel where there is none, since it was seen that oneDNN computes the node."""
+
+    def compute(self, *inputs: Any) -> Any:
+        """Refuse."""
+        shapes = [None if value is None else value.shape for value in inputs]
+        raise RuntimeException(
+            f"a convolution fused with what follows it got inputs {shapes}, which are not those it was made for"
         )
 
 

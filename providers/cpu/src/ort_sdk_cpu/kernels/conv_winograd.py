@@ -15,7 +15,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.activations import eltwise_of
-from ort_sdk_cpu.onednn.attributes import Eltwise
+from ort_sdk_cpu.onednn.attributes import Binary, Eltwise
 from ort_sdk_cpu.onednn.call import LayoutCall
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import aligned_bytes
@@ -38,8 +38,8 @@ LEAST_TILES = 16
 """Tiles per thread below which threads share tiles and take their own output channels."""
 _TAPS, _POSITIONS, _ALIGNMENT, _FLOAT_BYTES = 9, 16, 64, 4
 _FLOAT = np.dtype(np.float32)
-_PLACES = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.BIAS: 2, binary_post_op(0): 3, Argument.DST: 4}
-_WORK_PLACE = 5
+_PLACES: dict[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.BIAS: 2, Argument.DST: 4}
+_ADDED_PLACE, _WORK_PLACE, _LAST_PLACE = 3, 5, 23
 
 
 def is_for_winograd(info: KernelInfo) -> bool:
@@ -64,6 +64,9 @@ class _Activation(NamedTuple):
     code: int = 0
     first: float = 0.0
     second: float = 0.0
+    is_scaled: int = 0
+    scale: float = 1.0
+    shift: float = 0.0
 
     @classmethod
     def of(cls, info: KernelInfo) -> _Activation | None:
@@ -72,15 +75,29 @@ class _Activation(NamedTuple):
         if not name:
             return cls()
         found = eltwise_of(name, tuple(info.attribute("activation_params", None) or ()))
-        if found is None or found.algorithm not in {Algorithm.CLIP_V2, Algorithm.RELU}:
-            return None
-        return cls._of_post_op(found)
+        return None if found is None else cls.of_post_ops((found,))
 
     @classmethod
-    def _of_post_op(cls, post_op: Eltwise) -> _Activation:
-        if post_op.algorithm == Algorithm.CLIP_V2:
-            return cls(1, float(post_op.alpha), float(post_op.beta))
-        return cls(2, float(post_op.alpha)) if post_op.alpha else cls(1, 0.0, math.inf)
+    def of_post_ops(cls, post_ops: Sequence[Eltwise]) -> _Activation | None:
+        """A function and a linear one behind it, or one of them; None if the task does not have them."""
+        *before, last = post_ops or (Eltwise(Algorithm.LINEAR, 1.0, 0.0),)
+        if last.algorithm == Algorithm.LINEAR:
+            made = cls.of_post_ops(before) if before else cls()
+            is_whole = made is None or made.is_scaled
+            return None if made is None or is_whole else made._replace(is_scaled=1, scale=last.alpha, shift=last.beta)
+        return None if before else cls._of_function(last)
+
+    @classmethod
+    def _of_function(cls, function: Eltwise) -> _Activation | None:
+        if function.algorithm == Algorithm.CLIP_V2:
+            return cls(1, float(function.alpha), float(function.beta))
+        if function.algorithm == Algorithm.RELU:
+            return cls(2, float(function.alpha)) if function.alpha else cls(1, 0.0, math.inf)
+        if function.algorithm == Algorithm.SWISH:
+            return cls(3, float(function.alpha))
+        if function.algorithm == Algorithm.HARD_SWISH:
+            return cls(4, float(function.alpha), float(function.beta))
+        return None
 
 
 class WinogradKernel(ConvKernel):
@@ -88,7 +105,6 @@ class WinogradKernel(ConvKernel):
 
     def __init__(self, info: KernelInfo, kernel: Any, activate: InPlace | None) -> None:
         super().__init__(info, kernel, activate)
-        self._activation = _Activation.of(info) or _Activation()
         self._transformed: HostArray | None = None
         self._transformed_later: HostArray | None = None
         """A weight that was not packed."""
@@ -120,11 +136,18 @@ class WinogradKernel(ConvKernel):
             return inputs
         return [inputs[0], _original(self._transformed, *self._weight_shape[:2]), *inputs[2:]]
 
+    def _can_follow(self, variant: Variant) -> bool:
+        return _Activation.of_post_ops(self._post_ops) is not None
+
     def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | None:
         sizes = _Sizes(variant.x_shape, arrays[-1].shape, libraries.thread_count())
         begins = self._geometry.padding(variant.x_shape, variant.weight_shape).begins
-        call = sizes.call(begins, self._activation)
-        execution = TaskExecution(call, _PLACES, self.scratch, (_WORK_PLACE, sizes.work_bytes * sizes.threads))
+        call = sizes.call(begins, _Activation.of_post_ops(self._post_ops) or _Activation())
+        places = _PLACES.copy()
+        for position, post_op in enumerate(self._chain(variant.has_added, contiguous((), _FLOAT))):
+            if isinstance(post_op, Binary):
+                places[binary_post_op(position)] = _LAST_PLACE if position or not variant.has_added else _ADDED_PLACE
+        execution = TaskExecution(call, places, self.scratch, (_WORK_PLACE, sizes.work_bytes * sizes.threads))
         execution.set(Argument.WEIGHTS, self._weight_of(inputs[WEIGHT]))
         weights = contiguous(variant.weight_shape, _FLOAT)
         return LayoutCall(execution, self._arguments(variant, weights, arrays), self.scratch)
@@ -169,7 +192,7 @@ class _Sizes(NamedTuple):
         """The task, but for the arrays of a call."""
         (samples, channels, *size), (_, outputs, *out_size) = self.x_shape, self.out_shape
         geometry = (samples, *size, channels, outputs, *out_size, *begins, *self.tiles)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, self.work_bytes, *activation)
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, self.work_bytes, *activation[:3], 0, *activation[3:])
         return TaskCall(MODULE, "winograd", arguments, self.threads)
 
 

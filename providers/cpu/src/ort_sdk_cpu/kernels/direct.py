@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import MakeWriter
 from .task_writer import are_floats, is_worth_a_task
@@ -23,6 +24,9 @@ OPERATORS = frozenset(
     }
 )
 """Operators whose writers are tasks, and whose outputs have the shape and type of the first input."""
+
+UNARY = frozenset({("", "Erf"), ("", "Gelu"), ("", "Sigmoid"), ("com.microsoft", "Gelu")})
+"""Those that do the same to each element of their only input, so that the output lies as the input does."""
 
 
 def through_writer(info: KernelInfo, compute: Callable[..., Any], make_writer: MakeWriter) -> Callable[..., Any]:
@@ -48,7 +52,13 @@ def through_writer(info: KernelInfo, compute: Callable[..., Any], make_writer: M
         make_writer(arrays, outputs)(*arrays, *outputs)  # type: ignore[arg-type]
         return outputs if len(outputs) > 1 else outputs[0]
 
-    return run
+    def run_as_it_lies(x: HostArray) -> Any:
+        if x.flags.c_contiguous:
+            return run(x)
+        order = memory_order(x)
+        return run(x.transpose(order)).transpose(np.argsort(order))
+
+    return run_as_it_lies if (info.domain, info.op_type) in UNARY else run
 
 
 def _fits(other: HostArray | None, x: HostArray) -> bool:
