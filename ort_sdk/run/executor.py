@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -196,12 +196,24 @@ def _describe(value: Any) -> str:
 
 
 class BodyRunner:
-    """A body of control flow as its kernel sees it (the contract's ``Subgraph``)."""
+    """A body of control flow as its kernel sees it (the contract's ``Subgraph``).
 
-    __slots__ = ("input_names", "input_shapes", "output_is_owned", "output_names", "output_shapes", "output_types", "plan")
+    Args:
+        plan: of the body.
+        run_programs: runs the plan by programs: takes inputs and captured values, in order, and what may interrupt the run;
+            None to run every call step by step.
+    """
 
-    def __init__(self, plan: ExecutionPlan) -> None:
+    __slots__ = (
+        *("_run_programs", "input_names", "input_shapes", "output_is_owned", "output_names", "output_shapes"),
+        *("output_types", "plan"),
+    )
+
+    def __init__(
+        self, plan: ExecutionPlan, run_programs: Callable[[Sequence[Array], RunControl], list[Array]] | None = None
+    ) -> None:
         self.plan = plan
+        self._run_programs = run_programs
         self.input_names = tuple(feed.name for feed in plan.feeds)
         self.input_shapes = tuple(feed.shape for feed in plan.feeds)
         self.output_names = tuple(fetch.name for fetch in plan.fetches)
@@ -213,10 +225,13 @@ class BodyRunner:
         plan = self.plan
         if len(inputs) != len(plan.feeds):
             raise Fail(f"body '{plan.name}' takes {len(plan.feeds)} inputs ({', '.join(self.input_names)}), got {len(inputs)}")
+        control = _local.control
+        if self._run_programs is not None and control.observer is None and control.program_observer is None:
+            return self._run_programs([*inputs, *(implicit_inputs[position] for position, _ in plan.captures)], control)
         frame = plan.new_frame()
         for feed, value in zip(plan.feeds, inputs, strict=True):
             frame[feed.index] = value
         for position, index in plan.captures:
             frame[index] = implicit_inputs[position]
-        run_steps(plan, frame, _local.control)
+        run_steps(plan, frame, control)
         return [frame[fetch.index] for fetch in plan.fetches]

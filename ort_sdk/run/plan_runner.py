@@ -13,12 +13,13 @@ from ort_sdk.memory import Arena
 from ort_sdk.plan import ExecutionPlan
 
 from .binding import BindingProvider, bind_steps
-from .executor import RunControl, execute
+from .executor import BodyRunner, RunControl, execute
 from .fusing import fuse_steps
 from .program import Program
 from .specialise import specialise
+from .splitting import body_as_main
 
-__all__ = ["PlanRunner", "ProgramRow"]
+__all__ = ["PlanRunner", "ProgramRow", "body_runner"]
 
 MAX_PROGRAMS = 32
 MAX_SEEN = 256
@@ -26,6 +27,8 @@ RUNS_THAT_PAY = 32
 """Runs after which a program has saved about what making it took."""
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
+MAX_SPLITS = 64
+"""Parts into which a plan is split, at most, where shapes are known only when a step has run."""
 SECONDS_BEFORE_COMPILING = 0.05
 """Time a program runs before providers may compile for it, about what that takes: a process that ends soon never pays for it,
 any other at most twice what knowing the future would have cost."""
@@ -92,6 +95,22 @@ class PlanRunner:
         return bool(sets) and all(programs.is_settled for programs in sets)
 
 
+MIN_BODY_STEPS = 4
+"""Steps of a body from which programs for it pay."""
+
+
+def body_runner(plan: ExecutionPlan, providers: Mapping[str, BindingProvider] | None) -> BodyRunner:
+    """What runs a body of control flow.
+
+    Args:
+        plan: of the body.
+        providers: provider name → what binding needs; None to run every call step by step.
+    """
+    if providers is None or len(plan.steps) < MIN_BODY_STEPS:
+        return BodyRunner(plan)
+    return BodyRunner(plan, PlanRunner(body_as_main(plan), providers, use_programs=True).run)
+
+
 def _signature(feeds: Sequence[Array]) -> tuple[Any, ...] | None:
     """Shapes and types of the feeds; None if one is no tensor."""
     try:
@@ -111,20 +130,34 @@ class _Kept:
     seconds: float = 0.0
     """Time its runs took, until it is final."""
     runs: int = 0
+    rest: _ProgramSet | None = None
+    """Programs of what is left to run on the program's fetches."""
 
 
 class _ProgramSet:
-    """Programs by signature, and the arena they share; used by one run at a time."""
+    """Programs by signature, and the arena they share; used by one run at a time.
 
-    def __init__(self, plan: ExecutionPlan, providers: Mapping[str, BindingProvider]) -> None:
-        self._plan = plan
+    Args:
+        plan: what they are programs of.
+        providers: provider name → what binding needs.
+        arenas: of this plan's programs, of those of its rests, and so on; shared by all rests, which run one at a time.
+        depth: how many plans this one is a rest of.
+    """
+
+    def __init__(
+        self, plan: ExecutionPlan, providers: Mapping[str, BindingProvider], arenas: list[Arena] | None = None, depth: int = 0
+    ) -> None:
+        self.plan = plan
         self._providers = providers
-        self._arena = Arena()
+        self._arenas = [] if arenas is None else arenas
+        self._depth = depth
+        if len(self._arenas) == depth:
+            self._arenas.append(Arena())
         self._programs: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
         self._seen: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         """How often a signature was seen since it had a program."""
-        self._needed = 2
-        """How often one has to be seen to get a program."""
+        self._needed = 2 if depth == 0 else 1
+        """How often one has to be seen to get a program; the first of a rest follows one that was."""
         self._kept_bytes = 0
 
     def run(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
@@ -132,27 +165,32 @@ class _ProgramSet:
         if found is not None:
             self._programs.move_to_end(signature)
             found.runs += 1
-            return found.program.run(feeds, control) if found.is_final else self._run_young(found, signature, feeds, control)
+            if not found.is_final:
+                return self._run_young(found, signature, feeds, control)
+            results = found.program.run(feeds, control)
+            return results if found.rest is None else found.rest.go_on(results, control)
         if self._is_due(signature):
             return self._make(signature, feeds, control, may_compile=False)
-        return execute(self._plan, feeds, control)
+        return execute(self.plan, feeds, control)
+
+    def go_on(self, values: list[Array], control: RunControl) -> list[Array]:
+        """Run a rest on what was computed before it."""
+        signature = _signature(values)
+        return execute(self.plan, values, control) if signature is None else self.run(signature, values, control)
 
     def report(self) -> list[ProgramRow]:
-        return [
-            ProgramRow(
-                signature,
-                kept.program.operators,
-                kept.program.bound_count,
-                kept.program.fused,
-                kept.program.layout_copies,
-                kept.kept_bytes,
-            )
-            for signature, kept in self._programs.items()
-        ]
+        rows = []
+        for signature, kept in self._programs.items():
+            program = kept.program
+            counts = (program.layout_copies, kept.kept_bytes)
+            rows.append(ProgramRow(signature, program.operators, program.bound_count, program.fused, *counts))
+            rows.extend(() if kept.rest is None else kept.rest.report())
+        return rows
 
     @property
     def is_settled(self) -> bool:
-        return bool(self._programs) and all(kept.is_final for kept in self._programs.values())
+        programs = self._programs.values()
+        return bool(programs) and all(kept.is_final and (kept.rest is None or kept.rest.is_settled) for kept in programs)
 
     def _is_due(self, signature: tuple[Any, ...]) -> bool:
         """Count a sighting; whether a program is to be made now."""
@@ -169,21 +207,32 @@ class _ProgramSet:
             return self._make(signature, feeds, control, may_compile=True)
         start = time.perf_counter()
         try:
-            return kept.program.run(feeds, control)
+            results = kept.program.run(feeds, control)
         finally:
             kept.seconds += time.perf_counter() - start
+        return results if kept.rest is None else kept.rest.go_on(results, control)
 
     def _make(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
-        results, specialisation = specialise(self._plan, feeds, control)
+        may_split = self._depth < MAX_SPLITS
+        results, specialisation = specialise(self.plan, feeds, control, may_split=may_split)
         fused = fuse_steps(specialisation, self._providers, may_compile=may_compile)
-        program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arena))
+        program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arenas[self._depth]))
         replaced = self._programs.pop(signature, None)
         kept = _Kept(program, specialisation.kept_bytes, is_final=may_compile or fused.is_complete)
         self._programs[signature] = kept
+        self._needed = max(self._needed, 2)
+        if specialisation.rest is not None:
+            kept.rest = self._rest(specialisation.rest, None if replaced is None else replaced.rest)
         self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):
             self._drop_oldest()
-        return results
+        return results if kept.rest is None else kept.rest.go_on(results, control)
+
+    def _rest(self, plan: ExecutionPlan, former: _ProgramSet | None) -> _ProgramSet:
+        """Programs of a rest; those of the program that is replaced, if it ends there, too."""
+        if former is not None and (former.plan.feeds, former.plan.steps) == (plan.feeds, plan.steps):
+            return former
+        return _ProgramSet(plan, self._providers, self._arenas, self._depth + 1)
 
     def _drop_oldest(self) -> None:
         """Drop the program that was not used for longest.

@@ -18,6 +18,7 @@ from ort_sdk.api import Array
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 
 from .executor import BodyRunner, RunControl, RunScope, halt, raise_step_error, require_outputs, store_outputs
+from .splitting import MIN_REST_STEPS, last_readers, split_plan
 
 __all__ = ["ProgramStep", "Specialisation", "specialise"]
 
@@ -52,6 +53,8 @@ class Specialisation:
     fetches: tuple[int, ...]
     kept_bytes: int
     """Bytes of folded values the program keeps alive."""
+    rest: ExecutionPlan | None = None
+    """What is left to run when these steps have, on their fetches."""
 
 
 @dataclass(slots=True)
@@ -86,15 +89,42 @@ class _Recorder:
 
     def run(self, plan: ExecutionPlan, offset: int) -> None:
         for step in plan.steps:
-            if self.terminate is not None and self.terminate.terminate:
-                halt()
-            inputs = tuple(offset + index for index in step.inputs)
-            outputs = tuple(offset + index for index in step.outputs)
-            body = self._known_branch(step, inputs)
-            if body is not None:
-                self._inline(body, inputs, outputs)
-            else:
-                self._launch(step, inputs, outputs)
+            self._run_step(step, offset)
+
+    def run_head(self, plan: ExecutionPlan) -> int:
+        """Run a main plan up to where splitting it pays; returns how many steps that took."""
+        last = last_readers(plan)
+        unknown: set[int] = set()
+        for position, step in enumerate(plan.steps):
+            self._run_step(step, 0)
+            unknown.update(index for index in step.outputs if not self.known[index].shape)
+            unknown = {index for index in unknown if last.get(index, 0) > position}
+            count = position + 1
+            if unknown and len(plan.steps) - count >= MIN_REST_STEPS and self._are_tensors(self.live(plan, count)):
+                return count
+        return len(plan.steps)
+
+    def live(self, plan: ExecutionPlan, count: int) -> list[int]:
+        """Values that the steps behind the first ``count`` of a main plan read, and its fetches, if they exist by then."""
+        rest = plan.steps[count:]
+        made = {index for step in rest for index in step.outputs}
+        read = dict.fromkeys(index for step in rest for index in step.inputs)
+        read.update(dict.fromkeys(fetch.index for fetch in plan.fetches))
+        return [index for index in read if index not in made | self.original and self.values[index] is not None]
+
+    def _are_tensors(self, indices: Sequence[int]) -> bool:
+        return all(hasattr(self.values[index], "shape") for index in indices)
+
+    def _run_step(self, step: Step, offset: int) -> None:
+        if self.terminate is not None and self.terminate.terminate:
+            halt()
+        inputs = tuple(offset + index for index in step.inputs)
+        outputs = tuple(offset + index for index in step.outputs)
+        body = self._known_branch(step, inputs)
+        if body is not None:
+            self._inline(body, inputs, outputs)
+        else:
+            self._launch(step, inputs, outputs)
 
     def _known_branch(self, step: Step, inputs: Sequence[int]) -> BodyRunner | None:
         select = getattr(step.kernel, "select_body", None)
@@ -162,13 +192,16 @@ class _Recorder:
         return _Knowledge(shape=all(self.known[inputs[index]].contents for index in shape_inputs if index < len(inputs)))
 
 
-def specialise(plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl) -> tuple[list[Array], Specialisation]:
+def specialise(
+    plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl, *, may_split: bool = True
+) -> tuple[list[Array], Specialisation]:
     """Run a plan once, recording, and specialise it for the signature of these feeds.
 
     Args:
         plan: plan of a main graph.
         feeds: as for ``execute``.
         control: what may interrupt the run.
+        may_split: stop where a shape is not known; the specialisation tells what is left to run on the fetches.
 
     Returns:
         The run's fetches, and the specialisation.
@@ -180,10 +213,26 @@ def specialise(plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl)
             recorder.values[feed.index] = value
             recorder.known[feed.index] = _Knowledge(shape=True)
             recorder.original.discard(feed.index)
+    count = len(plan.steps)
     with RunScope(control):
-        recorder.run(plan, 0)
+        if may_split:
+            count = recorder.run_head(plan)
+        else:
+            recorder.run(plan, 0)
+    rest = None
+    if count < len(plan.steps):
+        plan, rest = _split(plan, count, recorder)
     results = [recorder.values[fetch.index] for fetch in plan.fetches]
-    return results, _reduced(plan, recorder)
+    specialisation = _reduced(plan, recorder)
+    specialisation.rest = rest
+    return results, specialisation
+
+
+def _split(plan: ExecutionPlan, count: int, recorder: _Recorder) -> tuple[ExecutionPlan, ExecutionPlan]:
+    live = recorder.live(plan, count)
+    known = {index: _kept(recorder.values[index], is_fetched=False) for index in live if recorder.known[index].contents}
+    parts = split_plan(plan, count, [index for index in live if index not in known], known)
+    return parts.head, parts.rest
 
 
 def _reduced(plan: ExecutionPlan, recorder: _Recorder) -> Specialisation:

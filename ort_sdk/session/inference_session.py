@@ -31,6 +31,7 @@ from .options import RunOptions, SessionOptions
 from .ort_device import OrtDevice, device_of
 from .ort_value import OrtValue, OrtValueVector
 from .overrides import ModelOverrides
+from .planning import DISABLE_PROGRAMS_KEY
 from .provider_selection import choose_providers
 from .runs import SessionRuns
 from .stages import RECORD_KEY, OrtEpAssignedSubgraph, SessionDescription, StageWatcher
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["InferenceSession"]
 
 EXTERNAL_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
-DISABLE_PROGRAMS_KEY = "session.disable_programs"
 HIGHEST_LEVEL = 3
 
 logger = logging.getLogger("ort_sdk.session")

@@ -12,11 +12,13 @@ from ort_sdk.kernels import create_kernel, kernel_info
 from ort_sdk.memory import DataTransferManager, InitializerPlacement, PackingNode, Prepacker
 from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices
 from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
-from ort_sdk.run import BodyRunner
+from ort_sdk.run import body_runner
 
-from .session_providers import SessionProvider
+from .session_providers import SessionProvider, binding_providers
 
-__all__ = ["SessionPlanner"]
+__all__ = ["DISABLE_PROGRAMS_KEY", "SessionPlanner"]
+
+DISABLE_PROGRAMS_KEY = "session.disable_programs"
 
 
 class SessionPlanner:
@@ -39,6 +41,8 @@ class SessionPlanner:
         self._placement = placement
         self._prepacker = prepacker
         self._config = config
+        self._binding = binding_providers(providers) if config.get(DISABLE_PROGRAMS_KEY) != "1" else None
+        """What programs of bodies need; None to run them step by step."""
 
     def plan(self, graph: Graph, devices: ValueDevices, implicit_inputs: Sequence[str] = ()) -> ExecutionPlan:
         """Plan of a graph.
@@ -63,7 +67,7 @@ class SessionPlanner:
             compiled = self._assignment.compiled[id(node)]
             return NodeKernel(compiled if hasattr(compiled, "compute") else _Compiled(compiled), provider.device)
         bodies = {
-            name: BodyRunner(self.plan(body, devices.bodies[id(body)], node.implicit_inputs))
+            name: body_runner(self.plan(body, devices.bodies[id(body)], node.implicit_inputs), self._binding)
             for name, body in node.subgraphs.items()
         }
         info = kernel_info(

@@ -1,0 +1,209 @@
+"""Programs go on behind steps whose outputs' shapes only they know, and run bodies of control flow."""
+
+import threading
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import ort_sdk as ort
+from ort_sdk.api.errors import OrtSdkError
+from tests.models_for_tests import model_bytes, value
+
+node = helper.make_node
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def _session(model, *, programs=True):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not programs:
+        options.add_session_config_entry("session.disable_programs", "1")
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _reference(model):
+    return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+
+def _picked_model(*, outputs=("y", "shifted", "size")):
+    """Elements above zero, and a chain of products on them; an early value and a size leave the model as well."""
+    nodes = [
+        node("Add", ["x", "one"], ["shifted"]),
+        node("Shape", ["x"], ["size"]),
+        node("NonZero", ["x"], ["where"]),
+        node("Transpose", ["where"], ["places"]),
+        node("GatherND", ["shifted", "places"], ["picked"]),
+        node("Mul", ["picked", "two"], ["doubled"]),
+        node("Sub", ["doubled", "one"], ["lowered"]),
+        node("Abs", ["lowered"], ["y"]),
+    ]
+    kinds = {"y": value("y", ["n"]), "shifted": value("shifted", ["a", "b"]), "size": value("size", [2], INT64)}
+    constants = {"one": np.float32(1), "two": np.float32(2)}
+    return model_bytes(nodes, [value("x", ["a", "b"])], [kinds[name] for name in outputs], constants)
+
+
+def _x(seed, shape=(3, 4)):
+    x = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    return np.where(x > 0.3, x, 0)
+
+
+def test_a_program_goes_on_behind_a_shape_that_only_a_run_knows():
+    model = _picked_model()
+    session, reference = _session(model), _reference(model)
+    for _ in range(4):
+        for wanted, got in zip(reference.run(None, {"x": _x(0)}), session.run(None, {"x": _x(0)}), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+    head, rest = session.program_report()
+    assert "NonZero" in head.operators
+    assert "Sub" in rest.operators
+    assert rest.bound_count >= 3
+
+
+def test_every_size_gives_its_own_result():
+    model = _picked_model()
+    session, reference = _session(model), _reference(model)
+    kept = []
+    for seed in [*range(12), *range(12)]:
+        for shape in ((3, 4), (5, 2)):
+            feeds = {"x": _x(seed, shape)}
+            got = session.run(None, feeds)
+            kept.append((got, reference.run(None, feeds)))
+    for got, wanted in kept:
+        for ours, theirs in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+            assert ours.flags.writeable
+
+
+def test_results_are_the_caller_s_own():
+    session = _session(_picked_model())
+    feeds = {"x": _x(1)}
+    for _ in range(3):
+        first = session.run(None, feeds)
+    copies = [array.copy() for array in first]
+    second = session.run(None, feeds)
+    for array in second:
+        array[...] = 7
+    for array, copy in zip(first, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+    for array, copy in zip(session.run(None, feeds), copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_runs_at_the_same_time():
+    session, reference = _session(_picked_model()), _reference(_picked_model())
+    failures = []
+
+    def work(seed):
+        feeds = {"x": _x(seed)}
+        wanted = reference.run(None, feeds)
+        if not all(all(map(np.array_equal, session.run(None, feeds), wanted)) for _ in range(40)):
+            failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def _sequence_model():
+    """A sequence crosses the place where a shape is not known: the plan is split behind it."""
+    nodes = [
+        node("NonZero", ["x"], ["where"]),
+        node("SequenceConstruct", ["where", "where"], ["sequence"]),
+        node("Identity", ["sequence"], ["same"]),
+        node("ConcatFromSequence", ["same"], ["joined"], axis=0),
+        node("Cast", ["joined"], ["floats"], to=FLOAT),
+        node("Add", ["floats", "one"], ["a"]),
+        node("Mul", ["a", "a"], ["b"]),
+        node("Sqrt", ["b"], ["c"]),
+        node("Neg", ["c"], ["y"]),
+    ]
+    return model_bytes(nodes, [value("x", ["a", "b"])], [value("y", [4, "n"])], {"one": np.float32(1)})
+
+
+def test_sequences_are_not_handed_over():
+    session, reference = _session(_sequence_model()), _reference(_sequence_model())
+    for seed in (0, 0, 0, 0, 1, 1, 1):
+        feeds = {"x": _x(seed)}
+        np.testing.assert_array_equal(session.run(None, feeds)[0], reference.run(None, feeds)[0])
+    assert len(session.program_report()) > 1
+
+
+def _loop_model():
+    """A state of fixed size, and one that grows; the body reads a value of the main graph."""
+    body = helper.make_graph(
+        [
+            node("Mul", ["state", "factor"], ["scaled"]),
+            node("Add", ["scaled", "start"], ["sum"]),
+            node("Tanh", ["sum"], ["next"]),
+            node("Concat", ["grown", "next"], ["longer"], axis=0),
+            node("ReduceSum", ["next"], ["total"], keepdims=0),
+            node("Less", ["total", "bound"], ["go_on"]),
+            node("Identity", ["next"], ["row"]),
+        ],
+        "body",
+        [
+            value("i", [], INT64),
+            value("going", [], BOOL),
+            value("state", [1, 3]),
+            value("grown", ["n", 3]),
+        ],
+        [value("go_on", [], BOOL), value("next", [1, 3]), value("longer", ["m", 3]), value("row", [1, 3])],
+    )
+    nodes = [
+        node("Mul", ["x", "two"], ["start"]),
+        node("Loop", ["trips", "", "x", "start"], ["state_out", "grown_out", "rows"], body=body),
+        node("Neg", ["state_out"], ["a"]),
+        node("Abs", ["a"], ["b"]),
+        node("Add", ["b", "two"], ["c"]),
+        node("Mul", ["c", "x"], ["y"]),
+    ]
+    constants = {"two": np.float32(2), "factor": np.full(3, 0.5, np.float32), "bound": np.float32(2.9)}
+    outputs = [value("y", [1, 3]), value("grown_out", ["k", 3]), value("rows", ["t", 1, 3])]
+    return model_bytes(nodes, [value("trips", [], INT64), value("x", [1, 3])], outputs, constants)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 7])
+def test_bodies_run_by_programs(trips):
+    model = _loop_model()
+    session, steps, reference = _session(model), _session(model, programs=False), _reference(model)
+    kept = []
+    for seed in range(6):
+        x = np.random.default_rng(seed).standard_normal((1, 3), dtype=np.float32)
+        feeds = {"trips": np.array(trips), "x": x}
+        got = session.run(None, feeds)
+        kept.append((got, [array.copy() for array in got]))
+        for ours, stepwise, theirs in zip(got, steps.run(None, feeds), reference.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(ours, stepwise)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    for got, copies in kept:
+        for array, copy in zip(got, copies, strict=True):
+            np.testing.assert_array_equal(array, copy)
+
+
+def test_a_body_s_error_names_its_step():
+    body = helper.make_graph(
+        [
+            node("Add", ["state", "one"], ["a"]),
+            node("Gather", ["table", "a"], ["b"], name="looking_up"),
+            node("Identity", ["going"], ["go_on"]),
+            node("Add", ["a", "b"], ["c"]),
+            node("Sub", ["c", "b"], ["next"]),
+        ],
+        "body",
+        [value("i", [], INT64), value("going", [], BOOL), value("state", [], INT64)],
+        [value("go_on", [], BOOL), value("next", [], INT64)],
+    )
+    nodes = [node("Loop", ["trips", "", "x"], ["y"], body=body)]
+    constants = {"one": np.int64(1), "table": np.zeros(8, np.int64)}
+    model = model_bytes(nodes, [value("trips", [], INT64), value("x", [], INT64)], [value("y", [], INT64)], constants)
+    session = _session(model)
+    feeds = {"trips": np.array(5), "x": np.array(0)}
+    for _ in range(3):
+        assert session.run(None, feeds)[0] == 5
+    with pytest.raises(OrtSdkError, match="looking_up"):
+        session.run(None, {**feeds, "trips": np.array(9)})
