@@ -42,6 +42,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         MICROSOFT: ("DequantizeLinear", "QGemm", "QLinearAdd", "QLinearConv", "QuantizeLinear"),
     },
     "recurrent": {"": ("GRU", "LSTM")},
+    "resize": {"": ("Resize", "Upsample")},
     "reduction": {"": ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")},
 }
 """Module → domain → operators it declares binders for."""

@@ -12,6 +12,7 @@ from ort_sdk.api import HostArray, KernelInfo
 
 from .bindable import MakeWriter, Writer, bindable
 from .scratch import scratch_of
+from .softmax_columns import columns_writer
 from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 
 __all__ = ["softmax_last"]
@@ -34,11 +35,13 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
     axis = info.attribute("axis", -1 if info.since_version >= 13 else 1)
     is_flattened = info.since_version < 13
 
-    def make(_inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         shape = outputs[0].shape
         first = axis + len(shape) if axis < 0 else axis
-        if 0 in shape or not (is_flattened or first == len(shape) - 1):
-            return lambda x, out: np.copyto(out, compute(x)) if out.size == 0 else softmax_along(x, out, first)
+        if 0 in shape:
+            return lambda x, out: np.copyto(out, compute(x))
+        if not (is_flattened or first == len(shape) - 1):
+            return columns_writer(inputs[0], outputs[0], first, lambda x, out: softmax_along(x, out, first))
         return _softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), outputs[0])
 
     return make

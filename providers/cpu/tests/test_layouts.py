@@ -1,0 +1,67 @@
+"""Kernels on arrays that lie in memory in another order than their axes: beside NumPy, bound and step by step."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ort_sdk as ort
+
+onnxruntime = pytest.importorskip("onnxruntime")
+node = helper.make_node
+
+
+def _model(nodes, shape, constants, kind=TensorProto.FLOAT, opset=18):
+    infos = [helper.make_tensor_value_info("x", kind, shape)]
+    results = [helper.make_tensor_value_info("y", kind, None)]
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "graph", infos, results, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9).SerializeToString()
+
+
+def _agree(model, x, **tolerance):
+    """Beside onnxruntime, in the first runs and in a program."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    (expected,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    for _ in range(4):
+        (found,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(found, expected, **tolerance)
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("by", ["scales", "sizes"])
+@pytest.mark.parametrize("is_behind_convolution", [True, False])
+def test_resized_pictures(coordinates, mode, by, is_behind_convolution):
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((2, 16, 24, 20)).astype(np.float32)
+    constants = {
+        "w": (rng.standard_normal((40, 16, 3, 3)) / 12).astype(np.float32),
+        "scales": np.array([1, 1, 2, 2.5], np.float32) if by == "scales" else np.array([], np.float32),
+    }
+    if by == "sizes":
+        constants["sizes"] = np.array([2, 40 if is_behind_convolution else 16, 48, 31], np.int64)
+    source = "c" if is_behind_convolution else "x"
+    before = [node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1])] if is_behind_convolution else []
+    resize = node(
+        "Resize", [source, "", *constants.keys() - {"w"}] if by == "scales" else [source, "", "scales", "sizes"], ["r"],
+        mode=mode, coordinate_transformation_mode=coordinates,
+    )  # fmt: skip
+    model = _model([*before, resize, node("Relu", ["r"], ["y"])], x.shape, constants)
+    _agree(model, x, rtol=1e-4, atol=2e-5)
+
+
+def test_upsampled_integers():
+    x = np.arange(2 * 3 * 4 * 5, dtype=np.int32).reshape(2, 3, 4, 5)
+    scales = {"scales": np.array([1, 1, 3, 2], np.float32)}
+    _agree(_model([node("Upsample", ["x", "scales"], ["y"])], x.shape, scales, TensorProto.INT32, opset=9), x, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -2])
+@pytest.mark.parametrize("permutation", [(0, 1, 2, 3), (0, 2, 1, 3), (0, 2, 3, 1), (3, 2, 1, 0)])
+def test_softmax_of_columns(axis, permutation):
+    x = np.random.default_rng(2).standard_normal((3, 4, 16, 50)).astype(np.float32) * 5
+    x[0, 0, 0, 0] = -np.inf
+    nodes = [node("Transpose", ["x"], ["t"], perm=permutation), node("Softmax", ["t"], ["y"], axis=axis)]
+    _agree(_model(nodes, x.shape, {}), x, rtol=1e-5, atol=1e-7)
