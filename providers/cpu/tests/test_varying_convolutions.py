@@ -1,0 +1,158 @@
+"""Convolutions of inputs whose shape is another in each run, beside onnxruntime."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.kernels import conv_varying
+from ort_sdk_cpu.kernels.channels_last import FEW_SHAPES
+
+import ort_sdk as ort
+
+MICROSOFT = "com.microsoft"
+pytestmark = pytest.mark.skipif(
+    not (libraries.numba().is_usable and libraries.onednn().is_usable), reason=f"{libraries.numba()}; {libraries.onednn()}"
+)
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+def value(name, rank):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"{name}{axis}" for axis in range(rank)])
+
+
+def model_of(nodes, constants, inputs, rank):
+    """A convolution that oneDNN takes whatever its size makes data channels last for those that follow."""
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "graph", [value(name, rank) for name in inputs], [value("y", rank)], weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+def sessions(model):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_programs", "1")
+    theirs = onnxruntime.SessionOptions()
+    theirs.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return (
+        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]),
+        onnxruntime.InferenceSession(model, theirs, providers=["CPUExecutionProvider"]),
+    )
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many convolutions were computed by tasks that take sizes as arguments."""
+    done = []
+    write = conv_varying._Varying.__call__
+
+    def counting(self, *arguments):
+        is_done = write(self, *arguments)
+        done.append(is_done)
+        return is_done
+
+    monkeypatch.setattr(conv_varying._Varying, "__call__", counting)
+    return done
+
+
+def check(model, feeds):
+    ours, theirs = sessions(model)
+    for fed in feeds:
+        (found,), (expected,) = ours.run(None, fed), theirs.run(None, fed)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5 * np.abs(expected).max())
+
+
+PICTURES = [(1, 40, 40), (1, 40, 41), (2, 37, 43), (1, 64, 33), (3, 41, 39)]
+
+
+@pytest.mark.parametrize("columns", [1, 16, 70])
+@pytest.mark.parametrize("channels", [8, 100])
+def test_pointwise(counted, channels, columns):
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"])
+    constants = {"w": random(columns, channels, 1, 1), "b": random(columns)}
+    feeds = [{"x": random(batch, channels, height, width)} for batch, height, width in PICTURES * 2]
+    check(model_of([node], constants, "x", 4), [feed for feed in feeds if feed["x"].size * columns >= 1 << 20] or feeds)
+    assert all(counted)
+
+
+@pytest.mark.parametrize(
+    ("channels", "attributes"),
+    [
+        (16, {"pads": [1, 1, 1, 1]}),
+        (64, {"pads": [2, 1, 0, 1], "strides": [2, 1]}),
+        (88, {"dilations": [2, 3], "pads": [4, 4, 4, 4]}),
+        (70, {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+        (130, {"auto_pad": "VALID"}),
+    ],
+)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_one_filter_per_channel(counted, channels, attributes, has_bias):
+    first = helper.make_node("Conv", ["x", "e"], ["h"])
+    names = ["h", "w", "b"] if has_bias else ["h", "w"]
+    node = helper.make_node("Conv", names, ["y"], group=channels, **attributes)
+    constants = {"e": random(channels, 32, 1, 1) / 6, "w": random(channels, 1, 3, 3), "b": random(channels)}
+    model = model_of([first, node], constants if has_bias else {name: constants[name] for name in "ew"}, "x", 4)
+    check(model, [{"x": random(batch, 32, height, width)} for batch, height, width in PICTURES])
+    assert counted == [True] * 2 * (len(PICTURES) - FEW_SHAPES)
+
+
+def test_one_spatial_axis(counted):
+    nodes = [
+        helper.make_node("Conv", ["x", "e"], ["h"]),
+        helper.make_node("Conv", ["h", "w"], ["y"], group=48, kernel_shape=[5], pads=[4, 0], strides=[2]),
+    ]
+    model = model_of(nodes, {"e": random(48, 40, 1), "w": random(48, 1, 5)}, "x", 3)
+    check(model, [{"x": random(2, 40, length)} for length in (600, 601, 602, 777, 801)])
+    assert counted == [True] * 6
+
+
+ACTIVATIONS = [
+    ("Relu", []),
+    ("LeakyRelu", [0.2]),
+    ("Sigmoid", []),
+    ("Tanh", []),
+    ("Clip", [-0.5, 1.5]),
+    ("HardSigmoid", [0.3, 0.4]),
+]
+
+
+@pytest.mark.parametrize(("activation", "parameters"), ACTIVATIONS)
+@pytest.mark.parametrize("is_depthwise", [False, True])
+def test_activations(counted, activation, parameters, is_depthwise):
+    extra = {"activation_params": parameters} if parameters else {}
+    shape, group = ((64, 1, 3, 3), 64) if is_depthwise else ((32, 64, 1, 1), 1)
+    nodes = [
+        helper.make_node("Conv", ["x", "e"], ["h"]),
+        helper.make_node("FusedConv", ["h", "w", "b"], ["y"], domain=MICROSOFT, group=group, activation=activation, **extra),
+    ]
+    model = model_of(nodes, {"e": random(64, 32, 1, 1) / 6, "w": random(*shape) / 8, "b": random(shape[0])}, "x", 4)
+    check(model, [{"x": random(batch, 32, height, width)} for batch, height, width in PICTURES])
+    is_left = is_depthwise and activation in {"Sigmoid", "Tanh"}
+    assert counted == [True] * (1 if is_left else 2) * (len(PICTURES) - FEW_SHAPES)
+
+
+def test_what_is_added(counted):
+    nodes = [
+        helper.make_node("Conv", ["x", "e"], ["h"]),
+        helper.make_node(
+            "FusedConv", ["h", "w", "b", "z"], ["y"], domain=MICROSOFT, activation="Clip", activation_params=[-1.0, 1.0]
+        ),
+    ]
+    model = model_of(nodes, {"e": random(64, 32, 1, 1) / 6, "w": random(24, 64, 1, 1) / 8, "b": random(24)}, "xz", 4)
+    feeds = [{"x": random(b, 32, h, w), "z": random(b, 24, h, w, seed=1)} for b, h, w in PICTURES]
+    check(model, feeds)
+    assert counted == [True] * 6
+
+
+def test_other_convolutions_stay_with_primitives(counted):
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    check(
+        model_of([node], {"w": random(16, 32, 3, 3)}, "x", 4),
+        [{"x": random(batch, 32, height, width)} for batch, height, width in PICTURES],
+    )
+    assert not counted
