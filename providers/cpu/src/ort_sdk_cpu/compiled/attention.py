@@ -12,11 +12,13 @@ import numpy as np
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import add, divide, fused_multiply_add, maximum, multiply, splat_f32, subtract, zero_f32
+from ort_sdk_cpu.simd.arithmetic import add, differ, divide, fused_multiply_add, maximum, multiply, splat_f32, subtract, zero_f32
+from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, spread_tile
 from ort_sdk_cpu.simd.functions import exp_of_negative
-from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, store_f32
+from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_i32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.rests import load_f32_steps, store_f32_steps
+from ort_sdk_cpu.simd.rests import load_f32_steps
+from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = ["attention"]
 
@@ -24,74 +26,73 @@ _BLOCK = 128
 """Keys at a time."""
 _ROW = 128
 """Bytes of 32 queries."""
+_TILE = 64 * COLUMNS
+"""Bytes of the queries of a tile."""
+_SPARE = 2048
+"""Bytes for what is transposed."""
 _LOWEST = np.float32(-3.4e38)
-_ZERO = np.float32(0)
 
 
 @inner
-def _pack_queries(q: int, step: int, count: int, size: int, bias: int, factor: float, packed: int) -> None:
-    """(q + bias) * factor as (size, 32); queries that are not there are copies of the last."""
-    for element in range(size):
-        shift = broadcast_f32(bias + element * 4) if bias else zero_f32()
-        first = load_f32_steps(q + element * 4, step, min(count, 16))
-        second = load_f32_steps(q + 16 * step + element * 4, step, count - 16) if count > 16 else first
-        store_f32(packed + element * _ROW, multiply(add(first, shift), splat_f32(factor)))
-        store_f32(packed + element * _ROW + 64, multiply(add(second, shift), splat_f32(factor)))
+def _pack_queries(q: int, step: int, count: int, size: int, bias: int, factor: float, packed: int, spare: int) -> None:
+    """(q + bias) * factor as (size, 32); queries that are not there are copies of others."""
+    factors = splat_f32(factor)
+    for half in range(2):
+        first = half * 16 if count > 16 else 0
+        for element in range(0, size, 16):
+            transpose_rows(q + first * step + element * 4, step, min(count - first, 16), size - element, spare)
+            for index in range(element, min(element + 16, size)):
+                shift = broadcast_f32(bias + index * 4) if bias else zero_f32()
+                value = multiply(add(load_f32(spare + (index - element) * 64), shift), factors)
+                store_f32(packed + index * _ROW + half * 64, value)
 
 
 @inner
-def _scores_of_four(k: int, step: int, size: int, packed: int, scores: int) -> None:
-    """Products of four keys, ``step`` bytes apart, with all queries."""
-    a0, a1, a2, a3 = zero_f32(), zero_f32(), zero_f32(), zero_f32()
-    b0, b1, b2, b3 = zero_f32(), zero_f32(), zero_f32(), zero_f32()
-    for element in range(size):
-        first, second = load_f32(packed + element * _ROW), load_f32(packed + element * _ROW + 64)
-        place = k + element * 4
-        x = broadcast_f32(place)
-        a0, b0 = fused_multiply_add(first, x, a0), fused_multiply_add(second, x, b0)
-        x = broadcast_f32(place + step)
-        a1, b1 = fused_multiply_add(first, x, a1), fused_multiply_add(second, x, b1)
-        x = broadcast_f32(place + 2 * step)
-        a2, b2 = fused_multiply_add(first, x, a2), fused_multiply_add(second, x, b2)
-        x = broadcast_f32(place + 3 * step)
-        a3, b3 = fused_multiply_add(first, x, a3), fused_multiply_add(second, x, b3)
-    _store_pair(scores, a0, b0)
-    _store_pair(scores + _ROW, a1, b1)
-    _store_pair(scores + 2 * _ROW, a2, b2)
-    _store_pair(scores + 3 * _ROW, a3, b3)
+def _products(count: int, x: int, x_row: int, x_step: int, b: int, steps: int, target: int, is_first: int) -> None:
+    """Add to each of some rows of the target the sum, over steps, of one of its numbers times the step's 32 of b."""
+    tiles = (count + ROWS - 1) // ROWS
+    for index in range(tiles):
+        first = count * index // tiles
+        rows, place = count * (index + 1) // tiles - first, target + first * _ROW
+        for part in range(0, _ROW, _TILE):
+            spread_tile(rows, b + part, _ROW, x + first * x_row, x_row, x_step, steps, place + part, _ROW, is_first)
 
 
 @inner
-def _store_pair(place: int, first: Any, second: Any) -> None:
-    store_f32(place, first)
-    store_f32(place + 64, second)
+def _add_vectors(place: int, first: Any, second: Any) -> None:
+    store_f32(place, add(load_f32(place), first))
+    store_f32(place + 64, add(load_f32(place + 64), second))
 
 
 @inner
-def _scores(k: int, step: int, count: int, size: int, packed: int, scores: int) -> None:
-    """Scores of a block of keys as (keys, 32). The last keys are done together with some before them."""
-    if count < 4:
-        for key in range(count):
-            _scores_of_four(k + key * step, 0, size, packed, scores + key * _ROW)
-        return
-    for key in range(0, count - 3, 4):
-        _scores_of_four(k + key * step, step, size, packed, scores + key * _ROW)
-    if count % 4:
-        _scores_of_four(k + (count - 4) * step, step, size, packed, scores + (count - 4) * _ROW)
+def _add_same_mask(mask: int, key_step: int, keys: int, scores: int) -> None:
+    """Add a mask's number for each key."""
+    for key in range(keys):
+        value = broadcast_f32(mask + key * key_step)
+        _add_vectors(scores + key * _ROW, value, value)
 
 
 @inner
-def _add_mask(mask: int, query_step: int, key_step: int, queries: int, keys: int, scores: int) -> None:
+def _add_spread_mask(mask: int, query_step: int, key_step: int, queries: int, keys: int, scores: int) -> None:
     """Add a mask's number for each query and key."""
     for key in range(keys):
-        place, row = mask + key * key_step, scores + key * _ROW
-        if query_step:
-            first = load_f32_steps(place, query_step, min(queries, 16))
-            second = load_f32_steps(place + 16 * query_step, query_step, queries - 16) if queries > 16 else first
-        else:
-            first = broadcast_f32(place)
-            second = first
-        _store_pair(row, add(load_f32(row), first), add(load_f32(row + 64), second))
+        place = mask + key * key_step
+        first = load_f32_steps(place, query_step, min(queries, 16))
+        second = load_f32_steps(place + 16 * query_step, query_step, queries - 16) if queries > 16 else first
+        _add_vectors(scores + key * _ROW, first, second)
+
+
+@inner
+def _add_rows_of_mask(mask: int, query_step: int, queries: int, keys: int, scores: int, spare: int) -> None:
+    """The same, of a mask in which the numbers for all keys follow each other."""
+    for key in range(0, keys, 16):
+        place = mask + key * 4
+        transpose_rows(place, query_step, min(queries, 16), keys - key, spare)
+        if queries > 16:
+            transpose_rows(place + 16 * query_step, query_step, queries - 16, keys - key, spare + 1024)
+        second = spare + 1024 if queries > 16 else spare
+        for index in range(min(16, keys - key)):
+            _add_vectors(scores + (key + index) * _ROW, load_f32(spare + index * 64), load_f32(second + index * 64))
 
 
 @inner
@@ -112,39 +113,26 @@ def _softmax(scores: int, keys: int, state: int, half: int) -> Any:
 
 
 @inner
-def _values_of_four(v: int, step: int, keys: int, powers: int, result: int, first_shrink: Any, second_shrink: Any) -> None:
-    """Weighted sums of four elements of the values, added to what there is."""
-    a0, b0 = multiply(load_f32(result), first_shrink), multiply(load_f32(result + 64), second_shrink)
-    a1, b1 = multiply(load_f32(result + _ROW), first_shrink), multiply(load_f32(result + _ROW + 64), second_shrink)
-    a2, b2 = multiply(load_f32(result + 2 * _ROW), first_shrink), multiply(load_f32(result + 2 * _ROW + 64), second_shrink)
-    a3, b3 = multiply(load_f32(result + 3 * _ROW), first_shrink), multiply(load_f32(result + 3 * _ROW + 64), second_shrink)
-    for key in range(keys):
-        first, second = load_f32(powers + key * _ROW), load_f32(powers + key * _ROW + 64)
-        place = v + key * step
-        x = broadcast_f32(place)
-        a0, b0 = fused_multiply_add(first, x, a0), fused_multiply_add(second, x, b0)
-        x = broadcast_f32(place + 4)
-        a1, b1 = fused_multiply_add(first, x, a1), fused_multiply_add(second, x, b1)
-        x = broadcast_f32(place + 8)
-        a2, b2 = fused_multiply_add(first, x, a2), fused_multiply_add(second, x, b2)
-        x = broadcast_f32(place + 12)
-        a3, b3 = fused_multiply_add(first, x, a3), fused_multiply_add(second, x, b3)
-    _store_pair(result, a0, b0)
-    _store_pair(result + _ROW, a1, b1)
-    _store_pair(result + 2 * _ROW, a2, b2)
-    _store_pair(result + 3 * _ROW, a3, b3)
+def _shrink(result: int, size: int, first: Any, second: Any) -> None:
+    for row in range(result, result + size * _ROW, _ROW):
+        store_f32(row, multiply(load_f32(row), first))
+        store_f32(row + 64, multiply(load_f32(row + 64), second))
 
 
 @inner
-def _write(result: int, sums: int, size: int, bias: int, out: int, step: int, count: int) -> None:
+def _write(result: int, sums: int, size: int, bias: int, out: int, step: int, count: int, spare: int) -> None:
     """The result over its sums, plus a bias, to its rows."""
-    first_sum, second_sum = load_f32(sums), load_f32(sums + 64)
-    for element in range(size):
-        shift = broadcast_f32(bias + element * 4) if bias else zero_f32()
-        row, place = result + element * _ROW, out + element * 4
-        store_f32_steps(place, step, min(count, 16), add(divide(load_f32(row), first_sum), shift))
-        if count > 16:
-            store_f32_steps(place + 16 * step, step, count - 16, add(divide(load_f32(row + 64), second_sum), shift))
+    for half in range(0, count, 16):
+        total = load_f32(sums + half * 4)
+        for element in range(0, size, 16):
+            found = min(16, size - element)
+            for index in range(found):
+                shift = broadcast_f32(bias + (element + index) * 4) if bias else zero_f32()
+                value = divide(load_f32(result + (element + index) * _ROW + half * 4), total)
+                store_f32(spare + index * 64, add(value, shift))
+            transpose_rows(spare, 64, found, 16, spare + 1024)
+            for row in range(min(16, count - half)):
+                store_f32_first(out + (half + row) * step + element * 4, load_f32(spare + 1024 + row * 64), found)
 
 
 @inner
@@ -162,35 +150,59 @@ def _head_bias(record: int, position: int, head: int, size: int) -> Any:
 
 
 @inner
-def _attend_block(record: int, batch: int, head: int, start: int, count: int, spare: int) -> None:
-    keys, size, value_size = argument(record, 25), argument(record, 26), argument(record, 27)
-    packed, scores = spare, spare + size * _ROW
+def _rounded(size: int) -> Any:
+    """A number of elements, as many as are transposed."""
+    return (size + 15) // 16 * 16
+
+
+@inner
+def _attend_block(record: int, batch: int, head: int, start: int, count: int, spare: int, query_step: int) -> None:
+    keys, size, value_size, key_step = argument(record, 25), argument(record, 26), argument(record, 27), argument(record, 20)
+    packed, scores = spare + _SPARE, spare + _SPARE + size * _ROW
     result, state = scores + _BLOCK * _ROW, scores + (_BLOCK + value_size) * _ROW
-    q, q_step = _place(record, 0, batch, head, start), argument(record, 3)
     k, k_step = _place(record, 4, batch, head, 0), argument(record, 7)
     v, v_step = _place(record, 8, batch, head, 0), argument(record, 11)
-    mask = _place(record, 16, batch, head, start)
-    _pack_queries(q, q_step, count, size, _head_bias(record, 21, head, size), number(record, 28), packed)
-    for place in range(result, state, 64):
-        store_f32(place, zero_f32())
-    _store_pair(state, splat_f32(_LOWEST), splat_f32(_LOWEST))
-    _store_pair(state + _ROW, zero_f32(), zero_f32())
+    q, mask = _place(record, 0, batch, head, start), _place(record, 16, batch, head, start)
+    bias, factor = _head_bias(record, 21, head, size), number(record, 28)
+    _pack_queries(q, argument(record, 3), count, size, bias, factor, packed, spare)
+    for half in range(0, _ROW, 64):
+        store_f32(state + half, splat_f32(_LOWEST))
+        store_f32(state + _ROW + half, zero_f32())
     for key in range(0, keys, _BLOCK):
-        found = min(_BLOCK, keys - key)
-        _scores(k + key * k_step, k_step, found, size, packed, scores)
-        if mask:
-            _add_mask(mask + key * argument(record, 20), argument(record, 19), argument(record, 20), count, found, scores)
-        first_shrink, second_shrink = _softmax(scores, found, state, 0), _softmax(scores, found, state, 64)
-        for element in range(0, value_size, 4):
-            place = v + key * v_step + element * 4
-            _values_of_four(place, v_step, found, scores, result + element * _ROW, first_shrink, second_shrink)
+        found, place = min(_BLOCK, keys - key), mask + key * key_step
+        _products(found, k + key * k_step, k_step, 4, packed, size, scores, 1)
+        if mask and not query_step:
+            _add_same_mask(place, key_step, found, scores)
+        elif mask and key_step == 4:
+            _add_rows_of_mask(place, query_step, count, found, scores, spare)
+        elif mask:
+            _add_spread_mask(place, query_step, key_step, count, found, scores)
+        first, second = _softmax(scores, found, state, 0), _softmax(scores, found, state, 64)
+        if key:
+            _shrink(result, value_size, first, second)
+        _products(value_size, v + key * v_step, 4, v_step, scores, found, result, int(key == 0))
     out = _place(record, 12, batch, head, start)
-    _write(result, state + _ROW, value_size, _head_bias(record, 22, head, value_size), out, argument(record, 15), count)
+    bias = _head_bias(record, 22, head, value_size)
+    _write(result, state + _ROW, value_size, bias, out, argument(record, 15), count, spare)
+
+
+@inner
+def _query_step(record: int, mask: int) -> Any:
+    """Bytes from query to query of a mask; 0 if the numbers are the same for all queries."""
+    queries, keys, step, key_step = argument(record, 24), argument(record, 25), argument(record, 19), argument(record, 20)
+    if key_step != 4:
+        return step
+    for query in range(1, queries):
+        for key in range(0, keys, 16):
+            place, left = mask + key * 4, keys - key
+            if differ(load_i32_first(place, left), load_i32_first(place + query * step, left)):
+                return step
+    return 0
 
 
 @task
 def attention(record: int, part: int, parts: int) -> None:
-    """Heads of a size and values of a size that is a multiple of 4.
+    """Heads of a size, and values of another.
 
     Arguments: addresses and steps in bytes along batch, heads and rows of queries, keys, values and result (0 to 15), and of
     the mask, with its step along keys (16 to 20; address 0: none); addresses of the biases of queries and values (heads * size,
@@ -200,7 +212,11 @@ def attention(record: int, part: int, parts: int) -> None:
     blocks = (length + 31) // 32
     items = argument(record, 29) * heads * blocks
     spare = argument(record, 30) + part * argument(record, 31)
+    seen, query_step = 0, 0
     for item in range(items * part // parts, items * (part + 1) // parts):
         start = item % blocks * 32
-        head = item // blocks
-        _attend_block(record, head // heads, head % heads, start, min(32, length - start), spare)
+        batch, head = item // blocks // heads, item // blocks % heads
+        mask = _place(record, 16, batch, head, 0)
+        if mask != seen:
+            seen, query_step = mask, _query_step(record, mask)
+        _attend_block(record, batch, head, start, min(32, length - start), spare, query_step)

@@ -52,15 +52,15 @@ def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
         core = _Attention.of(query, key, heads, scale, scratch)
         dtype = outputs[0].dtype
         ahead = causal_bias(np, core.length, core.keys, dtype) if is_causal else None
-        is_compiled = _is_worth_a_task(core, query, value, outputs[0])
+        is_compiled = _is_worth_a_task(core, query, outputs[0])
         return _Writer(core, filter_value, ahead, dtype, core.compiled(query, value) if is_compiled else None)
 
     return make
 
 
-def _is_worth_a_task(core: _Attention, query: HostArray, value: HostArray, out: HostArray) -> bool:
+def _is_worth_a_task(core: _Attention, query: HostArray, out: HostArray) -> bool:
     work = query.size * core.keys
-    return work >= MIN_WORK and core.value_size(value) % 4 == 0 and are_floats((query, out)) and libraries.numba().is_usable
+    return work >= MIN_WORK and are_floats((query, out)) and libraries.numba().is_usable
 
 
 class _Writer:

@@ -16,7 +16,7 @@ from ort_sdk_cpu.machine_code import TaskCall
 __all__ = ["KINDS", "AttentionShape", "AttentionTask", "places"]
 
 ROW_BYTES = 128
-BLOCK = 128
+BLOCK, SPARE_BYTES = 128, 2048
 """As in ``compiled.attention``."""
 MASK, QUERY_BIAS, VALUE_BIAS = 16, 21, 22
 KINDS = "q" * 28 + "f" + "q" * 3
@@ -50,7 +50,7 @@ class AttentionShape:
     @property
     def part_bytes(self) -> int:
         """Working memory of a thread."""
-        return (self.size + self.value_size + BLOCK + 2) * ROW_BYTES
+        return (self.size + self.value_size + BLOCK + 2) * ROW_BYTES + SPARE_BYTES
 
     @property
     def arguments(self) -> tuple[int | float, ...]:
@@ -62,7 +62,7 @@ class AttentionTask:
     """softmax(scale * (q + bias) k' + mask) v + bias, for one set of sizes. For one thread at a time.
 
     Args:
-        shape: the sizes; those of values are a multiple of 4.
+        shape: the sizes.
     """
 
     def __init__(self, shape: AttentionShape) -> None:

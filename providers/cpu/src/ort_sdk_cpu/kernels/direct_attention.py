@@ -26,8 +26,6 @@ __all__ = ["direct_attention"]
 FLOAT = np.dtype(np.float32)
 MIN_WORK = 1 << 12
 """Products of queries and keys from which the task is worth loading."""
-VALUES_AT_ONCE = 4
-"""The task takes values whose size is a multiple of this."""
 
 
 def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
@@ -117,7 +115,7 @@ def _shape(query: Shape, key: Shape, value: Shape, heads: int, scale: float) -> 
     else:
         keys, value_size = key[1], value[2] // heads
         are_alike = key == (batch, keys, width) and value == (batch, keys, heads * value_size)
-    if not are_alike or value_size % VALUES_AT_ONCE or batch * length * width * keys < MIN_WORK:
+    if not are_alike or batch * length * width * keys < MIN_WORK:
         return None
     return AttentionShape(batch, heads, length, keys, size, value_size, scale or 1 / math.sqrt(size))
 

@@ -15,6 +15,7 @@ __all__ = [
     "add",
     "bit_and",
     "bit_xor",
+    "differ",
     "divide",
     "fused_multiply_add",
     "maximum",
@@ -140,6 +141,13 @@ def bit_and(builder: Any, x: Any, y: Any) -> Any:
 def bit_xor(builder: Any, x: Any, y: Any) -> Any:
     """X ^ y."""
     return builder.xor(x, y)
+
+
+@operation(types.intp, i32x16, i32x16)
+def differ(builder: Any, x: Any, y: Any) -> Any:
+    """1 if any lane of one is not that of the other, else 0."""
+    bits = builder.bitcast(builder.icmp_unsigned("!=", x, y), ir.IntType(LANES))
+    return builder.zext(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), ir.IntType(64))
 
 
 @operation(i32x16, i32x16, types.int32)

@@ -1,6 +1,6 @@
 """Tiles of a float32 product kept in registers over a whole loop along K, with both operands read where they lie.
 
-A tile has rows, and columns of 16 lanes each. Each step multiplies one number per row, ``x_step`` bytes apart from row to row,
+A tile has rows, and columns of 16 lanes each. Each step multiplies one number per row, ``x_row`` bytes apart from row to row,
 with vectors of another operand.
 """
 
@@ -17,7 +17,7 @@ from .emission import constant, emit_choice, emit_if, emit_loop, emit_multiply_a
 from .memory import emit_load, emit_store, splat
 from .vector_types import F32, VF32, operation
 
-__all__ = ["COLUMNS", "FEW_ROWS", "ROWS", "copying_tile", "narrow_tile", "tile", "wide_columns", "wide_tile"]
+__all__ = ["COLUMNS", "FEW_ROWS", "ROWS", "copying_tile", "narrow_tile", "spread_tile", "tile", "wide_columns", "wide_tile"]
 
 ROWS, COLUMNS = (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
 """What the registers hold beside the operands: 32 of 16 lanes, or 16 of 8."""
@@ -42,14 +42,16 @@ class _Operands(NamedTuple):
     """From vector to vector."""
     x: Any
     x_row: Any
-    """From row to row; steps follow each other."""
+    """From row to row."""
     count: Any
-    """Steps, at least two."""
-    source: Any
-    """Vectors that are brought into the cache."""
-    source_step: Any
-    slowness: Any
+    """Steps."""
+    source: Any = None
+    """Vectors that are brought into the cache; None: none."""
+    source_step: Any = None
+    slowness: Any = None
     """Those of one step in the course of ``2 ** slowness`` steps."""
+    x_step: Any = constant(_FLOAT_BYTES)
+    """From step to step along K."""
     copy: Any = None
     """Where the vectors are written, one step behind the other; None: nowhere."""
 
@@ -96,7 +98,7 @@ def _step(builder: Any, given: _Operands, at: _Place, sums: list[Any], step: int
     found: list[Any] = []
     for row in range(given.rows):
         start = moved(builder, at.x[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER, given.x_row)
-        value = splat(builder, emit_load(builder, builder.add(start, constant(step * _FLOAT_BYTES)), F32))
+        value = splat(builder, emit_load(builder, moved(builder, start, step, given.x_step), F32))
         found += [emit_multiply_add(builder, value, vector, sums[len(found) + column]) for column, vector in enumerate(vectors)]
     return found
 
@@ -104,7 +106,7 @@ def _step(builder: Any, given: _Operands, at: _Place, sums: list[Any], step: int
 def _advanced(builder: Any, given: _Operands, at: _Place, steps: int) -> list[Any]:
     """The pointers some steps behind the place."""
     pointers = [moved(builder, at.b, 1, builder.mul(given.b_step, constant(steps)))]
-    pointers += [builder.add(pointer, constant(steps * _FLOAT_BYTES)) for pointer in at.x]
+    pointers += [moved(builder, pointer, steps, given.x_step) for pointer in at.x]
     if at.copy is not None:
         pointers.append(builder.add(at.copy, constant(steps * given.columns * _VECTOR_BYTES)))
     return pointers
@@ -127,13 +129,16 @@ def _emit_tile(builder: Any, given: _Operands, target: _Address, row_stride: Any
     def body(index: Any, values: list[Any], steps: int) -> list[Any]:
         at = _place(builder, given, values[:count])
         sums = values[count:]
-        _bring(builder, given, builder.mul(index, constant(steps)))
+        if given.source is not None:
+            _bring(builder, given, builder.mul(index, constant(steps)))
         for step in range(steps):
             sums = _step(builder, given, at, sums, step)
         return _advanced(builder, given, at, steps) + sums
 
     values = pointers + [ir.Constant(VF32, None)] * (rows * columns)
-    values = emit_loop(builder, values, builder.lshr(given.count, constant(1)), lambda index, values: body(index, values, 2))
+    pairs = builder.lshr(given.count, constant(1))
+    loop = lambda values: emit_loop(builder, values, pairs, lambda index, values: body(index, values, 2))  # noqa: E731
+    values = emit_if(builder, builder.icmp_signed(">", pairs, constant(0)), values, loop)
     is_odd = builder.trunc(given.count, ir.IntType(1))
     sums = emit_if(builder, is_odd, values, lambda values: body(constant(0), values, 1))[count:]
     places = [
@@ -174,7 +179,7 @@ def tile(
         b_column: bytes from vector to vector.
         x: address of the first row's numbers, which follow each other.
         x_row: bytes from row to row.
-        count: steps, at least two.
+        count: steps.
         target: address of the first row's vectors, which follow each other.
         target_row: bytes from row to row.
         is_first: whether what is there does not count.
@@ -236,7 +241,8 @@ def copying_tile(
     """As ``tile``, of vectors that follow each other and are written to ``copy``; of half as many rows or more."""
 
     def emit(case: int) -> None:
-        given = _Operands(case, COLUMNS, b, b_step, constant(_VECTOR_BYTES), x, x_row, count, source, source_step, slowness, copy)
+        vectors = (b, b_step, constant(_VECTOR_BYTES))
+        given = _Operands(case, COLUMNS, *vectors, x, x_row, count, source, source_step, slowness, copy=copy)
         _emit_tile(builder, given, target, target_row, is_first)
 
     emit_choice(builder, rows, range(ROWS // 2, ROWS + 1), emit)
@@ -266,3 +272,26 @@ def wide_tile(
         _emit_tile(builder, given, target, target_row, is_first)
 
     emit_choice(builder, rows, range(1, FEW_ROWS + 1), emit)
+
+
+@operation(types.none, *[types.intp] * 10)
+def spread_tile(
+    builder: Any,
+    rows: Any,
+    b: Any,
+    b_step: Any,
+    x: Any,
+    x_row: Any,
+    x_step: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+) -> None:
+    """As ``tile``, of vectors that follow each other, with a row's numbers ``x_step`` bytes apart; asks for nothing ahead."""
+
+    def emit(case: int) -> None:
+        given = _Operands(case, COLUMNS, b, b_step, constant(_VECTOR_BYTES), x, x_row, count, x_step=x_step)
+        _emit_tile(builder, given, target, target_row, is_first)
+
+    emit_choice(builder, rows, range(1, ROWS + 1), emit)

@@ -9,6 +9,7 @@ import numpy as np
 from ort_sdk_cpu.jit import inner
 
 from .arithmetic import (
+    absolute,
     add,
     divide,
     fused_multiply_add,
@@ -37,12 +38,24 @@ _LOWEST = _F(-87.3)
 """Below it the exponential is no normal number."""
 _EXP_LIMIT = _F(104)
 
-_ERF_LIMIT = _F(4.1)
-_S0, _S1, _S2, _S3 = _F(1.12837927), _F(0.102769057), _F(-1.91832051e-4), _F(-6.1978382e-4)
-_S4, _S5, _S6 = _F(8.76370838e-5), _F(-5.66844492e-6), _F(1.41850862e-7)
-"""erf(z) = tanh(z * p(z * z)): p's coefficients, lowest power first, a minimax fit up to the limit, where erf rounds to 1."""
+_P1, _P2, _P3, _P4, _P5 = (_F(number) for number in (0.693147004, 0.240222424, 0.0555073358, 0.00967151299, 0.00132647227))
+"""Of 2**r for r from -1/2 to 1/2: a minimax fit, as those below."""
 
-_ROOT_HALF = _F(0.70710678)
+_NEAR = _F(1)
+"""Numbers below it are near zero: their error function is x + x * n(x * x), that of others 1 - 2**t(x)."""
+_N0, _N1, _N2, _N3 = _F(0.128379166), _F(-0.37612626), _F(0.112835854), _F(-0.0268538147)
+_N4, _N5, _N6 = _F(0.0051883324), _F(-0.000801023096), _F(7.85397424e-05)
+_FAR = _F(4)
+"""Where the error function has long rounded to 1."""
+_T0, _T1, _T2, _T3 = _F(-0.000822893926), _F(-1.62466562), _F(-0.923010588), _F(-0.146635696)
+_T4, _T5, _T6 = _F(0.0304602869), _F(-0.00398270134), _F(0.000240469366)
+
+_G1, _G2, _G3, _G4 = _F(-1.15110588), _F(-0.45920074), _F(-0.052519884), _F(0.00709253084)
+_G5, _G6, _G7 = _F(-0.000146876657), _F(-0.000193651576), _F(4.6604684e-05)
+_G8, _G9 = _F(-4.94849019e-06), _F(2.10082291e-07)
+"""The share of the normal distribution beyond x is 2**(g(x) - 1) up to 5.5, and at 10 it is nothing beside x."""
+_GELU_LIMIT = _F(10)
+
 _GELU_SLOPE = _F(2 * 0.79788456)
 _GELU_CUBIC = _F(2 * 0.79788456 * 0.044715)
 
@@ -112,24 +125,62 @@ def silu(x: Any, slope: float) -> Any:
 
 
 @inner
+def _power_of_two(x: Any) -> Any:
+    """2**x for x from -126 to 0."""
+    k = round_to_even(x)
+    r = subtract(x, k)
+    p = fused_multiply_add(splat_f32(_P5), r, splat_f32(_P4))
+    p = fused_multiply_add(p, r, splat_f32(_P3))
+    p = fused_multiply_add(p, r, splat_f32(_P2))
+    p = fused_multiply_add(p, r, splat_f32(_P1))
+    return scale_by_power_of_two(fused_multiply_add(p, r, splat_f32(_ONE)), k)
+
+
+@inner
+def _erf_near(x: Any) -> Any:
+    square = multiply(x, x)
+    p = fused_multiply_add(splat_f32(_N6), square, splat_f32(_N5))
+    p = fused_multiply_add(p, square, splat_f32(_N4))
+    p = fused_multiply_add(p, square, splat_f32(_N3))
+    p = fused_multiply_add(p, square, splat_f32(_N2))
+    p = fused_multiply_add(p, square, splat_f32(_N1))
+    p = fused_multiply_add(p, square, splat_f32(_N0))
+    return fused_multiply_add(p, x, x)
+
+
+@inner
 def erf(x: Any) -> Any:
     """Error function."""
-    z = minimum(splat_f32(_ERF_LIMIT), maximum(splat_f32(-_ERF_LIMIT), x))
-    square = multiply(z, z)
-    p = fused_multiply_add(splat_f32(_S6), square, splat_f32(_S5))
-    p = fused_multiply_add(p, square, splat_f32(_S4))
-    p = fused_multiply_add(p, square, splat_f32(_S3))
-    p = fused_multiply_add(p, square, splat_f32(_S2))
-    p = fused_multiply_add(p, square, splat_f32(_S1))
-    p = fused_multiply_add(p, square, splat_f32(_S0))
-    return tanh(multiply(z, p))
+    size = minimum(splat_f32(_FAR), absolute(x))
+    p = fused_multiply_add(splat_f32(_T6), size, splat_f32(_T5))
+    p = fused_multiply_add(p, size, splat_f32(_T4))
+    p = fused_multiply_add(p, size, splat_f32(_T3))
+    p = fused_multiply_add(p, size, splat_f32(_T2))
+    p = fused_multiply_add(p, size, splat_f32(_T1))
+    rest = _power_of_two(fused_multiply_add(p, size, splat_f32(_T0)))
+    one = splat_f32(_ONE)
+    far = select_less(x, splat_f32(_ZERO), subtract(rest, one), subtract(one, rest))
+    return select_less(size, splat_f32(_NEAR), _erf_near(x), far)
 
 
 @inner
 def gelu(x: Any) -> Any:
-    """X * (1 + erf(x / sqrt 2)) / 2."""
-    half = multiply(x, splat_f32(_HALF))
-    return fused_multiply_add(half, erf(multiply(x, splat_f32(_ROOT_HALF))), half)
+    """X * (1 + erf(x / sqrt 2)) / 2, as max(x, 0) - abs(x) * (share of the normal distribution beyond): nothing cancels.
+
+    The maximum is a sum of halves, as minus infinity has no result.
+    """
+    whole, half = absolute(x), splat_f32(_HALF)
+    size = minimum(splat_f32(_GELU_LIMIT), whole)
+    p = fused_multiply_add(splat_f32(_G9), size, splat_f32(_G8))
+    p = fused_multiply_add(p, size, splat_f32(_G7))
+    p = fused_multiply_add(p, size, splat_f32(_G6))
+    p = fused_multiply_add(p, size, splat_f32(_G5))
+    p = fused_multiply_add(p, size, splat_f32(_G4))
+    p = fused_multiply_add(p, size, splat_f32(_G3))
+    p = fused_multiply_add(p, size, splat_f32(_G2))
+    p = fused_multiply_add(p, size, splat_f32(_G1))
+    beyond = _power_of_two(fused_multiply_add(p, size, splat_f32(-_ONE)))
+    return subtract(fused_multiply_add(whole, half, multiply(x, half)), multiply(size, beyond))
 
 
 @inner
