@@ -1,6 +1,6 @@
 """Products with 4-bit weights beside onnxruntime: one row of activations (decoding) to many (prefill).
 
-    python -P benchmarks/bench_matmul_nbits.py [--rows 1 8 128] [--layers 12] [--rounds 7] [--threads 2] [--zero-points]
+    python -P benchmarks/bench_matmul_nbits.py [--rows 1 8 128] [--layers 12] [--rounds 7] [--threads 2] [--zero-points] [--busy]
 
 A chain of products 3072 -> 8192 -> 3072 ..., block 32, with ``accuracy_level`` 4 (8-bit activations) and 0 (float32). Ours runs
 it as MatMulNBits (`rows`) and as DequantizeLinear + MatMul of the same numbers (`columns`); onnxruntime as MatMulNBits. They
@@ -17,11 +17,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+sys.path.append(str(Path(__file__).parent))
+import processes
 
 BLOCK = 32
 SIZES = (3072, 8192)
@@ -119,6 +123,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--zero-points", action="store_true")
+    parser.add_argument("--busy", action="store_true", help="with one core busy elsewhere")
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", str(arguments.threads))
     import onnxruntime
@@ -141,7 +146,8 @@ def main() -> int:
             expected = layer.apply(expected)
         runs = {name: functools.partial(run, made, x) for name, made in sessions.items()}
         errors = {name: np.abs(call()[0] - expected).max() / np.abs(expected).max() for name, call in runs.items()}
-        found = medians(runs, arguments.rounds)
+        with processes.busy_core(wanted=arguments.busy):
+            found = medians(runs, arguments.rounds)
         for name, value in found.items():
             ratio = found[f"onnxruntime {name[-1]}"] / value
             print(f"{rows:5} {name:16} {value:8.3f} {ratio:6.2f} {errors[name]:8.1e}", flush=True)

@@ -12,12 +12,9 @@ without programs. `--busy` pins a process that never rests to one core, and adds
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import itertools
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -84,23 +81,6 @@ def run_us(session: Any, feeds: Feeds, seconds: float) -> float:
     return (now - start) / count * 1e6
 
 
-@contextlib.contextmanager
-def busy_core(*, wanted: bool) -> Iterator[None]:
-    """A process that keeps the last processor busy."""
-    if not wanted:
-        yield
-        return
-    core = max(os.sched_getaffinity(0))
-    script = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
-    child = subprocess.Popen([sys.executable, "-c", script])
-    try:
-        time.sleep(0.3)
-        yield
-    finally:
-        child.kill()
-        child.wait()
-
-
 def compare(model: bytes, feeds: Callable[[], Feeds], arguments: argparse.Namespace) -> dict[str, float]:
     sessions = {
         "ort_sdk µs": session_of("ort_sdk", model, arguments.threads),
@@ -134,7 +114,7 @@ def main() -> int:
     table = {}
     for name in names:
         model, feeds = makers[name]()
-        with busy_core(wanted=arguments.busy):
+        with processes.busy_core(wanted=arguments.busy):
             table[name] = compare(model, feeds, arguments)
     processes.print_table("model", table)
     return 0

@@ -1,6 +1,6 @@
 """Transformers and recurrent models beside onnxruntime: time, memory and agreement with float64.
 
-    python -P benchmarks/bench_transformers.py [--models BERT ...] [--rounds 9] [--seconds 0.1] [--threads 2]
+    python -P benchmarks/bench_transformers.py [--models BERT ...] [--rounds 9] [--seconds 0.1] [--threads 2] [--busy]
 
 Both libraries run one model in one process, in turns. A turn begins with runs that are not counted, until threads of the other
 library have stopped looking for work; `ms` is the median over all counted runs, `ratio` onnxruntime's over ours. `MB` is what
@@ -136,8 +136,8 @@ def measured(make: Callable[[], Any], feeds: Feeds, arguments: argparse.Namespac
     row: dict[str, str] = {}
     sessions = {library: session_of(library, path, arguments.threads) for library in ("ort_sdk", "onnxruntime")}
     times: dict[str, list[float]] = {library: [] for library in sessions}
-    for _ in range(arguments.rounds):
-        for library, session in sessions.items():
+    with processes.busy_core(wanted=arguments.busy):
+        for library, session in [*sessions.items()] * arguments.rounds:
             times[library] += timed(session, feeds, arguments.seconds)
     ours, theirs = (statistics.median(times[library]) for library in sessions)
     row |= {"ms": f"{ours:.3f}", "theirs": f"{theirs:.3f}", "ratio": f"{theirs / ours:.2f}"}
@@ -156,6 +156,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9, help="turns of each library")
     parser.add_argument("--seconds", type=float, default=0.1, help="counted part of a turn")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--busy", action="store_true", help="with one core busy elsewhere")
     parser.add_argument("--child", nargs=3, metavar=("LIBRARY", "MODEL", "FEEDS"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:

@@ -1,6 +1,6 @@
 """Convolutional networks beside onnxruntime: time of a run, agreement, memory and session creation.
 
-    python -P benchmarks/bench_vision.py [--models resnet50-b1 ...] [--repetitions 7] [--runs 5] [--threads 2] [--costs]
+    python -P benchmarks/bench_vision.py [--models resnet50-b1 ...] [--repetitions 7] [--runs 5] [--threads 2] [--costs] [--busy]
 
 A run is `session.run` with one array in and one out, at both libraries' default optimizations. The libraries take turns;
 figures are medians over the repetitions, each the median of `--runs` calls; the ratio is onnxruntime's time over ours. Errors
@@ -89,7 +89,8 @@ def compare(path: Path, double: Any, arguments: argparse.Namespace) -> dict[str,
         wide = session_of(runtimes["ort_sdk"], double.SerializeToString(), arguments.threads)
         reference = wide.run(None, {"x": x.astype(np.float64)})[0]
     results = {library: [run() for _ in range(3)][-1] for library, run in runs.items()}
-    times = times_of(runs, arguments.runs, arguments.repetitions)
+    with processes.busy_core(wanted=arguments.busy):
+        times = times_of(runs, arguments.runs, arguments.repetitions)
     figures = {f"{library} ms": milliseconds for library, milliseconds in times.items()}
     figures["ratio %"] = 100 * times["onnxruntime"] / times["ort_sdk"]
     return figures | {f"{library} error ppm": relative_error(results[library], reference) * 1e6 for library in LIBRARIES}
@@ -128,6 +129,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5, help="calls in one repetition")
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--busy", action="store_true", help="with one core busy elsewhere")
     parser.add_argument("--costs", action="store_true", help="measure session creation and memory, too")
     parser.add_argument("--processes", type=int, default=3, help="fresh processes per library for --costs")
     parser.add_argument("--child", nargs=2, metavar=("LIBRARY", "MODEL"), help=argparse.SUPPRESS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROLLUP = Path("/proc/self/smaps_rollup")
@@ -17,7 +18,24 @@ MEGABYTE = 1e6
 PRIVATE_FIELDS = ("Pss_Anon", "Pss_Shmem")
 BASE, BEGIN, END = "MB at first", "begins at", "ends at"
 """Figures of a child that ``peak_in_child`` wants: memory that does not count, and seconds of ``time.monotonic``."""
+STARTING_SECONDS = 0.3
 _CACHED_BYTECODE = tempfile.TemporaryDirectory()
+
+
+@contextlib.contextmanager
+def busy_core(*, wanted: bool) -> Iterator[None]:
+    """A process that never rests keeps the last processor busy, if that is wanted."""
+    if not wanted:
+        yield
+        return
+    core = max(os.sched_getaffinity(0))
+    child = subprocess.Popen([sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"])
+    try:
+        time.sleep(STARTING_SECONDS)
+        yield
+    finally:
+        child.kill()
+        child.wait()
 
 
 def private_mb() -> float:

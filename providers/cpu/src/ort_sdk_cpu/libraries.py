@@ -25,6 +25,7 @@ __all__ = [
     "DISABLE_VARIABLE",
     "Library",
     "bound_spinning",
+    "is_openmp_loaded",
     "numba",
     "onednn",
     "onednn_path",
@@ -138,6 +139,11 @@ def has_openmp() -> bool:
     return True
 
 
+def is_openmp_loaded() -> bool:
+    """Whether ``has_openmp`` was asked; loads nothing."""
+    return has_openmp.cache_info().currsize > 0
+
+
 @functools.cache
 def prepare() -> None:
     """Set what the libraries read from the environment when they are loaded; what the user has set stays.
@@ -158,7 +164,7 @@ def thread_count() -> int:
 
 def bound_spinning(*, allow: bool) -> None:
     """Let waiting OpenMP threads sleep at once, if a session asks for it before the library is loaded."""
-    if not allow and "OMP_WAIT_POLICY" not in os.environ and not has_openmp.cache_info().currsize:
+    if not allow and "OMP_WAIT_POLICY" not in os.environ and not is_openmp_loaded():
         os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 

@@ -11,15 +11,28 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import InvalidArgument
+from ort_sdk.api import InvalidArgument, RuntimeException
 
-__all__ = ["THREADS_KEY", "RunScope", "current_threads", "default_threads", "openmp_default", "threads_of"]
+from .contention import works_alone
+
+__all__ = [
+    "THREADS_KEY",
+    "RunScope",
+    "current_threads",
+    "default_threads",
+    "is_alone",
+    "openmp_default",
+    "team_of",
+    "threads_of",
+    "with_team",
+]
 
 THREADS_KEY = "session.intra_op_num_threads"
 """Config entry: threads of a session's kernels; 0 for the default."""
@@ -29,6 +42,9 @@ _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 class _Current(threading.local):
     threads: int | None = None
+    levels: int | None = None
+    """How deep teams might be nested before they were limited to one thread; None if they are not."""
+    is_forked = False
 
 
 _current = _Current()
@@ -37,6 +53,41 @@ _current = _Current()
 def current_threads() -> int:
     """Threads a kernel may use now: those of the session that this thread runs, or the default."""
     return _current.threads or default_threads()
+
+
+def is_alone() -> bool:
+    """Whether teams that this thread starts have one thread now: others use the processors, or have gone with a fork."""
+    return _current.levels is not None
+
+
+def with_team(call: Callable[[], object]) -> None:
+    """Call what needs a whole team, although ``is_alone``.
+
+    Raises:
+        RuntimeException: this thread has been forked; its team is in another process.
+    """
+    if _current.is_forked:
+        raise RuntimeException(
+            "a kernel that needs several threads cannot run on the thread that was forked from a process with a session; "
+            "run the session on another thread, set intra_op_num_threads to 1, or start processes with 'spawn'"
+        )
+    openmp = _openmp()
+    openmp.omp_set_max_active_levels(_current.levels)
+    try:
+        call()
+    finally:
+        openmp.omp_set_max_active_levels(0)
+
+
+@contextlib.contextmanager
+def team_of(count: int) -> Iterator[None]:
+    """Teams that this thread starts have so many threads, and what is made for a team is made for so many."""
+    before = _openmp_threads(count)
+    try:
+        yield
+    finally:
+        if before is not None:
+            _openmp_threads(before)
 
 
 def threads_of(config: Mapping[str, str]) -> int:
@@ -90,7 +141,7 @@ class RunScope:
         has_products: whether it may compute products with NumPy.
     """
 
-    __slots__ = ("_blas", "_errors", "_has_products", "_openmp", "_previous", "_threads")
+    __slots__ = ("_errors", "_has_products", "_is_alone", "_openmp", "_previous", "_threads")
 
     def __init__(self, threads: int, *, has_products: bool) -> None:
         self._threads = threads
@@ -103,12 +154,17 @@ class RunScope:
         self._previous = _current.threads
         _current.threads = self._threads
         self._openmp = _openmp_threads(self._threads)
+        self._is_alone = self._threads > 1 and _is_alone_better(self._threads)
+        if self._is_alone:
+            _keep_to_one_thread()
         if self._has_products:
             _blas_limit.enter()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self._has_products:
             _blas_limit.leave()
+        if self._is_alone:
+            _allow_teams()
         if self._openmp is not None:
             _openmp_threads(self._openmp)
         _current.threads = self._previous
@@ -117,25 +173,54 @@ class RunScope:
 
 def _openmp_threads(count: int) -> int | None:
     """Set the size of the teams that this thread starts; returns the size before if it was another."""
-    functions = _openmp()
-    if functions is None:
+    openmp = _openmp()
+    if openmp is None:
         return None
-    get, set_ = functions
-    before = get()
+    before: int = openmp.omp_get_max_threads()
     if before == count:
         return None
-    set_(count)
+    openmp.omp_set_num_threads(count)
     return before
 
 
+def _is_alone_better(threads: int) -> bool:
+    return not is_alone() and _openmp() is not None and works_alone(threads)
+
+
+def _keep_to_one_thread() -> None:
+    """Let teams that this thread starts have one thread."""
+    openmp = _openmp()
+    _current.levels = openmp.omp_get_max_active_levels()
+    openmp.omp_set_max_active_levels(0)
+
+
+def _allow_teams() -> None:
+    _openmp().omp_set_max_active_levels(_current.levels)
+    _current.levels = None
+
+
+def _after_fork() -> None:
+    """OpenMP would wait for threads that the parent process has kept: the thread that forked goes on without them."""
+    from . import libraries
+
+    if libraries.is_openmp_loaded() and _openmp() is not None and not _current.is_forked:
+        _current.is_forked = True
+        if not is_alone():
+            _keep_to_one_thread()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 @functools.cache
-def _openmp() -> tuple[Callable[[], int], Callable[[int], None]] | None:
+def _openmp() -> Any:
+    """OpenMP's library, if it has work; else None."""
     from . import libraries
 
     if not (libraries.onednn().is_usable or libraries.numba().is_usable) or not libraries.has_openmp():
         return None
-    library = ctypes.CDLL(libraries.OPENMP_FILE)
-    return library.omp_get_max_threads, library.omp_set_num_threads
+    return ctypes.CDLL(libraries.OPENMP_FILE)
 
 
 class _BlasLimit:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, RuntimeException
+from ort_sdk_cpu import threads
 
 from .constants import Argument
 from .library import check, library
@@ -36,6 +38,40 @@ class _Scratchpad(threading.local):
         return self.address
 
 
+class _Call:
+    """A call of a primitive with its own list of memory objects.
+
+    Args:
+        primitive: what is called.
+        memories: argument → memory object.
+    """
+
+    __slots__ = ("_address", "_arguments", "_count", "_execute", "_memories", "_primitive", "_scratchpad", "_stream")
+
+    def __init__(self, primitive: Primitive, memories: Mapping[int, Any]) -> None:
+        onednn = library()
+        self._primitive, self._memories = primitive, dict(memories)
+        self._scratchpad = _new_memory(primitive.scratchpad) if primitive.scratchpad.nbytes else None
+        if self._scratchpad is not None:
+            self._memories[Argument.SCRATCHPAD] = self._scratchpad
+        self._address = 0
+        self._count = len(self._memories)
+        self._arguments = onednn.ffi.new("exec_arg_t[]", self._count)
+        for position, (argument, memory) in enumerate(self._memories.items()):
+            self._arguments[position].arg, self._arguments[position].memory = argument, memory
+        self._execute, self._stream = onednn.functions.dnnl_primitive_execute, onednn.stream
+
+    def __call__(self) -> None:
+        if self._scratchpad is not None:
+            address = _scratchpad.reserve(self._primitive.scratchpad.nbytes)
+            if address != self._address:
+                self._address = address
+                _point(self._scratchpad, address)
+        status = self._execute(self._primitive.handle, self._stream, self._count, self._arguments)
+        if status:
+            check(status, f"executing {self._primitive.implementation}")
+
+
 class Execution:
     """Runs a primitive on arrays set before. For one thread at a time, though not always the same.
 
@@ -44,39 +80,20 @@ class Execution:
         arguments: argument → how its memory is laid out; all must be ``set`` before the first call.
     """
 
-    __slots__ = (
-        "_arguments",
-        "_arrays",
-        "_count",
-        "_execute",
-        "_memories",
-        "_primitive",
-        "_scratch",
-        "_scratch_bytes",
-        "_stream",
-    )
+    __slots__ = ("_alone", "_arrays", "_call", "_memories", "_primitive")
 
     def __init__(self, primitive: Primitive, arguments: Mapping[int, MemoryDescriptor]) -> None:
-        onednn = library()
         self._primitive = primitive
-        self._scratch_bytes = primitive.scratchpad.nbytes
-        described = dict(arguments)
-        if self._scratch_bytes:
-            described[Argument.SCRATCHPAD] = primitive.scratchpad
-        self._memories = {argument: _new_memory(descriptor) for argument, descriptor in described.items()}
-        self._count = len(described)
-        self._arguments = onednn.ffi.new("exec_arg_t[]", self._count)
-        for position, (argument, memory) in enumerate(self._memories.items()):
-            self._arguments[position].arg, self._arguments[position].memory = argument, memory
+        self._memories = {argument: _new_memory(descriptor) for argument, descriptor in arguments.items()}
+        self._call = _Call(primitive, self._memories)
+        self._alone: Callable[[], None] | None = None
         self._arrays: dict[int, HostArray] = {}
-        self._scratch = 0
-        self._execute, self._stream = onednn.functions.dnnl_primitive_execute, onednn.stream
 
     def set(self, argument: int, array: HostArray) -> None:
         """Use an array's memory for an argument; it is kept alive."""
         if self._arrays.get(argument) is not array:
             self._arrays[argument] = array
-            self._point(argument, array.__array_interface__["data"][0])
+            _point(self._memories[argument], array.__array_interface__["data"][0])
 
     def forget(self, argument: int) -> None:
         """Keep an argument's array alive no longer; it must be set before the next call."""
@@ -88,19 +105,25 @@ class Execution:
         Raises:
             RuntimeException: oneDNN fails.
         """
-        if self._scratch_bytes:
-            address = _scratchpad.reserve(self._scratch_bytes)
-            if address != self._scratch:
-                self._scratch = address
-                self._point(Argument.SCRATCHPAD, address)
-        status = self._execute(self._primitive.handle, self._stream, self._count, self._arguments)
-        if status:
-            check(status, f"executing {self._primitive.implementation}")
+        if not threads.is_alone():
+            self._call()
+            return
+        if self._alone is None:
+            self._alone = self._made_for_one_thread()
+        self._alone()
 
-    def _point(self, argument: int, address: int) -> None:
-        onednn = library()
-        data = onednn.ffi.cast("void *", address)
-        check(onednn.functions.dnnl_memory_set_data_handle(self._memories[argument], data), "setting an argument")
+    def _made_for_one_thread(self) -> Callable[[], None]:
+        """The call of a primitive that expects no team. Some divide their work by the threads they were made for."""
+        primitive = self._primitive.for_one_thread
+        if primitive is not None:
+            return _Call(primitive, self._memories)
+        return functools.partial(threads.with_team, self._call)
+
+
+def _point(memory: Any, address: int) -> None:
+    onednn = library()
+    data = onednn.ffi.cast("void *", address)
+    check(onednn.functions.dnnl_memory_set_data_handle(memory, data), "setting an argument")
 
 
 def _new_memory(descriptor: MemoryDescriptor) -> Any:

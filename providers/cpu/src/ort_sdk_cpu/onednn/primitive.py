@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
+
+from ort_sdk_cpu.threads import team_of
 
 from .attributes import PrimitiveAttributes
 from .constants import FORWARD_INFERENCE, Algorithm, Argument, Query
@@ -20,16 +22,21 @@ _REFERENCE = "ref"
 _QUERIES = {Argument.SRC: Query.SRC, Argument.WEIGHTS: Query.WEIGHTS, Argument.DST: Query.DST}
 
 
+_Alike = Callable[["Primitive"], "Primitive | None"]
+
+
 class Primitive:
     """A described primitive; its code is generated when it is first executed. Usable by any thread.
 
     Args:
         descriptor: ``dnnl_primitive_desc_t``, owned by the new object.
         key: all that it was made from.
+        make_alike: makes one for the threads there are, with the layouts of this one.
     """
 
-    def __init__(self, descriptor: Any, key: Hashable) -> None:
+    def __init__(self, descriptor: Any, key: Hashable, make_alike: _Alike) -> None:
         onednn = library()
+        self._make_alike = make_alike
         self._descriptor = onednn.ffi.gc(descriptor, onednn.functions.dnnl_primitive_desc_destroy)
         self._key = key
         self._layouts: dict[int, MemoryDescriptor] = {}
@@ -49,6 +56,12 @@ class Primitive:
         functions = onednn.functions
         made = onednn.new_handle(f"creating primitive {self.implementation}", functions.dnnl_primitive_create, self._descriptor)
         return onednn.ffi.gc(made, functions.dnnl_primitive_destroy)
+
+    @functools.cached_property
+    def for_one_thread(self) -> Primitive | None:
+        """The same for one thread and arguments that lie alike; None if there is no optimized one."""
+        with team_of(1):
+            return self._make_alike(self)
 
     def layout(self, argument: Argument) -> MemoryDescriptor:
         """The layout it wants of SRC, WEIGHTS or DST."""
@@ -120,7 +133,12 @@ def _convolution(
     layouts = (src.handle, weights.handle, _or_null(bias), dst.handle)
     integers = [onednn.integers(values) for values in geometry]
     key = ("convolution", transposed, src, weights, bias, dst, geometry, attributes, threads)
-    return _described(key, attributes, make, onednn.engine, FORWARD_INFERENCE, algorithm, *layouts, *integers)
+
+    def alike(made: Primitive) -> Primitive | None:
+        own = [made.layout(argument) for argument in (Argument.SRC, Argument.WEIGHTS, Argument.DST)]
+        return _convolution(transposed, own[0], own[1], bias, own[2], geometry, attributes, onednn.thread_count)
+
+    return _described(key, attributes, alike, make, onednn.engine, FORWARD_INFERENCE, algorithm, *layouts, *integers)
 
 
 def matmul(
@@ -154,7 +172,11 @@ def _matmul(
     onednn = library()
     make = onednn.functions.dnnl_matmul_primitive_desc_create
     key = ("matmul", src, weights, bias, dst, attributes, threads)
-    return _described(key, attributes, make, onednn.engine, src.handle, weights.handle, _or_null(bias), dst.handle)
+
+    def alike(made: Primitive) -> Primitive | None:
+        return _matmul(src, made.layout(Argument.WEIGHTS), bias, dst, attributes, onednn.thread_count)
+
+    return _described(key, attributes, alike, make, onednn.engine, src.handle, weights.handle, _or_null(bias), dst.handle)
 
 
 def pooling(
@@ -180,16 +202,28 @@ def _pooling(
     make = onednn.functions.dnnl_pooling_forward_primitive_desc_create
     integers = [onednn.integers(values) for values in geometry]
     key = ("pooling", algorithm, src, dst, geometry, threads)
-    return _described(key, PLAIN, make, onednn.engine, FORWARD_INFERENCE, algorithm, src.handle, dst.handle, *integers)
+
+    def alike(made: Primitive) -> Primitive | None:
+        return _pooling(algorithm, src, made.layout(Argument.DST), geometry, onednn.thread_count)
+
+    return _described(key, PLAIN, alike, make, onednn.engine, FORWARD_INFERENCE, algorithm, src.handle, dst.handle, *integers)
+
+
+def reorder(src: MemoryDescriptor, dst: MemoryDescriptor, attributes: PrimitiveAttributes = PLAIN) -> Primitive | None:
+    """A copy into another layout or type; None if there is no optimized one."""
+    return _reorder(src, dst, attributes, library().thread_count)
 
 
 @functools.lru_cache(maxsize=CACHED_PRIMITIVES)
-def reorder(src: MemoryDescriptor, dst: MemoryDescriptor, attributes: PrimitiveAttributes = PLAIN) -> Primitive | None:
-    """A copy into another layout or type; None if there is no optimized one."""
+def _reorder(src: MemoryDescriptor, dst: MemoryDescriptor, attributes: PrimitiveAttributes, threads: int) -> Primitive | None:
     onednn = library()
     make = onednn.functions.dnnl_reorder_primitive_desc_create
-    key = ("reorder", src, dst, attributes)
-    return _described(key, attributes, make, src.handle, onednn.engine, dst.handle, onednn.engine)
+    key = ("reorder", src, dst, attributes, threads)
+
+    def alike(_: Primitive) -> Primitive | None:
+        return _reorder(src, dst, attributes, onednn.thread_count)
+
+    return _described(key, attributes, alike, make, src.handle, onednn.engine, dst.handle, onednn.engine)
 
 
 def eltwise(
@@ -206,19 +240,26 @@ def _eltwise(
     onednn = library()
     make = onednn.functions.dnnl_eltwise_forward_primitive_desc_create
     key = ("eltwise", algorithm, src, dst, alpha, beta, threads)
-    return _described(key, PLAIN, make, onednn.engine, FORWARD_INFERENCE, algorithm, src.handle, dst.handle, alpha, beta)
+
+    def alike(made: Primitive) -> Primitive | None:
+        return _eltwise(algorithm, src, made.layout(Argument.DST), alpha, beta, onednn.thread_count)
+
+    layouts = (src.handle, dst.handle)
+    return _described(key, PLAIN, alike, make, onednn.engine, FORWARD_INFERENCE, algorithm, *layouts, alpha, beta)
 
 
 def _or_null(descriptor: MemoryDescriptor | None) -> Any:
     return library().ffi.NULL if descriptor is None else descriptor.handle
 
 
-def _described(key: tuple[Any, ...], attributes: PrimitiveAttributes, make: Any, *arguments: Any) -> Primitive | None:
+def _described(
+    key: tuple[Any, ...], attributes: PrimitiveAttributes, make_alike: _Alike, make: Any, *arguments: Any
+) -> Primitive | None:
     """The primitive of a descriptor; None if the library has none, or only one that is written to be plain, not fast."""
     onednn = library()
     with attributes.handle() as handle:
         descriptor = onednn.new_or_none(f"describing a {key[0]}", make, *arguments, handle)
     if descriptor is None:
         return None
-    primitive = Primitive(descriptor, key)
+    primitive = Primitive(descriptor, key, make_alike)
     return None if primitive.implementation.startswith(_REFERENCE) else primitive
