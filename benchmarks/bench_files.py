@@ -4,10 +4,10 @@
 
 A path is a model, or a folder of models. Inputs are random, batches of one (unnamed sizes and sizes without ``--dim`` in other
 places are 64 in pictures, 16 elsewhere); a file ``MODEL.npz`` beside a model, or ``--feeds``, gives them instead. Each model has
-a process of its own, in which both libraries take turns: in each round a rest, in which threads go to sleep, some runs that do not
-count, and runs for a tenth of a second that do. `ms` and `theirs` are medians over all rounds; `ratio` is onnxruntime's time over
-ours; `difference` the largest between both results, relative to the largest element. The last line has the geometric mean and the
-least of the ratios. Needs onnxruntime.
+a process of its own, in which both libraries take turns: in each round a rest, in which threads go to sleep, some runs that do
+not count, and runs for a tenth of a second that do. `ms` and `theirs` are medians over all rounds; `ratio` is onnxruntime's time
+over ours; `difference` the largest between both results, relative to the largest element. The last line has the geometric mean
+and the least of the ratios. Needs onnxruntime.
 """
 
 from __future__ import annotations
