@@ -4,8 +4,9 @@
 
 Both libraries run one model in one process, in turns. A turn begins with runs that are not counted, until threads of the other
 library have stopped looking for work; `ms` is the median over all counted runs, `ratio` onnxruntime's over ours. `MB` is what
-private memory grows by in a fresh process from after the imports to after three runs, `error` the largest difference from
-the model computed in float64, over the largest result. onnxruntime has its defaults but for the number of threads.
+private memory grows by in a fresh process from after the imports to after three runs. `error` is the largest difference from
+the model computed in float64, over the largest result, `rms` the root mean square of the differences over that of the results.
+onnxruntime has its defaults but for the number of threads.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import processes
 
 Feeds = dict[str, np.ndarray]
 SETTLING_SECONDS = 0.05
+TITLES = ("ms", "theirs", "ratio", "MB", "theirs", "error", "theirs", "rms", "theirs")
 
 
 def encoder_feeds(length: int) -> Feeds:
@@ -119,34 +121,37 @@ def float64_results(model: Any, feeds: Feeds) -> list[np.ndarray]:
     return ReferenceEvaluator(double).run(None, wide)
 
 
-def error_of(session: Any, feeds: Feeds, expected: list[np.ndarray]) -> float:
+def errors_of(session: Any, feeds: Feeds, expected: list[np.ndarray]) -> tuple[float, float]:
+    """(largest, root mean square) of the differences, relative to those of the results; of the worst output."""
     for _ in range(2):
         session.run(None, feeds)
-    pairs = zip(session.run(None, feeds), expected, strict=True)
-    return max(float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30)) for found, wanted in pairs)
+    largest, mean = [], []
+    for found, wanted in zip(session.run(None, feeds), expected, strict=True):
+        difference = found - wanted
+        largest.append(float(np.abs(difference).max() / max(np.abs(wanted).max(), 1e-30)))
+        mean.append(float(np.linalg.norm(difference) / max(np.linalg.norm(wanted), 1e-30)))
+    return max(largest), max(mean)
 
 
-def measured(make: Callable[[], Any], feeds: Feeds, arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
+def measured(make: Callable[[], Any], feeds: Feeds, arguments: argparse.Namespace, folder: Path) -> list[str]:
     import models
 
     model = make()
     expected = float64_results(model, feeds)
     path, feeds_path = str(models.save(model, folder / "model.onnx")), folder / "feeds.npz"
     np.savez(feeds_path, **feeds)
-    row: dict[str, str] = {}
     sessions = {library: session_of(library, path, arguments.threads) for library in ("ort_sdk", "onnxruntime")}
     times: dict[str, list[float]] = {library: [] for library in sessions}
-    with processes.busy_core(wanted=arguments.busy):
-        for library, session in [*sessions.items()] * arguments.rounds:
+    for _ in range(arguments.rounds):
+        for library, session in sessions.items():
             times[library] += timed(session, feeds, arguments.seconds)
     ours, theirs = (statistics.median(times[library]) for library in sessions)
-    row |= {"ms": f"{ours:.3f}", "theirs": f"{theirs:.3f}", "ratio": f"{theirs / ours:.2f}"}
-    for library, title in (("ort_sdk", "MB"), ("onnxruntime", "theirs")):
+    row = [f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.2f}"]
+    for library in sessions:
         figures = processes.measure_in_child(__file__, library, path, str(feeds_path), "--threads", str(arguments.threads))
-        row[f"{title} " if title == "theirs" else title] = f"{figures['MB']:.1f}"
-    for library, title in (("ort_sdk", "error"), ("onnxruntime", "theirs")):
-        row[f"{title}  " if title == "theirs" else title] = f"{error_of(sessions[library], feeds, expected):.1e}"
-    return row
+        row.append(f"{figures['MB']:.1f}")
+    errors = [errors_of(session, feeds, expected) for session in sessions.values()]
+    return row + [f"{error:.1e}" for pair in zip(*errors, strict=True) for error in pair]
 
 
 def main() -> int:
@@ -162,12 +167,12 @@ def main() -> int:
     if arguments.child:
         print(json.dumps(child(*arguments.child, arguments.threads)))
         return 0
-    print(f"{'model':<28}" + "".join(f"{title:>10}" for title in ("ms", "theirs", "ratio", "MB", "theirs", "error", "theirs")))
+    print(f"{'model':<28}" + "".join(f"{title:>10}" for title in TITLES))
     for name, (make, feeds) in cases().items():
         if any(part in name for part in arguments.models):
             with tempfile.TemporaryDirectory() as folder:
                 row = measured(make, feeds, arguments, Path(folder))
-            print(f"{name:<28}" + "".join(f"{figure:>10}" for figure in row.values()), flush=True)
+            print(f"{name:<28}" + "".join(f"{figure:>10}" for figure in row), flush=True)
     return 0
 
 
