@@ -19,16 +19,17 @@ def random(*shape, seed=0):
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
 
 
-def model_of(node, ranks, constants=None):
-    """One node; ``ranks`` are those of its inputs that are no constants, by name."""
+def model_of(nodes, ranks, constants=None):
+    """One node or several; ``ranks`` are those of the inputs that are no constants, by name."""
+    nodes = nodes if isinstance(nodes, list) else [nodes]
     constants = constants or {}
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"{name}{axis}" for axis in range(rank)])
         for name, rank in ranks.items()
     ]
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in node.output if name]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in nodes[-1].output if name]
     weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph([node], "graph", inputs, outputs, weights)
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, weights)
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
 
@@ -71,6 +72,7 @@ NODES = {
     "Erf": (helper.make_node("Erf", ["x"], ["y"]), False),
     "Gelu": (helper.make_node("Gelu", ["x"], ["y"]), False),
     "Gelu, tanh": (helper.make_node("Gelu", ["x"], ["y"], approximate="tanh"), False),
+    "QuickGelu": (helper.make_node("QuickGelu", ["x"], ["y"], domain=MICROSOFT, alpha=1.5), False),
     "Sigmoid": (helper.make_node("Sigmoid", ["x"], ["y"]), False),
     "Softmax": (helper.make_node("Softmax", ["x"], ["y"]), False),
     "BiasGelu": (helper.make_node("BiasGelu", ["x", "b"], ["y"], domain=MICROSOFT), True),
@@ -94,6 +96,18 @@ def test_growing_rows(name, calls):
     feeds = [{"x": random(1, rows, 40)} for rows in (0, 1, 13, 14, 400, 1300)]
     check(model_of(node, {"x": 3}, constants), feeds, tolerance=2e-4 if "Fast" in name else 4e-6)
     assert calls == {"task": 4, "other": 2}
+
+
+@pytest.mark.parametrize("op_type", ["Erf", "QuickGelu", "Sigmoid"])
+def test_results_lie_as_the_input_does(op_type, calls):
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node(op_type, ["t"], ["u"], domain=MICROSOFT if op_type == "QuickGelu" else ""),
+        helper.make_node("Transpose", ["u"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    model = model_of(nodes, {"x": 4})
+    check(model, [{"x": random(2, 5, width, 24)} for width in (7, 8, 9)])
+    assert calls == {"task": 3, "other": 0}
 
 
 def attention_feeds(length, keys, width=32, values=32, batch=2):

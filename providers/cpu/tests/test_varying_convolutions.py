@@ -156,3 +156,11 @@ def test_other_convolutions_stay_with_primitives(counted):
         [{"x": random(batch, 32, height, width)} for batch, height, width in PICTURES],
     )
     assert not counted
+
+
+def test_means_of_all_pixels():
+    nodes = [helper.make_node("Conv", ["x", "w"], ["h"]), helper.make_node("GlobalAveragePool", ["h"], ["y"])]
+    check(
+        model_of(nodes, {"w": random(70, 32, 1, 1)}, "x", 4),
+        [{"x": random(batch, 32, height, width)} for batch, height, width in PICTURES],
+    )

@@ -161,6 +161,23 @@ def _gelu(info: KernelInfo) -> DirectCall | None:
     return _activation("fast_gelu" if info.attribute("approximate", "none") == "tanh" else "gelu")(info)
 
 
+def _silu(info: KernelInfo) -> DirectCall | None:
+    """X * sigmoid(alpha * x)."""
+    alpha, task = (
+        float(info.attribute("alpha", 1.702 if info.op_type == "QuickGelu" else 1.0)),
+        _task("elementwise", "silu", "qqqf"),
+    )
+
+    def call(x: HostArray) -> Any:
+        size, out = x.size, np.empty_like(x)
+        if size < MIN_ELEMENTS or out.strides != x.strides:
+            return NotImplemented
+        task()(threads_for(ACTIVATION_WORK * size), address_of(x), address_of(out), size, alpha)
+        return out
+
+    return call
+
+
 def _attention(info: KernelInfo) -> DirectCall | None:
     from .direct_attention import direct_attention
 
@@ -177,10 +194,12 @@ _MAKERS: dict[tuple[str, str], Callable[[KernelInfo], DirectCall | None]] = {
     ("", "Sigmoid"): _activation("sigmoid"),
     ("", "SimplifiedLayerNormalization"): _normalization,
     ("", "Softmax"): _softmax,
+    ("", "Swish"): _silu,
     (_MICROSOFT, "BiasGelu"): _activation("gelu"),
     (_MICROSOFT, "FastGelu"): _activation("fast_gelu"),
     (_MICROSOFT, "Gelu"): _activation("gelu"),
     (_MICROSOFT, "MultiHeadAttention"): _attention,
+    (_MICROSOFT, "QuickGelu"): _silu,
     (_MICROSOFT, "SkipLayerNormalization"): _skip_normalization,
     (_MICROSOFT, "SkipSimplifiedLayerNormalization"): _skip_normalization,
 }

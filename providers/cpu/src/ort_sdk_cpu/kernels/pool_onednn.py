@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu import libraries
@@ -117,6 +119,15 @@ class PoolKernel(ChannelsLastKernel):
         """The primitive on arrays of these layouts."""
         primitive = self._primitive(operands[0], out.shape)
         return None if primitive is None else PrimitiveCall(primitive, _arguments(operands[0], out), (), self.scratch)
+
+    def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """Means of all pixels, by NumPy."""
+        x, target = np.moveaxis(inputs[0], 1, -1), np.moveaxis(out, 1, -1)
+        if not self._is_global or self._algorithm == Algorithm.POOLING_MAX or not x.flags.c_contiguous:
+            return False
+        samples, channels = x.shape[0], x.shape[-1]
+        np.mean(x.reshape(samples, -1, channels), axis=1, keepdims=True, out=target.reshape(samples, 1, channels))
+        return True
 
     def _primitive(self, x: HostArray, shape: tuple[int, ...]) -> Primitive | None:
         pool = _Pool.of(self._windows(x.shape[2:]))
