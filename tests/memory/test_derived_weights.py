@@ -185,11 +185,45 @@ def test_saved_models_hold_a_shared_weight_once(tmp_path, plain):
     assert len(onnx.load(saved).graph.initializer) == 3
 
 
-@pytest.mark.parametrize("size", [0, 1, 1000, 16 << 20, (16 << 20) + 1, (48 << 20) + 7])
-@pytest.mark.parametrize("step", [5 << 20, 16 << 20, 1 << 30])
+SIZES = [0, 1, 1000, 40_000, 4 << 20, (4 << 20) + 1, (12 << 20) + 7]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("step", [1 << 20, 4 << 20, 1 << 30])
 def test_checksums_of_pieces_are_those_of_the_whole(size, step):
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
     running = RunningChecksum()
     for begin in range(0, size, step):
         running.update(data[begin : begin + step])
     assert running.value() == checksum(data)
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_checksums_change_with_the_bytes(size):
+    rng = np.random.default_rng(size)
+    data = rng.integers(0, 256, size, np.uint8)
+    known = checksum(data)
+    for place in rng.integers(0, size, 50):
+        changed = data.copy()
+        changed[place] ^= 1 << rng.integers(8)
+        assert checksum(changed) != known
+    assert checksum(data[:-1]) != known
+    assert checksum(np.append(data, np.uint8(0))) != known
+
+
+@pytest.mark.parametrize("distance", [1, 8, 4096, 32768, 4 << 20])
+@pytest.mark.parametrize("length", [8, 4096, 32768])
+def test_checksums_change_with_the_order(distance, length):
+    data = np.random.default_rng(0).integers(0, 256, 9 << 20, np.uint8)
+    known = checksum(data)
+    changed = data.copy()
+    changed[:length], changed[distance : distance + length] = data[distance : distance + length], data[:length]
+    assert checksum(changed) != known
+
+
+@pytest.mark.parametrize("length", [4096, 65536])
+def test_checksums_change_with_missing_pages(length):
+    data = np.random.default_rng(0).integers(0, 256, 9 << 20, np.uint8)
+    known = checksum(data)
+    data[length : 2 * length] = 0
+    assert checksum(data) != known

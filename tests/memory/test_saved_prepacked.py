@@ -67,7 +67,7 @@ def test_entries_follow_the_convention(saved):
     assert [length for _, length in ranges] == [16, WEIGHT.nbytes]
     start, length = ranges[1]
     assert content[start : start + length] == WEIGHT.T.tobytes()
-    assert all(blob.split(";")[2].startswith("crc32:") for blob in blobs)
+    assert all(blob.split(";")[2].startswith("sums32:") for blob in blobs)
     assert sorted(path.name for path in saved.parent.iterdir()) == ["saved.bin", "saved.onnx"]
 
 
@@ -125,7 +125,7 @@ CHANGES = {
     "more digits than numbers have": lambda text: re.sub(r"\|\d+;", f"|{'9' * 400};", text),
     "negative": lambda text: re.sub(r"\|\d+;", "|-1;", text),
     "no numbers": lambda text: re.sub(r"\|\d+;", "|x;", text),
-    "checksum of onnxruntime": lambda text: re.sub(r"crc32:\w+(?=\||$)", "0", text),
+    "checksum of onnxruntime": lambda text: re.sub(r"sums32:\w+(?=\||$)", "0", text),
     "fewer fields": lambda text: text.replace(";", "", 1),
     "no blobs": lambda text: text.partition("|")[0],
     "one blob": lambda text: "|".join(text.split("|")[:2]),
