@@ -40,7 +40,7 @@ def unused_name(graph: Graph, wanted: str) -> str:
     root = graph
     while root.parent is not None:
         root = root.parent
-    scopes = list(root.walk())
+    scopes = list(root.walk()) if root.bodies() else [root]
     name, count = wanted, 0
     while any(name in scope.values for scope in scopes):
         count += 1

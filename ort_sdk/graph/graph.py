@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,8 +162,11 @@ class Graph(Body):
         if self._consumers is None:
             table: dict[str, list[Node]] = {}
             for node in self.nodes:
-                for read in dict.fromkeys(node.reads()):
-                    table.setdefault(read, []).append(node)
+                for read in (*node.inputs, *node.implicit_inputs) if node.implicit_inputs else node.inputs:
+                    readers = table.setdefault(read, [])
+                    if not readers or readers[-1] is not node:
+                        readers.append(node)
+            table.pop("", None)
             self._consumers = table
         return self._consumers.get(name, [])
 
@@ -178,13 +181,17 @@ class Graph(Body):
             known = self._output_names = (self.outputs, frozenset(argument.name for argument in self.outputs))
         return name in known[1]
 
-    def walk(self) -> Iterator[Graph]:
-        """This graph and all bodies in it, innermost first."""
+    def bodies(self) -> Sequence[Graph]:
+        """Bodies of this graph's own nodes, in order."""
         if self._bodies is None:
             self._bodies = [
                 value for node in self.nodes if node.attributes for value in node.attributes.values() if isinstance(value, Graph)
             ]
-        for body in self._bodies:
+        return self._bodies
+
+    def walk(self) -> Iterator[Graph]:
+        """This graph and all bodies in it, innermost first."""
+        for body in self.bodies():
             yield from body.walk()
         yield self
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +39,8 @@ TOLERANCE = 1e-6
 """How far the factors of a Gemm may be from 1."""
 UINT8 = TensorElementType.UINT8
 
+_SIGNED = frozenset(element_type for element_type in TensorElementType if element_type.onnx_name.startswith("int"))
+
 _REPEATED = {2: 0x55, 4: 0x11, 8: 1}
 """Bits → the byte that repeats an element in every place of a byte, by multiplication."""
 
@@ -58,7 +59,7 @@ def accuracy_level(context: TransformerContext) -> int:
 
 def is_signed(element_type: TensorElementType) -> bool:
     """Whether a type of integers has negative ones."""
-    return element_type.onnx_name.startswith("int")
+    return element_type in _SIGNED
 
 
 @cache
@@ -67,16 +68,11 @@ def zero_of(element_type: TensorElementType) -> Tensor:
     return ArrayTensor(np.zeros((), element_type.numpy_dtype))
 
 
-class NBitsConstants(NamedTuple):
-    """Constant inputs of a MatMulNBits node, by name."""
-
-    weight: str
-    scales: str
-    zero_points: str
-    """Empty where the operator's default is meant."""
+NBitsConstants = tuple[str, str, str]
+"""Names of the constant inputs of a MatMulNBits node: weight, scales, and zero points (empty for the operator's default)."""
 
 
-class NBitsWeight(NamedTuple):
+class NBitsWeight:
     """A quantised matrix that MatMulNBits can multiply by.
 
     With ``is_transposed`` the tensors are laid out as MatMulNBits wants them but for signs and padding: the weight [N, K] or
@@ -84,28 +80,47 @@ class NBitsWeight(NamedTuple):
     DequantizeLinear's for a [K, N] matrix.
     """
 
-    size_k: int
-    size_n: int
-    block_size: int
-    weight: Tensor
-    scales: Tensor
-    zero_points: Tensor | None
-    is_transposed: bool = False
+    __slots__ = (
+        "_layout",
+        "bits",
+        "block_size",
+        "blocks",
+        "is_transposed",
+        "scales",
+        "size_k",
+        "size_n",
+        "weight",
+        "zero_points",
+    )
 
-    @property
-    def bits(self) -> int:
+    def __init__(
+        self,
+        size_k: int,
+        size_n: int,
+        block_size: int,
+        weight: Tensor,
+        scales: Tensor,
+        zero_points: Tensor | None,
+        *,
+        is_transposed: bool = False,
+    ) -> None:
+        self.size_k = size_k
+        self.size_n = size_n
+        self.block_size = block_size
+        self.weight = weight
+        self.scales = scales
+        self.zero_points = zero_points
+        self.is_transposed = is_transposed
+        self.bits = bits = weight.element_type.bit_width
         """Bits of an element."""
-        return self.weight.element_type.bit_width
-
-    @property
-    def blocks(self) -> int:
+        self.blocks = -(-size_k // block_size)
         """Blocks along K."""
-        return -(-self.size_k // self.block_size)
+        self._layout = f"{'transposed ' if is_transposed else ''}K={size_k} N={size_n} bits={bits} block_size={block_size}"
 
     def attributes(self, accuracy: int) -> dict[str, int]:
         """Attributes of the MatMulNBits node."""
-        layout = {"K": self.size_k, "N": self.size_n, "bits": self.bits, "block_size": self.block_size}
-        return {**layout, "accuracy_level": accuracy}
+        size = {"K": self.size_k, "N": self.size_n, "bits": self.bits, "block_size": self.block_size}
+        return {**size, "accuracy_level": accuracy}
 
     def add_to(self, graph: Graph, names: NBitsConstants, *, has_zero_points: bool = True) -> NBitsConstants:
         """Add the constants to a graph, unless it has them.
@@ -115,16 +130,16 @@ class NBitsWeight(NamedTuple):
             names: those wanted; that of zero points is not used where there are none.
             has_zero_points: False leaves them out because they are the operator's default.
         """
+        weight, scales, wanted = names
         zero_points = self._zero_points() if has_zero_points else None
-        return NBitsConstants(
-            derived_constant(graph, names.weight, self._weight()),
-            derived_constant(graph, names.scales, self._scales()),
-            "" if zero_points is None else derived_constant(graph, names.zero_points, zero_points),
+        return (
+            derived_constant(graph, weight, self._weight()),
+            derived_constant(graph, scales, self._scales()),
+            "" if zero_points is None else derived_constant(graph, wanted, zero_points),
         )
 
     def _text(self, start: str) -> str:
-        layout = "transposed " if self.is_transposed else ""
-        return f"{start} {layout}K={self.size_k} N={self.size_n} bits={self.bits} block_size={self.block_size}"
+        return f"{start} {self._layout}"
 
     def _weight(self) -> DerivedTensor:
         source, bits = self.weight, self.bits

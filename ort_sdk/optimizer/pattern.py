@@ -246,20 +246,18 @@ class GraphMatcher:
 
     def _is_replaceable(self, match: Match, new: Node) -> bool:
         """One provider, nothing taken, and no value lost that something else reads."""
-        members = {id(node) for node in match.nodes}
-        if members & self._taken or any(node.execution_provider != match.last.execution_provider for node in match.nodes):
-            return False
-        made = frozenset(new.outputs)
-        lost = (name for node in match.nodes for name in node.outputs if name and name not in made)
-        return all(
-            name not in self._outputs and all(id(reader) in members for reader in self.graph.consumers(name)) for name in lost
-        )
+        members, provider = match.nodes, match.last.execution_provider
+        for node in members:
+            if id(node) in self._taken or node.execution_provider != provider:
+                return False
+        lost = [name for node in members for name in node.outputs if name and name not in new.outputs]
+        return not any(name in self._outputs or any(each not in members for each in self.graph.consumers(name)) for name in lost)
 
     def commit(self) -> bool:
         """Make the collected replacements; returns whether there were any."""
         if not self._replacements:
             return False
-        graph = self.graph
+        graph, are_shapes_known = self.graph, self.graph.is_inferred and not self._added
         new_after = {id(self._last(nodes)): new for nodes, new in self._replacements}
         kept: list[Node] = list(self._added)
         for node in graph.nodes:
@@ -269,6 +267,7 @@ class GraphMatcher:
                 kept.append(node)
         graph.nodes = kept
         graph.touch()
+        graph.is_inferred = are_shapes_known  # of the values that are made as before
         if self._added or any(sum(map(bool, new.outputs)) > 1 for _, new in self._replacements):
             graph.sort(free_values(graph))
         replaced = [node for nodes, _ in self._replacements for node in nodes]
@@ -280,7 +279,8 @@ class GraphMatcher:
         graph = self.graph
         dropped: list[Node] = []
         while True:
-            makers = {id(maker): maker for node in readers for name in node.inputs if name and (maker := graph.producer(name))}
+            names = [name for node in readers for name in node.inputs if name and not graph.consumers(name)]
+            makers = {id(maker): maker for name in names if (maker := graph.producer(name)) is not None}
             unread = {
                 key: maker
                 for key, maker in makers.items()
@@ -289,7 +289,9 @@ class GraphMatcher:
             if not unread:
                 return dropped
             graph.nodes = [node for node in graph.nodes if id(node) not in unread]
+            are_shapes_known = graph.is_inferred
             graph.touch()
+            graph.is_inferred = are_shapes_known
             readers = list(unread.values())
             dropped.extend(readers)
 
@@ -309,7 +311,7 @@ class GraphMatcher:
                 if name and graph.producer(name) is None:
                     graph.values.pop(name, None)
             for name in node.inputs:
-                if name in graph.initializers and name not in kept and not graph.consumers(name):
+                if name in graph.initializers and not graph.consumers(name) and name not in kept:
                     del graph.initializers[name]
                     graph.values.pop(name, None)
 

@@ -116,6 +116,7 @@ def build_session(
     optimizer = SessionOptimizer(model, providers, by_name, settings.config, settings.disabled_optimizers)
     optimizer.inline_functions()
     if settings.optimization_level >= 1:
+        optimizer.apply_ahead_of_partition(settings.optimization_level, level_1_follows=True)
         optimizer.apply(1)
         observe("optimized", model)
         optimizer.apply_ahead_of_partition(settings.optimization_level)

@@ -22,6 +22,7 @@ DISABLED_KEY = "optimization.disable_specified_optimizers"
 DISABLE_INLINING_KEY = "session.disable_aot_function_inlining"
 MINIMAL_BUILD_KEY = "optimization.minimal_build_optimizations"
 REPLAY_KEY = "session.enable_saved_runtime_optimizations"
+LEVEL_1_FUSION_KEY = "session.enable_dq_matmulnbits_fusion"
 FIRST_AFTER_PARTITION = 2
 
 
@@ -47,6 +48,7 @@ class SessionOptimizer:
         self._model = model
         self._providers = providers
         self._bindings = bindings
+        self._lookups: dict[tuple[str, int], RegistryLookup] = {}
         self._disabled = disabled | {
             name.strip() for name in config.get(DISABLED_KEY, "").replace(";", ",").split(",") if name.strip()
         }
@@ -66,11 +68,15 @@ class SessionOptimizer:
         """Run several levels in order."""
         return [name for level in range(first, last + 1) for name in self.apply(level)]
 
-    def apply_ahead_of_partition(self, last: int) -> list[str]:
+    def apply_ahead_of_partition(self, last: int, *, level_1_follows: bool = False) -> list[str]:
         """Turn products by dequantised weights into quantised products before partition already, if level 2 is to run.
 
         It is the pass of level 2, and what comes of it is the same. It is done here where that is certain, with one provider to
         place nodes on and nothing recorded: no stage from here on then sees the dequantisation, nor looks for kernels for it.
+
+        Args:
+            last: the last level that runs.
+            level_1_follows: whether it is done even before level 1, unless passes of that level look for the same nodes.
         """
         config = self._context.config
         is_certain = len(self._providers) == 1 and not config.get(MINIMAL_BUILD_KEY) and config.get(REPLAY_KEY) != "1"
@@ -79,6 +85,8 @@ class SessionOptimizer:
         if last < FIRST_AFTER_PARTITION or not is_certain or not any(node.op_type == "DequantizeLinear" for node in nodes):
             return []
         if not self._knows_operators(nodes):
+            return []
+        if level_1_follows and (config.get(LEVEL_1_FUSION_KEY) == "1" or self._provider_transformers(1)):
             return []
         from ort_sdk.optimizer.extended.dq_matmul_fusion import DQMatMulToMatMulNBits
 
@@ -127,9 +135,11 @@ class SessionOptimizer:
         nodes = [node for graph in self._model.graph.walk() for node in graph.nodes]
         is_known = self._knows_operators(nodes)
         transformers = list(transformers_of_level(level, {node.op_type for node in nodes})) if is_known else []
-        for provider in self._providers:
-            transformers.extend(provider.handle.get_graph_transformers(provider.execution_provider, level) or ())
-        return transformers
+        return transformers + self._provider_transformers(level)
+
+    def _provider_transformers(self, level: int) -> list[GraphTransformer]:
+        found = (provider.handle.get_graph_transformers(provider.execution_provider, level) for provider in self._providers)
+        return [transformer for transformers in found for transformer in transformers or ()]
 
     def _knows_operators(self, nodes: Sequence[Node]) -> bool:
         """Whether our passes may change a model: they know operators by name, up to the versions of the schema table."""
@@ -169,7 +179,11 @@ class SessionOptimizer:
         return None
 
     def _lookup(self, provider: SessionProvider, graph: Graph) -> RegistryLookup:
-        return self._bindings[provider.name].lookup(graph, self._model.opset_imports)
+        key = (provider.name, id(graph))
+        found = self._lookups.get(key)
+        if found is None:
+            found = self._lookups[key] = self._bindings[provider.name].lookup(graph, self._model.opset_imports)
+        return found
 
     def _kernel(self, node: Node, graph: Graph, provider: SessionProvider) -> Any:
         found = self._lookup(provider, graph).lookup(node)

@@ -11,7 +11,7 @@ from ort_sdk.graph import Graph
 from ort_sdk.graph.derived_tensor import StreamedTensor
 from ort_sdk.graph.tensor import ArrayTensor, pack_elements
 from ort_sdk.optimizer import nbits_packing
-from ort_sdk.optimizer.nbits_constants import NBitsConstants, NBitsWeight
+from ort_sdk.optimizer.nbits_constants import NBitsWeight
 from ort_sdk.optimizer.nbits_packing import packed_rows, transposed_floats, transposed_rows
 from tests.optimizer.extended.quantized_models import integers
 
@@ -88,8 +88,8 @@ def derived_weight(size_k, size_n):
     weight = ArrayTensor(np.zeros((size_k, size_n), np.uint8))
     scales = ArrayTensor(np.ones((size_k // 32, size_n), np.float32))
     graph = Graph()
-    names = NBitsWeight(size_k, size_n, 32, weight, scales, None).add_to(graph, NBitsConstants("w", "s", "z"))
-    return graph.initializers[names.weight]
+    name, *_ = NBitsWeight(size_k, size_n, 32, weight, scales, None).add_to(graph, ("w", "s", "z"))
+    return graph.initializers[name]
 
 
 def test_pieces_are_the_elements():

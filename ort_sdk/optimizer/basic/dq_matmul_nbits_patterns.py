@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk.api import Tensor, TensorElementType
 from ort_sdk.graph import Node
-from ort_sdk.optimizer.nbits_constants import NBitsConstants, NBitsWeight, accuracy_level, bias_of, drop_added, is_plain_product
+from ort_sdk.optimizer.nbits_constants import NBitsWeight, accuracy_level, bias_of, drop_added, is_plain_product
 from ort_sdk.optimizer.pattern import GraphMatcher, Match
 
 __all__ = ["fuse_product"]
@@ -113,10 +113,10 @@ def _replace(matcher: GraphMatcher, node: Node, found: _Found) -> bool:
     graph, weight = matcher.graph, found.weight
     dequantize = found.nodes[0]
     names = [f"{name}_mnb" for name in dequantize.inputs]
-    wanted = NBitsConstants(names[0], names[1], names[2] if len(names) > 2 else f"{names[0]}_zero_point")
+    wanted = (names[0], names[1], names[2] if len(names) > 2 else f"{names[0]}_zero_point")
     before = len(graph.initializers)
     constants = weight.add_to(graph, wanted, has_zero_points=not _is_default(weight.zero_points))
-    inputs = [node.inputs[0], constants.weight, constants.scales, constants.zero_points, "", bias_of(node)]
+    inputs = [node.inputs[0], *constants, "", bias_of(node)]
     attributes = weight.attributes(accuracy_level(matcher.context))
     new = matcher.new_node(node, "MatMulNBits", inputs, attributes)
     if new is not None and matcher.context.is_as_preferred(new, [node, *found.nodes], graph):

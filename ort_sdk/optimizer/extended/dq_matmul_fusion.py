@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from ort_sdk.api import InvalidArgument, Tensor, TensorElementType
+from ort_sdk.api import InvalidArgument, TensorElementType
 from ort_sdk.graph import Node
-from ort_sdk.optimizer.nbits_constants import NBitsConstants, NBitsWeight, accuracy_level, bias_of, drop_added, is_plain_product
+from ort_sdk.optimizer.nbits_constants import NBitsWeight, accuracy_level, bias_of, drop_added, is_plain_product
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
@@ -22,11 +21,8 @@ WEIGHT_TYPES = frozenset(TensorElementType.from_onnx_name(name) for name in ("in
 SCALE_TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.FLOAT16})
 
 
-class _Product(NamedTuple):
-    """A MatMul or Gemm by a dequantised matrix, and a Transpose between the two if there is one."""
-
-    node: Node
-    transpose: Node | None = None
+_Product = tuple[Node, "Node | None"]
+"""A MatMul or Gemm by a dequantised matrix, and a Transpose between the two if there is one."""
 
 
 class DQMatMulToMatMulNBits(FusionPass):
@@ -50,10 +46,10 @@ class DQMatMulToMatMulNBits(FusionPass):
         if constant is None or len(constant.weight.shape) != 2 or not _is_multipliable(constant):
             return None
         products = _products(matcher, constant)
-        if not products or any(product.node.execution_provider != node.execution_provider for product in products):
+        if not products or any(product.execution_provider != node.execution_provider for product, _ in products):
             return None
-        weight = _read_weight(constant, matcher.context, is_transposed=products[0].transpose is not None)
-        if weight is None or not all(is_plain_product(matcher, product.node, weight.size_n) for product in products):
+        weight = _read_weight(constant, matcher.context, is_transposed=products[0][1] is not None)
+        if weight is None or not all(is_plain_product(matcher, product, weight.size_n) for product, _ in products):
             return None
         return _replace(matcher, constant, weight, products)
 
@@ -64,18 +60,20 @@ def _is_multipliable(constant: DequantizedConstant) -> bool:
 
 def _products(matcher: GraphMatcher, constant: DequantizedConstant) -> list[_Product]:
     """All readers of the dequantised matrix, if all are products of the same kind; else none."""
-    readers = matcher.graph.consumers(constant.output)
-    if readers and all(reader.op_type == "Transpose" and not reader.domain for reader in readers):
+    output = constant.node.outputs[0]
+    readers = matcher.graph.consumers(output)
+    if readers and readers[0].op_type == "Transpose":
         found = [product for reader in readers for product in _products_of_transposed(matcher, reader)]
     else:
-        found = [_product(matcher, reader, constant.output) for reader in readers]
-    products = [product for product in found if product is not None]
-    return products if len(products) == len(found) else []
+        found = [_product(matcher, reader, output) for reader in readers]
+    return [] if None in found else found  # type: ignore[return-value]
 
 
 def _products_of_transposed(matcher: GraphMatcher, transpose: Node) -> list[_Product | None]:
     output = transpose.outputs[0]
     readers = matcher.graph.consumers(output)
+    if transpose.op_type != "Transpose" or transpose.domain:
+        return [None]
     if list(transpose.attributes.get("perm", (1, 0))) != [1, 0] or matcher.graph.is_output(output) or not readers:
         return [None]
     return [_product(matcher, reader, output, transpose) for reader in readers]
@@ -85,10 +83,10 @@ def _product(matcher: GraphMatcher, node: Node, matrix: str, transpose: Node | N
     """A product whose second factor is the matrix, if it can become MatMulNBits."""
     if node.domain or node.op_type not in {"MatMul", "Gemm"} or node.inputs[1] != matrix or node.inputs.count(matrix) != 1:
         return None
-    is_quantized = any(reader.op_type == "QuantizeLinear" for reader in matcher.graph.consumers(node.outputs[0]))
-    if is_quantized or matcher.maker(node.inputs[0], *DEQUANTIZE) is not None:
-        return None
-    return _Product(node, transpose)
+    for reader in matcher.graph.consumers(node.outputs[0]):
+        if reader.op_type == "QuantizeLinear":
+            return None
+    return (node, transpose) if matcher.maker(node.inputs[0], *DEQUANTIZE) is None else None
 
 
 def _read_weight(constant: DequantizedConstant, context: TransformerContext, *, is_transposed: bool) -> NBitsWeight | None:
@@ -107,12 +105,12 @@ def _read_weight(constant: DequantizedConstant, context: TransformerContext, *, 
         expected = () if is_whole else (size_n,)
         if not is_whole and constant.axis != 1 - along_k:
             return None
-    tensors: list[Tensor | None] = [constant.scales, constant.zero_points]
-    if not size_k or not size_n or any(tensor is not None and tuple(tensor.shape) != expected for tensor in tensors):
+    scales, zero_points = constant.scales, constant.zero_points
+    if not size_k or not size_n or tuple(scales.shape) != expected:
         return None
-    return NBitsWeight(
-        size_k, size_n, block_size, constant.weight, constant.scales, constant.zero_points, is_transposed=is_transposed
-    )
+    if zero_points is not None and tuple(zero_points.shape) != expected:
+        return None
+    return NBitsWeight(size_k, size_n, block_size, constant.weight, scales, zero_points, is_transposed=is_transposed)
 
 
 def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
@@ -136,13 +134,13 @@ def _replace(matcher: GraphMatcher, constant: DequantizedConstant, weight: NBits
     value, scale = constant.node.inputs[:2]
     zero_points = constant.zero_points_name or "fused_DQ_MatMul_zero_point"
     before = len(matcher.graph.initializers)
-    names = weight.add_to(matcher.graph, NBitsConstants(f"{value}_T", f"{scale}_T", f"{zero_points}_T"))
+    names = weight.add_to(matcher.graph, (f"{value}_T", f"{scale}_T", f"{zero_points}_T"))
     attributes = weight.attributes(accuracy_level(matcher.context))
     replaced = [
         matcher.fuse(
-            Match(product.node, *_members(matcher, constant, product, products)),
+            Match(product[0], *_members(matcher, constant, product, products)),
             "MatMulNBits",
-            [product.node.inputs[0], names.weight, names.scales, names.zero_points, "", bias_of(product.node)],
+            [product[0].inputs[0], *names, "", bias_of(product[0])],
             attributes,
         )
         for product in products
@@ -154,6 +152,7 @@ def _replace(matcher: GraphMatcher, constant: DequantizedConstant, weight: NBits
 
 def _members(matcher: GraphMatcher, constant: DequantizedConstant, product: _Product, products: Sequence[_Product]) -> list[Node]:
     """Nodes that go with a product because nothing else reads them; shared ones go when their last reader is gone."""
+    node, transpose = product
     if len(products) == 1:
-        return [constant.node] if product.transpose is None else [constant.node, product.transpose]
-    return [] if product.transpose is None else matcher.without_shared([product.transpose], product.node)
+        return [constant.node] if transpose is None else [constant.node, transpose]
+    return [] if transpose is None else matcher.without_shared([transpose], node)
