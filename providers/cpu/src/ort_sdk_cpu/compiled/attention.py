@@ -28,6 +28,8 @@ _ROW = 128
 """Bytes of 32 queries."""
 _TILE = 64 * COLUMNS
 """Bytes of the queries of a tile."""
+_SUMMED = 8
+"""Powers summed before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 _SPARE = 2048
 """Bytes for what is transposed."""
 _LOWEST = np.float32(-3.4e38)
@@ -96,17 +98,28 @@ def _add_rows_of_mask(mask: int, query_step: int, queries: int, keys: int, score
 
 
 @inner
+def _power(place: int, largest: Any) -> Any:
+    """The power of scores in their place."""
+    power = exp_of_negative(subtract(load_f32(place), largest))
+    store_f32(place, power)
+    return power
+
+
+@inner
 def _softmax(scores: int, keys: int, state: int, half: int) -> Any:
     """Powers of a block's scores for 16 queries; returns by what earlier results shrink. State: largest scores, then sums."""
-    before = load_f32(state + half)
+    before, start = load_f32(state + half), scores + half
     largest = before
-    for row in range(scores + half, scores + half + keys * _ROW, _ROW):
+    for row in range(start, start + keys * _ROW, _ROW):
         largest = maximum(load_f32(row), largest)
-    shrink, total = exp_of_negative(subtract(before, largest)), zero_f32()
-    for row in range(scores + half, scores + half + keys * _ROW, _ROW):
-        power = exp_of_negative(subtract(load_f32(row), largest))
-        total = add(total, power)
-        store_f32(row, power)
+    shrink, total, whole = exp_of_negative(subtract(before, largest)), zero_f32(), start + keys // _SUMMED * _SUMMED * _ROW
+    for first in range(start, whole, _SUMMED * _ROW):
+        part = _power(first, largest)
+        for row in range(first + _ROW, first + _SUMMED * _ROW, _ROW):
+            part = add(part, _power(row, largest))
+        total = add(total, part)
+    for row in range(whole, start + keys * _ROW, _ROW):
+        total = add(total, _power(row, largest))
     store_f32(state + half, largest)
     store_f32(state + _ROW + half, fused_multiply_add(load_f32(state + _ROW + half), shrink, total))
     return shrink

@@ -116,13 +116,14 @@ def _scaled(x: int, out: int, width: int, mean: float, factor: float, scale: int
     """(x - mean) * factor * scale + shift."""
     means, factors, whole = splat_f32(mean), splat_f32(factor), width // 16 * 64
     for place in range(0, whole, 64):
-        value = multiply(multiply(subtract(load_f32(x + place), means), factors), load_f32(scale + place))
-        store_f32(out + place, add(value, load_f32(shift + place)) if shift else value)
+        value = multiply(subtract(load_f32(x + place), means), factors)
+        other = load_f32(shift + place) if shift else zero_f32()
+        store_f32(out + place, fused_multiply_add(value, load_f32(scale + place), other))
     rest = width % 16
     if rest:
         value = multiply(subtract(load_f32_first(x + whole, rest), means), factors)
-        value = multiply(value, load_f32_first(scale + whole, rest))
-        store_f32_first(out + whole, add(value, load_f32_first(shift + whole, rest)) if shift else value, rest)
+        other = load_f32_first(shift + whole, rest) if shift else zero_f32()
+        store_f32_first(out + whole, fused_multiply_add(value, load_f32_first(scale + whole, rest), other), rest)
 
 
 @inner
