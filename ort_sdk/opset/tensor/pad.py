@@ -12,7 +12,7 @@ from ort_sdk.opset.definition import operator
 
 from .common import fill_array, normalize_axes
 
-__all__ = ["center_crop_pad", "pad", "pad_1"]
+__all__ = ["PAD_SOURCES", "center_crop_pad", "pad", "pad_1", "pad_pairs"]
 
 _Pads = Sequence[tuple[int, int]]
 """(elements before, elements after) for each axis; negative numbers cut."""
@@ -24,7 +24,7 @@ def _reflect(positions: HostArray, size: int) -> HostArray:
     return np.minimum(folded, period - folded) if size > 1 else np.zeros_like(positions)
 
 
-_SOURCES: dict[str, Callable[[HostArray, int], HostArray]] = {
+PAD_SOURCES: dict[str, Callable[[HostArray, int], HostArray]] = {
     "reflect": _reflect,
     "edge": lambda positions, size: np.clip(positions, 0, size - 1),
     "wrap": lambda positions, size: positions % size,
@@ -57,14 +57,14 @@ def _pad_gather(info: KernelInfo, xp: Any, x: Array, pads: _Pads, mode: str) -> 
             continue
         if size == 0:
             raise InvalidArgument(f"{info.describe()}: mode '{mode}' cannot pad axis {axis} of {tuple(x.shape)}, which is empty")
-        sources = _SOURCES[mode](np.arange(-before, size + after), size)
+        sources = PAD_SOURCES[mode](np.arange(-before, size + after), size)
         padded = xp.gather(padded, xp.from_host(sources), axis)
     return xp.asarray(x, copy=True) if padded is x else padded
 
 
 def _padder(info: KernelInfo, xp: Any, mode: str) -> Callable[[Array, _Pads, HostArray | None], Array]:
-    if mode != "constant" and mode not in _SOURCES:
-        raise InvalidArgument(f"{info.describe()}: mode is '{mode}'; it must be constant, {', '.join(_SOURCES)}")
+    if mode != "constant" and mode not in PAD_SOURCES:
+        raise InvalidArgument(f"{info.describe()}: mode is '{mode}'; it must be constant, {', '.join(PAD_SOURCES)}")
 
     def run(x: Array, pads: _Pads, value: HostArray | None) -> Array:
         kept = _cropped(info, x, pads)
@@ -74,7 +74,7 @@ def _padder(info: KernelInfo, xp: Any, mode: str) -> Callable[[Array, _Pads, Hos
     return run
 
 
-def _pairs(info: KernelInfo, flat: Sequence[int], axes: Sequence[int] | None, rank: int) -> _Pads:
+def pad_pairs(info: KernelInfo, flat: Sequence[int], axes: Sequence[int] | None, rank: int) -> _Pads:
     """ONNX's [begins..., ends...] for some axes, as pairs for all of them."""
     chosen = range(rank) if axes is None else normalize_axes(info, axes, rank)
     count = len(chosen)
@@ -92,7 +92,7 @@ def pad_1(info: KernelInfo, xp: Any) -> Compute:
     run = _padder(info, xp, info.attribute("mode", "constant"))
     flat = info.attribute("paddings" if info.since_version == 1 else "pads")
     value = np.array(info.attribute("value", 0.0))
-    return lambda x: run(x, _pairs(info, flat, None, x.ndim), value)
+    return lambda x: run(x, pad_pairs(info, flat, None, x.ndim), value)
 
 
 @operator("Pad", since=11, moves=True, shape_inputs=(1, 3), host_inputs=(1, 2, 3))
@@ -101,7 +101,7 @@ def pad(info: KernelInfo, xp: Any) -> Compute:
     run = _padder(info, xp, info.attribute("mode", "constant"))
 
     def compute(x: Array, pads: HostArray, constant_value: HostArray | None = None, axes: HostArray | None = None) -> Array:
-        pairs = _pairs(info, pads.reshape(-1).tolist(), None if axes is None else axes.tolist(), x.ndim)
+        pairs = pad_pairs(info, pads.reshape(-1).tolist(), None if axes is None else axes.tolist(), x.ndim)
         return run(x, pairs, None if constant_value is None or constant_value.size == 0 else constant_value)
 
     return compute

@@ -129,6 +129,35 @@ def test_moved_elements(check, layouts, dtype):
             check("Gather", x, np.zeros((0,), np.int64), axis=axis)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16, np.bool_])
+def test_gathered_slices(check, layouts, dtype):
+    for x in layouts((3, 4, 5), dtype):
+        for axis in range(-3, 3):
+            for index in (2, -3, 0):
+                check("Gather", x, np.array(index), axis=axis, constants=(1,))
+
+
+PADS = [[0, 2, 0, 1], [2, 3, 1, 3], [0, 0, 0, 0], [9, 0, 7, 4], [1, 0, 0, 0], [-1, 2, 2, 0], [0, -1, 0, -1]]
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16, np.bool_])
+def test_padding(check, layouts, mode, dtype):
+    for x in layouts((3, 4), dtype):
+        for pads in PADS:
+            check("Pad", x, np.array(pads), mode=mode)
+            check("Pad", x, np.array(pads), np.array(1, dtype), mode=mode)
+    for x in layouts((2, 3, 5), dtype):
+        check("Pad", x, np.array([2, 1, 1, 3]), np.array(1, dtype), np.array([-1, 1]), mode=mode)
+        check("Pad", x, np.array([2, 1]), None, np.array([2]), mode=mode)
+    check("Pad", np.zeros((1, 4), dtype), np.array([2, 0, 2, 0]), mode=mode)
+
+
+def test_padding_of_what_is_empty_or_no_axes(check):
+    check("Pad", np.zeros((0, 3), np.float32), np.array([1, 0, 1, 0]), np.array(2, np.float32))
+    check("Pad", np.array(3, np.float32), np.zeros(0, np.int64))
+
+
 def test_gather_out_of_range_is_refused(make_kernel):
     kernel = make_kernel("Gather", (np.ones(3, np.float32), np.array([0])), {}, "", None, (), (NodeArg("y", "tensor(float)"),))
     indices = SimpleNamespace(array=np.array([0]), is_fixed=False)
@@ -158,6 +187,9 @@ def test_reductions(check, layouts, op_type):
             for axes in ([], list(range(len(shape))), [-1], [0])[: 2 if not shape else 4]:
                 for options in ({"keepdims": 0}, {"keepdims": 1}, {"noop_with_empty_axes": 1}):
                     check(op_type, x, np.array(axes, np.int64), tolerance=1e-6, **options)
+    for x in layouts((3, 1, 4, 1)):
+        for axes in ([1], [1, 3], [-1], [0, 1]):
+            check(op_type, x, np.array(axes, np.int64), tolerance=1e-6, keepdims=len(axes) % 2)
     for x in layouts((3, 4), np.int32):
         if op_type != "ReduceMean":
             check(op_type, x, np.array([1]))

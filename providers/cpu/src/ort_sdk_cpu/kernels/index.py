@@ -37,6 +37,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "matmul_nbits": {MICROSOFT: ("MatMulNBits",)},
     "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
+    "pad": {"": ("Pad",)},
     "quantized": {
         "": ("DequantizeLinear", "QLinearConv", "QuantizeLinear"),
         MICROSOFT: ("DequantizeLinear", "QGemm", "QLinearAdd", "QLinearConv", "QuantizeLinear"),

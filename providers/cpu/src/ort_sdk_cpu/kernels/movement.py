@@ -57,7 +57,12 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
     """Slices of the data along ``axis``."""
     axis = info.attribute("axis", 0)
 
-    def make(_inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        data, indices = inputs
+        is_one = indices.ndim == 0 and 1 in info.constants
+        if is_one and -data.shape[axis] <= indices < data.shape[axis]:
+            return _slice_at(int(indices), axis % data.ndim)
+
         def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
             # mode="raise" goes through a buffer as large as the output; checked indices need none.
             limit = data.shape[axis]
@@ -69,3 +74,8 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
         return write
 
     return make
+
+
+def _slice_at(index: int, axis: int) -> Writer:
+    place = (*[slice(None)] * axis, index)
+    return lambda data, _indices, out: np.copyto(out, data[place])

@@ -34,6 +34,8 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if x.size == 0 or x.ndim == 0 or (not axes and noop):
             return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
         over = normalized_axes(axes or range(x.ndim), x.ndim, info)
+        if all(x.shape[axis] == 1 for axis in over):
+            return lambda *arrays: np.copyto(arrays[-1], arrays[0].reshape(arrays[-1].shape))
         return lambda *arrays: function(arrays[0], axis=over, keepdims=keepdims, out=arrays[-1])
 
     return make

@@ -1,0 +1,85 @@
+"""Pad: the input copied into its place, then each border, from the input's own elements or one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.opset.tensor.pad import PAD_SOURCES, pad_pairs
+
+from .bindable import MakeWriter, Writer, bindable
+
+__all__: list[str] = []
+
+_PADS, _VALUE, _AXES = 1, 2, 3
+_WITH_INPUTS = 11
+"""Opset from which pads are an input, whose contents programs know."""
+
+Place = tuple[Any, ...]
+Border = tuple[Place, Place | None]
+"""Where elements are written in the output, and where in the output they are read; None is the value given."""
+
+
+@bindable("Pad", any_type=True)
+def pad(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Elements added around the input; where some are cut off, the shared set does it."""
+    mode = info.attribute("mode", "constant")
+    if info.since_version < _WITH_INPUTS or (mode != "constant" and mode not in PAD_SOURCES):
+        return None
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, axes = inputs[0], inputs[_AXES] if len(inputs) > _AXES else None
+        pairs = pad_pairs(info, inputs[_PADS].reshape(-1).tolist(), None if axes is None else axes.tolist(), x.ndim)
+        if x.size == 0 or min(min(pair) for pair in [*pairs, (0, 0)]) < 0:
+            return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
+        middle = tuple(slice(before, before + size) for (before, _), size in zip(pairs, x.shape, strict=True))
+        return _writer(middle, list(_borders(pairs, x.shape, mode)))
+
+    return make
+
+
+def _writer(middle: Place, borders: Sequence[Border]) -> Writer:
+    def write(x: HostArray, *others: Any) -> None:
+        out = others[-1]
+        out[middle] = x
+        for target, source in borders:
+            out[target] = _value(others) if source is None else out[source]
+
+    return write
+
+
+def _value(others: Sequence[Any]) -> Any:
+    """The constant among pads, value, axes and output; 0 if there is none."""
+    value = others[_VALUE - 1] if len(others) > _VALUE else None
+    return 0 if value is None or value.size == 0 else value.reshape(())
+
+
+def _borders(pairs: Sequence[tuple[int, int]], shape: Sequence[int], mode: str) -> Iterator[Border]:
+    """One axis after another: each takes what the axes before it have written, too."""
+    done: list[slice] = []
+    left = [slice(before, before + size) for (before, _), size in zip(pairs, shape, strict=True)]
+    sources = PAD_SOURCES.get(mode)
+    for axis, ((before, after), size) in enumerate(zip(pairs, shape, strict=True)):
+        for start, stop in ((0, before), (before + size, before + size + after)):
+            if start < stop:
+                place = None if sources is None else before + sources(np.arange(start, stop) - before, size)
+                around = (done, left[axis + 1 :])
+                yield _at(around, slice(start, stop)), None if place is None else _at(around, _as_slice(place))
+        done.append(slice(None))
+
+
+def _at(around: tuple[list[slice], list[slice]], place: Any) -> Place:
+    return (*around[0], place, *around[1])
+
+
+def _as_slice(positions: HostArray) -> Any:
+    """Neighbouring positions, upwards or downwards, as a slice, which is read without an array of positions."""
+    first, last, count = int(positions[0]), int(positions[-1]), len(positions)
+    if np.array_equal(positions, np.arange(first, first + count)):
+        return slice(first, last + 1)
+    if np.array_equal(positions, np.arange(first, first - count, -1)):
+        return slice(first, last - 1 if last else None, -1)
+    return positions
