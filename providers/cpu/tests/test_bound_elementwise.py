@@ -133,8 +133,8 @@ def test_moved_elements(check, layouts, dtype):
 def test_gathered_slices(check, layouts, dtype):
     for x in layouts((3, 4, 5), dtype):
         for axis in range(-3, 3):
-            for index in (2, -3, 0):
-                check("Gather", x, np.array(index), axis=axis, constants=(1,))
+            for place in (2, -3, 0):
+                check("Gather", x, np.array(place), axis=axis, constants=(1,))
 
 
 PADS = [[0, 2, 0, 1], [2, 3, 1, 3], [0, 0, 0, 0], [9, 0, 7, 4], [1, 0, 0, 0], [-1, 2, 2, 0], [0, -1, 0, -1]]

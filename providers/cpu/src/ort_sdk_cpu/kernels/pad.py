@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ def pad(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if info.since_version < _WITH_INPUTS or (mode != "constant" and mode not in PAD_SOURCES):
         return None
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x, axes = inputs[0], inputs[_AXES] if len(inputs) > _AXES else None
         pairs = pad_pairs(info, inputs[_PADS].reshape(-1).tolist(), None if axes is None else axes.tolist(), x.ndim)
         if x.size == 0 or min(min(pair) for pair in [*pairs, (0, 0)]) < 0:
