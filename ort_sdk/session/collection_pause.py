@@ -16,6 +16,9 @@ class CollectionPause:
     A session's graph is made of many small objects that live on. The collector would look through all of them, and through
     all that the process has, again and again without finding anything: what is dropped meanwhile is in no cycle. May be
     entered by any number of threads, and again by one that is inside.
+
+    When it starts again, what there is counts as old: to look through all that is new would take as long as to load a model.
+    The next collection of all generations does.
     """
 
     def __init__(self) -> None:
@@ -34,6 +37,7 @@ class CollectionPause:
         with self._lock:
             self._inside -= 1
             if self._inside == 0 and self._was_enabled:
+                _age_all()
                 gc.enable()
 
     def forget_other_threads(self) -> None:
@@ -42,6 +46,13 @@ class CollectionPause:
             gc.enable()
         self._lock = threading.Lock()
         self._inside = 0
+
+
+def _age_all() -> None:
+    """Move all that the collector knows to its oldest generation, unless the program keeps objects from it for good."""
+    if gc.get_freeze_count() == 0:
+        gc.freeze()
+        gc.unfreeze()
 
 
 collection_pause = CollectionPause()

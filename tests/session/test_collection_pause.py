@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+import weakref
 
 import pytest
 
@@ -71,3 +72,43 @@ def test_a_forked_process_collects():
             os._exit(0 if gc.isenabled() else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert gc.isenabled()
+
+
+def test_what_was_made_meanwhile_is_not_looked_through_afterwards():
+    generations = []
+
+    def watch(phase, info):
+        generations.append((phase, info["generation"]))
+
+    with CollectionPause():
+        made = [[] for _ in range(100_000)]
+        gc.callbacks.append(watch)
+    more = [[] for _ in range(10)]
+    gc.callbacks.remove(watch)
+    assert generations == []
+    assert len(made) + len(more) == 100_010
+    assert all(each is not made[0] for each in gc.get_objects(generation=0))
+
+
+def test_cycles_made_meanwhile_are_found():
+    class Owner:
+        pass
+
+    with CollectionPause():
+        owner = Owner()
+        owner.self = owner
+        found = weakref.ref(owner)
+        del owner
+    gc.collect()
+    assert found() is None
+
+
+def test_what_the_program_froze_stays_frozen():
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        with CollectionPause():
+            pass
+        assert gc.get_freeze_count() == before
+    finally:
+        gc.unfreeze()
