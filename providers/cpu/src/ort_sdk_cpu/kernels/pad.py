@@ -11,6 +11,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.tensor.pad import PAD_SOURCES, pad_pairs
 
 from .bindable import MakeWriter, Writer, bindable
+from .copies import CopyWriter
 
 __all__: list[str] = []
 
@@ -42,19 +43,21 @@ def pad(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
 
 def _writer(middle: Place, borders: Sequence[Border]) -> Writer:
-    def write(x: HostArray, *others: Any) -> None:
+    def pairs(x: HostArray, *others: Any) -> list[tuple[HostArray, HostArray]]:
         out = others[-1]
-        out[middle] = x
+        found = [(out[(*middle, ...)], x)]
         for target, source in borders:
-            out[target] = _value(others) if source is None else out[source]
+            place = out[target]
+            found.append((place, np.broadcast_to(_value(others), place.shape) if source is None else out[source]))
+        return found
 
-    return write
+    return CopyWriter(pairs)
 
 
-def _value(others: Sequence[Any]) -> Any:
+def _value(others: Sequence[Any]) -> HostArray:
     """The constant among pads, value, axes and output; 0 if there is none."""
-    value = others[_VALUE - 1] if len(others) > _VALUE else None
-    return 0 if value is None or value.size == 0 else value.reshape(())
+    value: HostArray | None = others[_VALUE - 1] if len(others) > _VALUE else None
+    return np.zeros((), others[-1].dtype) if value is None or value.size == 0 else value.reshape(())
 
 
 def _borders(pairs: Sequence[tuple[int, int]], shape: Sequence[int], mode: str) -> Iterator[Border]:
@@ -64,10 +67,12 @@ def _borders(pairs: Sequence[tuple[int, int]], shape: Sequence[int], mode: str) 
     sources = PAD_SOURCES.get(mode)
     for axis, ((before, after), size) in enumerate(zip(pairs, shape, strict=True)):
         for start, stop in ((0, before), (before + size, before + size + after)):
-            if start < stop:
-                place = None if sources is None else before + sources(np.arange(start, stop) - before, size)
-                around = (done, left[axis + 1 :])
-                yield _at(around, slice(start, stop)), None if place is None else _at(around, _as_slice(place))
+            around = (done, left[axis + 1 :])
+            if sources is None and start < stop:
+                yield _at(around, slice(start, stop)), None
+            elif sources is not None and start < stop:
+                for target, source in _runs(start, before + sources(np.arange(start, stop) - before, size)):
+                    yield _at(around, target), _at(around, source)
         done.append(slice(None))
 
 
@@ -75,11 +80,14 @@ def _at(around: tuple[list[slice], list[slice]], place: Any) -> Place:
     return (*around[0], place, *around[1])
 
 
-def _as_slice(positions: HostArray) -> Any:
-    """Neighbouring positions, upwards or downwards, as a slice, which is read without an array of positions."""
-    first, last, count = int(positions[0]), int(positions[-1]), len(positions)
-    if np.array_equal(positions, np.arange(first, first + count)):
-        return slice(first, last + 1)
-    if np.array_equal(positions, np.arange(first, first - count, -1)):
-        return slice(first, last - 1 if last else None, -1)
-    return positions
+def _runs(start: int, positions: HostArray) -> Iterator[tuple[slice, slice]]:
+    """Pieces of a border, and where each is read: neighbouring positions, upwards or downwards, are read in one piece."""
+    while len(positions):
+        first, step = int(positions[0]), int(positions[1] - positions[0]) if len(positions) > 1 else 1
+        step = step if step in {1, -1} else 1
+        expected = np.arange(first, first + step * len(positions), step)
+        is_other = positions != expected
+        count = int(is_other.argmax()) if is_other.any() else len(positions)
+        stop = first + step * count
+        yield slice(start, start + count), slice(first, None if stop < 0 else stop, step)
+        start, positions = start + count, positions[count:]

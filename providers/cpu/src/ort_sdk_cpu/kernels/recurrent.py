@@ -229,6 +229,18 @@ class _Tasks:
             after = None if sequence is None else sequence[:, index]
             task.run(x, _rows(before, index), after, _rows(last, index))
 
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if it is more than a task, or they do not lie as it needs them."""
+        given = self._given
+        inputs = arrays[:given]
+        if not _are_contiguous(inputs) or len(self._tasks) != 1:
+            return None
+        x, w, r, b, _, *before = (*inputs, None, None, None, None)[:7]
+        if not self._has_weights:
+            self._use(w, r, b)
+        sequence, *last = (*arrays[given:], None, None)[:3]
+        return self._tasks[0].fixed(x, _rows(before, 0), None if sequence is None else sequence[:, 0], _rows(last, 0))
+
     def _use(self, w: HostArray, r: HostArray, b: HostArray | None = None) -> None:
         for index, task in enumerate(self._tasks):
             task.use_weights(w[index], r[index], None if b is None else b[index])

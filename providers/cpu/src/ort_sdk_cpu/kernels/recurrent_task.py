@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,11 @@ class _Working:
         self._own = {name: np.empty(shape, _FLOAT) for name, shape in shapes.items()} if is_small else None
         self._shapes, self._scratch = shapes, scratch
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it stays the same and is nobody else's."""
+        return self._own is not None
+
     def array(self, name: str) -> HostArray:
         """Memory with any contents."""
         if self._own is not None:
@@ -111,6 +116,15 @@ class RecurrentTask:
         call.point(_BIAS, b)
         call.point(_STATE_BIAS, None if b is None else b[half:])
 
+    def fixed(
+        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]
+    ) -> Callable[[], Any] | None:
+        """A call of :meth:`run` on arrays that stay; None if it takes more than the task, or memory shared with others."""
+        if self._product is not None or not self._working.is_own:
+            return None
+        self._aim(x, before, after, last)
+        return self._call.kept(self, x, *before, after, *last)
+
     def run(self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]) -> None:
         """All steps.
 
@@ -120,11 +134,16 @@ class RecurrentTask:
             after: where the hidden states go, (steps, batch, hidden), each step contiguous; None if they are not wanted.
             last: where the last hidden state and LSTM's cells go, (batch, hidden), contiguous; None if they are not wanted.
         """
+        if self._product is not None:
+            self._product(x, self._weights[0], None, self._working.array("gates"))
+        self._aim(x, before, after, last)
+        self._call.run()
+
+    def _aim(self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]) -> None:
+        """Tell the task where all is."""
         call, working = self._call, self._working
         gates, sign = working.array("gates"), self._sign
-        if self._product is not None:
-            self._product(x, self._weights[0], None, gates)
-        else:
+        if self._product is None:
             call.point(_X, x)
         call.set(_GATES, address_of(gates) + self._first_gates)
         call.point(_WORK, working.array("sums"))
@@ -137,4 +156,3 @@ class RecurrentTask:
         call.set(_AFTER, address_of(results) + (step * (steps - 1) if sign < 0 else 0))
         call.set(_AFTER_STEP, sign * step)
         call.point(_LAST, last[0])
-        call.run()

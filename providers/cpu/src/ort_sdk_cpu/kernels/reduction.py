@@ -11,6 +11,7 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.axes import normalized_axes
 
 from .bindable import MakeWriter, Writer, bindable
+from .copies import CopyWriter
 
 __all__: list[str] = []
 
@@ -35,7 +36,7 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
         over = normalized_axes(axes or range(x.ndim), x.ndim, info)
         if all(x.shape[axis] == 1 for axis in over):
-            return lambda *arrays: np.copyto(arrays[-1], arrays[0].reshape(arrays[-1].shape))
+            return CopyWriter(lambda *arrays: [(arrays[-1], arrays[0].reshape(arrays[-1].shape))])
         return lambda *arrays: function(arrays[0], axis=over, keepdims=keepdims, out=arrays[-1])
 
     return make
