@@ -102,17 +102,19 @@ def _keep_view(position: int, launched: ProgramStep, specialisation: Specialisat
     """
     source, *others = launched.inputs or (ABSENT,)
     buffer = bound.buffers.get(source)
-    if len(launched.outputs) != 1 or not isinstance(buffer, np.ndarray) or not launched.outputs_known or launched.returns_tuple:
+    if not isinstance(buffer, np.ndarray) or not launched.outputs_known:
         return
-    (target,) = launched.outputs
-    recorded = [specialisation.values[index] for index in (source, target)]
-    is_view = all(isinstance(value, np.ndarray) for value in recorded) and np.may_share_memory(*recorded)
+    recorded = [specialisation.values[index] for index in (source, *launched.outputs)]
+    is_view = all(isinstance(value, np.ndarray) and np.may_share_memory(value, recorded[0]) for value in recorded)
     constants = [specialisation.constants.get(index) for index in others]
-    if not is_view or target in specialisation.fetches or any(value is None for value in constants):
+    are_known = all(index == ABSENT or value is not None for index, value in zip(others, constants, strict=True))
+    if not is_view or not set(specialisation.fetches).isdisjoint(launched.outputs) or not are_known:
         return
-    view = launched.step.compute(buffer, *constants)
-    if isinstance(view, np.ndarray) and np.may_share_memory(view, buffer):
-        _fix(target, view, bound)
+    views = launched.step.compute(buffer, *constants)
+    made = views if launched.returns_tuple else (views,)
+    if all(isinstance(view, np.ndarray) and np.may_share_memory(view, buffer) for view in made):
+        for target, view in zip(launched.outputs, made, strict=True):
+            _fix(target, view, bound)
         bound.views.add(position)
 
 

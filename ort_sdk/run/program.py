@@ -218,6 +218,11 @@ class _Writer:
         if call is not None:
             self._bound_step(position, launched, call)
             return
+        if _only_reshapes(launched, self._specialisation):
+            (target,) = launched.outputs
+            self._line(f"v{target} = v{launched.inputs[0]}.reshape({self._specialisation.values[target].shape})", launched)
+            self._fill_slot(target)
+            return
         kernel = f"k{position}"
         self._names[kernel] = launched.step.compute
         invocation = f"{kernel}({', '.join(f'v{index}' for index in launched.inputs)})"
@@ -262,3 +267,15 @@ class _Writer:
             if index in made and index not in kept and specialisation.steps[position].step.outputs:
                 frees[position].append(index)
         return frees
+
+
+RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+"""ONNX's operators that give their first input's elements in another shape."""
+
+
+def _only_reshapes(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether a step gives a host array another shape, which is known: that takes no kernel."""
+    step = launched.step
+    is_reshaping = step.op_type in RESHAPING and step.domain == "" and step.device.is_cpu and step.outputs != (0,)
+    arrays = [specialisation.values[index] for index in (launched.inputs[0], *launched.outputs)] if is_reshaping else [None]
+    return launched.outputs_known and len(arrays) == 2 and all(isinstance(array, np.ndarray) for array in arrays)

@@ -109,6 +109,28 @@ def test_qgemm(make_kernel, run_both, sizes, transposed, monkeypatch):
     np.testing.assert_array_equal(bound[0], found[0])
 
 
+@pytest.mark.parametrize("shape", [(7, 64), (1, 20, 64), (2, 3, 5, 64)], ids=str)
+@pytest.mark.parametrize("b_zero", [0, 3])
+def test_qlinear_matmul(make_kernel, run_both, shape, b_zero, monkeypatch):
+    monkeypatch.setattr("ort_sdk_cpu.kernels.qlinear_conv_onednn.MINIMUM_WORK", 0)
+    rng = np.random.default_rng(3)
+    inner, columns = shape[-1], 48
+    a, b = of_type(rng, np.uint8, *shape), (rng.integers(-100, 100, (inner, columns))).astype(np.int8)
+    scales = (rng.random(columns) / 100 + 0.001).astype(np.float32)
+    zeros = np.full(columns, b_zero, np.int8)
+    parameters = [number(0.02), number(120, np.uint8), b, scales, zeros, number(0.5), number(99, np.uint8)]
+    sums = (a.astype(np.int64) - 120) @ (b.astype(np.int64) - b_zero)
+    expected = rounded(sums, 0.02 * scales.astype(np.float64) / 0.5, 99, np.uint8)
+    constants = tuple(range(1, 8))
+    kernel = make_kernel("QLinearMatMul", (a, *parameters), {}, "", None, constants, ())
+    if has_vnni() and onednn_library.is_available():
+        assert isinstance(kernel, QGemmKernel)
+    found, bound = run_both("QLinearMatMul", a, *parameters, constants=constants)
+    assert found[0].shape == (*shape[:-1], columns)
+    assert_within_one_step(found[0], expected)
+    assert_within_one_step(bound[0], expected)
+
+
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("shape", [(1, 64, 20, 20), (3, 4099), (70000,), (5, 3)], ids=str)

@@ -28,6 +28,7 @@ __all__ = [
     "Writer",
     "bindable",
     "bound_kernel",
+    "copied",
     "made_by",
 ]
 
@@ -91,6 +92,15 @@ def bindable(
         return binder
 
     return declare
+
+
+def copied(compute: Callable[..., Any]) -> Writer:
+    """A writer that copies what a function gives."""
+
+    def write(*arrays: Any) -> None:
+        np.copyto(arrays[-1], compute(*arrays[:-1]))
+
+    return write
 
 
 Maker = Callable[[KernelInfo, Any, MakeWriter], "BindableKernel | None"]

@@ -184,15 +184,27 @@ class CompiledProduct:
         alpha: factor of the product.
         activation: what follows.
         slope: factor of numbers below zero, for ``RELU``.
+        a_row_bytes: from row to row of A, which may overlap; None for rows one after another.
+        b_row_bytes: the same of B.
     """
 
     def __init__(
-        self, sizes: Sizes, scratch: Scratch, *, alpha: float = 1.0, activation: Activation = Activation.NONE, slope: float = 0.0
+        self,
+        sizes: Sizes,
+        scratch: Scratch,
+        *,
+        alpha: float = 1.0,
+        activation: Activation = Activation.NONE,
+        slope: float = 0.0,
+        a_row_bytes: int | None = None,
+        b_row_bytes: int | None = None,
     ) -> None:
         from ort_sdk_cpu.machine_code import TaskCall
 
         plan = _planned(sizes.rows, sizes.inner, sizes.columns, sizes.is_transposed, libraries.thread_count())
-        arguments = (0, 0, 0, 0, 0, *plan.sizes, *_epilogue(alpha, activation, slope), *plan.rest)
+        rows, columns, inner, a_row, b_row, *others = plan.sizes
+        given = (rows, columns, inner, a_row_bytes or a_row, b_row_bytes or b_row, *others)
+        arguments = (0, 0, 0, 0, 0, *given, *_epilogue(alpha, activation, slope), *plan.rest)
         self._call = TaskCall(MODULE, plan.task, arguments, plan.threads)
         self._scratch, self._work_bytes = scratch, plan.work_bytes
 

@@ -64,8 +64,10 @@ def conv_transpose(_info: KernelInfo, compute: Any) -> MakeWriter:
 def conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel over oneDNN where that computes the node fast."""
     from .conv_onednn import with_onednn
+    from .signal_conv import with_windows
 
-    return with_onednn(info, BindableKernel(kernel, make_writer), _activation(info))
+    made = with_onednn(info, BindableKernel(kernel, make_writer), _activation(info))
+    return with_windows(info, made or BindableKernel(kernel, make_writer)) or made
 
 
 def _activation(info: KernelInfo) -> InPlace | None:

@@ -36,15 +36,21 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conv": {"": ("Conv", "ConvTranspose"), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "matmul_nbits": {MICROSOFT: ("MatMulNBits",)},
+    "indexing": {"": ("GatherElements", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Tile")},
     "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
     "pad": {"": ("Pad",)},
     "quantized": {
-        "": ("DequantizeLinear", "QLinearConv", "QuantizeLinear"),
+        "": ("DequantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"),
         MICROSOFT: ("DequantizeLinear", "QGemm", "QLinearAdd", "QLinearConv", "QuantizeLinear"),
     },
     "recurrent": {"": ("GRU", "LSTM")},
     "resize": {"": ("Resize", "Upsample")},
-    "reduction": {"": ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")},
+    "reduction": {
+        "": (
+            *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
+            "ReduceSumSquare",
+        ),
+    },
 }
 """Module → domain → operators it declares binders for."""
 

@@ -63,7 +63,7 @@ def expand(_info: KernelInfo, _compute: Any) -> MakeWriter:
 def cast(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """Conversions that NumPy does by C's rules alone; those of floats to integers and truth values stay the shared set's."""
     source, target = info.input_element_type(0), info.output_element_type(0)
-    if source is None or target is None or target.numpy_dtype.kind != "f":
+    if source is None or target is None or (target.numpy_dtype.kind != "f" and source.numpy_dtype.kind == "f"):
         return None
     return lambda _inputs, _outputs: lambda x, out: np.copyto(out, x, casting="unsafe")
 

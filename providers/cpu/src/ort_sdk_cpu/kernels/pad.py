@@ -10,7 +10,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.tensor.pad import PAD_SOURCES, pad_pairs
 
-from .bindable import MakeWriter, Writer, bindable
+from .bindable import MakeWriter, Writer, bindable, copied
 from .copies import CopyWriter
 
 __all__: list[str] = []
@@ -26,38 +26,49 @@ Border = tuple[Place, Place | None]
 
 @bindable("Pad", any_type=True)
 def pad(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Elements added around the input; where some are cut off, the shared set does it."""
+    """Elements added around the input, or cut from it."""
     mode = info.attribute("mode", "constant")
-    if info.since_version < _WITH_INPUTS or (mode != "constant" and mode not in PAD_SOURCES):
+    if info.since_version == 1 or (mode != "constant" and mode not in PAD_SOURCES):
         return None
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
-        x, axes = inputs[0], inputs[_AXES] if len(inputs) > _AXES else None
-        pairs = pad_pairs(info, inputs[_PADS].reshape(-1).tolist(), None if axes is None else axes.tolist(), x.ndim)
-        if x.size == 0 or min(min(pair) for pair in [*pairs, (0, 0)]) < 0:
-            return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
-        middle = tuple(slice(before, before + size) for (before, _), size in zip(pairs, x.shape, strict=True))
-        return _writer(middle, list(_borders(pairs, x.shape, mode)))
+        x, pairs = inputs[0], _pairs(info, inputs)
+        kept = tuple(slice(max(-before, 0), size - max(-after, 0)) for (before, after), size in zip(pairs, x.shape, strict=True))
+        sizes = [part.stop - part.start for part in kept]
+        if x.size == 0 or min(sizes, default=1) <= 0:
+            return copied(compute)
+        added = [(max(before, 0), max(after, 0)) for before, after in pairs]
+        middle = tuple(slice(before, before + size) for (before, _), size in zip(added, sizes, strict=True))
+        return _writer(kept, middle, list(_borders(added, sizes, mode)), info.attribute("value", 0.0))
 
     return make
 
 
-def _writer(middle: Place, borders: Sequence[Border]) -> Writer:
+def _pairs(info: KernelInfo, inputs: Sequence[Any]) -> list[tuple[int, int]]:
+    """(elements before, behind) of each axis."""
+    rank = inputs[0].ndim
+    if info.since_version < _WITH_INPUTS:
+        return list(pad_pairs(info, info.attribute("pads"), None, rank))
+    axes = inputs[_AXES] if len(inputs) > _AXES else None
+    return list(pad_pairs(info, inputs[_PADS].reshape(-1).tolist(), None if axes is None else axes.tolist(), rank))
+
+
+def _writer(kept: Place, middle: Place, borders: Sequence[Border], default: float) -> Writer:
     def pairs(x: HostArray, *others: Any) -> list[tuple[HostArray, HostArray]]:
         out = others[-1]
-        found = [(out[(*middle, ...)], x)]
+        found = [(out[(*middle, ...)], x[(*kept, ...)])]
         for target, source in borders:
             place = out[target]
-            found.append((place, np.broadcast_to(_value(others), place.shape) if source is None else out[source]))
+            found.append((place, np.broadcast_to(_value(others, default) if source is None else out[source], place.shape)))
         return found
 
     return CopyWriter(pairs)
 
 
-def _value(others: Sequence[Any]) -> HostArray:
-    """The constant among pads, value, axes and output; 0 if there is none."""
+def _value(others: Sequence[Any], default: float) -> HostArray:
+    """The constant among pads, value, axes and output; the default if there is none."""
     value: HostArray | None = others[_VALUE - 1] if len(others) > _VALUE else None
-    return np.zeros((), others[-1].dtype) if value is None or value.size == 0 else value.reshape(())
+    return np.array(default).astype(others[-1].dtype) if value is None or value.size == 0 else value.reshape(())
 
 
 def _borders(pairs: Sequence[tuple[int, int]], shape: Sequence[int], mode: str) -> Iterator[Border]:
@@ -81,13 +92,15 @@ def _at(around: tuple[list[slice], list[slice]], place: Any) -> Place:
 
 
 def _runs(start: int, positions: HostArray) -> Iterator[tuple[slice, slice]]:
-    """Pieces of a border, and where each is read: neighbouring positions, upwards or downwards, are read in one piece."""
+    """Pieces of a border, and where each is read: neighbouring positions, upwards or downwards, are read in one piece.
+
+    A position that is repeated is a piece of one element, for the whole piece of the border.
+    """
     while len(positions):
         first, step = int(positions[0]), int(positions[1] - positions[0]) if len(positions) > 1 else 1
-        step = step if step in {1, -1} else 1
-        expected = np.arange(first, first + step * len(positions), step)
-        is_other = positions != expected
+        step = step if step in {1, 0, -1} else 1
+        is_other = positions != first + step * np.arange(len(positions))
         count = int(is_other.argmax()) if is_other.any() else len(positions)
-        stop = first + step * count
-        yield slice(start, start + count), slice(first, None if stop < 0 else stop, step)
+        stop = first + step * count if step else first + 1
+        yield slice(start, start + count), slice(first, None if stop < 0 else stop, step or 1)
         start, positions = start + count, positions[count:]

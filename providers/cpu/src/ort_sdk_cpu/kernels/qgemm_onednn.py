@@ -1,4 +1,4 @@
-"""QGemm by oneDNN: a convolution whose image is one column of the rows of A."""
+"""QGemm and QLinearMatMul by oneDNN: a convolution whose image is one column of the rows of A."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from .qlinear_conv_onednn import QLinearConvKernel, QuantizedConv
 __all__ = ["QGemmKernel", "with_onednn"]
 
 A, A_SCALE, A_ZERO_POINT, B, B_SCALE, B_ZERO_POINT, C, Y_SCALE, Y_ZERO_POINT = range(9)
+MATMUL = "QLinearMatMul"
+"""Has no C, and A with any leading axes."""
 
 
 def with_onednn(info: KernelInfo, kernel: Any) -> QGemmKernel | None:
@@ -27,7 +29,7 @@ def with_onednn(info: KernelInfo, kernel: Any) -> QGemmKernel | None:
     """
     if not is_available() or not has_vnni() or info.attribute("transA", 0) or info.attribute("alpha", 1.0) != 1:
         return None
-    values = {index: info.constant_input(index) for index in range(A_SCALE, Y_ZERO_POINT + 1) if info.has_input(index)}
+    values = _constants(info)
     if any(value is None for value in values.values()) or not {B, Y_SCALE, Y_ZERO_POINT} <= values.keys():
         return None
     weight, bias = values[B], values.get(C)
@@ -42,6 +44,14 @@ def with_onednn(info: KernelInfo, kernel: Any) -> QGemmKernel | None:
     ]
     parameters = QuantizedConv.of([*order, values[Y_SCALE], values[Y_ZERO_POINT], None if bias is None else bias.reshape(-1)])
     return None if parameters is None else QGemmKernel(info, kernel, QLinearConvKernel(info, kernel, parameters))
+
+
+def _constants(info: KernelInfo) -> dict[int, HostArray | None]:
+    """Inputs behind A by QGemm's index; None for one that is not constant."""
+    count = len(info.inputs)
+    indices = [index for index in range(A_SCALE, Y_ZERO_POINT + 1) if info.op_type != MATMUL or index != C]
+    pairs = zip(indices, range(A_SCALE, count), strict=False)
+    return {index: info.constant_input(place) for index, place in pairs if info.has_input(place)}
 
 
 def _is_transposed(info: KernelInfo) -> bool:
@@ -59,14 +69,14 @@ class QGemmKernel(OpKernel):
 
     def __init__(self, info: KernelInfo, kernel: Any, conv: QLinearConvKernel) -> None:
         self._kernel, self._conv = kernel, conv
-        self._transposed = _is_transposed(info)
+        self._transposed, self._is_matmul = _is_transposed(info), info.op_type == MATMUL
         self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
 
     def compute(self, *inputs: Any) -> Any:
-        """A new array (M, N)."""
+        """A new array (..., M, N)."""
         a, b = inputs[A], inputs[B]
-        if a.ndim == 2:
-            out = np.empty((a.shape[0], b.shape[0 if self._transposed else 1]), inputs[Y_ZERO_POINT].dtype)
+        if self._is_known(a):
+            out = np.empty((*a.shape[:-1], b.shape[0 if self._transposed else 1]), inputs[-1].dtype)
             if self._write(inputs, out):
                 return out
         return self._kernel.compute(*inputs)
@@ -74,17 +84,21 @@ class QGemmKernel(OpKernel):
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the output's array."""
         other, output = self._kernel.bind(inputs, outputs), outputs[0]
-        if all(slot.is_fixed for slot in (*inputs, output)):
+        if all(slot.is_fixed for slot in (*inputs, output)) and inputs[A].array.flags.c_contiguous:
             arrays = [slot.array for slot in inputs]
-            found = self._conv.fixed(self._images(arrays), _image(output.array)) if arrays[A].ndim == 2 else None
+            is_known = self._is_known(arrays[A])
+            found = self._conv.fixed(self._images(arrays), _image(output.array)) if is_known else None
             return found or other
 
         def call() -> None:
             arrays = [slot.array for slot in inputs]
-            if arrays[A].ndim != 2 or not self._write(arrays, output.array):
+            if not self._is_known(arrays[A]) or not self._write(arrays, output.array):
                 other()
 
         return call
+
+    def _is_known(self, a: HostArray) -> bool:
+        return a.ndim == 2 or (self._is_matmul and a.ndim > 2)
 
     def _write(self, inputs: Sequence[Any], out: HostArray) -> bool:
         images = self._images(inputs)
@@ -97,5 +111,5 @@ class QGemmKernel(OpKernel):
 
 
 def _image(matrix: HostArray) -> HostArray:
-    """(rows, columns) as (1, columns, rows, 1)."""
-    return matrix.T[None, :, :, None]
+    """(..., columns) as (1, columns, rows, 1)."""
+    return matrix.reshape(-1, matrix.shape[-1]).T[None, :, :, None]

@@ -43,12 +43,14 @@ def qlinear_conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWri
     return with_onednn(info, BindableKernel(kernel, make_writer))
 
 
+@bindable("QLinearMatMul")
 @bindable("QGemm", domain="com.microsoft")
 def qgemm(_info: KernelInfo, compute: Any) -> MakeWriter:
     """Product of integer matrices."""
     return lambda _inputs, _outputs: _copied(compute)
 
 
+@made_by("QLinearMatMul")
 @made_by("QGemm", domain="com.microsoft")
 def qgemm_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel over oneDNN where that computes the node."""

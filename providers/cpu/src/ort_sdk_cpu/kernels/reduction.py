@@ -2,41 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.axes import normalized_axes
+from ort_sdk_cpu.fusion.loops import memory_order
 
-from .bindable import MakeWriter, Writer, bindable
+from .bindable import MakeWriter, Writer, bindable, copied
 from .copies import CopyWriter
+from .scratch import Scratch, scratch_of
 
 __all__: list[str] = []
 
-_FUNCTIONS: dict[str, Any] = {"ReduceMax": np.max, "ReduceMean": np.mean, "ReduceMin": np.min, "ReduceSum": np.sum}
+MAX_SLICES = 16
+"""Elements along an axis up to which adding slices up is faster than NumPy's reduction, which begins anew for each result."""
+MIN_RESULTS = 256
+"""Results from which on it is."""
 
 
-@bindable(*_FUNCTIONS)
+@dataclass(frozen=True, slots=True)
+class _Reduction:
+    """What is done to elements, how they are combined, and what is done to the result."""
+
+    combine: np.ufunc
+    before: np.ufunc | None = None
+    after: np.ufunc | None = None
+    is_mean: bool = False
+    floats_only: bool = False
+
+
+_REDUCTIONS = {
+    "ReduceL1": _Reduction(np.add, before=np.absolute, floats_only=True),
+    "ReduceL2": _Reduction(np.add, before=np.square, after=np.sqrt, floats_only=True),
+    "ReduceLogSum": _Reduction(np.add, after=np.log, floats_only=True),
+    "ReduceMax": _Reduction(np.maximum),
+    "ReduceMean": _Reduction(np.add, is_mean=True, floats_only=True),
+    "ReduceMin": _Reduction(np.minimum),
+    "ReduceProd": _Reduction(np.multiply),
+    "ReduceSum": _Reduction(np.add),
+    "ReduceSumSquare": _Reduction(np.add, before=np.square, floats_only=True),
+}
+
+
+@bindable(*_REDUCTIONS, any_layout=True)
 def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Sum, mean, maximum or minimum; of no elements, and of truth values, by the shared set."""
-    element_type = info.input_element_type(0)
+    """One number of all along some axes; of no elements, and of truth values, by the shared set."""
+    element_type, reduction = info.input_element_type(0), _REDUCTIONS[info.op_type]
     kind = "" if element_type is None else element_type.numpy_dtype.kind
-    if element_type is TensorElementType.BOOL or (info.op_type == "ReduceMean" and kind != "f"):
+    if element_type is TensorElementType.BOOL or (reduction.floats_only and kind != "f"):
         return None
-    function = _FUNCTIONS[info.op_type]
     given, keepdims = info.attribute("axes", None), bool(info.attribute("keepdims", 1))
-    noop = bool(info.attribute("noop_with_empty_axes", 0))
+    noop, scratch = bool(info.attribute("noop_with_empty_axes", 0)), scratch_of(info)
 
-    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, axes_input = (*inputs, None)[:2]
         axes = given if axes_input is None else axes_input.tolist()
         if x.size == 0 or x.ndim == 0 or (not axes and noop):
-            return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
+            return copied(compute)
         over = normalized_axes(axes or range(x.ndim), x.ndim, info)
-        if all(x.shape[axis] == 1 for axis in over):
+        if reduction.before is reduction.after is None and all(x.shape[axis] == 1 for axis in over):
             return CopyWriter(lambda *arrays: [(arrays[-1], arrays[0].reshape(arrays[-1].shape))])
-        return lambda *arrays: function(arrays[0], axis=over, keepdims=keepdims, out=arrays[-1])
+        run = _by_slices(reduction, x, over, outputs[0], keepdims=keepdims, scratch=scratch)
+        run = run or _by_numpy(reduction, over, keepdims=keepdims, scratch=scratch)
+        return _finished(run, reduction, math.prod(x.shape[axis] for axis in over))
 
     return make
+
+
+_Run = Callable[[HostArray, HostArray], None]
+"""Reduces the first array into the second."""
+
+
+def _by_numpy(reduction: _Reduction, axes: tuple[int, ...], *, keepdims: bool, scratch: Scratch) -> _Run:
+    combine, before = reduction.combine.reduce, reduction.before
+    if before is None:
+        return lambda x, out: combine(x, axis=axes, out=out, keepdims=keepdims)
+
+    def run(x: HostArray, out: HostArray) -> None:
+        order = memory_order(x)
+        elements = scratch.array("reduced", tuple(x.shape[axis] for axis in order), x.dtype).transpose(np.argsort(order))
+        before(x, elements)
+        combine(elements, axis=axes, out=out, keepdims=keepdims)
+
+    return run
+
+
+def _by_slices(
+    reduction: _Reduction, x: HostArray, axes: tuple[int, ...], out: HostArray, *, keepdims: bool, scratch: Scratch
+) -> _Run | None:
+    """A pass over the output for each element along a short axis; None where the axis is long, or there are several."""
+    if len(axes) != 1 or not 1 < x.shape[axes[0]] <= MAX_SLICES or out.size < MIN_RESULTS or not x.size:
+        return None
+    lead: tuple[Any, ...] = (slice(None),) * axes[0]
+    parts: list[Any] = [(*lead, position) for position in range(x.shape[axes[0]])]
+    target: Any = parts[0] if keepdims else ...
+    combine, before = reduction.combine, reduction.before
+
+    def run(x: HostArray, out: HostArray) -> None:
+        result = out[target]
+        if before is None:
+            combine(x[parts[0]], x[parts[1]], out=result)
+            for part in parts[2:]:
+                combine(result, x[part], out=result)
+            return
+        order = memory_order(result)
+        other = scratch.array("reduced", tuple(result.shape[axis] for axis in order), x.dtype).transpose(np.argsort(order))
+        before(x[parts[0]], result)
+        for part in parts[1:]:
+            before(x[part], other)
+            combine(result, other, out=result)
+
+    return run
+
+
+def _finished(run: _Run, reduction: _Reduction, count: int) -> Writer:
+    after = reduction.after
+    if not reduction.is_mean and after is None:
+        return lambda *arrays: run(arrays[0], arrays[-1])
+
+    def write(*arrays: HostArray) -> None:
+        out = arrays[-1]
+        run(arrays[0], out)
+        if after is None:
+            np.divide(out, count, out)
+        else:
+            after(out, out)
+
+    return write

@@ -1,0 +1,164 @@
+"""Operators that put elements where indices say: positions of all but the indices are worked out once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+
+from .bindable import MakeWriter, Writer, bindable, copied
+
+__all__: list[str] = []
+
+INT64 = np.dtype(np.int64)
+
+
+class _Places:
+    """Flat positions of the elements that indices name along an axis, their other coordinates being those of the index.
+
+    Args:
+        shape: of what is indexed.
+        axis: along which.
+        counts: shape of the indices.
+    """
+
+    def __init__(self, shape: tuple[int, ...], axis: int, counts: tuple[int, ...]) -> None:
+        self._limit, self._step = shape[axis], math.prod(shape[axis + 1 :])
+        steps = [math.prod(shape[other + 1 :]) for other in range(len(shape))]
+        self._offsets: HostArray = np.zeros((1,) * len(shape), INT64)
+        for other, (count, step) in enumerate(zip(counts, steps, strict=True)):
+            if other != axis:
+                self._offsets = self._offsets + (np.arange(count) * step).reshape(-1, *(1,) * (len(shape) - other - 1))
+
+    def of(self, indices: HostArray) -> HostArray | None:
+        """The positions; None if an index is out of range."""
+        low, high = indices.min(), indices.max()
+        if high >= self._limit or low < -self._limit:
+            return None
+        places = indices.astype(INT64, copy=False)
+        if low < 0:
+            places = np.where(places < 0, places + self._limit, places)
+        return places * self._step + self._offsets
+
+
+def _axis(info: KernelInfo, rank: int) -> int:
+    axis = int(info.attribute("axis", 0))
+    return axis + rank if axis < 0 else axis
+
+
+@bindable("GatherElements", any_type=True)
+def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
+    """An element for each index."""
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        data, indices = inputs
+        if not indices.size:
+            return copied(compute)
+        places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
+
+        def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
+            found = places.of(indices)
+            if found is None:
+                compute(data, indices)  # Says which index it is.
+                return
+            np.take(data.reshape(-1), found, out=out, mode="clip")
+
+        return write
+
+    return make
+
+
+@bindable("Scatter", "ScatterElements", any_type=True)
+def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """A copy with an update put at the place of each index; those that combine it with what is there stay the shared set's."""
+    if info.attribute("reduction", "none") != "none":
+        return None
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        data, indices, _updates = inputs
+        if not indices.size:
+            return copied(compute)
+        places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
+
+        def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+            found = places.of(indices)
+            if found is None:
+                compute(data, indices, updates)  # Says which index it is.
+                return
+            np.copyto(out, data)
+            out.reshape(-1)[found] = updates
+
+        return write
+
+    return make
+
+
+@bindable("ScatterND", any_type=True)
+def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """A copy with slices put in at index tuples; those that combine them with what is there stay the shared set's."""
+    if info.attribute("reduction", "none") != "none":
+        return None
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        data, indices, updates = inputs
+        depth = indices.shape[-1]
+        if not updates.size or not depth:
+            return copied(compute)
+        limits = np.array(data.shape[:depth])
+        rows_shape = (math.prod(data.shape[:depth]), *data.shape[depth:])
+        steps = np.array([math.prod(data.shape[place + 1 : depth]) for place in range(depth)])
+
+        def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+            if (indices >= limits).any() or (indices < -limits).any():
+                compute(data, indices, updates)
+            np.copyto(out, data)
+            out.reshape(rows_shape)[np.where(indices < 0, indices + limits, indices) @ steps] = updates
+
+        return write
+
+    return make
+
+
+@bindable("OneHot", any_type=True)
+def one_hot(info: KernelInfo, compute: Any) -> MakeWriter:
+    """A last axis with one element on; other axes stay the shared set's."""
+    axis = int(info.attribute("axis", -1))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        indices, out = inputs[0], outputs[0]
+        depth = out.shape[-1] if out.ndim else 0
+        if axis not in {-1, indices.ndim} or not out.size:
+            return copied(compute)
+        starts = np.arange(indices.size) * depth
+
+        def write(indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> None:
+            places = indices.reshape(-1).astype(INT64)
+            is_inside = (places >= -depth) & (places < depth)
+            out[...] = values[0]
+            out.reshape(-1)[(starts + places % depth)[is_inside]] = values[1]
+
+        return write
+
+    return make
+
+
+@bindable("Tile", any_type=True)
+def tile(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """The input repeated along its axes."""
+    if info.since_version < 6:
+        return None
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, out = inputs[0], outputs[0]
+        if not out.size or not x.ndim:
+            return copied(compute)
+        repeats = [target // size for target, size in zip(out.shape, x.shape, strict=True)]
+        source = [part for size in x.shape for part in (1, size)]
+        target = [part for repeat, size in zip(repeats, x.shape, strict=True) for part in (repeat, size)]
+        return lambda x, _repeats, out: np.copyto(out.reshape(target), x.reshape(source))
+
+    return make

@@ -1,0 +1,142 @@
+"""Kernels that move, place and reduce elements: bound ones give what the shared set gives, in whatever layout inputs lie."""
+
+import numpy as np
+import pytest
+
+from ort_sdk.api import schema_versions
+
+
+def channels_last(array):
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1)).transpose(0, array.ndim - 1, *range(1, array.ndim - 1))
+
+
+def floats(*shape):
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def check(run_both, op_type, *inputs, opset, exact=True, constants=(), **attributes):
+    version = max(version for version in schema_versions(op_type, "") if version <= opset)
+    found, bound = run_both(op_type, *inputs, version=version, constants=constants, **attributes)
+    for one, other in zip(found, bound, strict=True):
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        if exact:
+            np.testing.assert_array_equal(other, one)
+        else:
+            np.testing.assert_allclose(other, one, rtol=2e-6, atol=1e-6)
+    return bound[0]
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize(
+    ("shape", "pads"),
+    [
+        ((1, 40), (0, 7, 0, 9)),
+        ((1, 40), (0, 1, 0, -1)),
+        ((2, 3, 5), (1, 0, 4, 1, 2, 4)),
+        ((2, 3, 5), (0, -1, 2, 1, 0, -2)),
+        ((1, 2, 4, 3), (0, 0, 3, 2, 0, 0, 1, 2)),
+        ((1, 6), (0, 0, 0, 0)),
+        ((1, 1), (0, 3, 0, 2)),
+    ],
+    ids=str,
+)
+def test_pad(run_both, mode, shape, pads):
+    x, given = floats(*shape), np.array(pads, np.int64)
+    result = check(run_both, "Pad", x, given, constants=(1,), mode=mode, opset=19)
+    if min(pads) >= 0 and (mode != "reflect" or min(shape) > 1):
+        around = list(zip(pads[: len(shape)], pads[len(shape) :], strict=True))
+        np.testing.assert_array_equal(result, np.pad(x, around, mode=mode))
+
+
+def test_pad_with_a_value_that_varies_and_axes(run_both):
+    x, axes = floats(2, 3, 4), np.array([-1, 0], np.int64)
+    result = check(run_both, "Pad", x, np.array([1, 0, 2, 1], np.int64), np.float32(7), axes, constants=(1, 3), opset=18)
+    np.testing.assert_array_equal(result, np.pad(x, ((0, 1), (0, 0), (1, 2)), constant_values=7))
+
+
+def test_pad_of_opset_2(run_both):
+    x = floats(2, 3)
+    result = check(run_both, "Pad", x, opset=10, pads=[0, 1, 0, 2], value=3.0)
+    np.testing.assert_array_equal(result, np.pad(x, ((0, 0), (1, 2)), constant_values=3))
+
+
+@pytest.mark.parametrize("op_type", ["L1", "L2", "LogSum", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("layout", [np.asarray, channels_last], ids=["plain", "channels last"])
+def test_reductions(run_both, op_type, keepdims, layout):
+    reference = {
+        "L1": lambda x, axes: np.abs(x).sum(axes),
+        "L2": lambda x, axes: np.sqrt(np.square(x).sum(axes)),
+        "LogSum": lambda x, axes: np.log(x.sum(axes)),
+        "Max": lambda x, axes: x.max(axes),
+        "Mean": lambda x, axes: x.mean(axes),
+        "Min": lambda x, axes: x.min(axes),
+        "Prod": lambda x, axes: x.prod(axes),
+        "Sum": lambda x, axes: x.sum(axes),
+        "SumSquare": lambda x, axes: np.square(x).sum(axes),
+    }[op_type]
+    x = np.abs(floats(2, 2, 30, 17)) + np.float32(0.5)
+    x = x ** np.float32(0.02) if op_type == "Prod" else x
+    for axes in ([1], [-1], [2, 3], [0, 1, 2, 3], [1, 3]):
+        found = check(run_both, f"Reduce{op_type}", layout(x), exact=False, opset=11, axes=axes, keepdims=keepdims)
+        expected = reference(x.astype(np.float64), tuple(axes))
+        np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=2e-5)
+
+
+def test_reductions_of_integers(run_both):
+    x = np.random.default_rng(1).integers(-9, 9, (40, 3, 20))
+    for op_type in ("ReduceSum", "ReduceMax", "ReduceProd"):
+        check(run_both, op_type, x, opset=11, axes=[1], keepdims=0)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_elements_by_index(run_both, axis):
+    rng = np.random.default_rng(2)
+    data, updates = floats(4, 5, 6), floats(3, 4, 5)
+    indices = rng.permuted(np.broadcast_to(np.arange(4).reshape(-1, 1, 1), (4, 4, 5)), axis=0)[:3]
+    indices = indices if axis == 0 else np.argsort(rng.random((3, 4, 5)), axis=axis)
+    indices = np.where(rng.random(indices.shape) < 0.3, indices - data.shape[axis], indices)
+    found = check(run_both, "GatherElements", data, indices, opset=13, axis=axis)
+    if axis == 0:
+        np.testing.assert_array_equal(found, np.take_along_axis(data[:, :4, :5], indices % 4, 0))
+    check(run_both, "ScatterElements", data, indices, updates, opset=18, axis=axis)
+    check(run_both, "ScatterElements", data, indices.astype(np.int32), updates, opset=18, axis=axis)
+
+
+def test_slices_by_index_tuples(run_both):
+    rng = np.random.default_rng(3)
+    data = floats(4, 5, 6)
+    for depth in (1, 2, 3):
+        flat = rng.permutation(int(np.prod(data.shape[:depth])))[:6].reshape(2, -1) if depth > 1 else np.array([[3, 0]])
+        indices = np.stack(np.unravel_index(flat, data.shape[:depth]), axis=-1).astype(np.int64)
+        indices = np.where(rng.random(indices.shape) < 0.3, indices - np.array(data.shape[:depth]), indices)
+        updates = floats(*indices.shape[:-1], *data.shape[depth:])
+        found = check(run_both, "ScatterND", data, indices, updates, opset=16)
+        expected = data.copy()
+        expected[tuple(np.moveaxis(indices, -1, 0))] = updates
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_one_hot(run_both):
+    indices = np.array([[0, 3, -1], [7, -8, 2]])
+    values = np.array([0.5, 2], np.float32)
+    for axis in (-1, 2, 0):
+        check(run_both, "OneHot", indices, np.array(4), values, constants=(1,), opset=11, axis=axis)
+
+
+def test_tile(run_both):
+    x = floats(2, 3, 1)
+    found = check(run_both, "Tile", x, np.array([2, 1, 4]), constants=(1,), opset=13)
+    np.testing.assert_array_equal(found, np.tile(x, (2, 1, 4)))
+
+
+@pytest.mark.parametrize(("source", "target"), [(np.bool_, 7), (np.int64, 6), (np.int64, 9), (np.uint8, 7), (np.int32, 2)])
+def test_casts_of_integers(run_both, source, target):
+    x = np.random.default_rng(4).integers(0, 2 if source == np.bool_ else 300, (7, 9)).astype(source)
+    check(run_both, "Cast", x, opset=13, to=target)
+
+
+def test_indices_out_of_range_are_refused(run_both):
+    with pytest.raises(Exception, match="index"):
+        run_both("GatherElements", floats(3, 4), np.array([[4, 0], [0, 0]]), axis=1)
