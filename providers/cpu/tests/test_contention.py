@@ -161,28 +161,52 @@ def test_sessions_of_one_thread_do_not_look(monkeypatch):
         assert not threads.is_alone()
 
 
+class _Thread:
+    """A thread that is always, or never, running."""
+
+    def __init__(self, is_running):
+        self.is_running = lambda: is_running
+
+
 def _look(monkeypatch, count=2, **known):
-    """What a thread that never looked before finds."""
+    """What a thread that never looked before finds at first, and later."""
     for name, value in known.items():
         monkeypatch.setattr(contention, name, lambda *_, value=value: value)
     monkeypatch.setattr(contention, "_state", contention._State())
-    return contention.works_alone(count)
+    found = [contention.works_alone(count)]
+    for _ in range(2):
+        contention._state.look_at_ns = 0
+        found.append(contention.works_alone(count))
+    return tuple(found)
+
+
+ALONE, TOGETHER = (False, True, True), (False, False, False)
 
 
 @needs_processors
 def test_a_team_needs_two_free_processors(monkeypatch):
-    look = functools.partial(_look, monkeypatch, _team=(1,), _is_running=False)
-    assert [look(_running_threads=PROCESSORS - free + 1) for free in (2, 1, 0, -3)] == [False, True, True, True]
+    look = functools.partial(_look, monkeypatch, _team=(_Thread(False),))
+    found = [look(_running_threads=PROCESSORS - free + 1) for free in (2, 1, 0, -3)]
+    assert found == [TOGETHER, ALONE, ALONE, ALONE]
 
 
 @needs_processors
 def test_own_threads_that_look_for_work_are_no_others(monkeypatch):
-    look = functools.partial(_look, monkeypatch, _running_threads=PROCESSORS, _team=(1,))
-    assert [look(_is_running=is_running) for is_running in (True, False)] == [False, True]
+    look = functools.partial(_look, monkeypatch, _running_threads=PROCESSORS)
+    assert [look(_team=(_Thread(is_running),)) for is_running in (True, False)] == [TOGETHER, ALONE]
+
+
+@needs_processors
+def test_between_two_looks_nothing_changes(monkeypatch):
+    assert _look(monkeypatch, _running_threads=PROCESSORS, _team=(_Thread(False),)) == ALONE
+    monkeypatch.setattr(contention, "_running_threads", lambda: 1)
+    assert contention.works_alone(2)
+    contention._state.look_at_ns = 0
+    assert not contention.works_alone(2)
 
 
 def test_large_teams_go_on(monkeypatch):
-    assert not _look(monkeypatch, contention.LARGEST_TEAM + 1, _running_threads=100 * PROCESSORS, _team=(), _is_running=False)
+    assert not any(_look(monkeypatch, contention.LARGEST_TEAM + 1, _running_threads=100 * PROCESSORS, _team=()))
 
 
 def test_where_the_system_does_not_tell_nobody_is_there(monkeypatch, tmp_path):
@@ -190,16 +214,27 @@ def test_where_the_system_does_not_tell_nobody_is_there(monkeypatch, tmp_path):
     contention._load_file.cache_clear()
     try:
         assert contention._running_threads() == 1
-        assert not _look(monkeypatch)
+        assert _look(monkeypatch) == TOGETHER
     finally:
         contention._load_file.cache_clear()
 
 
 def test_the_team_is_known_by_its_threads():
+    own = threading.get_native_id()
     team = contention._team(3)
-    assert len(set(team) - {threading.get_native_id()}) == 2
-    assert all(Path(f"/proc/self/task/{number}").exists() for number in team)
-    assert not contention._is_running(-1)
+    assert len({thread.number for thread in team} - {own}) == 2
+    time.sleep(0.2)
+    assert not any(thread.is_running() for thread in team)
+    assert contention._Thread(own).is_running()
+
+
+def test_a_team_that_ended_is_found_anew(monkeypatch):
+    state = contention._State()
+    contention._running_in_team(2, state)
+    assert len(state.team) == 1
+    monkeypatch.setattr(state.team[0], "is_running", lambda: Path("/none").stat())
+    assert contention._running_in_team(2, state) == 0
+    assert state.team == ()
 
 
 @needs_processors
@@ -212,7 +247,7 @@ def test_busy_processes_are_seen(monkeypatch):
         for child in children:
             child.stdout.readline()
         time.sleep(0.05)
-        assert _look(monkeypatch)
+        assert _look(monkeypatch) == ALONE
     finally:
         for child in children:
             child.kill()

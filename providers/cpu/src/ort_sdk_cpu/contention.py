@@ -13,32 +13,51 @@ import functools
 import os
 import threading
 import time
+import weakref
 from pathlib import Path
 
 __all__ = ["works_alone"]
 
 LARGEST_TEAM = 4
 """Threads up to which it is asked: a larger team rarely finds fewer than two processors free."""
-_LOOK_AGAIN_NS = 2_000_000
-"""Time between two looks, each some microseconds long."""
-_LOAD = Path("/proc/loadavg")
-_TASKS = Path("/proc/self/task")
+_LOOK_AGAIN_NS, _LOOK_CLOSER_NS = 5_000_000, 2_000_000
+"""Time between two looks, which take some microseconds each: when nobody was there, and when somebody was."""
+_LOAD, _TASKS = Path("/proc/loadavg"), Path("/proc/self/task")
+
+
+class _Thread:
+    """What the system tells of a thread of this process.
+
+    Args:
+        number: the system's.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._file = os.open(_TASKS / str(number) / "stat", os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._file)
+
+    def is_running(self) -> bool:
+        """Whether it runs, or waits for a processor."""
+        return os.pread(self._file, 512, 0).rpartition(b") ")[2][:1] == b"R"
 
 
 class _State(threading.local):
     """What a thread that starts teams knows."""
 
     works_alone = False
+    has_met = False
+    """Whether the last look found others."""
     look_at_ns = 0
-    team: tuple[int, ...] = ()
-    """System's numbers of the others in its team, which OpenMP keeps for it."""
+    team: tuple[_Thread, ...] = ()
+    """The others in its team, which OpenMP keeps for it."""
 
 
 _state = _State()
 
 
 def works_alone(threads: int) -> bool:
-    """Whether the run that begins on this thread should keep to it.
+    """Whether the run that begins on this thread should keep to it: two looks in a row found others.
 
     Args:
         threads: of a team, at least 2.
@@ -48,21 +67,34 @@ def works_alone(threads: int) -> bool:
     state = _state
     now = time.perf_counter_ns()
     if now >= state.look_at_ns:
-        state.look_at_ns = now + _LOOK_AGAIN_NS
-        state.works_alone = _free_processors(threads, state) < 2
+        has_met, state.has_met = state.has_met, _free_processors(threads, state) < 2
+        # Many wait for a processor for some microseconds.
+        state.works_alone = has_met and state.has_met
+        state.look_at_ns = now + (_LOOK_CLOSER_NS if state.has_met else _LOOK_AGAIN_NS)
     return state.works_alone
 
 
 def _free_processors(threads: int, state: _State) -> int:
     """Processors that this thread and its team may use and no other thread does; as many as there are if nobody knows."""
     allowed, online = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    running = _running_threads()
-    free = min(allowed, online - running + 1)
+    free = min(allowed, online - _running_threads() + 1)
     if free >= 2 or allowed < 2:
         return max(free, 2)
-    if len(state.team) != threads - 1:
-        state.team = _team(threads)
-    return min(allowed, free + sum(map(_is_running, state.team)))
+    # Asked in this order: one that goes to sleep in between is not taken for another program's.
+    own = _running_in_team(threads, state)
+    return min(allowed, online - _running_threads() + 1 + own)
+
+
+def _running_in_team(threads: int, state: _State) -> int:
+    """The others in this thread's team that run, or wait for a processor; they do while they look for work."""
+    try:
+        if len(state.team) != threads - 1:
+            state.team = _team(threads)
+        return sum(thread.is_running() for thread in state.team)
+    except OSError:
+        # OpenMP has ended one of them.
+        state.team = ()
+        return 0
 
 
 @functools.cache
@@ -81,19 +113,12 @@ def _running_threads() -> int:
     return max(int(running), 1)
 
 
-def _is_running(thread: int) -> bool:
-    """Whether a thread of this process runs, or waits for a processor; OpenMP's do while they look for work."""
-    with contextlib.suppress(OSError):
-        return (_TASKS / str(thread) / "stat").read_bytes().rpartition(b") ")[2][:1] == b"R"
-    return False
-
-
-def _team(threads: int) -> tuple[int, ...]:
-    """The system's numbers of the other threads in this thread's team."""
+def _team(threads: int) -> tuple[_Thread, ...]:
+    """The other threads in this thread's team."""
     from . import libraries
 
     seen: list[int] = []
     tell = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: seen.append(threading.get_native_id()))
     ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel(tell, None, threads, 0)
     own = threading.get_native_id()
-    return tuple(thread for thread in seen if thread != own)
+    return tuple(_Thread(thread) for thread in seen if thread != own)
