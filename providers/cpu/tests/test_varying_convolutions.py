@@ -149,13 +149,70 @@ def test_what_is_added(counted):
     assert counted == [True] * 6
 
 
-def test_other_convolutions_stay_with_primitives(counted):
-    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+@pytest.mark.parametrize(
+    ("kernel", "attributes"),
+    [
+        ((3, 3), {"pads": [1, 1, 1, 1]}),
+        ((3, 3), {"strides": [2, 2], "pads": [0, 1, 2, 0]}),
+        ((1, 3), {"pads": [0, 1, 0, 1]}),
+        ((1, 5), {}),
+        ((5, 1), {"dilations": [3, 1], "strides": [1, 3]}),
+        ((2, 7), {"auto_pad": "SAME_LOWER", "strides": [3, 2]}),
+        ((1, 1), {"strides": [2, 2]}),
+        ((1, 1), {"pads": [1, 2, 0, 3]}),
+    ],
+)
+@pytest.mark.parametrize("channels", [3, 12])
+def test_windows_of_all_channels(counted, kernel, attributes, channels):
+    nodes = [
+        helper.make_node("Conv", ["x", "e"], ["h"]),
+        helper.make_node("Conv", ["h", "w", "b"], ["y"], **attributes),
+    ]
+    constants = {"e": random(channels, 32, 1, 1) / 6, "w": random(40, channels, *kernel), "b": random(40)}
     check(
-        model_of([node], {"w": random(16, 32, 3, 3)}, "x", 4),
+        model_of(nodes, constants, "x", 4),
         [{"x": random(batch, 32, height, width)} for batch, height, width in PICTURES],
     )
-    assert not counted
+    assert all(counted)
+    assert len(counted) >= len(PICTURES) - FEW_SHAPES
+
+
+@pytest.mark.parametrize("attributes", [{"pads": [4, 0]}, {"pads": [0, 7], "strides": [3]}, {}])
+def test_windows_of_a_signal(counted, attributes):
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes)
+    model = model_of([node], {"w": random(64, 24, 9) / 10, "b": random(64)}, "x", 3)
+    check(model, [{"x": random(batch, 24, length)} for batch, length in ((1, 600), (1, 601), (2, 602), (1, 777), (3, 801))])
+    assert counted == [True] * 3
+
+
+@pytest.mark.parametrize("kernel", [(2, 2), (3, 1), (1, 2)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_elements_spread_to_windows(counted, kernel, batch):
+    nodes = [
+        helper.make_node("Conv", ["x", "e"], ["h"]),
+        helper.make_node("ConvTranspose", ["h", "w", "b"], ["y"], strides=list(kernel)),
+    ]
+    constants = {"e": random(24, 32, 1, 1) / 6, "w": random(24, 20, *kernel), "b": random(20)}
+    feeds = [{"x": random(batch, 32, 40, width)} for width in (40, 41, 42, 57)]
+    check(model_of(nodes, constants, "x", 4), feeds)
+    assert counted == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shape", "attributes"),
+    [
+        ("Conv", (16, 16, 3, 3), {"group": 2}),
+        ("Conv", (16, 32, 3, 3), {"dilations": [1, 2]}),
+        ("ConvTranspose", (32, 16, 3, 3), {"strides": [2, 2]}),
+    ],
+)
+def test_other_convolutions_stay_with_primitives(counted, op_type, shape, attributes):
+    node = helper.make_node(op_type, ["x", "w"], ["y"], **attributes)
+    check(
+        model_of([node], {"w": random(*shape)}, "x", 4),
+        [{"x": random(batch, 32, height, width)} for batch, height, width in PICTURES],
+    )
+    assert not any(counted)
 
 
 def test_means_of_all_pixels():

@@ -1,7 +1,7 @@
 """Convolutions of inputs whose shape is another in each run: by tasks that take sizes as arguments.
 
-A primitive of oneDNN is made for one shape, which takes longer than most convolutions. Pointwise convolutions are products of
-matrices, and those with one filter per channel have a task of their own; for all others there is nothing here.
+A primitive of oneDNN is made for one shape, which takes longer than most convolutions. Here pictures lie channels last, (N, H, W,
+C), and a signal is a picture with one row.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk.opset.nn.windows import Windows
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.onednn.attributes import Eltwise
@@ -24,6 +24,7 @@ from .bounds import clamp
 from .compiled_product import Activation, ProductFunction
 from .conv_geometry import ConvGeometry
 from .scratch import Scratch
+from .stacked_product import Stack, StackedProduct
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
@@ -32,8 +33,11 @@ __all__ = ["VaryingConvolution", "varying_convolution"]
 
 WORK_PER_THREAD = 1 << 17
 """Multiplications that are worth another thread."""
+MOST_WORK = 1 << 26
+"""Multiplications from which on a primitive is worth making, if windows have to be put in order first."""
 _KINDS = "q" * 19 + "f"
 _FLOAT = np.dtype(np.float32)
+_FLOAT_BYTES = _FLOAT.itemsize
 _OF_PRODUCTS = {
     Algorithm.RELU: Activation.RELU,
     Algorithm.LOGISTIC: Activation.SIGMOID,
@@ -44,33 +48,45 @@ VaryingConvolution = Callable[[HostArray, "HostArray | None", "HostArray | None"
 """``convolve(x, bias, added, out)`` writes activation(Conv(x) + bias + added); False if it cannot for arrays like these."""
 
 
+class _Convolution(Protocol):
+    """A convolution and an activation that is part of it."""
+
+    def includes(self, post_op: Eltwise) -> bool:
+        """Whether an activation is done, too."""
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """Convolve (N, *spatial, C) without gaps; False if this cannot."""
+
+
 def varying_convolution(
     geometry: ConvGeometry, weight: HostArray, post_ops: Sequence[Eltwise], scratch: Scratch
 ) -> VaryingConvolution | None:
     """What convolves inputs of every shape; None if no task does.
 
     Args:
-        geometry: of the node, which is no ConvTranspose.
-        weight: (M, C / groups, *kernel).
+        geometry: of the node.
+        weight: (M, C / groups, *kernel), of ConvTranspose (C, M / groups, *kernel).
         post_ops: what follows.
         scratch: working memory.
     """
-    if geometry.transpose is not None or len(post_ops) > 1 or not libraries.numba().is_usable:
+    if len(post_ops) > 1 or weight.ndim > 4 or not libraries.numba().is_usable:
         return None
     post_op = post_ops[0] if post_ops else None
     convolve = _convolution(geometry, weight, post_op, scratch)
     if convolve is None or (post_op is not None and not convolve.includes(post_op) and post_op.algorithm not in _IN_PLACE):
         return None
-    return _Varying(geometry, weight.shape[2:], post_op, convolve)
+    return _Varying(post_op, convolve)
 
 
-def _convolution(
-    geometry: ConvGeometry, weight: HostArray, post_op: Eltwise | None, scratch: Scratch
-) -> _Pointwise | _Depthwise | None:
-    if geometry.groups == 1 and math.prod(weight.shape[2:]) == 1:
-        return _Pointwise(weight, scratch, post_op)
-    if weight.shape[1] == 1 and geometry.groups == weight.shape[0] and weight.ndim <= 4:
-        return _Depthwise(weight, post_op)
+def _convolution(geometry: ConvGeometry, weight: HostArray, post_op: Eltwise | None, scratch: Scratch) -> _Convolution | None:
+    if geometry.groups == 1:
+        if geometry.transpose is not None:
+            return _Spread(geometry, weight, scratch, post_op)
+        covers_all = not any(geometry.windows.pads or ()) and set(geometry.windows.strides or (1,)) == {1}
+        is_pointwise = covers_all and math.prod(weight.shape[2:]) == 1
+        return _Pointwise(weight, scratch, post_op) if is_pointwise else _Dense(geometry, weight, scratch, post_op)
+    if weight.shape[1] == 1 and geometry.groups == weight.shape[0] and geometry.transpose is None:
+        return _Depthwise(geometry, weight, post_op)
     return None
 
 
@@ -94,26 +110,22 @@ class _Varying:
     """A convolution and what follows it.
 
     Args:
-        geometry: of the node.
-        kernel: its size.
         post_op: what follows, if anything.
         convolve: the convolution.
     """
 
-    def __init__(
-        self, geometry: ConvGeometry, kernel: tuple[int, ...], post_op: Eltwise | None, convolve: _Pointwise | _Depthwise
-    ) -> None:
-        self._windows, self._kernel, self._convolve = geometry.windows, kernel, convolve
+    def __init__(self, post_op: Eltwise | None, convolve: _Convolution) -> None:
+        self._convolve = convolve
         self._post_op = None if post_op is None or convolve.includes(post_op) else post_op
         self._can_add = post_op is None or self._post_op is not None
 
     def __call__(self, x: HostArray, bias: HostArray | None, added: HostArray | None, out: HostArray) -> bool:
         """As ``VaryingConvolution``."""
         target = np.moveaxis(out, 1, -1)
-        windows = self._windows.windows(x.shape[2:], self._kernel)
-        if not target.flags.c_contiguous or not self._convolve.suits(windows) or not (added is None or self._can_add):
+        if not target.flags.c_contiguous or not (added is None or self._can_add):
             return False
-        self._convolve(np.ascontiguousarray(np.moveaxis(x, 1, -1)), bias, target, windows)
+        if not self._convolve(np.ascontiguousarray(np.moveaxis(x, 1, -1)), bias, target):
+            return False
         if added is not None:
             np.add(target, np.moveaxis(added, 1, -1), target)
         if self._post_op is not None:
@@ -121,42 +133,150 @@ class _Varying:
         return True
 
 
-class _Pointwise:
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Where windows lie, with two axes: the one of a signal is the second."""
+
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    out: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+
+    @classmethod
+    def of(cls, geometry: ConvGeometry, kernel: tuple[int, ...], x: HostArray) -> _Axes:
+        windows = geometry.windows.windows(x.shape[1:-1], kernel)
+
+        def both(sizes: tuple[int, ...], first: int = 1) -> tuple[int, ...]:
+            return (first, *sizes)[-2:]
+
+        sizes = (both(windows.input_shape), both(windows.kernel_shape), both(windows.output_shape))
+        return cls(*sizes, both(windows.strides), both(windows.dilations), both(windows.pads_begin, 0))
+
+
+class _OverProduct:
+    """What convolutions over products share: activations of theirs."""
+
+    def includes(self, post_op: Eltwise) -> bool:
+        """Whether products do it."""
+        return post_op.algorithm in _OF_PRODUCTS
+
+    def _epilogue(self, post_op: Eltwise | None) -> tuple[Activation, float]:
+        if post_op is None or not self.includes(post_op):
+            return Activation.NONE, 0.0
+        return _OF_PRODUCTS[post_op.algorithm], post_op.alpha
+
+
+class _Pointwise(_OverProduct):
+    """Windows of one element: a product of matrices."""
+
     def __init__(self, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
         columns, inner = weight.shape[:2]
         self._weight = np.ascontiguousarray(weight.reshape(columns, inner))
-        included = post_op if post_op is not None and self.includes(post_op) else None
-        activation = Activation.NONE if included is None else _OF_PRODUCTS[included.algorithm]
-        slope = 0.0 if included is None else included.alpha
+        activation, slope = self._epilogue(post_op)
         self._product = ProductFunction(inner, columns, scratch, is_transposed=True, activation=activation, slope=slope)
 
-    def includes(self, post_op: Eltwise) -> bool:
-        return post_op.algorithm in _OF_PRODUCTS
-
-    def suits(self, windows: Windows) -> bool:
-        return windows.is_pointwise
-
-    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray, _windows: Windows) -> None:
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
         self._product(math.prod(x.shape[:-1]), x, self._weight, bias, out)
+        return True
+
+
+class _Dense(_OverProduct):
+    """Any windows: the rows of pictures under a row of windows are laid side by side, so that each window is without gaps."""
+
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+        self._geometry, self._kernel, self._scratch = geometry, weight.shape[2:], scratch
+        square = weight.reshape(*weight.shape[:2], *(1, *self._kernel)[-2:])
+        activation, slope = self._epilogue(post_op)
+        filters = np.ascontiguousarray(square.transpose(0, 3, 2, 1)).reshape(len(weight), -1)
+        self._product = StackedProduct(filters, scratch, activation=activation, slope=slope)
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
+        axes, channels = _Axes.of(self._geometry, self._kernel, x), x.shape[-1]
+        taps, columns = axes.kernel[0] * channels * _FLOAT_BYTES, axes.out[1]
+        work = out.size * math.prod(axes.kernel) * channels
+        if work > MOST_WORK or min(axes.begins) < 0 or (axes.dilations[1] > 1 and axes.kernel[1] > 1):
+            return False
+        width = (columns - 1) * axes.strides[1] + axes.kernel[1]
+        lines = self._lines(x.reshape(len(x), *axes.size, channels), axes, width)
+        step = lines.shape[2] * taps
+        stack = Stack(len(x) * axes.out[0], columns, axes.strides[1] * taps, step, columns * out.shape[-1] * _FLOAT_BYTES)
+        self._product(stack, address_of(lines), bias, address_of(out))
+        return True
+
+    def _lines(self, x: HostArray, axes: _Axes, width: int) -> HostArray:
+        """(N, rows of windows, ``width`` or more, kernel's rows, C), zeros where windows are behind the edges."""
+        samples, height, length, channels = x.shape
+        is_row = axes.kernel[0] == axes.strides[0] == 1 and axes.out[0] == height
+        if is_row and not any(axes.begins) and width <= length:
+            return x.reshape(samples, height, length, 1, channels)
+        lines = self._scratch.array("lines", (samples, axes.out[0], width, axes.kernel[0], channels), _FLOAT)
+        lines.fill(0)
+        (step, _), (dilation, _), (top, left) = axes.strides, axes.dilations, axes.begins
+        count = min(width - left, length)
+        for tap in range(axes.kernel[0]):
+            origin = tap * dilation - top
+            first = max(0, -(origin // step))
+            stop = min(axes.out[0], (height - 1 - origin) // step + 1)
+            if first < stop and count > 0:
+                source = x[:, origin + first * step : origin + (stop - 1) * step + 1 : step, :count]
+                lines[:, first:stop, left : left + count, tap] = source
+        return lines
+
+
+class _Spread(_OverProduct):
+    """ConvTranspose whose windows meet without overlapping: each element becomes a window of its own."""
+
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+        self._geometry, self._weight_shape = geometry, weight.shape
+        square = weight.reshape(*weight.shape[:2], *(1, *weight.shape[2:])[-2:])
+        inner, _, self._height, self._width = square.shape
+        activation, slope = self._epilogue(post_op)
+        # One product for each row of the windows.
+        rows = [np.ascontiguousarray(row.transpose(2, 1, 0)).reshape(-1, inner) for row in np.moveaxis(square, 2, 0)]
+        self._products = [StackedProduct(row, scratch, activation=activation, slope=slope) for row in rows]
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
+        padding = self._geometry.padding((len(x), x.shape[-1], *x.shape[1:-1]), self._weight_shape)
+        kernel = self._weight_shape[2:]
+        sizes = tuple(size * taps for size, taps in zip(x.shape[1:-1], kernel, strict=True))
+        if padding.strides != kernel or any(padding.begins) or out.shape[1:-1] != sizes:
+            return False
+        height, width = (1, *x.shape[1:-1])[-2:]
+        row, line = x.shape[-1] * _FLOAT_BYTES, width * self._width * out.shape[-1] * _FLOAT_BYTES
+        stack = Stack(len(x) * height, width, row, width * row, self._height * line)
+        tiled = None if bias is None else np.tile(bias, self._width)
+        for index, product in enumerate(self._products):
+            product(stack, address_of(x), tiled, address_of(out) + index * line)
+        return True
 
 
 class _Depthwise:
-    def __init__(self, weight: HostArray, post_op: Eltwise | None) -> None:
+    """One filter per channel."""
+
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, post_op: Eltwise | None) -> None:
+        self._geometry, self._kernel = geometry, weight.shape[2:]
         self._filters = np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
         is_included = post_op is not None and self.includes(post_op)
         self._epilogue = (int(is_included), float(post_op.alpha) if post_op is not None and is_included else 0.0)
 
     def includes(self, post_op: Eltwise) -> bool:
+        """Whether the task does it."""
         return post_op.algorithm is Algorithm.RELU
 
-    def suits(self, windows: Windows) -> bool:
-        return min(*windows.pads_begin, 0) == 0
-
-    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray, windows: Windows) -> None:
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
+        axes = _Axes.of(self._geometry, self._kernel, x)
+        sizes = (*axes.size, *axes.kernel, *axes.out, *axes.strides, *axes.dilations, *axes.begins)
         addresses = (address_of(x), address_of(self._filters), 0 if bias is None else address_of(bias), address_of(out))
-        work = out.size * math.prod(windows.kernel_shape)
+        work = out.size * math.prod(axes.kernel)
         threads = max(1, min(libraries.thread_count(), work // WORK_PER_THREAD))
-        _depthwise()(threads, *addresses, x.shape[0], x.shape[-1], *_sizes(windows), *self._epilogue)
+        _depthwise()(threads, *addresses, x.shape[0], x.shape[-1], *sizes, *self._epilogue)
+        return True
 
 
 @functools.cache
@@ -164,19 +284,3 @@ def _depthwise() -> TaskFunction:
     from ort_sdk_cpu.machine_code import task_function
 
     return task_function("depthwise", "depthwise", _KINDS)
-
-
-def _sizes(windows: Windows) -> tuple[int, ...]:
-    """Sizes, strides, dilations and padding, each for two axes: a single one is the second."""
-
-    def both(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
-        return (first, *sizes)[-2:]
-
-    return (
-        *both(windows.input_shape, 1),
-        *both(windows.kernel_shape, 1),
-        *both(windows.output_shape, 1),
-        *both(windows.strides, 1),
-        *both(windows.dilations, 1),
-        *both(windows.pads_begin, 0),
-    )
