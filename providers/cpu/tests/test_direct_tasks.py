@@ -72,6 +72,7 @@ NODES = {
     "Erf": (helper.make_node("Erf", ["x"], ["y"]), False),
     "Gelu": (helper.make_node("Gelu", ["x"], ["y"]), False),
     "Gelu, tanh": (helper.make_node("Gelu", ["x"], ["y"], approximate="tanh"), False),
+    "HardSwish": (helper.make_node("HardSwish", ["x"], ["y"]), False),
     "QuickGelu": (helper.make_node("QuickGelu", ["x"], ["y"], domain=MICROSOFT, alpha=1.5), False),
     "Sigmoid": (helper.make_node("Sigmoid", ["x"], ["y"]), False),
     "Softmax": (helper.make_node("Softmax", ["x"], ["y"]), False),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd import functions
-from ort_sdk_cpu.simd.arithmetic import add
+from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["bias_fast_gelu", "bias_gelu", "erf", "exp", "fast_gelu", "gelu", "sigmoid", "silu", "tanh"]
+__all__ = ["bias_fast_gelu", "bias_gelu", "erf", "exp", "fast_gelu", "gelu", "hard_swish", "sigmoid", "silu", "tanh"]
+
+_SIXTH, _HALF, _ONE = np.float32(1 / 6), np.float32(0.5), np.float32(1)
 
 
 @inner
@@ -89,6 +93,18 @@ def bias_gelu(record: int, part: int, parts: int) -> None:
 def bias_fast_gelu(record: int, part: int, parts: int) -> None:
     """The approximated Gelu of x + bias."""
     _each_biased(functions.fast_gelu, record, part, parts)
+
+
+@inner
+def _hard_swish(x: Any) -> Any:
+    share = fused_multiply_add(x, splat_f32(_SIXTH), splat_f32(_HALF))
+    return multiply(x, maximum(minimum(share, splat_f32(_ONE)), zero_f32()))
+
+
+@task
+def hard_swish(record: int, part: int, parts: int) -> None:
+    """X * max(0, min(1, x / 6 + 1 / 2))."""
+    _each(_hard_swish, record, part, parts)
 
 
 @task

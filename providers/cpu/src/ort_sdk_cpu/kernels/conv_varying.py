@@ -121,13 +121,14 @@ class _Varying:
 
     def __call__(self, x: HostArray, bias: HostArray | None, added: HostArray | None, out: HostArray) -> bool:
         """As ``VaryingConvolution``."""
-        target = np.moveaxis(out, 1, -1)
+        to_end = (0, *range(2, x.ndim), 1)
+        target = out.transpose(to_end)
         if not target.flags.c_contiguous or not (added is None or self._can_add):
             return False
-        if not self._convolve(np.ascontiguousarray(np.moveaxis(x, 1, -1)), bias, target):
+        if not self._convolve(np.ascontiguousarray(x.transpose(to_end)), bias, target):
             return False
         if added is not None:
-            np.add(target, np.moveaxis(added, 1, -1), target)
+            np.add(target, added.transpose(to_end), target)
         if self._post_op is not None:
             _IN_PLACE[self._post_op.algorithm](self._post_op, target)
         return True

@@ -189,6 +189,7 @@ _MICROSOFT = "com.microsoft"
 _MAKERS: dict[tuple[str, str], Callable[[KernelInfo], DirectCall | None]] = {
     ("", "Erf"): _activation("erf"),
     ("", "Gelu"): _gelu,
+    ("", "HardSwish"): _activation("hard_swish"),
     ("", "LayerNormalization"): _normalization,
     ("", "RMSNormalization"): _normalization,
     ("", "Sigmoid"): _activation("sigmoid"),
