@@ -40,9 +40,13 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
     "pad": {"": ("Pad",)},
     "quantized": {
-        "": ("DequantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"),
-        MICROSOFT: ("DequantizeLinear", "QGemm", "QLinearAdd", "QLinearConv", "QuantizeLinear"),
+        "": ("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"),
+        MICROSOFT: (
+            *("DequantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm", "QLinearAdd", "QLinearConv"),
+            "QuantizeLinear",
+        ),
     },
+    "quantized_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
     "recurrent": {"": ("GRU", "LSTM")},
     "resize": {"": ("Resize", "Upsample")},
     "reduction": {

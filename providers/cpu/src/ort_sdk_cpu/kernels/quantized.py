@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
@@ -138,3 +139,75 @@ def _flip(array: HostArray) -> int:
 def _limits(array: HostArray) -> tuple[float, float]:
     limits = np.iinfo(array.dtype)
     return float(limits.min), float(limits.max)
+
+
+@bindable("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
+def integer_product(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """Product of integer matrices as float32."""
+    return lambda _inputs, _outputs: _copied(compute)
+
+
+@made_by("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
+def integer_product_over_onednn(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> Any:
+    """The kernel over oneDNN where that computes the node."""
+    from .integer_product import over_onednn
+
+    return over_onednn(info, kernel)
+
+
+@bindable("DynamicQuantizeLinear", any_type=True)
+def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """Steps of the input's own range."""
+
+    def copied(x: HostArray, *outputs: HostArray) -> None:
+        for out, value in zip(outputs, compute(x), strict=True):
+            np.copyto(out, value)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x = inputs[0]
+        if not is_worth_a_task(x.size) or x.dtype != _FLOAT or len(outputs) != 3 or any(out is None for out in outputs):
+            return copied
+        return _RangeWriter(x.size, copied)
+
+    return make
+
+
+class _RangeWriter:
+    """DynamicQuantizeLinear as a task on arrays that lie alike in one piece of memory.
+
+    Args:
+        size: elements.
+        otherwise: writes other arrays.
+    """
+
+    def __init__(self, size: int, otherwise: Writer) -> None:
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        self._call = TaskCall("dynamic_quantization", "quantize_by_range", (0, 0, 0, size))
+        self._parameters, self._otherwise = np.empty(2, np.float32), otherwise
+        self._call.point(2, self._parameters)
+
+    def __call__(self, x: HostArray, out: HostArray, scale: HostArray, zero_point: HostArray) -> None:
+        """Write the outputs."""
+        order = memory_order(x)
+        if not x.transpose(order).flags.c_contiguous or not out.transpose(order).flags.c_contiguous:
+            self._otherwise(x, out, scale, zero_point)
+            return
+        self._call.point(0, x)
+        self._call.point(1, out)
+        self._call.run()
+        scale[...], zero_point[...] = self._parameters
+
+
+@bindable("ConvInteger")
+def conv_integer(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """Convolution of integers, in 32 bits."""
+    return lambda _inputs, _outputs: _copied(compute)
+
+
+@made_by("ConvInteger")
+def conv_integer_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel over oneDNN where that computes the node."""
+    from .conv_integer_onednn import with_onednn
+
+    return with_onednn(info, BindableKernel(kernel, make_writer))
