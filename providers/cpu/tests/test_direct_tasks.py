@@ -111,6 +111,22 @@ def test_results_lie_as_the_input_does(op_type, calls):
     assert calls == {"task": 3, "other": 0}
 
 
+@pytest.mark.parametrize(("low", "high"), [(-0.5, 1.0), (None, 0.25), (0.0, None), (None, None), (1.0, -1.0)])
+def test_bounds(low, high, calls):
+    names = ["x", "" if low is None else "low", "" if high is None else "high"]
+    constants = {name: np.float32(bound) for name, bound in (("low", low), ("high", high)) if bound is not None}
+    model = model_of(
+        helper.make_node("Clip", names, ["y"]), {"x": 2}, {name: np.asarray(found) for name, found in constants.items()}
+    )
+    # Without a bound, onnxruntime makes the largest number of infinity.
+    ends = [3e38, -3e38] if None in {low, high} else [np.inf, -np.inf]
+    special = np.resize(np.array([*ends, -0.0, 0.3], np.float32), (1, 777))
+    check(model, [{"x": found} for found in (random(40, 50), random(3, 333), special)])
+    found = stepwise(model).run(None, {"x": np.full((30, 30), np.nan, np.float32)})[0]
+    assert np.isnan(found).all()
+    assert calls == {"task": 4, "other": 0}
+
+
 def attention_feeds(length, keys, width=32, values=32, batch=2):
     return {
         "q": random(batch, length, width),

@@ -13,7 +13,7 @@ from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimu
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["bias_fast_gelu", "bias_gelu", "erf", "exp", "fast_gelu", "gelu", "hard_swish", "sigmoid", "silu", "tanh"]
+__all__ = ["bias_fast_gelu", "bias_gelu", "clip", "erf", "exp", "fast_gelu", "gelu", "hard_swish", "sigmoid", "silu", "tanh"]
 
 _SIXTH, _HALF, _ONE = np.float32(1 / 6), np.float32(0.5), np.float32(1)
 
@@ -105,6 +105,16 @@ def _hard_swish(x: Any) -> Any:
 def hard_swish(record: int, part: int, parts: int) -> None:
     """X * max(0, min(1, x / 6 + 1 / 2))."""
     _each(_hard_swish, record, part, parts)
+
+
+@task
+def clip(record: int, part: int, parts: int) -> None:
+    """Bounded by the fourth and fifth argument; NaN stays."""
+    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
+    low, high = splat_f32(number(record, 3)), splat_f32(number(record, 4))
+    for vector in range((count + 15) // 16 * part // parts, (count + 15) // 16 * (part + 1) // parts):
+        place, rest = vector * 64, count - vector * 16
+        store_f32_first(out + place, minimum(high, maximum(low, load_f32_first(x + place, rest))), rest)
 
 
 @task

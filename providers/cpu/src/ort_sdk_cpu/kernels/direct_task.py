@@ -7,6 +7,7 @@ not for. Types are the node's, so only what may change from run to run is looked
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +162,23 @@ def _gelu(info: KernelInfo) -> DirectCall | None:
     return _activation("fast_gelu" if info.attribute("approximate", "none") == "tanh" else "gelu")(info)
 
 
+def _clip(info: KernelInfo) -> DirectCall | None:
+    """Bounded by numbers, which are inputs."""
+    task = _task("elementwise", "clip", "qqqff")
+
+    def call(x: HostArray, low: HostArray | None = None, high: HostArray | None = None) -> Any:
+        size, out = x.size, np.empty_like(x)
+        if size < MIN_ELEMENTS or out.strides != x.strides or any(bound is not None and bound.size != 1 for bound in (low, high)):
+            return NotImplemented
+        bounds = (-math.inf if low is None else low.item(), math.inf if high is None else high.item())
+        if math.isnan(bounds[0]) or math.isnan(bounds[1]):
+            return NotImplemented
+        task()(threads_for(size), address_of(x), address_of(out), size, *bounds)
+        return out
+
+    return call if info.since_version >= 11 else None
+
+
 def _silu(info: KernelInfo) -> DirectCall | None:
     """X * sigmoid(alpha * x)."""
     alpha, task = (
@@ -187,6 +205,7 @@ def _attention(info: KernelInfo) -> DirectCall | None:
 _MICROSOFT = "com.microsoft"
 
 _MAKERS: dict[tuple[str, str], Callable[[KernelInfo], DirectCall | None]] = {
+    ("", "Clip"): _clip,
     ("", "Erf"): _activation("erf"),
     ("", "Gelu"): _gelu,
     ("", "HardSwish"): _activation("hard_swish"),
