@@ -175,7 +175,8 @@ class ConvKernel(ChannelsLastKernel):
     # Fusing
 
     def followed_by(self, post_ops: tuple[Eltwise, ...], x_shape: tuple[int, ...], *, adds_last: bool) -> ConvKernel | None:
-        """The kernel with more done to its result, for programs where X has this shape; None if that is not fast.
+        """The kernel with more done to its result, for programs where X has this shape; None if that is not fast, as post-ops
+        of ConvTranspose are not.
 
         Args:
             post_ops: functions of each element, in order.
