@@ -37,10 +37,12 @@ def is_graph_output(graph: Graph, name: str) -> bool:
 
 def unused_name(graph: Graph, wanted: str) -> str:
     """A value name not yet used in this graph, its bodies or the graphs around it."""
+    if graph.parent is None and wanted not in graph.values and not graph.bodies():
+        return wanted
     root = graph
     while root.parent is not None:
         root = root.parent
-    scopes = list(root.walk()) if root.bodies() else [root]
+    scopes = list(root.walk())
     name, count = wanted, 0
     while any(name in scope.values for scope in scopes):
         count += 1

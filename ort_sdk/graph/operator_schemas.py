@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ort_sdk.api import OperatorSchema, find_schema, schema_versions
 
@@ -22,6 +23,8 @@ class OperatorSchemas:
         self._declared: dict[tuple[str, str], dict[int, OperatorSchema]] = {}
         for schema in declared:
             self._declared.setdefault((schema.domain, schema.op_type), {}).setdefault(schema.since_version, schema)
+        self.output_types: dict[tuple[Any, ...], Sequence[str | None]] = {}
+        """What type inference has found: operator, version, number of outputs and types of inputs → types of outputs."""
 
     def find(self, op_type: str, opset_version: int, domain: str = "") -> OperatorSchema | None:
         """The schema in force at an opset version of its domain; None if there is none."""

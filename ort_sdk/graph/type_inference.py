@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ort_sdk.api import InvalidGraph, NodeArg, OperatorSchema, ParameterOption, TensorElementType, tensor_type
@@ -12,6 +12,9 @@ from .node import Node
 from .operator_schemas import TABLE_SCHEMAS, OperatorSchemas, is_newer_than_table
 
 __all__ = ["infer_node_output_types", "infer_types"]
+
+LONGEST_REMEMBERED = 16
+"""Nodes of more arguments are inferred anew each time: they are few, and hardly two are alike."""
 
 TypeRule = Callable[[Node, "list[str | None]", int], "str | None"]
 """``rule(node, input_types, output_index)``: the output's type string, or None if not known."""
@@ -61,19 +64,38 @@ def _completed(argument: NodeArg, graph: Graph) -> NodeArg:
 
 def infer_node_output_types(node: Node, graph: Graph, schemas: OperatorSchemas = TABLE_SCHEMAS) -> list[str | None]:
     """Type strings of a node's outputs; None where neither schema nor rule knows."""
-    input_types = [graph.node_arg(name).type if name else None for name in node.inputs]
-    schema = schemas.of(node)
-    bound = {} if schema is None else _bind(node, schema, input_types)
-    rule = None if schema is None and is_newer_than_table(node) else _RULES.get((node.domain, node.op_type))
+    values = graph.values
+    input_types = [(values.get(name) or graph.node_arg(name)).type if name else None for name in node.inputs]
+    by_schema = _types_by_schema(node, schemas, input_types)
+    rule = None if by_schema is None and is_newer_than_table(node) else _RULES.get((node.domain, node.op_type))
     types: list[str | None] = []
     for index, name in enumerate(node.outputs):
         if not name:
             types.append(None)
             continue
         found = rule(node, input_types, index) if rule is not None else None
-        if found is None and schema is not None:
-            found = _from_schema(schema, bound, index)
+        if found is None and by_schema is not None:
+            found = by_schema[index]
         types.append(found or graph.node_arg(name).type)
+    return types
+
+
+def _types_by_schema(node: Node, schemas: OperatorSchemas, input_types: list[str | None]) -> Sequence[str | None] | None:
+    """Types of outputs as far as the schema tells them from those of the inputs; None if there is no schema.
+
+    They are remembered: of a graph's many nodes, few differ in this. What is refused is not.
+    """
+    key = (node.domain, node.op_type, node.since_version, len(node.outputs), *input_types)
+    types = schemas.output_types.get(key)
+    if types is not None:
+        return types
+    schema = schemas.of(node)
+    if schema is None:
+        return None
+    bound = _bind(node, schema, input_types)
+    types = [_from_schema(schema, bound, index) for index in range(len(node.outputs))]
+    if len(key) < LONGEST_REMEMBERED:
+        schemas.output_types[key] = types
     return types
 
 

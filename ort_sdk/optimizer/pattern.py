@@ -37,7 +37,7 @@ class Match:
 
     def __init__(self, last: Node, *inner: Node) -> None:
         self.last = last
-        self.nodes = list({id(node): node for node in (last, *inner)}.values())
+        self.nodes = list(dict.fromkeys((last, *inner)))
 
 
 class GraphMatcher:
@@ -50,12 +50,12 @@ class GraphMatcher:
         self.graph = graph
         self.context = context
         self._outputs = graph.output_names()
-        self._taken: set[int] = set()
+        self._taken: set[Node] = set()
         self._replacements: list[tuple[list[Node], Node]] = []
         self._added: list[Node] = []
         self.shared: dict[Hashable, str] = {}
         """What fusions of this pass have added and may use again: what it is → value."""
-        self._positions: dict[int, int] = {}
+        self._positions: dict[Node, int] = {}
 
     # Reading
 
@@ -64,20 +64,20 @@ class GraphMatcher:
         wanted = frozenset(keys)
         short = {key.rpartition(":")[2] for key in keys}
         for node in self.graph.nodes:
-            if node.op_type in short and operator_key(node) in wanted and id(node) not in self._taken:
+            if node.op_type in short and operator_key(node) in wanted and node not in self._taken:
                 yield node
 
     def maker(self, name: str, *keys: str) -> Node | None:
         """The node that makes a value as its first output, if it is one of some operators (any, if none are named)."""
         node = self.graph.producer(name) if name else None
-        if node is None or id(node) in self._taken or node.outputs[0] != name:
+        if node is None or node in self._taken or node.outputs[0] != name:
             return None
         return node if not keys or operator_key(node) in keys else None
 
     def reader(self, name: str, *keys: str) -> Node | None:
         """The only node that reads a value, if it is one of some operators and the value is no output of the graph."""
         readers = self.graph.consumers(name)
-        if len(readers) != 1 or name in self._outputs or id(readers[0]) in self._taken:
+        if len(readers) != 1 or name in self._outputs or readers[0] in self._taken:
             return None
         return readers[0] if operator_key(readers[0]) in keys else None
 
@@ -221,7 +221,7 @@ class GraphMatcher:
         """Replace a match by a given node, on the conditions of ``fuse``."""
         if not self._is_replaceable(match, new) or not self.context.has_kernel(new, self.graph):
             return False
-        self._taken.update(id(node) for node in match.nodes)
+        self._taken.update(match.nodes)
         self._replacements.append((match.nodes, new))
         return True
 
@@ -248,23 +248,25 @@ class GraphMatcher:
         """One provider, nothing taken, and no value lost that something else reads."""
         members, provider = match.nodes, match.last.execution_provider
         for node in members:
-            if id(node) in self._taken or node.execution_provider != provider:
+            if node in self._taken or node.execution_provider != provider:
                 return False
-        lost = [name for node in members for name in node.outputs if name and name not in new.outputs]
-        return not any(name in self._outputs or any(each not in members for each in self.graph.consumers(name)) for name in lost)
+        for name in [name for node in members for name in node.outputs if name and name not in new.outputs]:
+            if name in self._outputs or any(each not in members for each in self.graph.consumers(name)):
+                return False
+        return True
 
     def commit(self) -> bool:
         """Make the collected replacements; returns whether there were any."""
         if not self._replacements:
             return False
         graph, are_shapes_known = self.graph, self.graph.is_inferred and not self._added
-        new_after = {id(self._last(nodes)): new for nodes, new in self._replacements}
+        new_after = {self._last(nodes): new for nodes, new in self._replacements}
         kept: list[Node] = list(self._added)
         for node in graph.nodes:
-            if id(node) in new_after:
-                kept.append(new_after[id(node)])
-            elif id(node) not in self._taken:
+            if node not in self._taken:
                 kept.append(node)
+            elif node in new_after:
+                kept.append(new_after[node])
         graph.nodes = kept
         graph.touch()
         graph.is_inferred = are_shapes_known  # of the values that are made as before
@@ -299,8 +301,8 @@ class GraphMatcher:
         if len(nodes) == 1:
             return nodes[0]
         if not self._positions:
-            self._positions = {id(node): position for position, node in enumerate(self.graph.nodes)}
-        return max(nodes, key=lambda node: self._positions[id(node)])
+            self._positions = {node: position for position, node in enumerate(self.graph.nodes)}
+        return max(nodes, key=self._positions.__getitem__)
 
     def _forget(self, nodes: list[Node]) -> None:
         """Drop values that are gone and constants that nothing reads any more."""

@@ -61,6 +61,9 @@ class BuildSettings:
     """Keeps packed weights beyond the session."""
     prepack_sink: PrepackSink | None = None
     """Saves packed weights with the optimized model."""
+    shows_loaded_model: bool = True
+    """Whether the observer is to see the nodes of the model as it was loaded. Without, what is sure to be fused is fused before
+    shapes are inferred, of which the observer sees those of inputs and outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +110,15 @@ def build_session(
     )
     apply_overrides(model, settings.overrides)
     infer_types(model.graph, model.schemas)
-    infer_shapes(model.graph)
-    observe("load", model)
     resolvers = type_str_resolvers(model, providers)
     by_name = {provider.name: provider.binding(resolvers[provider.name]) for provider in providers}
     bindings = list(by_name.values())
     find_function = function_lookup(model)
     optimizer = SessionOptimizer(model, providers, by_name, settings.config, settings.disabled_optimizers)
+    if not settings.shows_loaded_model:
+        optimizer.apply_ahead_of_partition(settings.optimization_level, level_1_follows=True)
+    infer_shapes(model.graph)
+    observe("load", model)
     optimizer.inline_functions()
     if settings.optimization_level >= 1:
         optimizer.apply_ahead_of_partition(settings.optimization_level, level_1_follows=True)

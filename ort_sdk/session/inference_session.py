@@ -106,7 +106,10 @@ class InferenceSession:
         chosen = choose_providers(providers, provider_options, options._providers, options._policy, options._config)
         opened = environment().open(chosen, options.entries_for_providers())
         settings = replace(
-            _settings(options, self._disabled), prepacked_weights=self._prepacked_weights, prepack_sink=watcher.prepack_sink
+            _settings(options, self._disabled),
+            prepacked_weights=self._prepacked_weights,
+            prepack_sink=watcher.prepack_sink,
+            shows_loaded_model=plugin_manager().plugins().observes_stages,
         )
         try:
             with collection_pause:

@@ -18,6 +18,7 @@ BLOCK_SIZE_KEY = "session.qdq_matmulnbits_block_size"
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 DEFAULT_BLOCK_SIZE = 32
 WEIGHT_TYPES = frozenset(TensorElementType.from_onnx_name(name) for name in ("int2", "uint2", "int4", "uint4", "int8", "uint8"))
+PRODUCTS = ("MatMul", "Gemm")
 SCALE_TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.FLOAT16})
 
 
@@ -46,11 +47,12 @@ class DQMatMulToMatMulNBits(FusionPass):
         if constant is None or len(constant.weight.shape) != 2 or not _is_multipliable(constant):
             return None
         products = _products(matcher, constant)
-        if not products or any(product.execution_provider != node.execution_provider for product, _ in products):
+        weight = _read_weight(constant, matcher.context, is_transposed=products[0][1] is not None) if products else None
+        if weight is None:
             return None
-        weight = _read_weight(constant, matcher.context, is_transposed=products[0][1] is not None)
-        if weight is None or not all(is_plain_product(matcher, product, weight.size_n) for product, _ in products):
-            return None
+        for product, _ in products:
+            if product.execution_provider != node.execution_provider or not is_plain_product(matcher, product, weight.size_n):
+                return None
         return _replace(matcher, constant, weight, products)
 
 
@@ -81,7 +83,7 @@ def _products_of_transposed(matcher: GraphMatcher, transpose: Node) -> list[_Pro
 
 def _product(matcher: GraphMatcher, node: Node, matrix: str, transpose: Node | None = None) -> _Product | None:
     """A product whose second factor is the matrix, if it can become MatMulNBits."""
-    if node.domain or node.op_type not in {"MatMul", "Gemm"} or node.inputs[1] != matrix or node.inputs.count(matrix) != 1:
+    if node.domain or node.op_type not in PRODUCTS or node.inputs[1] != matrix or node.inputs.count(matrix) != 1:
         return None
     for reader in matcher.graph.consumers(node.outputs[0]):
         if reader.op_type == "QuantizeLinear":
