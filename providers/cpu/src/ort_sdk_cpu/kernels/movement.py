@@ -72,6 +72,8 @@ def cast(info: KernelInfo, _compute: Any) -> MakeWriter | None:
 def gather(info: KernelInfo, compute: Any) -> MakeWriter:
     """Slices of the data along ``axis``."""
     axis = info.attribute("axis", 0)
+    # As numbers without a sign, negative ones are larger than any size: one comparison finds both.
+    unsigned = {4: np.uint32, 8: np.uint64}
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         data, indices = inputs
@@ -82,10 +84,13 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
         def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
             # mode="raise" goes through a buffer as large as the output; checked indices need none.
             limit = data.shape[axis]
+            if indices.size and indices.view(unsigned[indices.itemsize]).max() < limit:
+                data.take(indices, axis=axis, out=out, mode="clip")
+                return
             if indices.size and (indices.max() >= limit or indices.min() < -limit):
                 compute(data, indices)
             wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
-            np.take(data, wrapped, axis=axis, out=out, mode="clip")
+            data.take(wrapped, axis=axis, out=out, mode="clip")
 
         return write
 
