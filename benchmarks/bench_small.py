@@ -5,8 +5,9 @@
 A run is `session.run` with arrays in and out, at both libraries' default optimizations. The libraries take turns; a figure is
 the median over the repetitions, each the mean of the runs in `--seconds`; a ratio is onnxruntime's time over ours. `encoder` is
 a small transformer with the chains of Shape, Gather, Unsqueeze and Concat that exporters write before each Reshape: `-16` and
-`-128` run one signature again and again, `-turns` six in turn, `-growing` a longer sequence in every run. `steps` is our time
-without programs. `--busy` pins a process that never rests to one core, and adds larger models. Needs onnxruntime.
+`-128` run one signature again and again, `-turns` six in turn, `-growing` a longer sequence in every run; `pictures-sizes` is
+a MobileNet on a picture of another size in every run. `steps` is our time without programs. `--busy` pins a process that never
+rests to one core, and adds larger models. Needs onnxruntime.
 """
 
 from __future__ import annotations
@@ -46,6 +47,20 @@ def growing() -> Feeds:
     return itertools.cycle([tokens(1, length) for length in range(1, 257)])
 
 
+def pictures() -> Feeds:
+    """Pictures of 400 sizes in any order, over and over."""
+    rng = np.random.default_rng(0)
+    sizes = rng.permutation([(height, width) for height in range(64, 224, 8) for width in range(64, 224, 8)])
+    return ({"x": np.full((1, 3, height, width), 0.5, np.float32)} for height, width in itertools.cycle(sizes.tolist()))
+
+
+def any_size(model: Any) -> bytes:
+    """The model, whose input may have any height and width."""
+    for name, dimension in zip(("height", "width"), model.graph.input[0].type.tensor_type.shape.dim[2:], strict=True):
+        dimension.dim_param = name
+    return bytes(model.SerializeToString())
+
+
 def rows() -> dict[str, Callable[[], tuple[bytes, Callable[[], Feeds]]]]:
     """Row → makes the model and its inputs."""
 
@@ -59,6 +74,7 @@ def rows() -> dict[str, Callable[[], tuple[bytes, Callable[[], Feeds]]]]:
         "encoder-128": encoder(lambda: itertools.repeat(tokens(1, 128))),
         "encoder-turns": encoder(lambda: itertools.cycle([tokens(*size) for size in TURNS])),
         "encoder-growing": encoder(growing),
+        "pictures-sizes": lambda: (any_size(vision_models.mobilenet_v2(1)), pictures),
         "minilm-128": encoder(lambda: itertools.repeat(tokens(1, 128)), transformer_models.MINILM),
         "resnet": lambda: (vision_models.resnet50(1).SerializeToString(), lambda: itertools.repeat({"x": image})),
     }
