@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import ort_sdk as ort
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, KernelRegistry, OpKernel, ProviderHooks, hookimpl
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.run.plan_runner import MAX_PROGRAMS
+from ort_sdk.run.plan_runner import MAX_PROGRAMS, RUNS_THAT_PAY
 from tests.models_for_tests import model_bytes, value
 
 node = helper.make_node
@@ -296,6 +296,34 @@ def test_programs_are_bounded():
         for _ in range(3):
             assert session.run(None, {"x": np.ones(size, np.float32)})[0].shape == (size,)
     assert len(session.program_report()) == MAX_PROGRAMS
+
+
+def test_programs_that_do_not_pay_make_others_rarer():
+    model = model_bytes([node("Relu", ["x"], ["y"])], [value("x", ["n"])], [value("y", ["n"])])
+    session = _session(model)
+
+    def sizes():
+        return {row.signature[0][0][0] for row in session.program_report()}
+
+    for _ in range(2):
+        for size in range(1, MAX_PROGRAMS + 2):
+            session.run(None, {"x": np.ones(size, np.float32)})
+    assert sizes() == set(range(2, MAX_PROGRAMS + 2))
+    for runs in range(1, 5):
+        session.run(None, {"x": np.ones(1000, np.float32)})
+        assert (1000 in sizes()) == (runs == 4)
+
+
+def test_programs_that_pay_leave_room_for_others():
+    model = model_bytes([node("Relu", ["x"], ["y"])], [value("x", ["n"])], [value("y", ["n"])])
+    session = _session(model)
+    for size in range(1, MAX_PROGRAMS + 1):
+        for _ in range(2 + RUNS_THAT_PAY):
+            session.run(None, {"x": np.ones(size, np.float32)})
+    for size in (1000, 1001):
+        for _ in range(2):
+            session.run(None, {"x": np.ones(size, np.float32)})
+        assert any(row.signature[0][0] == (size,) for row in session.program_report())
 
 
 def test_a_growing_input_makes_no_programs():
