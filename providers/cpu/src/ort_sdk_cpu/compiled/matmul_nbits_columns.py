@@ -1,11 +1,11 @@
 """MatMulNBits for one row of activations, or two: products with the rows of a weight [K, N], read in place.
 
-Memory gives most where whole rows are read one after another. So each job has some blocks of K (and, where there are more jobs,
-some strips of 64 bytes of their rows), and asks for the next block's bytes in the order in which they lie while it multiplies a
-block's, strip by strip. The jobs' results are added up in the end.
+Memory gives most where few rows are read at a time, whole and one after another: processors foresee that. So each job has some
+blocks of K (and, where there are more jobs, some strips of 64 bytes of their rows) and goes along eight rows at once, strip by
+strip, keeping a strip's sums from one eight rows of a block to the next. The jobs' results are added up in the end.
 
 Arguments: see ``simd.nbits_arguments``; ``X`` is of ``arrange_i8`` with one plane, or float32. ``TABLE`` has the values of
-codes as they are stored. ``WORK`` of a job: 4 KB and m float32 for each column of its strips.
+codes as they are stored. ``WORK`` of a job: 4 KB and 2 m float32 for each column of its strips.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import add, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, prefetch_second, read_f32, store_f32
+from ort_sdk_cpu.simd.memory import load_f32, prefetch, read_f32, store_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BIAS,
     BLOCK,
@@ -46,7 +46,6 @@ from ort_sdk_cpu.simd.nbits_arguments import (
     N,
     X,
 )
-from ort_sdk_cpu.simd.panel_order import ask_for
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.sequences import interleave
 from ort_sdk_cpu.simd.strips import strip_operations
@@ -54,13 +53,19 @@ from ort_sdk_cpu.simd.strips import strip_operations
 __all__ = ["columns_f32_2", "columns_f32_4", "columns_f32_8", "columns_i8_2", "columns_i8_4", "columns_i8_8"]
 
 _STRIP = 64
+_ROWS = 8
+"""Rows that are read side by side."""
+_AHEAD = 1024
+"""Bytes ahead of the reading of a row that are asked for."""
+_AHEAD_OF_SCALES = 2048
 _ONE = np.float32(1)
 
 
 def _steps_i8(bits: int) -> Any:
-    """Products of a block of a strip with a row of activations and, if they are ``apart``, the next, as integers."""
+    """Products of some rows of a strip with a row of activations and, if they are ``apart``, the next, as integers."""
     operations = strip_operations(bits)
     zero, add_products, finish = operations.zero_i32, operations.add_products, operations.finish_i32
+    load, store = operations.load_i32, operations.store_i32
     fill, load_zeros, row_bytes = operations.fill, operations.load_zeros, 256 * (8 // bits)
 
     @inner
@@ -73,26 +78,26 @@ def _steps_i8(bits: int) -> Any:
         record: int,
         place: int,
         rows: int,
+        begins: int,
+        ends: int,
         x: int,
+        kept: int,
         target: int,
         scales: int,
         zeros: int,
         b: int,
         apart: int,
-        soon: int,
         _table: Any,
     ) -> None:
         stride, flip, y = argument(record, CODES_STRIDE), argument(record, FLIP), x + apart * argument(record, X_STRIDE)
-        total, other = zero(), zero()
-        for row in range(0, rows // 4 * 4, 4):
-            for line in range(row, row + 4):
-                prefetch_second(soon + line * 64)
-            total = add_products(total, place + row * stride, stride, 4, flip, x + row)
-            other = add_products(other, place + row * stride, stride, 4, flip, y + row)
-        if rows % 4:
-            row = rows // 4 * 4
+        total, other = (zero(), zero()) if begins else (load(kept), load(kept + apart * row_bytes))
+        for row in range(0, rows, 4):
             total = add_products(total, place + row * stride, stride, rows - row, flip, x + row)
             other = add_products(other, place + row * stride, stride, rows - row, flip, y + row)
+        if not ends:
+            store(kept, total)
+            store(kept + apart * row_bytes, other)
+            return
         points = load_zeros(zeros, flip & 255, np.float32(0)) if zeros else fill(np.float32(argument(record, DEFAULT_ZERO)))
         end(record, target, total, scales, points, b)
         if apart:
@@ -105,6 +110,7 @@ def _steps_f32(bits: int) -> Any:
     """The same as float32."""
     operations = strip_operations(bits)
     zero, add_values, finish = operations.zero_f32, operations.add_values, operations.finish_f32
+    load, store = operations.load_f32, operations.store_f32
     fill, load_zeros, row_bytes = operations.fill, operations.load_zeros, 256 * (8 // bits)
     half = np.float32(1 << (bits - 1))
 
@@ -113,21 +119,27 @@ def _steps_f32(bits: int) -> Any:
         record: int,
         place: int,
         rows: int,
+        begins: int,
+        ends: int,
         x: int,
+        kept: int,
         target: int,
         scales: int,
         zeros: int,
         b: int,
         apart: int,
-        soon: int,
         table: Any,
     ) -> None:
         stride, flip, y = argument(record, CODES_STRIDE), argument(record, FLIP), x + apart * argument(record, X_STRIDE)
-        total, other, x_sums = zero(), zero(), argument(record, X_SUMS) + b
+        total, other = (zero(), zero()) if begins else (load(kept), load(kept + apart * row_bytes))
         for row in range(rows):
-            prefetch_second(soon + row * 64)
             total = add_values(total, place + row * stride, table, flip & 255, x + row * 4)
             other = add_values(other, place + row * stride, table, flip & 255, y + row * 4)
+        if not ends:
+            store(kept, total)
+            store(kept + apart * row_bytes, other)
+            return
+        x_sums = argument(record, X_SUMS) + b
         points = load_zeros(zeros, flip & 255, half) if zeros else fill(np.float32(argument(record, DEFAULT_ZERO)) - half)
         finish(target, total, scales, points, _ONE, read_f32(x_sums))
         if apart:
@@ -164,30 +176,38 @@ def _write(record: int, start: int, stop: int, k_part: int, planes: int, sums: i
 
 
 @inner
-def _block(record: int, block: int, start: int, stop: int, planes: int, item: int, sums: int, steps: Any, table: Any) -> None:
-    """A block's rows, all strips of the job; ``item`` bytes to a number of x."""
-    m, c_stride, height = argument(record, M), argument(record, CODES_STRIDE), argument(record, BLOCK)
-    k = block * height
-    rows, codes = min(height, argument(record, K) - k), argument(record, CODES) + k * c_stride
-    soon = codes + rows * c_stride + start * _STRIP
+def _ask(record: int, codes: int, scales: int, vectors: int) -> None:
+    """Ask for a line of each of eight rows, and for some vectors of scales."""
+    stride = argument(record, CODES_STRIDE)
+    for row in range(_ROWS):
+        prefetch(codes + row * stride)
+    for vector in range(vectors):
+        prefetch(scales + _AHEAD_OF_SCALES + vector * 64)
+
+
+@inner
+def _rows(
+    record: int, block: int, row: int, rows: int, start: int, stop: int, planes: int, item: int, sums: int, steps: Any, table: Any
+) -> None:
+    """Eight rows of a block of so many, or what is left of them; all strips of the job. ``item`` bytes to a number of x."""
+    m, c_stride, k = argument(record, M), argument(record, CODES_STRIDE), block * argument(record, BLOCK) + row
+    codes, x_stride = argument(record, CODES) + k * c_stride, argument(record, X_STRIDE)
     scales, zeros = argument(record, SCALES) + block * argument(record, SCALES_STRIDE), argument(record, ZEROS)
     zeros += block * argument(record, ZEROS_STRIDE) if zeros else 0
+    begins, ends, count = 1 if row == 0 else 0, 1 if row + _ROWS >= rows else 0, min(_ROWS, rows - row)
+    kept = sums + (stop - start) * m * 256 * planes
     for strip in range(start, stop):
         byte = min(strip * _STRIP, c_stride - _STRIP)
-        line = soon + (strip - start) * rows * 64
-        if (stop - start) * _STRIP != c_stride:
-            ask_for(soon, c_stride, stop - start, (strip - start) * rows, rows)
-            line = codes + byte
-        for vector in range(4 * planes):
-            prefetch_second(scales + argument(record, SCALES_STRIDE) + byte * planes * 4 + vector * 64)
-        zero = zeros + byte if zeros else 0
-        for row in range(0, m, 2):
-            x = argument(record, X) + row * argument(record, X_STRIDE) + k * item
-            target, b = sums + ((strip - start) * m + row) * 256 * planes, row * argument(record, BLOCK_STRIDE) + block * 4
-            if row + 1 < m:
-                steps(record, codes + byte, rows, x, target, scales + byte * planes * 4, zero, b, 1, line, table)
+        far = byte + _AHEAD + (0 if strip * _STRIP + _AHEAD < stop * _STRIP else _ROWS * c_stride - (stop - start) * _STRIP)
+        _ask(record, codes + far, scales + byte * planes * 4, ends * 4 * planes)
+        for first in range(0, m, 2):
+            apart, offset = 1 if first + 1 < m else 0, ((strip - start) * m + first) * 256 * planes
+            x, b = argument(record, X) + first * x_stride + k * item, first * argument(record, BLOCK_STRIDE) + block * 4
+            place, scale, zero = codes + byte, scales + byte * planes * 4, zeros + byte if zeros else 0
+            if apart:
+                steps(record, place, count, begins, ends, x, kept + offset, sums + offset, scale, zero, b, 1, table)
             else:
-                steps(record, codes + byte, rows, x, target, scales + byte * planes * 4, zero, b, 0, line, table)
+                steps(record, place, count, begins, ends, x, kept + offset, sums + offset, scale, zero, b, 0, table)
 
 
 @inner
@@ -207,7 +227,9 @@ def _job(record: int, job: int, planes: int, item: int, steps: Any) -> None:
     for index in range((stop - start) * argument(record, M) * 4 * planes):
         store_f32(sums + index * 64, zero_f32())
     for number in range(blocks * k_part // k_parts, blocks * (k_part + 1) // k_parts):
-        _block(record, number, start, stop, planes, item, sums, steps, table)
+        rows = min(block, k - number * block)
+        for row in range(0, rows, _ROWS):
+            _rows(record, number, row, rows, start, stop, planes, item, sums, steps, table)
     _write(record, start, stop, k_part, planes, sums, spare)
 
 

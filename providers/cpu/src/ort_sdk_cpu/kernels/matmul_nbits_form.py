@@ -135,7 +135,7 @@ def _columns(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, 
         planes=1,
         x_stride=stride,
         buffers=(0 if is_exact else rows * stride, 0 if is_exact else sums, sums),
-        work_stride=SPARE_BYTES + rows * strips * 256 * (8 // weight.bits),
+        work_stride=SPARE_BYTES + 2 * rows * strips * 256 * (8 // weight.bits),
         k_parts=k_parts,
         n_parts=n_parts,
     )

@@ -30,6 +30,14 @@ class StripOperations(NamedTuple):
     """``zero_i32()``: sums of integers."""
     zero_f32: Any
     """``zero_f32()``: sums of float32."""
+    load_i32: Any
+    """``load_i32(address)``: sums of integers that were stored."""
+    load_f32: Any
+    """``load_f32(address)``: the same of float32."""
+    store_i32: Any
+    """``store_i32(address, sums)``."""
+    store_f32: Any
+    """``store_f32(address, sums)``."""
     add_products: Any
     """``add_products(total, address, stride, rows, flip, x)``: add four rows of codes, the last of ``rows`` for those missing,
     with ``flip`` turned over in each 4 bytes, times the four int8 at ``x``."""
@@ -54,6 +62,10 @@ def strip_operations(bits: int) -> StripOperations:
     return StripOperations(
         operation(integers)(strips.zero_i32),
         operation(floats)(strips.zero_f32),
+        operation(integers, address)(strips.load_i32),
+        operation(floats, address)(strips.load_f32),
+        operation(types.none, address, integers)(strips.store_i32),
+        operation(types.none, address, floats)(strips.store_f32),
         operation(integers, integers, address, address, address, types.int32, address)(strips.add_products),
         operation(floats, floats, address, f32x16, types.int32, address)(strips.add_values),
         operation(floats, number)(strips.fill),
@@ -81,6 +93,25 @@ class _Strips:
 
     def zero_f32(self, builder: Any) -> Any:
         return ir.Constant(self.floats.llvm, None)
+
+    def load_i32(self, builder: Any, address: Any) -> Any:
+        return self._loaded(builder, address, self.integers.llvm)
+
+    def load_f32(self, builder: Any, address: Any) -> Any:
+        return self._loaded(builder, address, self.floats.llvm)
+
+    def _loaded(self, builder: Any, address: Any, llvm: Any) -> Any:
+        total = ir.Constant(llvm, ir.Undefined)
+        for index in range(llvm.count):
+            total = builder.insert_value(total, emit_load(builder, _at(builder, address, index * 64), llvm.element), index)
+        return total
+
+    def store_i32(self, builder: Any, address: Any, total: Any) -> None:
+        for index in range(total.type.count):
+            emit_store(builder, _at(builder, address, index * 64), builder.extract_value(total, index))
+
+    def store_f32(self, builder: Any, address: Any, total: Any) -> None:
+        self.store_i32(builder, address, total)
 
     def add_products(self, builder: Any, total: Any, address: Any, stride: Any, rows: Any, flip: Any, x: Any) -> Any:
         places = [row_address(builder, address, stride, row, rows) for row in range(4)]
