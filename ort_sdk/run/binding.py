@@ -20,7 +20,7 @@ __all__ = ["BindingProvider", "BoundSteps", "bind_steps", "can_bind"]
 
 
 COPIED_BYTES = 1 << 12
-"""Values handed to the user that are cheaper to copy from a fixed buffer than to write to a new array through a slot."""
+"""Values of the user that are cheaper to copy from or to a fixed buffer than to read or write through a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ class BoundSteps:
     """Value handed to the user → makes the array for this run."""
     copied: dict[int, Callable[[], Array]] = field(default_factory=dict)
     """Value handed to the user as a copy of its buffer → makes the array for this run."""
+    feeds: set[int] = field(default_factory=set)
+    """Values of the user that each run copies to their buffers."""
     views: set[int] = field(default_factory=set)
     """Positions of steps that are done for good: their outputs are views of buffers."""
 
@@ -80,10 +82,12 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
     outputs = [
         output for position, launched in candidates.items() for output in _outputs(position, launched, specialisation, providers)
     ]
-    _give_buffers(outputs, specialisation, arena, bound)
+    escaping = _escaping(specialisation, {output.index for output in outputs}, providers)
+    _give_buffers(outputs, specialisation, arena, bound, escaping)
+    _copy_feeds(specialisation, providers, bound, escaping)
     for position, launched in enumerate(specialisation.steps):
         if position not in candidates:
-            _keep_view(position, launched, specialisation, bound)
+            _keep_view(position, launched, specialisation, providers, bound)
             continue
         inputs = [_input_slot(index, specialisation, bound) for index in launched.inputs]
         written = [
@@ -95,27 +99,55 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
     return bound
 
 
-def _keep_view(position: int, launched: ProgramStep, specialisation: Specialisation, bound: BoundSteps) -> None:
+def _keep_view(
+    position: int,
+    launched: ProgramStep,
+    specialisation: Specialisation,
+    providers: Mapping[str, BindingProvider],
+    bound: BoundSteps,
+) -> None:
     """Do a step now that only looks at a buffer in another way, as a transposition does: the view stays the same.
 
-    The buffer lives as long as what is made of it, since a step that is not bound may hand on views anyway.
+    The buffer lives as long as what is made of it, since a step that is not bound may hand on views anyway. A view that the user
+    gets is copied.
     """
     source, *others = launched.inputs or (ABSENT,)
     buffer = bound.buffers.get(source)
-    if not isinstance(buffer, np.ndarray) or not launched.outputs_known:
+    fetched = set(specialisation.fetches).intersection(launched.outputs)
+    if not isinstance(buffer, np.ndarray) or not _is_view(launched, specialisation):
         return
-    recorded = [specialisation.values[index] for index in (source, *launched.outputs)]
-    is_view = all(isinstance(value, np.ndarray) and np.may_share_memory(value, recorded[0]) for value in recorded)
-    constants = [specialisation.constants.get(index) for index in others]
-    are_known = all(index == ABSENT or value is not None for index, value in zip(others, constants, strict=True))
-    if not is_view or not set(specialisation.fetches).isdisjoint(launched.outputs) or not are_known:
+    if fetched and not _is_small_view(launched, specialisation, providers):
         return
-    views = launched.step.compute(buffer, *constants)
+    views = launched.step.compute(buffer, *[specialisation.constants.get(index) for index in others])
     made = views if launched.returns_tuple else (views,)
-    if all(isinstance(view, np.ndarray) and np.may_share_memory(view, buffer) for view in made):
-        for target, view in zip(launched.outputs, made, strict=True):
-            _fix(target, view, bound)
-        bound.views.add(position)
+    if not all(isinstance(view, np.ndarray) and np.may_share_memory(view, buffer) for view in made):
+        return
+    for target, view in zip(launched.outputs, made, strict=True):
+        _fix(target, view, bound)
+    bound.views.add(position)
+    for target in fetched:
+        provider = providers[launched.step.provider]
+        element_type, shape = provider.execution_provider.describe(specialisation.values[target])
+        bound.copied[target] = functools.partial(provider.allocator.allocate, shape, element_type)
+
+
+def _is_view(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether a step's outputs are views of its first input; all others are known."""
+    source, *others = launched.inputs or (ABSENT,)
+    if not launched.outputs_known:
+        return False
+    recorded = [specialisation.values[index] for index in (source, *launched.outputs)]
+    are_known = all(index == ABSENT or specialisation.constants.get(index) is not None for index in others)
+    return are_known and all(isinstance(value, np.ndarray) and np.may_share_memory(value, recorded[0]) for value in recorded)
+
+
+def _is_small_view(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
+    """Whether a step's one output is a view that can be handed to the user as a copy."""
+    provider = providers.get(launched.step.provider)
+    if provider is None or not provider.device.is_cpu or launched.returns_tuple or not _is_view(launched, specialisation):
+        return False
+    value = specialisation.values[launched.outputs[0]]
+    return bool(value.nbytes <= COPIED_BYTES and not value.dtype.hasobject)
 
 
 def can_bind(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
@@ -155,16 +187,18 @@ def _memory_order(value: Any) -> tuple[int, ...] | None:
     return order if value.transpose(order).flags.c_contiguous else None
 
 
-def _give_buffers(outputs: list[_Output], specialisation: Specialisation, arena: Arena, bound: BoundSteps) -> None:
-    indices = {output.index for output in outputs}
-    held, escaping = _held_until(specialisation, indices), _escaping(specialisation, indices)
+def _give_buffers(
+    outputs: list[_Output], specialisation: Specialisation, arena: Arena, bound: BoundSteps, escaping: set[int]
+) -> None:
+    held = _held_until(specialisation, {output.index for output in outputs})
     on_host: list[_Output] = []
     for output in outputs:
         is_on_host = output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject
         if held[output.index] >= len(specialisation.steps):
             allocate = functools.partial(output.provider.allocator.allocate, output.shape, output.element_type)
             if is_on_host and output.index not in escaping and _host_bytes(output) <= COPIED_BYTES:
-                bound.copied[output.index] = allocate
+                if output.index in specialisation.fetches:
+                    bound.copied[output.index] = allocate
                 on_host.append(output)
                 continue
             bound.fresh[output.index] = allocate
@@ -178,6 +212,23 @@ def _give_buffers(outputs: list[_Output], specialisation: Specialisation, arena:
     buffer = arena.reserve(total)
     for output, offset in zip(on_host, offsets, strict=True):
         _fix(output.index, _arena_view(buffer, offset, output), bound)
+
+
+def _copy_feeds(
+    specialisation: Specialisation, providers: Mapping[str, BindingProvider], bound: BoundSteps, escaping: set[int]
+) -> None:
+    """Give buffers to small feeds that steps bound on the host read, and nobody keeps: no step reads slots for them then."""
+    for feed in specialisation.plan.feeds:
+        index, value = feed.index, specialisation.values[feed.index]
+        is_small = isinstance(value, np.ndarray) and value.nbytes <= COPIED_BYTES and not value.dtype.hasobject
+        if not is_small or index in specialisation.constants or index in escaping or index in specialisation.fetches:
+            continue
+        readers = {launched.step.provider for launched in specialisation.steps if index in launched.inputs}
+        if readers and all(name in providers and providers[name].device.is_cpu for name in readers):
+            provider = providers[min(readers)]
+            element_type, shape = provider.execution_provider.describe(value)
+            _fix(index, provider.allocator.allocate(shape, element_type), bound)
+            bound.feeds.add(index)
 
 
 def _arena_view(buffer: HostArray, offset: int, output: _Output) -> HostArray:
@@ -218,12 +269,13 @@ def _held_until(specialisation: Specialisation, indices: set[int]) -> dict[int, 
     return held
 
 
-def _escaping(specialisation: Specialisation, indices: set[int]) -> set[int]:
-    """Values that steps that are not bound may hand to the user as they are, or in views."""
+def _escaping(specialisation: Specialisation, indices: set[int], providers: Mapping[str, BindingProvider]) -> set[int]:
+    """Values that steps that are not bound may hand to the user as they are, or in views that are not copied."""
     escaping: set[int] = set()
     for launched in reversed(specialisation.steps):
         is_bound = any(index in indices for index in launched.outputs)
-        if not is_bound and any(index in escaping or index in specialisation.fetches for index in launched.outputs):
+        reaches_user = any(index in escaping or index in specialisation.fetches for index in launched.outputs)
+        if not is_bound and reaches_user and not _is_small_view(launched, specialisation, providers):
             escaping.update(launched.inputs)
     return escaping
 

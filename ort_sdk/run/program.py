@@ -197,7 +197,10 @@ class _Writer:
 
     def _feeds(self) -> None:
         for position, feed in enumerate(self._specialisation.plan.feeds):
-            if feed.index not in self._specialisation.constants:
+            if feed.index in self._bound.feeds:
+                self._names["copyto"] = np.copyto
+                self._lines.append(f"copyto(v{feed.index}, feeds[{position}])")
+            elif feed.index not in self._specialisation.constants:
                 self._lines.append(f"v{feed.index} = feeds[{position}]")
                 self._fill_slot(feed.index)
 

@@ -47,3 +47,31 @@ def test_results_are_the_users_to_write():
         for result in session.run(None, {"x": x}):
             result.fill(7)
     np.testing.assert_array_equal(session.run(None, {"x": x})[1], np.ones((1, 4, 3), np.float32))
+
+
+OF_FEEDS = [
+    helper.make_node("Transpose", ["x"], ["a"], perm=[1, 0]),
+    helper.make_node("Unsqueeze", ["a", "axis"], ["b"]),
+    helper.make_node("Neg", ["b"], ["c"]),
+    helper.make_node("Add", ["x", "x"], ["d"]),
+    helper.make_node("Identity", ["x"], ["e"]),
+]
+
+
+@pytest.mark.parametrize("outputs", [["c"], ["a", "c"], ["b", "d"], ["e", "d"], ["a", "b", "c", "d", "e"], ["a"], ["e"]])
+@pytest.mark.parametrize("layout", ["row-major", "other"])
+@pytest.mark.parametrize("size", [3, 300])
+def test_feeds_may_change_between_runs(outputs, layout, size):
+    """Neither what a run gave nor what the user fed is touched by later runs, whoever copies what."""
+    session = session_of(OF_FEEDS, outputs, [size, 4])
+    kept = []
+    x = np.zeros((size, 4), np.float32) if layout == "row-major" else np.zeros((4, size), np.float32).T
+    for seed in range(6):
+        x[...] = fed = np.random.default_rng(seed).standard_normal((size, 4)).astype(np.float32)
+        everything = {"a": fed.T, "b": fed.T[None], "c": -fed.T[None], "d": 2 * fed, "e": fed}
+        found = session.run(outputs, {"x": x})
+        np.testing.assert_array_equal(x, fed)
+        kept.append((found, [everything[name] for name in outputs]))
+    for found, expected in kept:
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
