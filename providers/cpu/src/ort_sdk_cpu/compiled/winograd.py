@@ -17,17 +17,14 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     fused_multiply_add,
-    maximum,
-    minimum,
     multiply,
     splat_f32,
     subtract,
-    zero_f32,
 )
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, tile
-from ort_sdk_cpu.simd.functions import silu
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.results import activated
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = ["winograd", "winograd_weights"]
@@ -131,15 +128,6 @@ def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weigh
 
 
 @inner
-def _gated(value: Any, activation: int, first: float, second: float) -> Any:
-    """Silu or hard swish."""
-    if activation == 3:
-        return silu(value, first)
-    gate = fused_multiply_add(value, splat_f32(first), splat_f32(second))
-    return multiply(value, minimum(splat_f32(np.float32(1)), maximum(zero_f32(), gate)))
-
-
-@inner
 def _finish(record: int, offset: int, channel: int, left: int, value: Any) -> None:
     """Bias, addend and activation of 16 channels of a pixel, then into the output."""
     bias, addend, activation, last = argument(record, 2), argument(record, 3), argument(record, 20), argument(record, 23)
@@ -147,13 +135,7 @@ def _finish(record: int, offset: int, channel: int, left: int, value: Any) -> No
         value = add(value, load_f32_first(bias + channel * 4, left))
     if addend:
         value = add(value, load_f32_first(addend + offset, left))
-    low = splat_f32(number(record, 21))
-    if activation == 1:
-        value = minimum(splat_f32(number(record, 22)), maximum(low, value))
-    elif activation == 2:
-        value = fused_multiply_add(minimum(value, zero_f32()), low, maximum(value, zero_f32()))
-    elif activation > 2:
-        value = _gated(value, activation, number(record, 21), number(record, 22))
+    value = activated(value, activation, number(record, 21), number(record, 22))
     if argument(record, 24):
         value = fused_multiply_add(value, splat_f32(number(record, 25)), splat_f32(number(record, 26)))
     if last:

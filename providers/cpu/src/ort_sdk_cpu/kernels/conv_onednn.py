@@ -62,10 +62,12 @@ def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> Conv
     """
     if info.input_element_type(0) is not TensorElementType.FLOAT or not is_available():
         return None
+    from .conv_stem import StemKernel, is_for_stem
     from .conv_winograd import WinogradKernel, is_for_winograd
 
+    kind = WinogradKernel if is_for_winograd(info) else StemKernel if is_for_stem(info) else ConvKernel
     try:
-        return (WinogradKernel if is_for_winograd(info) else ConvKernel)(info, kernel, activate)
+        return kind(info, kernel, activate)
     except (InvalidArgument, InvalidGraph):
         return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
 

@@ -16,16 +16,16 @@ from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.activations import eltwise_of
 from ort_sdk_cpu.onednn.attributes import Binary, Eltwise
-from ort_sdk_cpu.onednn.call import LayoutCall
+from ort_sdk_cpu.onednn.call import LayoutCall, channels_last
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import aligned_bytes
-from ort_sdk_cpu.onednn.memory_descriptor import contiguous
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 
 from .activation import InPlace
 from .conv_onednn import WEIGHT, ConvKernel, Variant
 from .task_execution import TaskExecution
 
-__all__ = ["WinogradKernel", "is_for_winograd"]
+__all__ = ["Activation", "WinogradKernel", "is_for_winograd"]
 
 MODULE = "winograd"
 LEAST_CHANNELS = 16
@@ -55,10 +55,10 @@ def is_for_winograd(info: KernelInfo) -> bool:
     argument = info.inputs[0]
     shape = () if argument is None or argument.shape is None else tuple(argument.shape)
     is_large = all(size >= LEAST_SIZE for size in shape[2:] if isinstance(size, int))
-    return is_large and _Activation.of(info) is not None
+    return is_large and Activation.of(info) is not None
 
 
-class _Activation(NamedTuple):
+class Activation(NamedTuple):
     """How the task finishes an output."""
 
     code: int = 0
@@ -68,8 +68,13 @@ class _Activation(NamedTuple):
     scale: float = 1.0
     shift: float = 0.0
 
+    @property
+    def arguments(self) -> tuple[int | float, ...]:
+        """As the task takes them, with a place for what is added at last."""
+        return (self.code, self.first, self.second, 0, self.is_scaled, self.scale, self.shift)
+
     @classmethod
-    def of(cls, info: KernelInfo) -> _Activation | None:
+    def of(cls, info: KernelInfo) -> Activation | None:
         """A node's; None if the task does not have it."""
         name = str(info.attribute("activation", "") or "")
         if not name:
@@ -78,7 +83,7 @@ class _Activation(NamedTuple):
         return None if found is None else cls.of_post_ops((found,))
 
     @classmethod
-    def of_post_ops(cls, post_ops: Sequence[Eltwise]) -> _Activation | None:
+    def of_post_ops(cls, post_ops: Sequence[Eltwise]) -> Activation | None:
         """A function and a linear one behind it, or one of them; None if the task does not have them."""
         *before, last = post_ops or (Eltwise(Algorithm.LINEAR, 1.0, 0.0),)
         if last.algorithm == Algorithm.LINEAR:
@@ -88,7 +93,7 @@ class _Activation(NamedTuple):
         return None if before else cls._of_function(last)
 
     @classmethod
-    def _of_function(cls, function: Eltwise) -> _Activation | None:
+    def _of_function(cls, function: Eltwise) -> Activation | None:
         if function.algorithm == Algorithm.CLIP_V2:
             return cls(1, float(function.alpha), float(function.beta))
         if function.algorithm == Algorithm.RELU:
@@ -114,15 +119,30 @@ class WinogradKernel(ConvKernel):
         """Whether the weight was packed."""
         return self._transformed is not None
 
+    identity = "winograd-2x2"
+
+    def transform(self, weight: HostArray) -> HostArray:
+        """Weights (M, C, *kernel) of float32, given as any contiguous array, as the task reads them: uint8."""
+        return _transformed(weight, *self._constant_shape[:2])
+
+    def restore(self, transformed: HostArray) -> HostArray:
+        """The inverse, but for rounding."""
+        return _original(transformed, *self._constant_shape[:2])
+
     def packing_identity(self, input_index: int) -> str | None:
         """The transform, and how many channels a panel has."""
-        return f"winograd-2x2-{_width()}" if input_index == WEIGHT and self._expected is not None else None
+        return f"{self.identity}-{_width()}" if input_index == WEIGHT and self._expected is not None else None
+
+    @property
+    def _constant_shape(self) -> tuple[int, ...]:
+        assert self._weight_shape is not None  # noqa: S101 - the weight is constant
+        return self._weight_shape
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
         """Transform the weight."""
         if input_index != WEIGHT or self._expected is None:
             return NOT_PACKED
-        transformed = _transformed(tensor.packed(), *tensor.shape[:2])
+        transformed = self.transform(tensor.packed())
         transformed.flags.writeable = False
         return PrePackedWeights((transformed,))
 
@@ -132,31 +152,47 @@ class WinogradKernel(ConvKernel):
 
     def plain_inputs(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The inputs with the weight as it was before it was packed, but for rounding."""
-        if self._transformed is None or self._weight_shape is None:
+        if self._transformed is None:
             return inputs
-        return [inputs[0], _original(self._transformed, *self._weight_shape[:2]), *inputs[2:]]
+        return [inputs[0], self.restore(self._transformed), *inputs[2:]]
 
     def _can_follow(self, variant: Variant) -> bool:
-        return _Activation.of_post_ops(self._post_ops) is not None
+        return Activation.of_post_ops(self._post_ops) is not None
+
+    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> tuple[TaskCall, int] | None:
+        """The task, but for the arrays of a call, and bytes of working memory; None if it cannot do it."""
+        sizes = _Sizes(variant.x_shape, out_shape, libraries.thread_count())
+        begins = self._geometry.padding(variant.x_shape, variant.weight_shape).begins
+        return sizes.call(begins, self.activation()), sizes.work_bytes * sizes.threads
+
+    def activation(self) -> Activation:
+        """What is done to the sums."""
+        return Activation.of_post_ops(self._post_ops) or Activation()
+
+    def source_layout(self, shape: tuple[int, ...]) -> MemoryDescriptor:
+        """How the task reads X."""
+        return channels_last(shape, _FLOAT)
 
     def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | None:
-        sizes = _Sizes(variant.x_shape, arrays[-1].shape, libraries.thread_count())
-        begins = self._geometry.padding(variant.x_shape, variant.weight_shape).begins
-        call = sizes.call(begins, _Activation.of_post_ops(self._post_ops) or _Activation())
+        made = self.task(variant, arrays[-1].shape)
+        if made is None:
+            return None
         places = _PLACES.copy()
         for position, post_op in enumerate(self._chain(variant.has_added, contiguous((), _FLOAT))):
             if isinstance(post_op, Binary):
                 places[binary_post_op(position)] = _LAST_PLACE if position or not variant.has_added else _ADDED_PLACE
-        execution = TaskExecution(call, places, self.scratch, (_WORK_PLACE, sizes.work_bytes * sizes.threads))
+        call, work_bytes = made
+        execution = TaskExecution(call, places, self.scratch, (_WORK_PLACE, work_bytes))
         execution.set(Argument.WEIGHTS, self._weight_of(inputs[WEIGHT]))
         weights = contiguous(variant.weight_shape, _FLOAT)
-        return LayoutCall(execution, self._arguments(variant, weights, arrays), self.scratch)
+        (source, given, _), *others = self._arguments(variant, weights, arrays)
+        return LayoutCall(execution, [(source, given, self.source_layout(variant.x_shape)), *others], self.scratch)
 
     def _weight_of(self, weight: Any) -> HostArray:
         if self._transformed is not None:
             return self._transformed
         if self._transformed_later is None:
-            self._transformed_later = _transformed(np.ascontiguousarray(weight), *weight.shape[:2])
+            self._transformed_later = self.transform(np.ascontiguousarray(weight))
         return self._transformed_later
 
 
@@ -188,11 +224,11 @@ class _Sizes(NamedTuple):
         inputs = _POSITIONS * (at_once * (-(-self.x_shape[1] // 16) + 1) * _ALIGNMENT + _ALIGNMENT)
         return inputs + at_once * (_POSITIONS * _width() * _FLOAT_BYTES + _ALIGNMENT)
 
-    def call(self, begins: Sequence[int], activation: _Activation) -> TaskCall:
+    def call(self, begins: Sequence[int], activation: Activation) -> TaskCall:
         """The task, but for the arrays of a call."""
         (samples, channels, *size), (_, outputs, *out_size) = self.x_shape, self.out_shape
         geometry = (samples, *size, channels, outputs, *out_size, *begins, *self.tiles)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, self.work_bytes, *activation[:3], 0, *activation[3:])
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, self.work_bytes, *activation.arguments)
         return TaskCall(MODULE, "winograd", arguments, self.threads)
 
 

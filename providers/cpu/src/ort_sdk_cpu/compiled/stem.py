@@ -1,0 +1,117 @@
+"""Convolutions of pictures with few channels, row-major, into channels-last data: the first of most networks for pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, splat_f32, zero_f32
+from ort_sdk_cpu.simd.memory import (
+    broadcast_f32,
+    load_f32,
+    load_f32_first,
+    store_f32,
+    store_f32_first,
+)
+from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.results import activated
+
+__all__ = ["stem"]
+
+_PIXELS = 8
+
+
+@inner
+def _copy_line(source: int, width: int, left: int, target: int, length: int) -> None:
+    """A line of a picture between zeros; ``source`` is 0 for a line outside."""
+    for place in range(0, length, 16):
+        store_f32(target + place * 4, zero_f32())
+    if source:
+        begin, stop = max(0, -left), min(width, length - left)
+        for place in range(begin, stop, 16):
+            count = stop - place
+            store_f32_first(target + (left + place) * 4, load_f32_first(source + place * 4, count), count)
+
+
+@inner
+def _copy_lines(record: int, sample: int, row: int, lines: int, length: int) -> None:
+    """The lines that a row of the output reads, channel by channel."""
+    height, width, channels, taps = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 13)
+    top, left = row * argument(record, 15) - argument(record, 17), argument(record, 18)
+    for channel in range(channels):
+        plane = argument(record, 0) + (sample * channels + channel) * height * width * 4
+        for tap in range(taps):
+            line = top + tap
+            source = plane + line * width * 4 if 0 <= line < height else 0
+            _copy_line(source, width, left, lines + (channel * taps + tap) * length * 4, length)
+
+
+@inner
+def _finish(record: int, offset: int, channel: int, left: int, value: Any) -> None:
+    bias, addend, last = argument(record, 2), argument(record, 3), argument(record, 23)
+    if bias:
+        value = add(value, load_f32_first(bias + channel * 4, left))
+    if addend:
+        value = add(value, load_f32_first(addend + offset, left))
+    value = activated(value, argument(record, 20), number(record, 21), number(record, 22))
+    if argument(record, 24):
+        value = fused_multiply_add(value, splat_f32(number(record, 25)), splat_f32(number(record, 26)))
+    if last:
+        value = add(value, load_f32_first(last + offset, left))
+    store_f32_first(argument(record, 4) + offset, value, left)
+
+
+@inner
+def _eight_pixels(record: int, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
+    """Sixteen channels of neighbouring pixels."""
+    outputs, step = argument(record, 10), argument(record, 16) * 4
+    a, b, c, d = zero_f32(), zero_f32(), zero_f32(), zero_f32()
+    e, f, g, h = zero_f32(), zero_f32(), zero_f32(), zero_f32()
+    taps, row = argument(record, 14), (outputs + 15) // 16 * 64
+    for line in range(argument(record, 9) * argument(record, 13)):
+        place = lines + line * length * 4
+        for _ in range(taps):
+            weight = load_f32(weights)
+            a = fused_multiply_add(broadcast_f32(place), weight, a)
+            b = fused_multiply_add(broadcast_f32(place + step), weight, b)
+            c = fused_multiply_add(broadcast_f32(place + 2 * step), weight, c)
+            d = fused_multiply_add(broadcast_f32(place + 3 * step), weight, d)
+            e = fused_multiply_add(broadcast_f32(place + 4 * step), weight, e)
+            f = fused_multiply_add(broadcast_f32(place + 5 * step), weight, f)
+            g = fused_multiply_add(broadcast_f32(place + 6 * step), weight, g)
+            h = fused_multiply_add(broadcast_f32(place + 7 * step), weight, h)
+            place += 4
+            weights += row
+    pixel, left = outputs * 4, outputs - channel
+    _finish(record, offset, channel, left, a)
+    _finish(record, offset + pixel, channel, left, b)
+    _finish(record, offset + 2 * pixel, channel, left, c)
+    _finish(record, offset + 3 * pixel, channel, left, d)
+    _finish(record, offset + 4 * pixel, channel, left, e)
+    _finish(record, offset + 5 * pixel, channel, left, f)
+    _finish(record, offset + 6 * pixel, channel, left, g)
+    _finish(record, offset + 7 * pixel, channel, left, h)
+
+
+@task
+def stem(record: int, part: int, parts: int) -> None:
+    """A convolution with bias, addend and activation; at least 8 columns of output.
+
+    Arguments: addresses of x, weights (taps, output channels in whole vectors), bias (or 0), addend (or 0), the output and
+    working memory; samples, height, width, channels, output channels, height and width of the output, rows and columns of taps,
+    steps, rows of zeros above, columns of zeros to the left, bytes of working memory per thread; activation with its numbers, and
+    what follows it, as for ``winograd``.
+    """
+    outputs, rows, columns = argument(record, 10), argument(record, 11), argument(record, 12)
+    length = ((columns - 1) * argument(record, 16) + argument(record, 14) + 15) // 16 * 16
+    lines = argument(record, 5) + part * argument(record, 19)
+    jobs = argument(record, 6) * rows
+    for job in range(jobs * part // parts, jobs * (part + 1) // parts):
+        _copy_lines(record, job // rows, job % rows, lines, length)
+        for channel in range(0, outputs, 16):
+            weights = argument(record, 1) + channel * 4
+            for first in range(0, columns, _PIXELS):
+                column = min(first, columns - _PIXELS)
+                offset = ((job * columns + column) * outputs + channel) * 4
+                _eight_pixels(record, lines + column * argument(record, 16) * 4, length, weights, offset, channel)
