@@ -22,7 +22,7 @@ from .splitting import MIN_REST_STEPS, last_readers, split_plan
 
 __all__ = ["ProgramStep", "Specialisation", "specialise"]
 
-FOLD_LIMIT_BYTES = 1 << 20
+FOLD_LIMIT_BYTES = 1 << 22
 """A known value larger than this is computed in each run rather than kept, if something still reads it."""
 
 

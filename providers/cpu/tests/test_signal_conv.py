@@ -1,4 +1,4 @@
-"""Convolutions of one channel along one axis: products with overlapping windows."""
+"""Convolutions along one axis: products with overlapping windows."""
 
 import numpy as np
 import pytest
@@ -9,53 +9,101 @@ pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="product
 
 
 def reference(x, weight, bias, stride, pads):
-    signal = np.pad(x.reshape(x.shape[0], -1).astype(np.float64), ((0, 0), pads))
-    windows = np.lib.stride_tricks.sliding_window_view(signal, weight.shape[-1], axis=1)[:, ::stride]
-    result = np.einsum("ntk,mk->nmt", windows, weight.reshape(weight.shape[0], -1).astype(np.float64))
+    signal = np.pad(x.reshape(*x.shape[:2], -1).astype(np.float64), ((0, 0), (0, 0), pads))
+    taps = weight.reshape(*weight.shape[:2], -1).astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(signal, taps.shape[-1], axis=2)[:, :, ::stride]
+    result = np.einsum("nctk,mck->nmt", windows, taps)
     return result + (0 if bias is None else bias[None, :, None])
 
 
-@pytest.mark.parametrize("outputs", [1, 16, 33, 130])
-@pytest.mark.parametrize("rank", [3, 4])
+def spread(array, rank, axis):
+    """The last axis as spatial axis ``axis`` of so many."""
+    spatial = [1] * (rank - 2)
+    spatial[axis] = array.shape[-1]
+    return array.reshape(*array.shape[:2], *spatial)
+
+
+def channels_last(array):
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+
+
+@pytest.mark.parametrize(("channels", "outputs"), [(1, 1), (1, 32), (1, 250), (5, 64), (24, 31), (64, 96)])
+@pytest.mark.parametrize(("rank", "axis"), [(3, 0), (4, 0), (4, 1)])
 @pytest.mark.parametrize(
     ("batch", "length", "taps", "stride", "pads"),
-    [(1, 500, 40, 7, (0, 0)), (2, 333, 64, 1, (5, 9)), (1, 64, 64, 3, (0, 0)), (3, 100, 17, 50, (0, 3))],
+    [(1, 500, 40, 7, (0, 0)), (2, 90, 16, 1, (5, 9)), (1, 64, 64, 3, (0, 0)), (3, 100, 17, 50, (0, 3))],
 )
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_convolution(make_kernel, run_both, outputs, rank, batch, length, taps, stride, pads, has_bias):
+def test_convolution(make_kernel, run_both, channels, outputs, rank, axis, batch, length, taps, stride, pads, has_bias):
     rng = np.random.default_rng(0)
-    ones = (1,) * (rank - 3)
-    x = rng.standard_normal((batch, 1, *ones, length), dtype=np.float32)
-    weight = rng.standard_normal((outputs, 1, *ones, taps), dtype=np.float32)
+    x = spread(rng.standard_normal((batch, channels, length), dtype=np.float32), rank, axis)
+    weight = spread(rng.standard_normal((outputs, channels, taps), dtype=np.float32), rank, axis)
     bias = rng.standard_normal(outputs, dtype=np.float32) if has_bias else None
-    given = (x, weight) if bias is None else (x, weight, bias)
-    zeros = (0,) * (rank - 3)
-    attributes = {"strides": [*ones, stride], "pads": [*zeros, pads[0], *zeros, pads[1]]}
-    constants = tuple(range(1, len(given)))
-    kernel = make_kernel("Conv", given, attributes, "", None, constants, ())
-    assert isinstance(kernel, SignalConvKernel)
-    found, bound = run_both("Conv", *given, constants=constants, **attributes)
+    strides, begins, ends = ([1] * (rank - 2) if fill else [0] * (rank - 2) for fill in (1, 0, 0))
+    strides[axis], begins[axis], ends[axis] = stride, *pads
+    attributes = {"strides": strides, "pads": [*begins, *ends]}
     expected = reference(x, weight, bias, stride, pads)
+    for lying in (x, channels_last(x)):
+        given = (lying, weight) if bias is None else (lying, weight, bias)
+        constants = tuple(range(1, len(given)))
+        kernel = make_kernel("Conv", given, attributes, "", None, constants, ())
+        assert isinstance(kernel, SignalConvKernel)
+        found, bound = run_both("Conv", *given, constants=constants, **attributes)
+        for one in (found[0], bound[0]):
+            np.testing.assert_allclose(one.reshape(expected.shape), expected, rtol=1e-4, atol=3e-4)
+
+
+@pytest.mark.parametrize(
+    ("activation", "parameters", "function"),
+    [
+        ("Relu", [], lambda y: np.maximum(y, 0)),
+        ("LeakyRelu", [0.2], lambda y: np.where(y < 0, 0.2 * y, y)),
+        ("Sigmoid", [], lambda y: 1 / (1 + np.exp(-y))),
+        ("Tanh", [], np.tanh),
+    ],
+)
+def test_activations(make_kernel, run_both, activation, parameters, function):
+    rng = np.random.default_rng(2)
+    x, weight = rng.standard_normal((2, 8, 50), dtype=np.float32), rng.standard_normal((32, 8, 3), dtype=np.float32) / 5
+    bias = rng.standard_normal(32, dtype=np.float32)
+    attributes = {"activation": activation, "pads": [1, 1], **({"activation_params": parameters} if parameters else {})}
+    kernel = make_kernel("FusedConv", (x, weight, bias), attributes, "com.microsoft", None, (1, 2), ())
+    assert isinstance(kernel, SignalConvKernel)
+    found, bound = run_both("FusedConv", x, weight, bias, domain="com.microsoft", constants=(1, 2), **attributes)
+    expected = function(reference(x, weight, bias, 1, (1, 1)))
     for one in (found[0], bound[0]):
-        np.testing.assert_allclose(one.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("shape", "attributes"),
     [
-        ((20, 2, 9), {}),
-        ((20, 1, 9), {"dilations": [2]}),
-        ((20, 1, 9), {"auto_pad": "SAME_UPPER"}),
-        ((20, 1, 3), {}),
-        ((4, 1, 9), {}),
-        ((20, 1, 3, 9), {}),
+        ((32, 2, 9), {"group": 2}),
+        ((32, 1, 19), {"dilations": [2]}),
+        ((32, 1, 19), {"auto_pad": "SAME_UPPER"}),
+        ((32, 1, 3), {}),
+        ((32, 40, 1), {}),
+        ((20, 1, 19), {}),
+        ((32, 8, 3, 9), {}),
+        ((32, 8, 1, 9), {"pads": [1, 0, 1, 0]}),
     ],
 )
 def test_others_are_left_to_other_kernels(make_kernel, run_both, shape, attributes):
     rng = np.random.default_rng(1)
     weight = rng.standard_normal(shape, dtype=np.float32)
-    x = rng.standard_normal((1, shape[1], *(30,) * (len(shape) - 2)), dtype=np.float32)
+    channels = shape[1] * attributes.get("group", 1)
+    x = rng.standard_normal((1, channels, *(40,) * (len(shape) - 2)), dtype=np.float32)
     kernel = make_kernel("Conv", (x, weight), attributes, "", None, (1,), ())
     assert not isinstance(kernel, SignalConvKernel)
     found, bound = run_both("Conv", x, weight, constants=(1,), **attributes)
     np.testing.assert_allclose(bound[0], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_pictures_are_left_to_the_other_kernel(run_both):
+    rng = np.random.default_rng(3)
+    x, weight = rng.standard_normal((1, 8, 6, 40), dtype=np.float32), rng.standard_normal((32, 8, 1, 9), dtype=np.float32)
+    found, bound = run_both("Conv", x, weight, constants=(1,))
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), 9, axis=3)
+    expected = np.einsum("nchwk,mck->nmhw", windows, weight[:, :, 0])
+    for one in (found[0], bound[0]):
+        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4)

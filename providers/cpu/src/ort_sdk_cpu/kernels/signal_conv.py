@@ -1,4 +1,4 @@
-"""Convolutions along one axis of a single channel, as of sound: products with windows read where they lie, overlapping."""
+"""Convolutions along one axis, as of sound and text: products with windows read where they lie, overlapping."""
 
 from __future__ import annotations
 
@@ -14,41 +14,63 @@ from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
 
-from .compiled_product import CompiledProduct, Sizes
+from .compiled_product import Activation, CompiledProduct, Sizes
 from .scratch import Scratch, scratch_of
 
 __all__ = ["SignalConvKernel", "with_windows"]
 
-MIN_TAPS = 16
+MIN_INNER = 16
 """Elements of a window below which a product has too little to do for each result."""
-MIN_CHANNELS = 16
-"""Columns of a product below which vectors are mostly empty."""
-X, WEIGHT, BIAS = range(3)
+PANEL = 32
+"""Channels that a product makes at a time."""
+MOST_UNUSED = 1 / 8
+"""Part of them that may be none of the output's."""
+X, WEIGHT, BIAS, ADDED = range(4)
 FLOAT = np.dtype(np.float32)
+_ACTIVATIONS = {
+    "": Activation.NONE,
+    "LeakyRelu": Activation.RELU,
+    "Relu": Activation.RELU,
+    "Sigmoid": Activation.SIGMOID,
+    "Tanh": Activation.TANH,
+}
 
 
 def with_windows(info: KernelInfo, kernel: Any) -> SignalConvKernel | None:
     """The kernel over products; None if the node is no such convolution.
 
     Args:
-        info: a Conv node.
-        kernel: computes what is not contiguous, or has another rank.
+        info: a Conv, FusedConv or ConvTranspose node.
+        kernel: computes inputs with other axes longer than 1.
     """
     weight = info.constants.get(WEIGHT)
-    if weight is None or info.op_type != "Conv" or not libraries.numba().is_usable:
+    activation = str(info.attribute("activation", "") or "")
+    if weight is None or info.op_type == "ConvTranspose" or info.has_input(ADDED) or activation not in _ACTIVATIONS:
         return None
     outputs, channels, *spatial = weight.shape
     attributes = WindowAttributes.of(info)
-    pads = attributes.explicit_pads(len(spatial))
-    is_plain = attributes.auto_pad in {"NOTSET", "VALID"} and not any(
-        begin or end for begin, end in list(zip(*pads, strict=True))[:-1]
-    )
-    is_dense = all(step == 1 for step in attributes.dilations or ()) and int(info.attribute("group", 1)) == 1
-    taps = math.prod(spatial)
-    is_signal = channels == 1 and len(spatial) in {1, 2} and taps == spatial[-1] >= MIN_TAPS
-    if not is_signal or not is_plain or not is_dense or not (outputs == 1 or outputs >= MIN_CHANNELS):
+    along = [axis for axis, size in enumerate(spatial) if size > 1]
+    is_plain = attributes.auto_pad in {"NOTSET", "VALID"} and int(info.attribute("group", 1)) == 1
+    if len(spatial) not in {1, 2} or len(along) != 1 or not is_plain or not libraries.numba().is_usable:
         return None
-    return SignalConvKernel(info, kernel, _Windows(taps, (attributes.strides or (1,))[-1], pads[0][-1], pads[1][-1]), outputs)
+    (axis,) = along
+    rank = len(spatial)
+    begins, ends = attributes.explicit_pads(rank)
+    others_are_plain = all(begins[other] == ends[other] == 0 for other in range(rank) if other != axis)
+    windows = _Windows(spatial[axis], attributes.per_axis("strides", rank, 1)[axis], begins[axis], ends[axis])
+    unused = -outputs % PANEL / outputs
+    fits = outputs == channels == 1 or unused <= MOST_UNUSED
+    if not others_are_plain or attributes.per_axis("dilations", rank, 1)[axis] != 1 or not fits:
+        return None
+    if windows.taps * channels < MIN_INNER or min(windows.begin, windows.end) < 0:
+        return None
+    epilogue = _Epilogue(_ACTIVATIONS[activation], _slope(info, activation))
+    return SignalConvKernel(info, kernel, _Sizes(channels, outputs, axis, windows), epilogue)
+
+
+def _slope(info: KernelInfo, activation: str) -> float:
+    parameters = info.attribute("activation_params", None) or ()
+    return (float(parameters[0]) if parameters else 0.01) if activation == "LeakyRelu" else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,33 +87,51 @@ class _Windows:
         return (self.begin + length + self.end - self.taps) // self.stride + 1
 
 
-class SignalConvKernel(OpKernel):
-    """Y[n, m, t] = bias[m] + sum over k of X[n, 0, t * stride + k - begin] * W[m, 0, k].
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Channels of X and Y, which spatial axis the windows lie along, and the windows."""
 
-    The windows are the rows of a matrix whose rows overlap, the result lies channels last.
+    channels: int
+    outputs: int
+    axis: int
+    windows: _Windows
+
+
+@dataclass(frozen=True, slots=True)
+class _Epilogue:
+    """What follows the product, as ``CompiledProduct`` takes it."""
+
+    activation: Activation
+    slope: float
+
+
+class SignalConvKernel(OpKernel):
+    """Y[n, m, t] = activation(bias[m] + sum over c, k of X[n, c, t * stride + k - begin] * W[m, c, k]).
+
+    With channels last, windows are the rows of a matrix whose rows overlap, and so are results.
 
     Args:
         info: the node.
         kernel: computes what this does not.
-        windows: of a signal.
-        outputs: channels of Y.
+        sizes: of the node.
+        epilogue: what follows the product.
     """
 
     binds_any_layout = True
 
-    def __init__(self, info: KernelInfo, kernel: Any, windows: _Windows, outputs: int) -> None:
-        self._kernel, self._scratch = kernel, scratch_of(info)
-        self._windows, self._outputs = windows, outputs
+    def __init__(self, info: KernelInfo, kernel: Any, sizes: _Sizes, epilogue: _Epilogue) -> None:
+        self._kernel, self._sizes, self._epilogue, self._scratch = kernel, sizes, epilogue, scratch_of(info)
         self._matrix: tuple[HostArray, HostArray] | None = None
         self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
 
     def compute(self, *inputs: Any) -> Any:
         """A new array (N, M, *spatial), channels last."""
-        x = inputs[X]
+        x, axis = inputs[X], 2 + self._sizes.axis
         if not self._takes(x):
             return self._kernel.compute(*inputs)
-        spatial = (*x.shape[2:-1], self._windows.count(x.shape[-1]))
-        out = np.moveaxis(np.empty((x.shape[0], *spatial, self._outputs), FLOAT), -1, 1)
+        shape = [x.shape[0], *x.shape[2:], self._sizes.outputs]
+        shape[axis - 1] = self._sizes.windows.count(x.shape[axis])
+        out = np.moveaxis(np.empty(shape, FLOAT), -1, 1)
         self._product(x)(x, *self._constants(inputs), _rows(out))
         return out
 
@@ -118,36 +158,48 @@ class SignalConvKernel(OpKernel):
         return call
 
     def _takes(self, x: HostArray) -> bool:
-        is_signal = x.ndim in {3, 4} and math.prod(x.shape[1:-1]) == 1 and x.dtype == FLOAT and x.flags.c_contiguous
-        return is_signal and bool(x.size) and self._windows.count(x.shape[-1]) > 0
+        if x.dtype != FLOAT or x.ndim not in {3, 4} or not x.size or x.shape[1] != self._sizes.channels:
+            return False
+        if x.ndim == 3 and x.shape[1] > 1 and not _is_channels_last(x):
+            return False  # The other kernel turns such a signal faster; it is slow where a further axis makes it a picture.
+        length = x.shape[2 + self._sizes.axis]
+        return math.prod(x.shape[2:]) == length and self._sizes.windows.count(length) > 0
 
     def _product(self, x: HostArray) -> _WindowProduct:
-        return _WindowProduct(x.shape[-1], self._windows, self._outputs, self._scratch)
+        return _WindowProduct(x.shape[2 + self._sizes.axis], self._sizes, self._epilogue, self._scratch)
 
     def _constants(self, inputs: Sequence[Any]) -> tuple[HostArray, HostArray | None]:
-        """The weight as (taps, M), made once, and the bias."""
+        """The weight as (taps * C, M), made once, and the bias."""
         weight, bias = inputs[WEIGHT], inputs[BIAS] if len(inputs) > BIAS else None
         if self._matrix is None or self._matrix[0] is not weight:
-            self._matrix = (weight, np.ascontiguousarray(weight.reshape(self._outputs, -1).T))
+            by_tap = weight.reshape(self._sizes.outputs, self._sizes.channels, -1).transpose(2, 1, 0)
+            self._matrix = (weight, np.ascontiguousarray(by_tap).reshape(-1, self._sizes.outputs))
         return self._matrix[1], None if bias is None else np.ascontiguousarray(bias)
 
 
 class _WindowProduct:
     """Products of the windows of each sample. For one thread at a time."""
 
-    def __init__(self, length: int, windows: _Windows, outputs: int, scratch: Scratch) -> None:
-        self._length, self._windows, self._scratch, self._is_single = length, windows, scratch, outputs == 1
-        count, step = windows.count(length), windows.stride * FLOAT.itemsize
+    def __init__(self, length: int, sizes: _Sizes, epilogue: _Epilogue, scratch: Scratch) -> None:
+        self._length, self._channels, self._windows, self._scratch = length, sizes.channels, sizes.windows, scratch
+        self._is_single = sizes.outputs == 1 and epilogue.activation is Activation.NONE
+        count, inner = self._windows.count(length), self._windows.taps * sizes.channels
+        step = self._windows.stride * sizes.channels * FLOAT.itemsize
         if self._is_single:
-            sizes = Sizes(1, windows.taps, count, is_transposed=True)
-            self._product = CompiledProduct(sizes, scratch, b_row_bytes=step)
-        else:
-            self._product = CompiledProduct(Sizes(count, windows.taps, outputs), scratch, a_row_bytes=step)
+            self._product = CompiledProduct(Sizes(1, inner, count, is_transposed=True), scratch, b_row_bytes=step)
+            return
+        self._product = CompiledProduct(
+            Sizes(count, inner, sizes.outputs),
+            scratch,
+            activation=epilogue.activation,
+            slope=epilogue.slope,
+            a_row_bytes=step,
+        )
 
     def __call__(self, x: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> None:
         """Write (N, windows, M); one channel is one row of dot products, whose addend would be another for each of them."""
-        for sample, out in zip(x.reshape(-1, self._length), rows, strict=True):
-            signal = self._padded(sample)
+        for sample, out in zip(x, rows, strict=True):
+            signal = self._channels_last(sample)
             if self._is_single:
                 self._product(matrix, signal, None, out)
             else:
@@ -155,13 +207,15 @@ class _WindowProduct:
         if self._is_single and bias is not None:
             np.add(rows, bias, rows)
 
-    def _padded(self, sample: HostArray) -> HostArray:
+    def _channels_last(self, sample: HostArray) -> HostArray:
+        """(C, *spatial) as (length, C), with zeros around it."""
         begin, end = self._windows.begin, self._windows.end
-        if not begin and not end:
-            return sample
-        padded = self._scratch.array("signal", (begin + self._length + end,), FLOAT)
+        signal = sample.reshape(self._channels, self._length).T
+        if not begin and not end and signal.flags.c_contiguous:
+            return signal
+        padded = self._scratch.array("signal", (begin + self._length + end, self._channels), FLOAT)
         padded[:begin] = padded[begin + self._length :] = 0
-        padded[begin : begin + self._length] = sample
+        padded[begin : begin + self._length] = signal
         return padded
 
 

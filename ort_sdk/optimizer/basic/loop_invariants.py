@@ -1,0 +1,61 @@
+"""Values that a Loop carries from iteration to iteration unchanged."""
+
+from __future__ import annotations
+
+from ort_sdk.graph import Graph, Node
+from ort_sdk.graph.captures import implicit_inputs
+from ort_sdk.graph.editing import is_graph_output, replace_uses
+from ort_sdk.optimizer.matching import nodes_of
+from ort_sdk.optimizer.transformer import TransformerContext
+
+__all__ = ["LoopInvariantElimination"]
+
+_CARRIED_FROM = 2
+"""Inputs of a Loop and of its body before the carried values: trip count or iteration number, and condition."""
+
+
+class LoopInvariantElimination:
+    """Lets a Loop's body read a value that it only hands on where it comes from: so it sees what is constant.
+
+    Exporters of frameworks whose loops capture nothing carry weights that way.
+    """
+
+    name = "LoopInvariantElimination"
+
+    def apply(self, graph: Graph, context: TransformerContext) -> bool:
+        """Take such values out of the carried ones of every Loop."""
+        changed = False
+        for node in nodes_of(graph, "Loop"):
+            # From the back, so that the places of those before stay.
+            for place in reversed(range(len(node.inputs) - _CARRIED_FROM)):
+                changed |= _captured(graph, node, place)
+        return changed
+
+
+def _captured(graph: Graph, node: Node, place: int) -> bool:
+    """Capture a carried value in place of carrying it; whether it can be."""
+    body: Graph = node.attributes["body"]
+    value, inner = node.inputs[_CARRIED_FROM + place], body.inputs[_CARRIED_FROM + place].name
+    result = node.outputs[place] if place < len(node.outputs) else ""
+    is_read_as_it_is = any(argument.name == inner for position, argument in enumerate(body.outputs) if position != 1 + place)
+    if not value or _source(body, body.outputs[1 + place].name) != inner or is_read_as_it_is or is_graph_output(graph, result):
+        return False
+    if any(value in scope.values or value in scope.initializers for scope in body.walk()):
+        return False  # The body has a value of that name of its own.
+    replace_uses(body, inner, value)
+    del body.inputs[_CARRIED_FROM + place], body.outputs[1 + place]
+    body.values.pop(inner, None)
+    body.touch()
+    if result:
+        replace_uses(graph, result, value)
+    del node.inputs[_CARRIED_FROM + place], node.outputs[place : place + 1]
+    node.implicit_inputs = implicit_inputs(node)
+    graph.touch()
+    return True
+
+
+def _source(body: Graph, name: str) -> str:
+    """What a value is a copy of."""
+    while (producer := body.producer(name)) is not None and producer.op_type == "Identity" and producer.domain == "":
+        name = producer.inputs[0]
+    return name

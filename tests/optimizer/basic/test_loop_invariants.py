@@ -1,0 +1,79 @@
+"""Values that a Loop only hands on are captured: results stay, and the body sees what is constant."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import ort_sdk as ort
+from tests.models_for_tests import model_bytes, value
+
+node = helper.make_node
+INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
+
+
+def _model(*, identity=True, reads_result=True, fetches_result=False):
+    """State h, and a weight w that goes through unchanged, as loops of TensorFlow have it."""
+    handed_on = [node("Identity", ["w_in"], ["w_mid"]), node("Identity", ["w_mid"], ["w_out"])] if identity else []
+    body = helper.make_graph(
+        [
+            node("MatMul", ["h_in", "w_in"], ["product"]),
+            node("Tanh", ["product"], ["h_out"]),
+            node("Identity", ["going"], ["go_on"]),
+            *handed_on,
+        ],
+        "body",
+        [value("i", [], INT64), value("going", [], BOOL), value("w_in", [3, 3]), value("h_in", [1, 3])],
+        [value("go_on", [], BOOL), value("w_out" if identity else "w_in", [3, 3]), value("h_out", [1, 3])],
+    )
+    last = ["h_last", "w_last" if reads_result else "weight"]
+    nodes = [
+        node("Loop", ["trips", "", "weight", "x"], ["w_last" if reads_result or fetches_result else "", "h_last"], body=body),
+        node("MatMul", last, ["y"]),
+    ]
+    outputs = [value("y", [1, 3]), *([value("w_last", [3, 3])] if fetches_result else [])]
+    weight = np.random.default_rng(0).standard_normal((3, 3), dtype=np.float32)
+    return model_bytes(nodes, [value("trips", [], INT64), value("x", [1, 3])], outputs, {"weight": weight})
+
+
+@pytest.mark.parametrize("trips", [0, 1, 5])
+@pytest.mark.parametrize("options", [{}, {"identity": False}, {"reads_result": False}, {"fetches_result": True}], ids=str)
+def test_results_stay(options, trips):
+    model = _model(**options)
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    reference = onnxruntime.InferenceSession(_model(), providers=["CPUExecutionProvider"])  # Omitted outputs end its process.
+    feeds = {"trips": np.array(trips), "x": np.ones((1, 3), np.float32)}
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(None, feeds)[0], reference.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_the_weight_is_a_constant_of_the_body():
+    session = ort.InferenceSession(_model(), providers=["CPUExecutionProvider"])
+    (loop,) = [node for node in session._built.model.graph.nodes if node.op_type == "Loop"]
+    body = loop.attributes["body"]
+    assert len(loop.inputs) == 3
+    assert len(loop.outputs) == 1
+    assert [argument.name for argument in body.inputs] == ["i", "going", "h_in"]
+    assert [node.op_type for node in body.nodes if node.op_type == "MatMul"]
+
+
+def test_an_output_of_the_model_keeps_its_value_carried():
+    session = ort.InferenceSession(_model(fetches_result=True), providers=["CPUExecutionProvider"])
+    (loop,) = [node for node in session._built.model.graph.nodes if node.op_type == "Loop"]
+    assert len(loop.inputs) == 4
+
+
+def test_a_value_that_changes_stays_carried():
+    body = helper.make_graph(
+        [node("Identity", ["b_in"], ["a_out"]), node("Identity", ["a_in"], ["b_out"]), node("Identity", ["going"], ["go_on"])],
+        "body",
+        [value("i", [], INT64), value("going", [], BOOL), value("a_in", [2]), value("b_in", [2])],
+        [value("go_on", [], BOOL), value("a_out", [2]), value("b_out", [2])],
+    )
+    nodes = [node("Loop", ["trips", "", "a", "b"], ["c", "d"], body=body), node("Sub", ["c", "d"], ["y"])]
+    model = model_bytes(nodes, [value("trips", [], INT64), value("a", [2]), value("b", [2])], [value("y", [2])])
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    a, b = np.array([1, 2], np.float32), np.array([7, 9], np.float32)
+    for trips in (0, 1, 2, 3):
+        (found,) = session.run(None, {"trips": np.array(trips), "a": a, "b": b})
+        np.testing.assert_array_equal(found, (a - b) * (-1) ** trips)
