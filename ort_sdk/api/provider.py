@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .device import CPU_DEVICE, OrtDevice
@@ -46,6 +46,18 @@ class ExecutionProvider:
         stay the same within the rounding of the elements' type.
         """
         return StepFusion()
+
+    def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
+        """Make one call of several, where that is faster than one after the other.
+
+        Args:
+            calls: of bound kernels that follow each other in a program, with nothing between them.
+
+        Returns:
+            (number of calls, one call that does the same), in order, for all of them. A call made of several may have an
+            attribute ``failed``, the position among them of the one that raised, so that its step is named.
+        """
+        return [(1, call) for call in calls]
 
     def describe_environment(self) -> Sequence[str]:
         """Libraries and settings the provider uses here, and how to get what is missing: lines of text, for reports."""

@@ -48,6 +48,8 @@ class BoundSteps:
     """Value handed to the user as a copy of its buffer → makes the array for this run."""
     feeds: set[int] = field(default_factory=set)
     """Values of the user that each run copies to their buffers."""
+    providers: dict[int, ExecutionProvider] = field(default_factory=dict)
+    """Position of a step → the provider whose call it is."""
     views: set[int] = field(default_factory=set)
     """Positions of steps that are done for good: their outputs are views of buffers."""
 
@@ -96,6 +98,7 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
         ]
         call = launched.step.kernel.bind(inputs, written)
         bound.calls[position] = call
+        bound.providers[position] = providers[launched.step.provider].execution_provider
     return bound
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class Program:
         self.layout_copies = sum(getattr(call, "copy_count", 0) for call in bound.calls.values())
         """Values that are copied into another layout in each run, where neighbours want different ones."""
         self._text = _Writer(fused.specialisation, bound).text()
+        self._text.join(bound)
         self._code = self._text.code()
         self._timed: _Code | None = None
 
@@ -92,23 +93,34 @@ class _Code:
     Args:
         function: ``function(feeds, stop)``.
         filename: the name its code goes by.
-        steps: line number → the step it belongs to.
+        steps: line number → whose line it is.
     """
 
     function: Callable[[Sequence[Array], Any], Any]
     filename: str
-    steps: dict[int, ProgramStep]
+    steps: dict[int, _Line]
 
     def locate(self, error: Exception) -> None:
         """Name the step whose line raised."""
         traceback = error.__traceback__
         while traceback is not None:
             if traceback.tb_frame.f_code.co_filename == self.filename:
-                launched = self.steps.get(traceback.tb_lineno)
-                if launched is not None:
+                line = self.steps.get(traceback.tb_lineno)
+                if line is not None:
+                    launched = line.failed_step()
                     found = traceback.tb_frame.f_locals
                     raise_step_error(error, launched.step, [found.get(f"v{index}") for index in launched.inputs])
             traceback = traceback.tb_next
+
+
+class _Line(NamedTuple):
+    """Whose line it is: one step's, or several steps' that one call does."""
+
+    steps: tuple[ProgramStep, ...]
+    call: Any = None
+
+    def failed_step(self) -> ProgramStep:
+        return self.steps[getattr(self.call, "failed", 0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +133,8 @@ class _Text:
         names: constants, kernels and functions, given as arguments with defaults, so that all are locals.
         steps: position of a line → the step it belongs to.
         ends: position of a step's last line → the step.
+        calls: position of a line that is nothing but the call of a bound step → the step's position in the program.
+        joined: position of the first of some lines → the position after the last, and the name of the call that does them all.
     """
 
     lines: list[str]
@@ -128,6 +142,20 @@ class _Text:
     names: dict[str, Any]
     steps: dict[int, ProgramStep]
     ends: dict[int, ProgramStep]
+    calls: dict[int, int]
+    joined: dict[int, tuple[int, str]] = field(default_factory=dict)
+
+    def join(self, bound: BoundSteps) -> None:
+        """Let providers make one call of those that follow each other."""
+        for first, last in _neighbours(self.calls, bound):
+            calls = [bound.calls[self.calls[line]] for line in range(first, last)]
+            start = first
+            for count, call in bound.providers[self.calls[first]].join_calls(calls):
+                if count > 1:
+                    name = f"j{start}"
+                    self.names[name] = call
+                    self.joined[start] = (start + count, name)
+                start += count
 
     def timed_steps(self) -> list[ProgramStep]:
         """The steps whose ends are timed, in order."""
@@ -142,19 +170,50 @@ class _Text:
         names = {**self.names, "clock": time.perf_counter_ns} if is_timed else self.names
         filename = f"<ort_sdk {'timed ' if is_timed else ''}program {id(self):x}>"
         written = [f"def program(feeds, stop, {', '.join(f'{name}={name}' for name in names)}):"]
-        steps: dict[int, ProgramStep] = {}
-        if is_timed:
-            written.append("    t = [clock()]")
-        for position, line in enumerate(self.lines):
+        owners: dict[int, _Line] = {}
+        for line, owner in self._timed_lines() if is_timed else self._joined_lines():
             written.append(f"    {line}")
-            if position in self.steps:
-                steps[len(written)] = self.steps[position]
-            if is_timed and position in self.ends:
-                written.append("    t.append(clock())")
+            if owner is not None:
+                owners[len(written)] = owner
         written.append(f"    return {self.result}, t" if is_timed else f"    return {self.result}")
         namespace = dict(names)
         exec(compile("\n".join(written) + "\n", filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
-        return _Code(namespace["program"], filename, steps)
+        return _Code(namespace["program"], filename, owners)
+
+    def _timed_lines(self) -> Iterator[tuple[str, _Line | None]]:
+        yield "t = [clock()]", None
+        for position, line in enumerate(self.lines):
+            yield line, self._owner(position)
+            if position in self.ends:
+                yield "t.append(clock())", None
+
+    def _joined_lines(self) -> Iterator[tuple[str, _Line | None]]:
+        position = 0
+        while position < len(self.lines):
+            joined = self.joined.get(position)
+            if joined is None:
+                yield self.lines[position], self._owner(position)
+                position += 1
+                continue
+            end, name = joined
+            yield f"{name}()", _Line(tuple(self.steps[line] for line in range(position, end)), self.names[name])
+            position = end
+
+    def _owner(self, position: int) -> _Line | None:
+        step = self.steps.get(position)
+        return None if step is None else _Line((step,))
+
+
+def _neighbours(calls: Mapping[int, int], bound: BoundSteps) -> Iterator[tuple[int, int]]:
+    """First line, and the line after the last, of calls of one provider that follow each other."""
+    lines = list(calls)
+    providers = [bound.providers[position] for position in calls.values()]
+    start = 0
+    for place in range(1, len(lines) + 1):
+        ends = place == len(lines) or lines[place] != lines[place - 1] + 1 or providers[place] is not providers[place - 1]
+        if ends:
+            yield lines[start], lines[place - 1] + 1
+            start = place
 
 
 class _Writer:
@@ -167,6 +226,7 @@ class _Writer:
         self._lines: list[str] = []
         self._steps: dict[int, ProgramStep] = {}
         self._ends: dict[int, ProgramStep] = {}
+        self._calls: dict[int, int] = {}
 
     def text(self) -> _Text:
         """What the function does."""
@@ -193,7 +253,7 @@ class _Writer:
             self._lines.append(f"copyto(r{index}, v{index})")
         copied = self._bound.copied
         fetched = (f"r{index}" if index in copied else f"v{index}" for index in specialisation.fetches)
-        return _Text(self._lines, f"[{', '.join(fetched)}]", self._names, self._steps, self._ends)
+        return _Text(self._lines, f"[{', '.join(fetched)}]", self._names, self._steps, self._ends, self._calls)
 
     def _feeds(self) -> None:
         for position, feed in enumerate(self._specialisation.plan.feeds):
@@ -250,6 +310,7 @@ class _Writer:
             self._names[f"a{index}"] = self._bound.fresh[index]
             self._names[f"s{index}"] = self._bound.slots[index]
             self._line(f"v{index} = s{index}.array = a{index}()", launched)
+        self._calls[len(self._lines)] = position
         self._line(f"b{position}()", launched)
 
     def _line(self, text: str, launched: ProgramStep) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,12 @@ class CpuExecutionProvider(ExecutionProvider):
         from .fusion.fuse import fuse
 
         return fuse(program)
+
+    def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
+        """Neighbours that are C functions on arguments that stay are driven by one call."""
+        from .batch import join_calls
+
+        return join_calls(calls)
 
     def describe_environment(self) -> Sequence[str]:
         """Optional libraries, instruction set and threads."""

@@ -26,8 +26,9 @@ from .digests import short_digest
 from .images.store import code_address
 from .instruction_set import instruction_set, processor
 from .jit import cache_folder, source_hash, tell_compiled
+from .native_call import NO_BITS, NativeCall, Row
 
-__all__ = ["Task", "TaskCall", "TaskFunction", "compiler_environment", "task", "task_function"]
+__all__ = ["Task", "TaskCall", "TaskFunction", "compiler_environment", "entry", "task", "task_function"]
 
 WORD = 8
 _COMPILED = Path(__file__).parent / "compiled"
@@ -85,7 +86,7 @@ class _Code:
 
     def __init__(self) -> None:
         self._addresses: dict[tuple[str, str], int] = {}
-        self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_entry("alone", _ONE_THREAD))
+        self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry("run_part", _ONE_THREAD))
         """Runs a record's task on this thread."""
 
     @functools.cached_property
@@ -93,7 +94,7 @@ class _Code:
         """OpenMP's entry to run a function on several threads, and the function that runs a record's task."""
         run = ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel
         run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
-        return run, _entry("team", _OF_A_TEAM)
+        return run, entry("run_part", _OF_A_TEAM)
 
     def address(self, module: str, name: str) -> int:
         """Where a task's code is; compiled if it is not in the folder."""
@@ -106,9 +107,9 @@ class _Code:
         return found
 
 
-def _entry(name: str, text: str) -> int:
-    """Address of a function ``run_part`` in LLVM's language."""
-    return code_address(f"run-{name}-{short_digest(compiler_environment(), text)}", lambda: ("run_part", _emitted(text)))
+def entry(symbol: str, text: str) -> int:
+    """Address of a function in LLVM's language."""
+    return code_address(f"{symbol}-{short_digest(compiler_environment(), text)}", lambda: (symbol, _emitted(text)))
 
 
 def _emitted(text: str) -> bytes:
@@ -137,6 +138,11 @@ def _built(module: str, name: str) -> tuple[str, bytes]:
 @functools.cache
 def _code() -> _Code:
     return _Code()
+
+
+def _address(function: Any) -> int:
+    """Of a function that ``ctypes`` calls."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 class TaskCall:
@@ -171,9 +177,12 @@ class TaskCall:
         record = self._record.ctypes.data
         self.run: Callable[[], Any] = functools.partial(code.alone, record)
         """Does the work; returns when it is done."""
+        self.row: Row = (_address(code.alone), record, 0, 0, 0, NO_BITS)
+        """The same for callers that need no Python."""
         if threads > 1 and libraries.has_openmp():
-            start, entry = code.team
-            self.run = functools.partial(start, entry, record, threads, 0)
+            start, of_a_team = code.team
+            self.run = functools.partial(start, of_a_team, record, threads, 0)
+            self.row = (_address(start), of_a_team, record, threads, 0, NO_BITS)
 
     def point(self, position: int, array: HostArray | None) -> None:
         """Use an array's memory for an argument, 0 for None; it is not kept alive."""
@@ -187,6 +196,7 @@ class TaskCall:
         """The work on arrays that were pointed at and stay; the call keeps them, and this object."""
         call = functools.partial(self.run)
         call.kept = (self, arrays)  # type: ignore[attr-defined]
+        call.native = NativeCall((self.row,))  # type: ignore[attr-defined]
         return call
 
 
@@ -215,8 +225,8 @@ class TaskFunction:
         # The record is read through the address of the bytes, which stay alive until the call returns.
         record = self._pack(self._address, *arguments)
         if threads > 1 and libraries.has_openmp():
-            start, entry = _code().team
-            start(entry, record, threads, 0)  # type: ignore[arg-type]
+            start, of_a_team = _code().team
+            start(of_a_team, record, threads, 0)  # type: ignore[arg-type]
         else:
             self._alone(record)
 

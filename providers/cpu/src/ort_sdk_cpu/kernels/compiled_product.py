@@ -12,6 +12,7 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+from ort_sdk_cpu.native_call import NativeCall
 
 from .scratch import Scratch
 
@@ -218,12 +219,17 @@ class CompiledProduct:
         self._point(a, b, bias, out)
         call = functools.partial(self._run)
         call.kept = (a, b, bias, out)  # type: ignore[attr-defined]
+        call.native = NativeCall((self._call.row,), self._prepare)  # type: ignore[attr-defined]
         return call
 
     def _point(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         for position, array in ((_A, a), (_B, b), (_C, out), (_ADDEND, bias)):
             self._call.point(position, array)
 
-    def _run(self) -> None:
+    def _prepare(self) -> None:
+        """Use the thread's working memory."""
         self._call.set(_WORK, self._scratch.address(WORKING_MEMORY, self._work_bytes))
+
+    def _run(self) -> None:
+        self._prepare()
         self._call.run()

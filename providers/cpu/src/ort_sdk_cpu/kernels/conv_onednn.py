@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import threading
@@ -31,10 +32,12 @@ from ort_sdk_cpu.onednn.execution import PackedArray, reordered
 from ort_sdk_cpu.onednn.library import is_available, library
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
+from ort_sdk_cpu.threads import team_of
 
 from .activation import InPlace
 from .channels_last import ChannelsLastKernel
 from .conv_geometry import ConvGeometry
+from .window_task import MAX_WINDOWS
 
 if TYPE_CHECKING:
     from .conv_varying import VaryingConvolution
@@ -45,8 +48,12 @@ WEIGHT = 1
 MINIMUM_WORK = 1 << 20
 """Multiplications and additions from which on oneDNN is loaded for a convolution. What lies channels last, so that the library
 is loaded, it convolves whatever the size."""
+MINIMUM_WORK_OF_MANY = 1 << 16
+"""The same for more windows than the kernels without the library multiply by the weight as it lies."""
 MINIMUM_FUSED_WORK = 1 << 16
 """The same for a convolution that also does what follows it, which saves a step."""
+TEAM_WORK = 1 << 20
+"""Multiplications and additions that take about as long on one thread as waking another."""
 GUESSED_SIZE = 56
 """Length of a spatial axis that is not known when the weight is packed: the layout hardly depends on it."""
 _FLOAT = np.dtype(np.float32)
@@ -188,6 +195,8 @@ class ConvKernel(ChannelsLastKernel):
         shape = self._weight_shape
         if self.has_finish or not self._has_constant_weight or shape is None or len(x_shape) != len(shape):
             return None
+        if self._geometry.transpose is not None:
+            return None
         if not self.is_packed and self._work(x_shape, shape) < MINIMUM_FUSED_WORK:
             return None
         made = copy.copy(self)
@@ -203,12 +212,17 @@ class ConvKernel(ChannelsLastKernel):
     # Computing
 
     def _is_worth_it(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> bool:
-        return self._work(x_shape, weight_shape) >= MINIMUM_WORK
+        is_few = self._windows(x_shape, weight_shape) <= MAX_WINDOWS
+        return self._work(x_shape, weight_shape) >= (MINIMUM_WORK if is_few else MINIMUM_WORK_OF_MANY)
 
     def _work(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> int:
         """Multiplications and additions."""
-        windows = x_shape if self._geometry.transpose is not None else self._geometry.output_shape(x_shape, weight_shape)
-        return 2 * x_shape[0] * math.prod(windows[2:]) * math.prod(weight_shape)
+        return 2 * self._windows(x_shape, weight_shape) * math.prod(weight_shape)
+
+    def _windows(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> int:
+        """How often all weights are multiplied."""
+        shape = x_shape if self._geometry.transpose is not None else self._geometry.output_shape(x_shape, weight_shape)
+        return x_shape[0] * math.prod(shape[2:])
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
@@ -254,13 +268,16 @@ class ConvKernel(ChannelsLastKernel):
 
     def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | None:
         """The call for operands and output like these arrays."""
-        primitive = self._primitive(variant)
+        is_small = self._work(variant.x_shape, variant.weight_shape) < TEAM_WORK
+        with team_of(1) if is_small else contextlib.nullcontext():
+            primitive = self._primitive(variant)
         if primitive is None:
             return None
         weights, constants = primitive.layout(Argument.WEIGHTS), []
         if self._has_constant_weight:
             constants.append((Argument.WEIGHTS, weights, self._weight_in(weights, inputs[WEIGHT])))
-        return PrimitiveCall(primitive, self._arguments(variant, weights, arrays), constants, self.scratch)
+        arguments = self._arguments(variant, weights, arrays)
+        return PrimitiveCall(primitive, arguments, constants, self.scratch, is_small=is_small)
 
     def _arguments(
         self, variant: Variant, weights: MemoryDescriptor, arrays: Sequence[HostArray]

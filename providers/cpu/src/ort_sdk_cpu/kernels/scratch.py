@@ -12,9 +12,18 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.addresses import address_of
 
-__all__ = ["Scratch", "scratch_of", "shared_scratch"]
+__all__ = ["Scratch", "growth", "scratch_of", "shared_scratch"]
 
 ALIGNMENT_BYTES = 64
+
+
+class _Growth(threading.local):
+    """How often working memory of this thread was replaced by more: addresses told before are of no use then."""
+
+    count = 0
+
+
+growth = _Growth()
 
 
 class Scratch(threading.local):
@@ -38,6 +47,7 @@ class Scratch(threading.local):
             start = -address_of(raw) % ALIGNMENT_BYTES
             buffer = raw[start : start + nbytes]
             found = self._buffers[name] = (buffer, nbytes, address_of(buffer))
+            growth.count += 1
         return found[2]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ort_sdk.api import HostArray
+from ort_sdk_cpu.native_call import NativeCall
 
 from .scratch import Scratch
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskCall
 
 __all__ = ["TaskExecution"]
-
-_BYTES = np.dtype(np.uint8)
 
 
 class TaskExecution:
@@ -44,8 +41,17 @@ class TaskExecution:
         """Keep an argument's array alive no longer; it must be set before the next call."""
         self._arrays.pop(argument, None)
 
+    @property
+    def native(self) -> NativeCall:
+        """The same for callers that need no Python."""
+        return NativeCall((self._call.row,), self._prepare if self._work_bytes else None)
+
     def __call__(self) -> None:
         """Run; outputs are written when it returns."""
-        if self._work_bytes:
-            self._call.point(self._work_place, self._scratch.array("task", (self._work_bytes,), _BYTES))
+        self._prepare()
         self._call.run()
+
+    def _prepare(self) -> None:
+        """Use the thread's working memory."""
+        if self._work_bytes:
+            self._call.set(self._work_place, self._scratch.address("task", self._work_bytes))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from ort_sdk.api import HostArray, RuntimeException
+from ort_sdk_cpu import threads
 from ort_sdk_cpu.kernels.scratch import Scratch
+from ort_sdk_cpu.native_call import NativeCall, Row
 
 from .constants import Argument
 from .execution import Execution
@@ -35,17 +39,31 @@ class _Copy:
         source: its layout.
         target: the layout to copy to.
         scratch: working memory.
+        is_small: whether it is not worth a team.
     """
 
     __slots__ = ("_execution", "_name", "_nbytes", "_scratch")
 
-    def __init__(self, argument: int, source: MemoryDescriptor, target: MemoryDescriptor, scratch: Scratch) -> None:
-        primitive = reorder(source, target)
+    def __init__(
+        self, argument: int, source: MemoryDescriptor, target: MemoryDescriptor, scratch: Scratch, *, is_small: bool
+    ) -> None:
+        with threads.team_of(1) if is_small else contextlib.nullcontext():
+            primitive = reorder(source, target)
         if primitive is None:
             raise RuntimeException(f"oneDNN has no fast copy from layout {source.key} to {target.key}")
-        self._execution = Execution(primitive, {Argument.SRC: source, Argument.DST: target})
+        self._execution = Execution(primitive, {Argument.SRC: source, Argument.DST: target}, is_small=is_small)
         self._name, self._scratch = f"onednn {argument}", scratch
         self._nbytes = max(source.nbytes, target.nbytes)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The copy for callers that need no Python, on arrays that were aimed at."""
+        return self._execution.native.rows
+
+    def aim(self, source: HostArray, target: HostArray) -> None:
+        """Use arrays for both sides."""
+        self._execution.set(Argument.SRC, source)
+        self._execution.set(Argument.DST, target)
 
     def memory(self) -> HostArray:
         """Working memory for either side."""
@@ -53,8 +71,7 @@ class _Copy:
 
     def __call__(self, source: HostArray, target: HostArray) -> None:
         """Copy; keeps neither array."""
-        self._execution.set(Argument.SRC, source)
-        self._execution.set(Argument.DST, target)
+        self.aim(source, target)
         self._execution()
         self._execution.forget(Argument.SRC)
         self._execution.forget(Argument.DST)
@@ -69,6 +86,10 @@ class ArgumentSetter(Protocol):
     def forget(self, argument: int) -> None:
         """Keep an argument's array alive no longer; it must be set before the next call."""
 
+    @property
+    def native(self) -> NativeCall:
+        """The same for callers that need no Python."""
+
     def __call__(self) -> None:
         """Run; outputs are written when it returns."""
 
@@ -80,17 +101,23 @@ class LayoutCall:
         execution: what runs.
         arguments: of a call, in order, DST last: (argument, layout of the array, layout the execution wants).
         scratch: memory for copies.
+        is_small: whether copies are not worth a team.
     """
 
     def __init__(
-        self, execution: ArgumentSetter, arguments: Sequence[tuple[int, MemoryDescriptor, MemoryDescriptor]], scratch: Scratch
+        self,
+        execution: ArgumentSetter,
+        arguments: Sequence[tuple[int, MemoryDescriptor, MemoryDescriptor]],
+        scratch: Scratch,
+        *,
+        is_small: bool = False,
     ) -> None:
         self._execution = execution
         self._arguments = tuple(argument for argument, _, _ in arguments)
         self._copies: list[_Copy | None] = []
         for argument, given, target in arguments:
             ends = (target, given) if argument == Argument.DST else (given, target)
-            self._copies.append(None if given.is_same_layout(target) else _Copy(argument, *ends, scratch))
+            self._copies.append(None if given.is_same_layout(target) else _Copy(argument, *ends, scratch, is_small=is_small))
 
     @property
     def copy_count(self) -> int:
@@ -119,10 +146,29 @@ class LayoutCall:
         if self.copy_count:
             call = functools.partial(self.run, *arrays)
             call.copy_count = self.copy_count  # type: ignore[attr-defined]
+            call.native = self._native(arrays)  # type: ignore[attr-defined]
             return call
         for argument, array in zip(self._arguments, arrays, strict=True):
             self._execution.set(argument, array)
         return self._execution
+
+    def _native(self, arrays: Sequence[HostArray]) -> NativeCall:
+        """The call with its copies for callers that need no Python; the arrays are kept by who calls."""
+        *before, after = (copy.rows if copy is not None else () for copy in self._copies)
+        own = self._execution.native
+
+        def prepare() -> None:
+            for argument, array, copy in zip(self._arguments, arrays, self._copies, strict=True):
+                if copy is None:
+                    self._execution.set(argument, array)
+                    continue
+                memory = copy.memory()
+                copy.aim(*((memory, array) if copy is self._copies[-1] else (array, memory)))
+                self._execution.set(argument, memory)
+            if own.prepare is not None:
+                own.prepare()
+
+        return NativeCall((*itertools.chain(*before), *own.rows, *after), prepare)
 
 
 class PrimitiveCall(LayoutCall):
@@ -133,6 +179,7 @@ class PrimitiveCall(LayoutCall):
         arguments: of a call, in order, DST last: (argument, layout of the array, layout the primitive wants).
         constants: arguments that are the same in every call: (argument, layout, array).
         scratch: memory for copies.
+        is_small: whether the primitive was made for one thread; see ``Execution``.
     """
 
     def __init__(
@@ -141,12 +188,14 @@ class PrimitiveCall(LayoutCall):
         arguments: Sequence[tuple[int, MemoryDescriptor, MemoryDescriptor]],
         constants: Sequence[tuple[int, MemoryDescriptor, HostArray]],
         scratch: Scratch,
+        *,
+        is_small: bool = False,
     ) -> None:
         wanted = {argument: target for argument, _, target in arguments}
-        execution = Execution(primitive, wanted | {argument: layout for argument, layout, _ in constants})
+        execution = Execution(primitive, wanted | {argument: layout for argument, layout, _ in constants}, is_small=is_small)
         for argument, _, array in constants:
             execution.set(argument, array)
-        super().__init__(execution, arguments, scratch)
+        super().__init__(execution, arguments, scratch, is_small=is_small)
 
 
 @functools.lru_cache(maxsize=1024)

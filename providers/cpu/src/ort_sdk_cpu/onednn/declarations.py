@@ -15,6 +15,7 @@ typedef struct { int major, minor, patch; const char *hash; unsigned cpu_runtime
 const version_t *dnnl_version(void);
 int dnnl_get_effective_cpu_isa(void);
 int omp_get_max_threads(void);
+void omp_set_num_threads(int count);
 
 int dnnl_engine_create(handle_t *, int kind, size_t index);
 int dnnl_stream_create(handle_t *, handle_t engine, unsigned flags);

@@ -12,6 +12,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, RuntimeException
 from ort_sdk_cpu import threads
+from ort_sdk_cpu.kernels.scratch import growth
+from ort_sdk_cpu.native_call import ALL_BITS, NO_BITS, NativeCall
 
 from .constants import Argument
 from .library import check, library
@@ -35,6 +37,7 @@ class _Scratchpad(threading.local):
         if self.buffer.nbytes < nbytes:
             self.buffer = aligned_bytes(nbytes)
             self.address = self.buffer.ctypes.data
+            growth.count += 1
         return self.address
 
 
@@ -61,12 +64,24 @@ class _Call:
             self._arguments[position].arg, self._arguments[position].memory = argument, memory
         self._execute, self._stream = onednn.functions.dnnl_primitive_execute, onednn.stream
 
-    def __call__(self) -> None:
+    @property
+    def native(self) -> NativeCall:
+        """The same for callers that need no Python."""
+        cast, handle = library().ffi.cast, self._primitive.handle
+        words = [int(cast("intptr_t", pointer)) for pointer in (handle, self._stream, self._arguments)]
+        row = (library().execute_address, words[0], words[1], self._count, words[2], ALL_BITS)
+        return NativeCall((row,), None if self._scratchpad is None else self._prepare)
+
+    def _prepare(self) -> None:
+        """Use the thread's working memory."""
         if self._scratchpad is not None:
             address = _scratchpad.reserve(self._primitive.scratchpad.nbytes)
             if address != self._address:
                 self._address = address
                 _point(self._scratchpad, address)
+
+    def __call__(self) -> None:
+        self._prepare()
         status = self._execute(self._primitive.handle, self._stream, self._count, self._arguments)
         if status:
             check(status, f"executing {self._primitive.implementation}")
@@ -78,12 +93,13 @@ class Execution:
     Args:
         primitive: what runs.
         arguments: argument → how its memory is laid out; all must be ``set`` before the first call.
+        is_small: whether it was made for one thread, because a team would take longer to start than its work takes.
     """
 
-    __slots__ = ("_alone", "_arrays", "_call", "_memories", "_primitive")
+    __slots__ = ("_alone", "_arrays", "_call", "_is_small", "_memories", "_primitive")
 
-    def __init__(self, primitive: Primitive, arguments: Mapping[int, MemoryDescriptor]) -> None:
-        self._primitive = primitive
+    def __init__(self, primitive: Primitive, arguments: Mapping[int, MemoryDescriptor], *, is_small: bool = False) -> None:
+        self._primitive, self._is_small = primitive, is_small
         self._memories = {argument: _new_memory(descriptor) for argument, descriptor in arguments.items()}
         self._call = _Call(primitive, self._memories)
         self._alone: Callable[[], None] | None = None
@@ -99,12 +115,26 @@ class Execution:
         """Keep an argument's array alive no longer; it must be set before the next call."""
         self._arrays.pop(argument, None)
 
+    @property
+    def native(self) -> NativeCall:
+        """The same for callers that need no Python, on threads that do not work alone."""
+        native = self._call.native
+        if not self._is_small:
+            return native
+        set_threads = library().set_threads_address
+        first, last = ((set_threads, count, 0, 0, 0, NO_BITS) for count in (1, library().thread_count))
+        return NativeCall((first, *native.rows, last), native.prepare)
+
     def __call__(self) -> None:
         """Run; outputs are written when it returns.
 
         Raises:
             RuntimeException: oneDNN fails.
         """
+        if self._is_small:
+            with threads.team_of(1):
+                self._call()
+            return
         if not threads.is_alone():
             self._call()
             return

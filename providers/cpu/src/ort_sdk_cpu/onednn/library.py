@@ -35,6 +35,19 @@ class OneDnn:
         """Threads that a primitive made now on this thread will use."""
         return int(self.functions.omp_get_max_threads())
 
+    @functools.cached_property
+    def execute_address(self) -> int:
+        """Where ``dnnl_primitive_execute`` is."""
+        return self._address("dnnl_primitive_execute")
+
+    @functools.cached_property
+    def set_threads_address(self) -> int:
+        """Where ``omp_set_num_threads`` is."""
+        return self._address("omp_set_num_threads")
+
+    def _address(self, name: str) -> int:
+        return int(self.ffi.cast("intptr_t", self.ffi.addressof(self.functions, name)))
+
     def new_handle(self, description: str, function: Any, *arguments: Any) -> Any:
         """What a creating function gives.
 

@@ -1,0 +1,26 @@
+"""What a call comes to where it needs no Python: C functions on arguments that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["ALL_BITS", "NO_BITS", "NativeCall", "Row"]
+
+Row = tuple[int, int, int, int, int, int]
+"""Address of a C function, four words for it, and which bits of the 32-bit number it returns must be 0."""
+
+ALL_BITS, NO_BITS = 0xFFFFFFFF, 0
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCall:
+    """What a call comes to.
+
+    Args:
+        rows: functions to call one after the other.
+        prepare: called before, on the thread that runs, to point at its working memory; None if there is nothing to do.
+    """
+
+    rows: tuple[Row, ...]
+    prepare: Callable[[], object] | None = None

@@ -1,0 +1,136 @@
+"""Neighbouring steps driven by one call: the same results, working memory that grows, threads that work alone, failures."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+from ort_sdk_cpu import batch, libraries, threads
+from ort_sdk_cpu.kernels.scratch import Scratch, growth
+from ort_sdk_cpu.native_call import NO_BITS, NativeCall
+
+import ort_sdk as ort
+
+needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="no compiler")
+RNG = np.random.default_rng(0)
+MODEL = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    agraph (float[1, 16, 20, 20] x) => (float[1, 24, 10, 10] y, float[2400, 8] z) {
+        a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, wa)
+        b = Relu (a)
+        c = Conv <kernel_shape = [1, 1]> (b, wb)
+        d = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c)
+        e = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (d, wc)
+        y = Relu (e)
+        rows = Reshape (y, shape)
+        z = MatMul (rows, wd)
+    }
+"""
+WEIGHTS = {"wa": (24, 16, 3, 3), "wb": (32, 24, 1, 1), "wc": (24, 32, 3, 3), "wd": (1, 8)}
+
+
+def model():
+    made = onnx.parser.parse_model(MODEL)
+    for name, shape in WEIGHTS.items():
+        array = (RNG.standard_normal(shape) / 8).astype(np.float32)
+        made.graph.initializer.append(numpy_helper.from_array(array, name))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([2400, 1]), "shape"))
+    return made.SerializeToString()
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """The batches made from now on."""
+    made = []
+    original = batch.join_calls
+
+    def join_calls(calls):
+        answers = original(calls)
+        made.extend(call for count, call in answers if count > 1)
+        return answers
+
+    monkeypatch.setattr(batch, "join_calls", join_calls)
+    return made
+
+
+@needs_numba
+@pytest.mark.parametrize("count", [1, 2])
+def test_results_are_those_of_steps(joined, count):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = count
+    session = ort.InferenceSession(model(), options, providers=["CPUExecutionProvider"])
+    x = RNG.standard_normal((1, 16, 20, 20)).astype(np.float32)
+    first = session.run(None, {"x": x})
+    others = [session.run(None, {"x": x * scale}) for scale in (1, 1, 2, 1)]
+    assert joined, "nothing was joined"
+    for result, expected in zip(others[-1], first, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+    assert not np.array_equal(others[2][0], first[0])
+
+
+@needs_numba
+def test_a_thread_that_works_alone_calls_one_after_the_other(joined, monkeypatch):
+    session = ort.InferenceSession(model(), providers=["CPUExecutionProvider"])
+    x = RNG.standard_normal((1, 16, 20, 20)).astype(np.float32)
+    for _ in range(4):
+        expected = session.run(None, {"x": x})
+    monkeypatch.setattr(threads, "is_alone", lambda: True)
+    for result, other in zip(session.run(None, {"x": x}), expected, strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-5)
+
+
+def _call(function, native):
+    def call():
+        function()
+
+    call.native = native
+    return call
+
+
+def _nothing():
+    """A C function that does nothing with what it is given."""
+    import ctypes
+
+    return ctypes.cast(ctypes.CDLL(None).getppid, ctypes.c_void_p).value
+
+
+@needs_numba
+def test_working_memory_that_grows_is_told_to_all():
+    scratch, told = Scratch(), {}
+
+    def asking(name, nbytes):
+        def prepare():
+            told[name] = scratch.address("shared", nbytes)
+
+        return _call(prepare, NativeCall(((_nothing(), 0, 0, 0, 0, NO_BITS),), prepare))
+
+    ((count, call),) = batch.join_calls([asking("small", 8), asking("large", 1 << 20)])
+    assert count == 2
+    before = growth.count
+    call()
+    assert growth.count > before
+    assert told["small"] == told["large"] == scratch.address("shared", 1)
+
+
+@needs_numba
+def test_a_function_that_fails_is_asked_again_for_its_error():
+    def fail():
+        raise ValueError("why")
+
+    done = []
+    passes = _call(lambda: done.append("first"), NativeCall(((_nothing(), 0, 0, 0, 0, NO_BITS),)))
+    # The number of the parent process is not 0, so that looking at all bits sees a failure.
+    fails = _call(fail, NativeCall(((_nothing(), 0, 0, 0, 0, 0xFFFFFFFF),)))
+    ((_, call),) = batch.join_calls([passes, fails])
+    with pytest.raises(ValueError, match="why"):
+        call()
+    assert call.failed == 1
+    assert done == []
+
+
+def test_what_has_no_rows_stays_apart():
+    def plain():
+        pass
+
+    native = _call(plain, NativeCall(((1, 0, 0, 0, 0, NO_BITS),)))
+    assert batch.join_calls([plain, native, plain]) == [(1, plain), (1, native), (1, plain)]
+    assert batch.join_calls([]) == []
