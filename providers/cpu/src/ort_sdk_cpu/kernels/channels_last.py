@@ -12,6 +12,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk_cpu.onednn.call import LayoutCall, empty_channels_last, layout_of
 
+from .recycled import ResultMemory
 from .scratch import scratch_of
 
 __all__ = ["ChannelsLastKernel"]
@@ -41,6 +42,7 @@ class ChannelsLastKernel(OpKernel):
         self.contents_from_shapes = kernel.contents_from_shapes
         self.scratch = scratch_of(info)
         self._calls = threading.local()
+        self._results = ResultMemory()
 
     # What a kernel says
 
@@ -84,10 +86,16 @@ class ChannelsLastKernel(OpKernel):
         """A new array; channels last if oneDNN computed it."""
         shape = self.output_shape(inputs)
         if shape is not None:
-            out = empty_channels_last(shape, self.output_dtype(inputs))
+            out = self._new_output(shape, self.output_dtype(inputs))
             if self.write(inputs, out):
                 return out
         return self._kernel.compute(*self.plain_inputs(inputs))
+
+    def _new_output(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        if dtype != np.float32:
+            return empty_channels_last(shape, dtype)
+        rank = len(shape)
+        return self._results.empty((shape[0], *shape[2:], shape[1])).transpose(0, rank - 1, *range(1, rank - 1))
 
     def write(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Compute into an output; returns whether oneDNN can."""

@@ -16,6 +16,7 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import strides_over
 
 from .attention_task import KINDS, AttentionShape, places
+from .recycled import ResultMemory
 from .scratch import scratch_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
     """Attention of queries, keys and values with a bias and numbers added to the scores; ``NotImplemented`` for any other."""
     if any(info.wants_output(index) for index in range(1, len(info.outputs))) or info.attribute("unidirectional", 0):
         return None
+    results = ResultMemory()
     heads, scale, scratch = int(info.attribute("num_heads")), float(info.attribute("scale", 0.0)), scratch_of(info)
 
     def call(
@@ -49,7 +51,7 @@ def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
         plan = _planned(*given, None if added is None else added.shape, heads, scale, libraries.thread_count())
         if plan is None or not _is_readable(query, key, value, bias):
             return NotImplemented
-        out = np.empty(plan.out_shape, FLOAT)
+        out = results.empty(plan.out_shape)
         operands = (*places(query, heads), *places(key, heads), *places(value, heads), *places(out, heads))
         work = scratch.address("attention", plan.work_bytes)
         numbers = (*plan.sizes, work, plan.part_bytes)

@@ -17,6 +17,7 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 
+from .recycled import SMALLEST_BYTES, ResultMemory
 from .task_writer import MIN_ELEMENTS, threads_for
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ __all__ = ["DirectCall", "direct_call", "directly"]
 DirectCall = Callable[..., Any]
 
 FLOAT = np.dtype(np.float32)
+FIRST_BROADCASTING = 7
+"""Version of Add and its like from which on they broadcast as NumPy does."""
 ACTIVATION_WORK = 4
 """Elements of a few instructions each that one of an activation is worth."""
 
@@ -73,13 +76,13 @@ def _address(array: HostArray | None) -> int:
 def _softmax(info: KernelInfo) -> DirectCall | None:
     axis = int(info.attribute("axis", -1 if info.since_version >= 13 else 1))
     is_flattened = info.since_version < 13
-    task = _task("rows", "softmax", "qqqq")
+    task, results = _task("rows", "softmax", "qqqq"), ResultMemory()
 
     def call(x: HostArray) -> Any:
         rank, size = x.ndim, x.size
         if size < MIN_ELEMENTS or axis not in {-1, rank - 1} or not x.flags.c_contiguous:
             return NotImplemented
-        out, width = np.empty(x.shape, FLOAT), x.shape[-1]
+        out, width = results.empty(x.shape), x.shape[-1]
         task()(threads_for(size), address_of(x), address_of(out), size // width, width)
         return out
 
@@ -92,7 +95,7 @@ def _normalization(info: KernelInfo) -> DirectCall | None:
         return None
     axis, epsilon = int(info.attribute("axis", -1)), float(info.attribute("epsilon", 1e-5))
     name = "layer_normalization" if info.op_type == "LayerNormalization" else "rms_normalization"
-    task = _task("rows", name, "q" * 9 + "f")
+    task, results = _task("rows", name, "q" * 9 + "f"), ResultMemory()
 
     def call(x: HostArray, scale: HostArray, shift: HostArray | None = None) -> Any:
         size, width = x.size, x.shape[-1] if x.ndim else 0
@@ -100,7 +103,7 @@ def _normalization(info: KernelInfo) -> DirectCall | None:
             return NotImplemented
         if not _is_vector(scale, width) or not _is_vector(shift, width):
             return NotImplemented
-        out = np.empty(x.shape, FLOAT)
+        out = results.empty(x.shape)
         addresses = (address_of(x), 0, 0, 0, address_of(out), address_of(scale), _address(shift))
         task()(threads_for(size), *addresses, size // width, width, epsilon)
         return out
@@ -115,7 +118,7 @@ def _skip_normalization(info: KernelInfo) -> DirectCall | None:
         return None
     epsilon, has_shift = float(info.attribute("epsilon", 1e-12)), info.op_type == "SkipLayerNormalization"
     task = _task("rows", "layer_normalization" if has_shift else "rms_normalization", "q" * 9 + "f")
-    gives_total = len(wanted) > 1
+    gives_total, results = len(wanted) > 1, ResultMemory()
 
     def call(x: HostArray, skip: HostArray, scale: HostArray, *others: Any) -> Any:
         shift, bias = (*others, None, None)[:2] if has_shift else (None, *others, None)[:2]
@@ -124,8 +127,8 @@ def _skip_normalization(info: KernelInfo) -> DirectCall | None:
             return NotImplemented
         if not (_is_vector(scale, width) and _is_vector(shift, width) and _is_vector(bias, width)):
             return NotImplemented
-        out = np.empty(x.shape, FLOAT)
-        total = np.empty(x.shape, FLOAT) if gives_total else out
+        out = results.empty(x.shape)
+        total = results.empty(x.shape) if gives_total else out
         read = (address_of(x), address_of(skip), _address(bias))
         addresses = (*read, address_of(total), address_of(out), address_of(scale), _address(shift))
         task()(threads_for(size), *addresses, size // width, width, epsilon)
@@ -139,12 +142,14 @@ def _activation(name: str) -> Callable[[KernelInfo], DirectCall | None]:
     plain, biased = _task("elementwise", name, "qqq"), _task("elementwise", f"bias_{name}", "qqqqq")
 
     def make(_info: KernelInfo) -> DirectCall:
+        results = ResultMemory()
+
         def call(x: HostArray, bias: HostArray | None = None) -> Any:
             size = x.size
             if size < MIN_ELEMENTS:
                 return NotImplemented
             # Lies as the input does, if that has no gaps.
-            out, threads = np.empty_like(x), threads_for(ACTIVATION_WORK * size)
+            out, threads = results.like(x), threads_for(ACTIVATION_WORK * size)
             if bias is None and out.strides == x.strides:
                 plain()(threads, address_of(x), address_of(out), size)
             elif bias is not None and x.flags.c_contiguous and _is_vector(bias, x.shape[-1]):
@@ -158,16 +163,32 @@ def _activation(name: str) -> Callable[[KernelInfo], DirectCall | None]:
     return make
 
 
+def _binary(function: np.ufunc) -> Callable[[KernelInfo], DirectCall | None]:
+    """NumPy's function of two arrays, in memory that is used again, where the result is as large as the first."""
+
+    def make(info: KernelInfo) -> DirectCall | None:
+        results = ResultMemory()
+
+        def call(x: HostArray, y: HostArray) -> Any:
+            if x.nbytes < SMALLEST_BYTES or not (y.shape == x.shape or (y.size == 1 and y.ndim <= x.ndim)):
+                return NotImplemented
+            return function(x, y, results.like(x))
+
+        return call if info.since_version >= FIRST_BROADCASTING else None
+
+    return make
+
+
 def _gelu(info: KernelInfo) -> DirectCall | None:
     return _activation("fast_gelu" if info.attribute("approximate", "none") == "tanh" else "gelu")(info)
 
 
 def _clip(info: KernelInfo) -> DirectCall | None:
     """Bounded by numbers, which are inputs."""
-    task = _task("elementwise", "clip", "qqqff")
+    task, results = _task("elementwise", "clip", "qqqff"), ResultMemory()
 
     def call(x: HostArray, low: HostArray | None = None, high: HostArray | None = None) -> Any:
-        size, out = x.size, np.empty_like(x)
+        size, out = x.size, results.like(x)
         if size < MIN_ELEMENTS or out.strides != x.strides or any(bound is not None and bound.size != 1 for bound in (low, high)):
             return NotImplemented
         bounds = (-math.inf if low is None else low.item(), math.inf if high is None else high.item())
@@ -181,13 +202,11 @@ def _clip(info: KernelInfo) -> DirectCall | None:
 
 def _silu(info: KernelInfo) -> DirectCall | None:
     """X * sigmoid(alpha * x)."""
-    alpha, task = (
-        float(info.attribute("alpha", 1.702 if info.op_type == "QuickGelu" else 1.0)),
-        _task("elementwise", "silu", "qqqf"),
-    )
+    alpha = float(info.attribute("alpha", 1.702 if info.op_type == "QuickGelu" else 1.0))
+    task, results = _task("elementwise", "silu", "qqqf"), ResultMemory()
 
     def call(x: HostArray) -> Any:
-        size, out = x.size, np.empty_like(x)
+        size, out = x.size, results.like(x)
         if size < MIN_ELEMENTS or out.strides != x.strides:
             return NotImplemented
         task()(threads_for(ACTIVATION_WORK * size), address_of(x), address_of(out), size, alpha)
@@ -205,15 +224,19 @@ def _attention(info: KernelInfo) -> DirectCall | None:
 _MICROSOFT = "com.microsoft"
 
 _MAKERS: dict[tuple[str, str], Callable[[KernelInfo], DirectCall | None]] = {
+    ("", "Add"): _binary(np.add),
     ("", "Clip"): _clip,
+    ("", "Div"): _binary(np.divide),
     ("", "Erf"): _activation("erf"),
     ("", "Gelu"): _gelu,
     ("", "HardSwish"): _activation("hard_swish"),
     ("", "LayerNormalization"): _normalization,
+    ("", "Mul"): _binary(np.multiply),
     ("", "RMSNormalization"): _normalization,
     ("", "Sigmoid"): _activation("sigmoid"),
     ("", "SimplifiedLayerNormalization"): _normalization,
     ("", "Softmax"): _softmax,
+    ("", "Sub"): _binary(np.subtract),
     ("", "Swish"): _silu,
     (_MICROSOFT, "BiasGelu"): _activation("gelu"),
     (_MICROSOFT, "FastGelu"): _activation("fast_gelu"),

@@ -15,6 +15,7 @@ from ort_sdk_cpu.onednn.constants import Algorithm
 from .bindable import BindableKernel, MakeWriter, Writer
 from .compiled_product import Activation, CompiledProduct, ProductFunction, Sizes
 from .packed_product import Tail
+from .recycled import ResultMemory
 from .scratch import scratch_of
 
 __all__ = ["InPlaceProduct"]
@@ -47,6 +48,7 @@ class InPlaceProduct(BindableKernel):
         self._transposed, self._tail, self._scratch = transposed, tail, scratch_of(info)
         self._weight: HostArray | None = None
         self._make_writer = lambda inputs, _outputs: self._writer(inputs[0].shape)
+        self._results = ResultMemory()
         self._function = ProductFunction(self._inner, self._columns, self._scratch, is_transposed=transposed, **self._epilogue)
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
@@ -64,7 +66,7 @@ class InPlaceProduct(BindableKernel):
 
     def _run(self, a: HostArray, *others: Any) -> Any:
         *outer, inner = a.shape
-        out = np.empty((*outer, self._columns), FLOAT)
+        out = self._results.empty((*outer, self._columns))
         if inner != self._inner:
             raise InvalidArgument(f"product of {a.shape} and a constant with {self._inner} rows: these have to be equal")
         rows, weight, finish = math.prod(outer), self._weight, self._tail.finish

@@ -1,0 +1,122 @@
+"""Memory of large results in runs without programs, used again when the last array on it is gone.
+
+A program has an arena. Without one, each run would take its memory from the system and give it back, page by page: for a text of
+some hundred words that takes as long as a third of the computing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.fusion.loops import memory_order
+
+__all__ = ["SMALLEST_BYTES", "RecycledMemory", "ResultMemory", "recycled_memory"]
+
+SMALLEST_BYTES = 1 << 16
+"""Of an array: smaller ones the system's allocator keeps by itself."""
+LARGEST_BYTES = 1 << 25
+MOST_KEPT_BYTES = 1 << 26
+"""Of all memory that waits to be used again."""
+ALIGNMENT_BYTES = 64
+FEW_RUNS = 4
+"""Runs of a kernel whose results are not recycled: where shapes stay, a program does the rest, in memory of its own."""
+_FLOAT = np.dtype(np.float32)
+
+
+class RecycledMemory:
+    """Makes float32 arrays. For any number of threads at once."""
+
+    def __init__(self) -> None:
+        # An array may end, and its memory come back, wherever Python runs code: also while this thread holds the lock.
+        self._lock = threading.RLock()
+        self._waiting: dict[int, list[HostArray]] = {}
+        self._kept_bytes = 0
+
+    def empty(self, shape: tuple[int, ...]) -> HostArray:
+        """A row-major array with any contents."""
+        nbytes = math.prod(shape) * _FLOAT.itemsize
+        if not SMALLEST_BYTES <= nbytes <= LARGEST_BYTES:
+            return np.empty(shape, _FLOAT)
+        length = _length(nbytes)
+        memory = self._take(length)
+        block = _block_type(length).from_address(address_of(memory))
+        block.memory, block.owner = memory, weakref.ref(self)
+        # The array holds the block, as do all views of it: NumPy only looks behind bases that are arrays.
+        return np.ndarray(shape, _FLOAT, block)
+
+    def give_back(self, memory: HostArray) -> None:
+        """Let memory that no array is on any more be used again, unless enough is waiting."""
+        with self._lock:
+            if self._kept_bytes + memory.nbytes <= MOST_KEPT_BYTES:
+                self._kept_bytes += memory.nbytes
+                self._waiting.setdefault(memory.nbytes, []).append(memory)
+
+    def _take(self, length: int) -> HostArray:
+        with self._lock:
+            waiting = self._waiting.get(length)
+            if waiting:
+                self._kept_bytes -= length
+                return waiting.pop()
+        raw = np.empty(length + ALIGNMENT_BYTES, np.uint8)
+        start = -address_of(raw) % ALIGNMENT_BYTES
+        return raw[start : start + length]
+
+
+def _length(nbytes: int) -> int:
+    """Bytes, rounded up by at most a quarter, so that sequences of nearly the same length use the same memory."""
+    step = 1 << (nbytes - 1).bit_length() - 3
+    return -(-nbytes // step) * step
+
+
+@functools.lru_cache(maxsize=256)
+def _block_type(length: int) -> Any:
+    """What holds memory of a length on behalf of arrays, and gives it back when it ends."""
+    return type("Block", (ctypes.c_char * length,), {"__del__": _end})
+
+
+def _end(block: Any) -> None:
+    owner = block.owner()
+    if owner is not None:
+        owner.give_back(block.memory)
+
+
+def recycled_memory() -> RecycledMemory:
+    """The memory in use; a new one if nobody holds any: it is freed with the last session's kernels."""
+    with _lock:
+        return _in_use.setdefault("all sessions", RecycledMemory())
+
+
+_lock = threading.Lock()
+_in_use: weakref.WeakValueDictionary[str, RecycledMemory] = weakref.WeakValueDictionary()
+
+
+class ResultMemory:
+    """Makes the results of one kernel: recycled ones, if it runs without programs again and again."""
+
+    __slots__ = ("_memory", "_runs")
+
+    def __init__(self) -> None:
+        self._memory = recycled_memory()
+        self._runs = 0
+
+    def empty(self, shape: tuple[int, ...]) -> HostArray:
+        """A row-major float32 array with any contents."""
+        self._runs += 1
+        return np.empty(shape, _FLOAT) if self._runs <= FEW_RUNS else self._memory.empty(shape)
+
+    def like(self, x: HostArray) -> HostArray:
+        """A float32 array of an array's shape, which lies as that does if that has no gaps."""
+        if x.flags.c_contiguous:
+            return self.empty(x.shape)
+        order = memory_order(x)
+        lying = x.transpose(order)
+        return self.empty(lying.shape).transpose(np.argsort(order)) if lying.flags.c_contiguous else np.empty_like(x)

@@ -1,0 +1,98 @@
+"""Memory of results that is used again: never while any array is on it, never without bound."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.kernels import recycled
+from ort_sdk_cpu.kernels.recycled import FEW_RUNS, RecycledMemory, ResultMemory
+
+SHAPE = (300, 100)
+
+
+@pytest.fixture
+def memory():
+    return RecycledMemory()
+
+
+def test_memory_is_used_again_when_its_array_is_gone(memory):
+    first = memory.empty(SHAPE)
+    place = address_of(first)
+    assert place % 64 == 0
+    del first
+    # Nearly as large: sequences of nearly the same length.
+    assert address_of(memory.empty((298, 100))) == place
+
+
+@pytest.mark.parametrize("look", [lambda x: x.T, lambda x: x.reshape(-1)[7:], lambda x: x[1:2][:, 3], lambda x: x.view(np.int32)])
+def test_a_view_keeps_its_memory(memory, look):
+    array = memory.empty(SHAPE)
+    array.fill(7)
+    view = look(array)
+    expected, place = view.copy(), address_of(array)
+    del array
+    gc.collect()
+    other = memory.empty(SHAPE)
+    assert address_of(other) != place
+    other.fill(1)
+    np.testing.assert_array_equal(view, expected)
+    del view
+    assert address_of(memory.empty(SHAPE)) == place
+
+
+def test_small_and_gigantic_arrays_are_the_systems(memory):
+    assert memory.empty((4, 5)).base is None
+    assert memory.empty((recycled.LARGEST_BYTES // 4 + 1,)).base is None
+    assert memory.empty((0, 7)).shape == (0, 7)
+
+
+def test_waiting_memory_is_bounded(memory, monkeypatch):
+    monkeypatch.setattr(recycled, "MOST_KEPT_BYTES", 300_000)
+    arrays = [memory.empty(SHAPE) for _ in range(5)]
+    places = {address_of(array) for array in arrays}
+    arrays.clear()
+    assert memory._kept_bytes <= 300_000
+    assert sum(len(waiting) for waiting in memory._waiting.values()) == 2
+    assert len(places) == 5
+
+
+def test_arrays_outlive_the_memory_that_made_them():
+    memory = RecycledMemory()
+    array = memory.empty(SHAPE)
+    array.fill(3)
+    del memory
+    gc.collect()
+    assert (array == 3).all()
+
+
+def test_results_lie_as_an_array_does():
+    results = ResultMemory()
+    x = np.empty((2, 30, 40, 24), np.float32)
+    for source in (x, x.transpose(0, 3, 1, 2), x[:, ::2]):
+        for _ in range(FEW_RUNS + 2):
+            made = results.like(source)
+            assert made.shape == source.shape
+            assert made.dtype == np.float32
+    assert results.like(x.transpose(0, 3, 1, 2)).strides == x.transpose(0, 3, 1, 2).strides
+
+
+def test_threads_never_share_memory(memory):
+    wrong = []
+
+    def use(number):
+        for size in range(200, 400):
+            array = memory.empty((size, 100))
+            array.fill(number)
+            view = array[size // 2 :]
+            del array
+            if not (view == number).all():
+                wrong.append(size)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
