@@ -12,6 +12,7 @@ from .dq_matmul_nbits_fusion import DQMatMulNBitsFusion
 from .elementwise_fusion import DivMulFusion, FuseReluClip, NotWhereFusion, PreShapeNodeElimination
 from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
 from .identity_elimination import EliminateDropout, EliminateIdentity
+from .loop_invariant_motion import LoopInvariantCodeMotion
 from .loop_invariants import LoopInvariantElimination
 from .noop_elimination import NoopElimination
 from .pad_fusion import PadFusion
@@ -35,6 +36,7 @@ def transformers() -> list[GraphTransformer]:
         EliminateIdentity(),
         EliminateDropout(),
         LoopInvariantElimination(),
+        LoopInvariantCodeMotion(),
         CastChainElimination(),
         CastElimination(),
         NoopElimination(),

@@ -40,8 +40,9 @@ def _captured(graph: Graph, node: Node, place: int) -> bool:
     is_read_as_it_is = any(argument.name == inner for position, argument in enumerate(body.outputs) if position != 1 + place)
     if not value or _source(body, body.outputs[1 + place].name) != inner or is_read_as_it_is or is_graph_output(graph, result):
         return False
-    if any(value in scope.values or value in scope.initializers for scope in body.walk()):
-        return False  # The body has a value of that name of its own.
+    scopes = [scope for scope in body.walk() if scope is not body or value != inner]
+    if any(value in scope.values or value in scope.initializers for scope in scopes):
+        return False  # A body has a value of that name of its own.
     replace_uses(body, inner, value)
     del body.inputs[_CARRIED_FROM + place], body.outputs[1 + place]
     body.values.pop(inner, None)
