@@ -164,6 +164,32 @@ def test_attention_refuses_shapes_that_do_not_belong_together(wrong):
         session.run(None, attention_feeds(7, 9) | wrong)
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("op_type", "gates"), [("LSTM", 4), ("GRU", 3)])
+def test_recurrent_layers_over_growing_sequences(op_type, gates, direction, calls):
+    count = 2 if direction == "bidirectional" else 1
+    constants = {
+        "w": random(count, gates * 40, 24) / 5,
+        "r": random(count, gates * 40, 40, seed=1) / 6,
+        "b": random(count, 2 * gates * 40) / 5,
+    }
+    node = helper.make_node(op_type, ["x", "w", "r", "b", "", "h"], ["y", "z"], hidden_size=40, direction=direction)
+    feeds = [{"x": random(steps, batch, 24), "h": random(count, batch, 40)} for steps, batch in ((1, 1), (7, 1), (8, 2), (30, 3))]
+    check(model_of(node, {"x": 3, "h": 3}, constants), feeds, tolerance=2e-5)
+    assert calls == {"task": 4, "other": 0}
+
+
+@pytest.mark.parametrize("wrong", [{"x": random(5, 2, 23)}, {"h": random(1, 3, 40)}])
+def test_recurrent_layers_refuse_shapes_that_do_not_belong_together(wrong):
+    constants = {"w": random(1, 160, 24) / 5, "r": random(1, 160, 40, seed=1) / 6}
+    node = helper.make_node("LSTM", ["x", "w", "r", "", "", "h"], ["y"], hidden_size=40)
+    session = stepwise(model_of(node, {"x": 3, "h": 3}, constants))
+    right = {"x": random(5, 2, 24), "h": random(1, 2, 40)}
+    session.run(None, right)
+    with pytest.raises(ort.api.OrtSdkError, match="LSTM"):
+        session.run(None, right | wrong)
+
+
 def test_a_plan_of_attention_is_made_once_per_shape():
     direct_attention._planned.cache_clear()
     node = helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["y"], domain=MICROSOFT, num_heads=4)

@@ -143,7 +143,7 @@ class BindableKernel(OpKernel):
         direct, direct_task = _direct_modules()
         self.element_operation = operation_of(info)
         self._compute = direct.through_writer(info, self._compute, self._make_writer)
-        call = direct_task.direct_call(info)
+        call = direct_task.direct_call(info, self._make_writer)
         if call is not None:
             self._compute = direct_task.directly(call, self._compute)
 

@@ -17,6 +17,7 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 
+from .bindable import MakeWriter
 from .recycled import SMALLEST_BYTES, ResultMemory
 from .task_writer import MIN_ELEMENTS, threads_for
 
@@ -34,13 +35,24 @@ ACTIVATION_WORK = 4
 """Elements of a few instructions each that one of an activation is worth."""
 
 
-def direct_call(info: KernelInfo) -> DirectCall | None:
-    """The node's task as a call on a run's arrays; None if it has none, or not for these types and outputs."""
-    make = _MAKERS.get((info.domain, info.op_type))
-    arguments = (*info.inputs, *info.outputs)
-    if make is None or any(found is not None and found.element_type is not TensorElementType.FLOAT for found in arguments):
+def direct_call(info: KernelInfo, make_writer: MakeWriter) -> DirectCall | None:
+    """The node's task as a call on a run's arrays; None if it has none, or not for these types and outputs.
+
+    Args:
+        info: the node.
+        make_writer: makes its writer.
+    """
+    key = (info.domain, info.op_type)
+    if key not in _MAKERS and key not in _RECURRENT:
         return None
-    return make(info) if libraries.numba().is_usable else None
+    types = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
+    if types != {TensorElementType.FLOAT} or not libraries.numba().is_usable:
+        return None
+    if key in _MAKERS:
+        return _MAKERS[key](info)
+    from .direct_recurrent import direct_recurrent
+
+    return direct_recurrent(info, make_writer)
 
 
 def directly(call: DirectCall, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -222,6 +234,8 @@ def _attention(info: KernelInfo) -> DirectCall | None:
 
 
 _MICROSOFT = "com.microsoft"
+
+_RECURRENT = {("", "GRU"), ("", "LSTM")}
 
 _MAKERS: dict[tuple[str, str], Callable[[KernelInfo], DirectCall | None]] = {
     ("", "Add"): _binary(np.add),

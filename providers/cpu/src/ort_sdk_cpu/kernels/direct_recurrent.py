@@ -1,0 +1,50 @@
+"""Recurrent layers over sequences of a length that was never seen before: by the writers that programs use, made for the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import KernelInfo
+
+from .bindable import MakeWriter
+
+__all__ = ["direct_recurrent"]
+
+_GATES = {"GRU": 3, "LSTM": 4}
+_BIAS, _LENGTHS, _STATES, _PEEPHOLES = 3, 4, slice(5, 7), 7
+
+
+def direct_recurrent(info: KernelInfo, make_writer: MakeWriter) -> Callable[..., Any]:
+    """The layer as a call; ``NotImplemented`` for shapes that do not belong together, which are another's to refuse."""
+    gates, directions = _GATES[info.op_type], 2 if info.attribute("direction", "forward") == "bidirectional" else 1
+    wanted = [info.wants_output(index) for index in range(len(info.outputs))]
+    while wanted and not wanted[-1]:
+        wanted.pop()
+
+    def call(*inputs: Any) -> Any:
+        if not wanted or not _fit(inputs, gates, directions):
+            return NotImplemented
+        x, hidden = inputs[0], inputs[2].shape[2]
+        states = (directions, x.shape[1], hidden)
+        shapes = ((x.shape[0], *states), states, states)
+        outputs = tuple(np.empty(shape, x.dtype) if given else None for shape, given in zip(shapes, wanted, strict=False))
+        make_writer(inputs, outputs)(*inputs, *outputs)  # type: ignore[arg-type]
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    return call
+
+
+def _fit(inputs: Sequence[Any], gates: int, directions: int) -> bool:
+    x, w, r = inputs[:3]
+    is_plain = all(array is None for array in (*inputs[_LENGTHS:5], *inputs[_PEEPHOLES:]))
+    if not is_plain or x.ndim != 3 or r.ndim != 3 or not x.size:
+        return False
+    hidden = r.shape[2]
+    rows, bias = gates * hidden, inputs[_BIAS] if len(inputs) > _BIAS else None
+    are_weights = w.shape == (directions, rows, x.shape[2]) and r.shape == (directions, rows, hidden)
+    is_bias = bias is None or bias.shape == (directions, 2 * rows)
+    state = (directions, x.shape[1], hidden)
+    return are_weights and is_bias and all(given is None or given.shape == state for given in inputs[_STATES])
