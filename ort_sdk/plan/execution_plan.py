@@ -79,7 +79,7 @@ class Constants:
             whether it did. What is packed is None in runs.
     """
 
-    __slots__ = ("_arrays", "_indices", "_lock", "_packers", "_place", "_sources")
+    __slots__ = ("_arrays", "_frame", "_indices", "_lock", "_packers", "_place", "_sources")
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class Constants:
         self._place = place
         self._packers = dict(packers or {})
         self._arrays: dict[int, Array] | None = None
+        self._frame: list[Any] = []
         self._lock = threading.Lock()
 
     def __contains__(self, index: object) -> bool:
@@ -111,6 +112,13 @@ class Constants:
                     self._pack()
                     self._arrays = {index: self._place(tensor, device) for index, (tensor, device) in self._sources.items()}
         return self._arrays
+
+    def frame(self, count: int) -> list[Any]:
+        """A new list of so many values: constants in place, everything else None."""
+        if not self._frame:
+            arrays = self.arrays()
+            self._frame = [arrays.get(index) for index in range(count)]
+        return self._frame.copy()
 
     def sources(self) -> Mapping[int, tuple[Tensor, OrtDevice]]:
         """Value index → (tensor, device), without those that are packed. Reads no weight."""
@@ -141,7 +149,4 @@ class ExecutionPlan:
 
     def new_frame(self) -> list[Any]:
         """Values before the first step: constants in place, everything else None."""
-        frame: list[Any] = [None] * len(self.value_names)
-        for index, array in self.constants.arrays().items():
-            frame[index] = array
-        return frame
+        return self.constants.frame(len(self.value_names))
