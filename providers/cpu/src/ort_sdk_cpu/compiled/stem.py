@@ -48,10 +48,9 @@ def _copy_lines(record: int, sample: int, row: int, lines: int, length: int) -> 
 
 
 @inner
-def _finish(record: int, offset: int, channel: int, left: int, value: Any) -> None:
-    bias, addend, last = argument(record, 2), argument(record, 3), argument(record, 23)
-    if bias:
-        value = add(value, load_f32_first(bias + channel * 4, left))
+def _finish(record: int, offset: int, left: int, value: Any) -> None:
+    """All that may be done to a sum."""
+    addend, last = argument(record, 3), argument(record, 23)
     if addend:
         value = add(value, load_f32_first(addend + offset, left))
     value = activated(value, argument(record, 20), number(record, 21), number(record, 22))
@@ -66,8 +65,10 @@ def _finish(record: int, offset: int, channel: int, left: int, value: Any) -> No
 def _eight_pixels(record: int, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
     """Sixteen channels of neighbouring pixels."""
     outputs, step = argument(record, 10), argument(record, 16) * 4
-    a, b, c, d = zero_f32(), zero_f32(), zero_f32(), zero_f32()
-    e, f, g, h = zero_f32(), zero_f32(), zero_f32(), zero_f32()
+    start, left = zero_f32(), outputs - channel
+    if argument(record, 2):
+        start = load_f32_first(argument(record, 2) + channel * 4, left)
+    a, b, c, d, e, f, g, h = start, start, start, start, start, start, start, start
     taps, row = argument(record, 14), (outputs + 15) // 16 * 64
     for line in range(argument(record, 9) * argument(record, 13)):
         place = lines + line * length * 4
@@ -83,15 +84,27 @@ def _eight_pixels(record: int, lines: int, length: int, weights: int, offset: in
             h = fused_multiply_add(broadcast_f32(place + 7 * step), weight, h)
             place += 4
             weights += row
-    pixel, left = outputs * 4, outputs - channel
-    _finish(record, offset, channel, left, a)
-    _finish(record, offset + pixel, channel, left, b)
-    _finish(record, offset + 2 * pixel, channel, left, c)
-    _finish(record, offset + 3 * pixel, channel, left, d)
-    _finish(record, offset + 4 * pixel, channel, left, e)
-    _finish(record, offset + 5 * pixel, channel, left, f)
-    _finish(record, offset + 6 * pixel, channel, left, g)
-    _finish(record, offset + 7 * pixel, channel, left, h)
+    pixel, is_plain = outputs * 4, argument(record, 3) == 0 and argument(record, 23) == 0 and argument(record, 24) == 0
+    if is_plain and left >= 16:
+        activation, first, second = argument(record, 20), number(record, 21), number(record, 22)
+        out = argument(record, 4) + offset
+        store_f32(out, activated(a, activation, first, second))
+        store_f32(out + pixel, activated(b, activation, first, second))
+        store_f32(out + 2 * pixel, activated(c, activation, first, second))
+        store_f32(out + 3 * pixel, activated(d, activation, first, second))
+        store_f32(out + 4 * pixel, activated(e, activation, first, second))
+        store_f32(out + 5 * pixel, activated(f, activation, first, second))
+        store_f32(out + 6 * pixel, activated(g, activation, first, second))
+        store_f32(out + 7 * pixel, activated(h, activation, first, second))
+    else:
+        _finish(record, offset, left, a)
+        _finish(record, offset + pixel, left, b)
+        _finish(record, offset + 2 * pixel, left, c)
+        _finish(record, offset + 3 * pixel, left, d)
+        _finish(record, offset + 4 * pixel, left, e)
+        _finish(record, offset + 5 * pixel, left, f)
+        _finish(record, offset + 6 * pixel, left, g)
+        _finish(record, offset + 7 * pixel, left, h)
 
 
 @task

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.fusion.loops import Loops
 
@@ -33,11 +35,25 @@ def columns_writer(x: HostArray, out: HostArray, axis: int, otherwise: Writer) -
     loops = Loops.over([x.shape[other] for other in others], steps)
     *outer, width = loops.sizes
     (*x_outer, x_inner), (*out_outer, out_inner) = loops.strides
+    if x_inner != _FLOAT_BYTES and out.flags.c_contiguous:
+        return _staged_writer(out, axis, otherwise)
     is_contiguous = x_inner == out_inner == _FLOAT_BYTES
     if not is_contiguous or any(size != 1 for size in outer[:-OUTER_AXES]):
         return otherwise
     sizes = (x.shape[axis], x.strides[axis], out.strides[axis], *outer[-OUTER_AXES:], width)
     return _ColumnsWriter((*sizes, *x_outer[-OUTER_AXES:], *out_outer[-OUTER_AXES:]), x, out, otherwise)
+
+
+def _staged_writer(out: HostArray, axis: int, otherwise: Writer) -> Writer:
+    """A writer that first copies its input to where it lies as the output does."""
+    staged = np.empty_like(out)
+    write = columns_writer(staged, out, axis, otherwise)
+
+    def copy_and_write(x: HostArray, out: HostArray) -> None:
+        np.copyto(staged, x)
+        write(staged, out)
+
+    return copy_and_write
 
 
 class _ColumnsWriter:
