@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
-
-import numpy as np
 
 from ort_sdk.api import Array
 
 from .binding import BoundSteps
-from .executor import RunControl, RunScope, StepObserver, halt, raise_step_error
+from .executor import RunControl, RunScope, StepObserver
 from .fusing import Fused
-from .slots import ValueSlot
-from .specialise import ProgramStep, Specialisation
+from .program_text import ProgramCode, program_text
+from .specialise import Specialisation
 
 __all__ = ["Program"]
-
-
-STEPS_BETWEEN_CHECKS = 16
-"""Steps after which a replay looks again whether it shall stop."""
 
 
 class _Never:
@@ -54,10 +45,9 @@ class Program:
         """How many of the operators run on buffers of the program's own."""
         self.layout_copies = sum(getattr(call, "copy_count", 0) for call in bound.calls.values())
         """Values that are copied into another layout in each run, where neighbours want different ones."""
-        self._text = _Writer(fused.specialisation, bound).text()
-        self._text.join(bound)
+        self._text = program_text(fused.specialisation, bound)
         self._code = self._text.code()
-        self._timed: _Code | None = None
+        self._timed: ProgramCode | None = None
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
         """Replay. Arguments and result as for ``execute``; ``control.program_observer`` is told of the steps afterwards."""
@@ -84,262 +74,3 @@ class Program:
         for launched, (start, end) in zip(self._text.timed_steps(), pairwise(stamps), strict=True):
             observer(launched.step, start, end - start)
         return list(fetched)
-
-
-@dataclass(frozen=True, slots=True)
-class _Code:
-    """A compiled program.
-
-    Args:
-        function: ``function(feeds, stop)``.
-        filename: the name its code goes by.
-        steps: line number → whose line it is.
-    """
-
-    function: Callable[[Sequence[Array], Any], Any]
-    filename: str
-    steps: dict[int, _Line]
-
-    def locate(self, error: Exception) -> None:
-        """Name the step whose line raised."""
-        traceback = error.__traceback__
-        while traceback is not None:
-            if traceback.tb_frame.f_code.co_filename == self.filename:
-                line = self.steps.get(traceback.tb_lineno)
-                if line is not None:
-                    launched = line.failed_step()
-                    found = traceback.tb_frame.f_locals
-                    raise_step_error(error, launched.step, [found.get(f"v{index}") for index in launched.inputs])
-            traceback = traceback.tb_next
-
-
-class _Line(NamedTuple):
-    """Whose line it is: one step's, or several steps' that one call does."""
-
-    steps: tuple[ProgramStep, ...]
-    call: Any = None
-
-    def failed_step(self) -> ProgramStep:
-        return self.steps[getattr(self.call, "failed", 0)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A program's lines, and what they name.
-
-    Args:
-        lines: statements, without the last.
-        result: expression of what is returned.
-        names: constants, kernels and functions, given as arguments with defaults, so that all are locals.
-        steps: position of a line → the step it belongs to.
-        ends: position of a step's last line → the step.
-        calls: position of a line that is nothing but the call of a bound step → the step's position in the program.
-        joined: position of the first of some lines → the position after the last, and the name of the call that does them all.
-    """
-
-    lines: list[str]
-    result: str
-    names: dict[str, Any]
-    steps: dict[int, ProgramStep]
-    ends: dict[int, ProgramStep]
-    calls: dict[int, int]
-    joined: dict[int, tuple[int, str]] = field(default_factory=dict)
-
-    def join(self, bound: BoundSteps) -> None:
-        """Let providers make one call of those that follow each other."""
-        for first, last in _neighbours(self.calls, bound):
-            calls = [bound.calls[self.calls[line]] for line in range(first, last)]
-            start = first
-            for count, call in bound.providers[self.calls[first]].join_calls(calls):
-                if count > 1:
-                    name = f"j{start}"
-                    self.names[name] = call
-                    self.joined[start] = (start + count, name)
-                start += count
-
-    def timed_steps(self) -> list[ProgramStep]:
-        """The steps whose ends are timed, in order."""
-        return list(self.ends.values())
-
-    def code(self, *, is_timed: bool = False) -> _Code:
-        """Compile.
-
-        Args:
-            is_timed: also return the time at the start and at the end of each step, so that no time between is lost.
-        """
-        names = {**self.names, "clock": time.perf_counter_ns} if is_timed else self.names
-        filename = f"<ort_sdk {'timed ' if is_timed else ''}program {id(self):x}>"
-        written = [f"def program(feeds, stop, {', '.join(f'{name}={name}' for name in names)}):"]
-        owners: dict[int, _Line] = {}
-        for line, owner in self._timed_lines() if is_timed else self._joined_lines():
-            written.append(f"    {line}")
-            if owner is not None:
-                owners[len(written)] = owner
-        written.append(f"    return {self.result}, t" if is_timed else f"    return {self.result}")
-        namespace = dict(names)
-        exec(compile("\n".join(written) + "\n", filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
-        return _Code(namespace["program"], filename, owners)
-
-    def _timed_lines(self) -> Iterator[tuple[str, _Line | None]]:
-        yield "t = [clock()]", None
-        for position, line in enumerate(self.lines):
-            yield line, self._owner(position)
-            if position in self.ends:
-                yield "t.append(clock())", None
-
-    def _joined_lines(self) -> Iterator[tuple[str, _Line | None]]:
-        position = 0
-        while position < len(self.lines):
-            joined = self.joined.get(position)
-            if joined is None:
-                yield self.lines[position], self._owner(position)
-                position += 1
-                continue
-            end, name = joined
-            yield f"{name}()", _Line(tuple(self.steps[line] for line in range(position, end)), self.names[name])
-            position = end
-
-    def _owner(self, position: int) -> _Line | None:
-        step = self.steps.get(position)
-        return None if step is None else _Line((step,))
-
-
-def _neighbours(calls: Mapping[int, int], bound: BoundSteps) -> Iterator[tuple[int, int]]:
-    """First line, and the line after the last, of calls of one provider that follow each other."""
-    lines = list(calls)
-    providers = [bound.providers[position] for position in calls.values()]
-    start = 0
-    for place in range(1, len(lines) + 1):
-        ends = place == len(lines) or lines[place] != lines[place - 1] + 1 or providers[place] is not providers[place - 1]
-        if ends:
-            yield lines[start], lines[place - 1] + 1
-            start = place
-
-
-class _Writer:
-    """Writes the function: one line per step."""
-
-    def __init__(self, specialisation: Specialisation, bound: BoundSteps) -> None:
-        self._specialisation = specialisation
-        self._bound = bound
-        self._names: dict[str, Any] = {"asarray": np.asarray, "generic": np.generic, "halt": halt}
-        self._lines: list[str] = []
-        self._steps: dict[int, ProgramStep] = {}
-        self._ends: dict[int, ProgramStep] = {}
-        self._calls: dict[int, int] = {}
-
-    def text(self) -> _Text:
-        """What the function does."""
-        specialisation = self._specialisation
-        for index, value in specialisation.constants.items():
-            self._names[f"v{index}"] = value
-        for index, array in self._bound.buffers.items():
-            self._names[f"v{index}"] = array
-        self._feeds()
-        frees = self._frees()
-        for position, launched in enumerate(specialisation.steps):
-            if position % STEPS_BETWEEN_CHECKS == 0:
-                self._lines.append("if stop.terminate: halt()")
-            if position not in self._bound.views:
-                self._step(position, launched)
-                self._ends[len(self._lines) - 1] = launched
-            if frees[position]:
-                self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
-        self._release_slots()
-        for index, allocate in self._bound.copied.items():
-            self._names[f"a{index}"] = allocate
-            self._names["copyto"] = np.copyto
-            self._lines.append(f"r{index} = a{index}()")
-            self._lines.append(f"copyto(r{index}, v{index})")
-        copied = self._bound.copied
-        fetched = (f"r{index}" if index in copied else f"v{index}" for index in specialisation.fetches)
-        return _Text(self._lines, f"[{', '.join(fetched)}]", self._names, self._steps, self._ends, self._calls)
-
-    def _feeds(self) -> None:
-        for position, feed in enumerate(self._specialisation.plan.feeds):
-            if feed.index in self._bound.feeds:
-                self._names["copyto"] = np.copyto
-                self._lines.append(f"copyto(v{feed.index}, feeds[{position}])")
-            elif feed.index not in self._specialisation.constants:
-                self._lines.append(f"v{feed.index} = feeds[{position}]")
-                self._fill_slot(feed.index)
-
-    def _fill_slot(self, index: int) -> None:
-        slot = self._bound.slots.get(index)
-        if slot is not None and not slot.is_fixed:
-            self._names[f"s{index}"] = slot
-            self._lines.append(f"s{index}.array = v{index}")
-
-    def _release_slots(self) -> None:
-        """Let go of what changes from run to run: feeds are the caller's, and a fetch must be nobody's but the caller's."""
-        slots = [name for name, value in self._names.items() if isinstance(value, ValueSlot)]
-        if slots:
-            self._lines.append(" = ".join(f"{name}.array" for name in slots) + " = None")
-
-    def _step(self, position: int, launched: ProgramStep) -> None:
-        call = self._bound.calls.get(position)
-        if call is not None:
-            self._bound_step(position, launched, call)
-            return
-        if _only_reshapes(launched, self._specialisation):
-            (target,) = launched.outputs
-            self._line(f"v{target} = v{launched.inputs[0]}.reshape({self._specialisation.values[target].shape})", launched)
-            self._fill_slot(target)
-            return
-        kernel = f"k{position}"
-        self._names[kernel] = launched.step.compute
-        invocation = f"{kernel}({', '.join(f'v{index}' for index in launched.inputs)})"
-        outputs = [(place, index) for place, index in enumerate(launched.outputs) if launched.step.outputs[place]]
-        if not outputs:
-            self._line(invocation, launched)
-        elif not launched.returns_tuple:
-            self._line(f"v{outputs[0][1]} = {invocation}", launched)
-        else:
-            self._line(f"r = {invocation}", launched)
-            for place, index in outputs:
-                self._line(f"v{index} = r[{place}]", launched)
-        for _, index in outputs:
-            if launched.may_return_scalar:
-                self._lines.append(f"if isinstance(v{index}, generic): v{index} = asarray(v{index})")
-            self._fill_slot(index)
-
-    def _bound_step(self, position: int, launched: ProgramStep, call: Callable[[], None]) -> None:
-        self._names[f"b{position}"] = call
-        fresh = [index for index in launched.outputs if index in self._bound.fresh]
-        for index in fresh:
-            self._names[f"a{index}"] = self._bound.fresh[index]
-            self._names[f"s{index}"] = self._bound.slots[index]
-            self._line(f"v{index} = s{index}.array = a{index}()", launched)
-        self._calls[len(self._lines)] = position
-        self._line(f"b{position}()", launched)
-
-    def _line(self, text: str, launched: ProgramStep) -> None:
-        self._steps[len(self._lines)] = launched
-        self._lines.append(text)
-
-    def _frees(self) -> list[list[int]]:
-        """Values to forget after each step: made here, read no more, and not fixed."""
-        specialisation = self._specialisation
-        last: dict[int, int] = {}
-        for position, launched in enumerate(specialisation.steps):
-            for index in (*launched.outputs, *launched.inputs):
-                last[index] = position
-        kept = {*specialisation.fetches, *specialisation.constants, *self._bound.buffers, *self._bound.slots}
-        made = {index for launched in specialisation.steps for index in launched.outputs}
-        frees: list[list[int]] = [[] for _ in specialisation.steps]
-        for index, position in last.items():
-            if index in made and index not in kept and specialisation.steps[position].step.outputs:
-                frees[position].append(index)
-        return frees
-
-
-RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
-"""ONNX's operators that give their first input's elements in another shape."""
-
-
-def _only_reshapes(launched: ProgramStep, specialisation: Specialisation) -> bool:
-    """Whether a step gives a host array another shape, which is known: that takes no kernel."""
-    step = launched.step
-    is_reshaping = step.op_type in RESHAPING and step.domain == "" and step.device.is_cpu and step.outputs != (0,)
-    arrays = [specialisation.values[index] for index in (launched.inputs[0], *launched.outputs)] if is_reshaping else [None]
-    return launched.outputs_known and len(arrays) == 2 and all(isinstance(array, np.ndarray) for array in arrays)

@@ -247,14 +247,13 @@ def test_no_made_up_input_without_a_shape(cli, identity):
 
 def test_profile(cli, digits):
     report = json.loads(cli("profile", digits, "--runs", "20", "--level", "none", "--json").out)
-    rows = {row["operator"]: row for row in report["rows"]}
+    convolutions = [row for row in report["rows"] if "Conv" in row["operator"].split("+")]
     assert report["how"] == "program"
-    assert rows["Conv"]["calls"] == 2
-    assert rows["Conv"]["provider"] == "CPUExecutionProvider"
-    assert "Flatten" not in rows, "a program has its result as a view"
+    assert sum(row["calls"] for row in convolutions) == 2
+    assert {row["provider"] for row in convolutions} == {"CPUExecutionProvider"}
     assert report["run_ms"] == pytest.approx(sum(row["ms"] for row in report["rows"]), rel=0.5)
     nodes = json.loads(cli("profile", digits, "--runs", "2", "--level", "none", "--nodes", "--json").out)["rows"]
-    assert {"conv1", "conv2", "softmax"} <= {row["node"] for row in nodes}
+    assert {"conv1", "conv2", "softmax"} <= {name for row in nodes for name in row["node"].split(", ")}
     assert "as replayed by a program" in cli("profile", digits, "--runs", "1").out
 
 
