@@ -39,6 +39,7 @@ class _KnownConstants(Constants):
         self._base = constants
         self._known = known
         self._all: dict[int, Array] | None = None
+        self._frame: list[Any] = []
 
     def __contains__(self, index: object) -> bool:
         return index in self._known or index in self._base
