@@ -29,28 +29,64 @@ _BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 
 @bindable("LSTM")
-def lstm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+def lstm(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Long short-term memory of the usual activations, over whole sequences."""
     if info.attribute("input_forget", 0) or not _is_plain(info, ("Sigmoid", "Tanh", "Tanh")):
         return None
-    return _bound(info, _Lstm, fold_recurrent_bias=True)
+    return _of_any_length(info, compute, _bound(info, _Lstm, fold_recurrent_bias=True))
 
 
 @bindable("GRU")
-def gru(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+def gru(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Gated recurrent unit of the usual activations, over whole sequences."""
     if not _is_plain(info, ("Sigmoid", "Tanh")):
         return None
     resets_after = bool(info.attribute("linear_before_reset", 0))
-    return _bound(info, _GruResetAfter if resets_after else _Gru, fold_recurrent_bias=not resets_after)
+    make = _bound(info, _GruResetAfter if resets_after else _Gru, fold_recurrent_bias=not resets_after)
+    return _of_any_length(info, compute, make)
+
+
+def _of_any_length(info: KernelInfo, compute: Any, make: MakeWriter) -> MakeWriter:
+    """Writers for whole sequences, which hand shorter ones to the shared set: the lengths are known only in a run."""
+    if not info.has_input(_SEQUENCE_LENS):
+        return make
+    return lambda inputs, outputs: _LengthWriter(make(inputs, outputs), compute, len(inputs))
+
+
+class _LengthWriter:
+    def __init__(self, writer: Writer, compute: Any, given: int) -> None:
+        self._writer, self._compute, self._given = writer, compute, given
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the outputs."""
+        if _are_whole(arrays):
+            self._writer(*arrays)
+        else:
+            self._write_shorter(arrays)
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same."""
+        make = getattr(self._writer, "fixed", None)
+        whole = None if make is None else make(*arrays)
+        return None if whole is None else lambda: whole() if _are_whole(arrays) else self._write_shorter(arrays)
+
+    def _write_shorter(self, arrays: Sequence[Any]) -> None:
+        results = self._compute(*arrays[: self._given])
+        for out, result in zip(arrays[self._given :], results if isinstance(results, tuple) else (results,), strict=False):
+            if out is not None:
+                np.copyto(out, result)
+
+
+def _are_whole(arrays: Sequence[Any]) -> bool:
+    lengths = arrays[_SEQUENCE_LENS]
+    return lengths is None or bool((lengths == len(arrays[0])).all())
 
 
 def _is_plain(info: KernelInfo, functions: Sequence[str]) -> bool:
     names = info.attribute("activations", None)
     directions = len(_BACKWARDS[info.attribute("direction", "forward")])
     usual = names is None or [str(name).lower() for name in names] == [name.lower() for name in functions] * directions
-    others = info.has_input(_SEQUENCE_LENS) or info.has_input(_PEEPHOLES)
-    return usual and not others and not info.attribute("clip", None) and not info.attribute("layout", 0)
+    return usual and not info.has_input(_PEEPHOLES) and not info.attribute("clip", None) and not info.attribute("layout", 0)
 
 
 class _Cell:

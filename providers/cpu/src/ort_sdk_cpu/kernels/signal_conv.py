@@ -23,7 +23,7 @@ MIN_INNER = 16
 """Elements of a window below which a product has too little to do for each result."""
 PANEL = 32
 """Channels that a product makes at a time."""
-MOST_UNUSED = 1 / 8
+MOST_UNUSED = 1 / 4
 """Part of them that may be none of the output's."""
 X, WEIGHT, BIAS, ADDED = range(4)
 FLOAT = np.dtype(np.float32)

@@ -1,0 +1,44 @@
+"""LSTM and GRU that are told how long sequences are: whole ones are computed as without, shorter ones by the shared set."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ort_sdk.api import NodeArg
+
+
+@pytest.mark.parametrize(("op_type", "gates"), [("LSTM", 4), ("GRU", 3)])
+@pytest.mark.parametrize("lengths", [[6, 6], [6, 3], [0, 6]], ids=str)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("hidden", [5, 64])
+def test_lengths(run_both, op_type, gates, lengths, direction, hidden):
+    rng = np.random.default_rng(0)
+    directions = 2 if direction == "bidirectional" else 1
+    draw = lambda *shape: rng.standard_normal(shape, dtype=np.float32) / 4  # noqa: E731
+    x, b = draw(6, 2, 24), draw(directions, 2 * gates * hidden)
+    w, r = draw(directions, gates * hidden, 24), draw(directions, gates * hidden, hidden)
+    given = (x, w, r, b, np.array(lengths, np.int32))
+    found, bound = run_both(op_type, *given, wanted=(0, 1), constants=(1, 2, 3), direction=direction, hidden_size=hidden)
+    for one, other in zip(found, bound, strict=False):
+        if one is not None:
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
+def test_lengths_may_change_between_runs(make_kernel):
+    rng = np.random.default_rng(1)
+    draw = lambda *shape: rng.standard_normal(shape, dtype=np.float32) / 4  # noqa: E731
+    lengths = np.array([6], np.int32)
+    given = (draw(6, 1, 24), draw(1, 192, 24), draw(1, 192, 64), draw(1, 384), lengths)
+    declared = (NodeArg("y", "tensor(float)", (6, 1, 1, 64)),)
+    kernel = make_kernel("GRU", given, {"hidden_size": 64}, "", None, (1, 2, 3), declared)
+    out = np.empty((6, 1, 1, 64), np.float32)
+    call = kernel.bind(
+        [SimpleNamespace(array=array, is_fixed=True) for array in given], [SimpleNamespace(array=out, is_fixed=True)]
+    )
+    for length in (6, 2, 6, 5):
+        lengths[0] = length
+        call()
+        expected = kernel.compute(*given)
+        expected = expected[0] if isinstance(expected, tuple) else expected
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
