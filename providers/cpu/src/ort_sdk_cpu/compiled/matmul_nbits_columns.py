@@ -1,8 +1,8 @@
 """MatMulNBits for one row of activations, or two: products with the rows of a weight [K, N], read in place.
 
 Memory gives most where few rows are read at a time, whole and one after another: processors foresee that. So each job has some
-blocks of K (and, where there are more jobs, some strips of 64 bytes of their rows) and goes along eight rows at once, strip by
-strip, keeping a strip's sums from one eight rows of a block to the next. The jobs' results are added up in the end.
+blocks of K (and, where there are more jobs, some strips of 64 bytes of their rows) and goes along four rows at once, strip by
+strip, keeping a strip's sums meanwhile until the block's last rows. The jobs' results are added up in the end.
 
 Arguments: see ``simd.nbits_arguments``; ``X`` is of ``arrange_i8`` with one plane, or float32. ``TABLE`` has the values of
 codes as they are stored. ``WORK`` of a job: 4 KB and 2 m float32 for each column of its strips.
@@ -53,11 +53,11 @@ from ort_sdk_cpu.simd.strips import strip_operations
 __all__ = ["columns_f32_2", "columns_f32_4", "columns_f32_8", "columns_i8_2", "columns_i8_4", "columns_i8_8"]
 
 _STRIP = 64
-_ROWS = 8
+_ROWS = 4
 """Rows that are read side by side."""
-_AHEAD = 1024
+_AHEAD = 1536
 """Bytes ahead of the reading of a row that are asked for."""
-_AHEAD_OF_SCALES = 2048
+_AHEAD_OF_SCALES = 4096
 _ONE = np.float32(1)
 
 
@@ -177,7 +177,7 @@ def _write(record: int, start: int, stop: int, k_part: int, planes: int, sums: i
 
 @inner
 def _ask(record: int, codes: int, scales: int, vectors: int) -> None:
-    """Ask for a line of each of eight rows, and for some vectors of scales."""
+    """Ask for a line of each of four rows, and for some vectors of scales."""
     stride = argument(record, CODES_STRIDE)
     for row in range(_ROWS):
         prefetch(codes + row * stride)
@@ -189,7 +189,7 @@ def _ask(record: int, codes: int, scales: int, vectors: int) -> None:
 def _rows(
     record: int, block: int, row: int, rows: int, start: int, stop: int, planes: int, item: int, sums: int, steps: Any, table: Any
 ) -> None:
-    """Eight rows of a block of so many, or what is left of them; all strips of the job. ``item`` bytes to a number of x."""
+    """Four rows of a block of so many, or what is left of them; all strips of the job. ``item`` bytes to a number of x."""
     m, c_stride, k = argument(record, M), argument(record, CODES_STRIDE), block * argument(record, BLOCK) + row
     codes, x_stride = argument(record, CODES) + k * c_stride, argument(record, X_STRIDE)
     scales, zeros = argument(record, SCALES) + block * argument(record, SCALES_STRIDE), argument(record, ZEROS)
