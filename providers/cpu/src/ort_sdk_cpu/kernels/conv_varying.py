@@ -174,9 +174,9 @@ class _Pointwise(_OverProduct):
 
     def __init__(self, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
         columns, inner = weight.shape[:2]
-        self._weight = np.ascontiguousarray(weight.reshape(columns, inner))
+        self._weight = np.ascontiguousarray(weight.reshape(columns, inner).T)
         activation, slope = self._epilogue(post_op)
-        self._product = ProductFunction(inner, columns, scratch, is_transposed=True, activation=activation, slope=slope)
+        self._product = ProductFunction(inner, columns, scratch, activation=activation, slope=slope)
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
