@@ -14,7 +14,7 @@ from ort_sdk_cpu.simd.records import argument, number
 
 __all__ = ["depthwise"]
 
-_RECTIFIED = 1
+_RECTIFIED, _BOUNDED = 1, 2
 _ZERO = np.float32(0)
 
 
@@ -28,6 +28,8 @@ def _taps(size: int, kernel: int, dilation: int, origin: int) -> tuple[int, int]
 
 @inner
 def _finished(record: int, value: Any) -> Any:
+    if argument(record, 18) == _BOUNDED:
+        return minimum(splat_f32(number(record, 20)), maximum(splat_f32(number(record, 19)), value))
     if argument(record, 18) != _RECTIFIED:
         return value
     if number(record, 19) == _ZERO:
@@ -84,7 +86,8 @@ def depthwise(record: int, part: int, parts: int) -> None:
     """activation(Conv(X, W, B)) of channels-last X (N, H, W, C) with filters (KH, KW, C).
 
     Arguments: addresses of X, the filters, B or 0, and Y; samples, channels; X's height and width, the kernel's, Y's, strides,
-    dilations, padding at the top and left; activation (1: numbers below zero are multiplied by the slope); slope.
+    dilations, padding at the top and left; activation (1: numbers below zero are multiplied by the first number, 2: all are
+    bounded by both) and its two numbers.
     """
     rows = argument(record, 10)
     lines = argument(record, 4) * rows

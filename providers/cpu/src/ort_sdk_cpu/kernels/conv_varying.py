@@ -35,7 +35,7 @@ WORK_PER_THREAD = 1 << 17
 """Multiplications that are worth another thread."""
 MOST_WORK = 1 << 26
 """Multiplications from which on a primitive is worth making, if windows have to be put in order first."""
-_KINDS = "q" * 19 + "f"
+_KINDS = "q" * 19 + "ff"
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = _FLOAT.itemsize
 _OF_PRODUCTS = {
@@ -43,6 +43,8 @@ _OF_PRODUCTS = {
     Algorithm.LOGISTIC: Activation.SIGMOID,
     Algorithm.TANH: Activation.TANH,
 }
+_OF_DEPTHWISE = {Algorithm.RELU: 1, Algorithm.CLIP_V2: 2}
+"""As the task numbers them."""
 
 VaryingConvolution = Callable[[HostArray, "HostArray | None", "HostArray | None", HostArray], bool]
 """``convolve(x, bias, added, out)`` writes activation(Conv(x) + bias + added); False if it cannot for arrays like these."""
@@ -262,12 +264,13 @@ class _Depthwise:
     def __init__(self, geometry: ConvGeometry, weight: HostArray, post_op: Eltwise | None) -> None:
         self._geometry, self._kernel = geometry, weight.shape[2:]
         self._filters = np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
-        is_included = post_op is not None and self.includes(post_op)
-        self._epilogue = (int(is_included), float(post_op.alpha) if post_op is not None and is_included else 0.0)
+        self._epilogue: tuple[int | float, ...] = (0, 0.0, 0.0)
+        if post_op is not None and self.includes(post_op):
+            self._epilogue = (_OF_DEPTHWISE[post_op.algorithm], float(post_op.alpha), float(post_op.beta))
 
     def includes(self, post_op: Eltwise) -> bool:
         """Whether the task does it."""
-        return post_op.algorithm is Algorithm.RELU
+        return post_op.algorithm in _OF_DEPTHWISE
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
