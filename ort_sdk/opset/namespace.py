@@ -95,6 +95,21 @@ class ArrayNamespace:
         lowest = self.module.asarray(low, dtype=clipped.dtype)
         return self.module.astype(self.module.where(self.module.isnan(clipped), lowest, clipped), dtype)
 
+    def attention(self, q: Array, k: Array, v: Array, biases: Sequence[Array], scale: float) -> Array | None:
+        """softmax(scale * q k^T + biases) v at once; None if the library has nothing for these arrays.
+
+        Args:
+            q: (batch, heads, sequence, size).
+            k: (batch, key heads, keys, size); heads are a multiple of the key heads.
+            v: (batch, key heads, keys, value size).
+            biases: arrays that broadcast against the scores.
+            scale: factor of the scores.
+
+        Returns:
+            (batch, heads, sequence, value size).
+        """
+        return None
+
     def unpack_bits(self, packed: Array, bits: int) -> Array:
         """(..., n) bytes as (..., n * 8 / bits) unsigned integers of 2, 4 or 8 bits, lowest bits first, each in a uint8."""
         if bits == 8:

@@ -9,7 +9,7 @@ from ort_sdk.api import Array, Compute, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.quantization.matmul import integer_matmul, per_column
 
-from .attention_core import attend, causal_bias, mask_bias, merge_heads, split_heads
+from .attention_core import attended_values, causal_bias, mask_bias, merge_heads, split_heads
 
 __all__ = ["attention", "qattention"]
 
@@ -87,7 +87,7 @@ def _projected_attention(info: KernelInfo, xp: Any) -> Callable[[Array, Array | 
         shape = (q.shape[0], q.shape[2], k.shape[2])
         hidden = mask_bias(xp, mask, shape, filter_value, projected.dtype)
         ahead = causal_bias(xp, shape[1], shape[2], projected.dtype) if causal else None
-        output = merge_heads(xp, attend(xp, q, k, v, (attention_bias, hidden, ahead), scale=scale).output)
+        output = merge_heads(xp, attended_values(xp, q, k, v, (attention_bias, hidden, ahead), scale=scale))
         return (output, xp.stack([k, v], axis=0)) if wants_present else output
 
     return finish

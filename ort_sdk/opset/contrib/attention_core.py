@@ -9,7 +9,17 @@ from typing import Any
 
 from ort_sdk.api import Array, InvalidArgument
 
-__all__ = ["Attended", "attend", "causal_bias", "follow_beams", "mask_bias", "merge_heads", "put_behind", "split_heads"]
+__all__ = [
+    "Attended",
+    "attend",
+    "attended_values",
+    "causal_bias",
+    "follow_beams",
+    "mask_bias",
+    "merge_heads",
+    "put_behind",
+    "split_heads",
+]
 
 
 def split_heads(xp: Any, x: Array, heads: int) -> Array:
@@ -111,6 +121,25 @@ def attend(
     weights = xp.softmax(scores, axis=-1) if sink is None else _softmax_with_sink(xp, scores, sink)
     output = xp.matmul(xp.reshape(weights, (batch, key_heads, -1, keys)), v)
     return Attended(xp.reshape(output, (batch, heads, length, v.shape[-1])), scores, weights)
+
+
+def attended_values(
+    xp: Any,
+    q: Array,
+    k: Array,
+    v: Array,
+    biases: tuple[Array | None, ...] = (),
+    *,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    sink: Array | None = None,
+) -> Array:
+    """The output of ``attend`` alone, which takes the same: at once, if the array library has a function for it."""
+    found = None
+    if softcap <= 0 and sink is None:
+        factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        found = xp.attention(q, k, v, [bias for bias in biases if bias is not None], factor)
+    return attend(xp, q, k, v, biases, scale=scale, softcap=softcap, sink=sink).output if found is None else found
 
 
 def _softmax_with_sink(xp: Any, scores: Array, sink: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 
-from .attention_core import attend, merge_heads, put_behind
+from .attention_core import attend, attended_values, merge_heads, put_behind
 from .cache_codec import CacheCodec
 from .query_groups import GroupSettings, Projection, TokenLayout, hidden_bias, resident
 
@@ -57,21 +57,15 @@ def group_query_attention(info: KernelInfo, xp: Any) -> Compute:
         keys, present_key = cache.extended(cache.key_codec, past_key, k, k_scale, layout)
         values, present_value = cache.extended(cache.value_codec, past_value, v, v_scale, layout)
         hidden = layout.hidden(causal=settings.causal, window=settings.window)
-        attended = attend(
-            xp,
-            q,
-            keys,
-            values,
-            (cache.resident_columns(attention_bias, layout), hidden_bias(xp, hidden, q.dtype)),
-            scale=settings.scale,
-            softcap=settings.softcap,
-            sink=xp.zeros(settings.heads, dtype=q.dtype) if settings.smooth and head_sink is None else head_sink,
-        )
-        output = merge_heads(xp, attended.output)
+        biases = (cache.resident_columns(attention_bias, layout), hidden_bias(xp, hidden, q.dtype))
+        sink = xp.zeros(settings.heads, dtype=q.dtype) if settings.smooth and head_sink is None else head_sink
+        factors: dict[str, Any] = {"scale": settings.scale, "softcap": settings.softcap, "sink": sink}
         if outputs < 4:
+            output = merge_heads(xp, attended_values(xp, q, keys, values, biases, **factors))
             return output if outputs < 2 else (output, present_key, present_value)[:outputs]
+        attended = attend(xp, q, keys, values, biases, **factors)
         qk = _shown(xp, attended.scores, hidden) if qk_output == 1 else attended.weights
-        return output, present_key, present_value, qk
+        return merge_heads(xp, attended.output), present_key, present_value, qk
 
     return compute
 

@@ -9,7 +9,7 @@ from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
 
 from .attention import MASK_FILTER_VALUE
-from .attention_core import attend, causal_bias, follow_beams, mask_bias, merge_heads, put_behind, split_heads
+from .attention_core import attend, attended_values, causal_bias, follow_beams, mask_bias, merge_heads, put_behind, split_heads
 
 __all__ = ["multi_head_attention"]
 
@@ -104,9 +104,12 @@ class _CachedAttention:
         shape = (q.shape[0], q.shape[2], total)
         hidden = mask_bias(xp, mask, shape, self._filter_value, q.dtype)
         ahead = causal_bias(xp, shape[1], total, q.dtype) if self._causal else None
-        attended = attend(xp, q, keys, values, (attention_bias, hidden, ahead), scale=self._scale)
-        output = merge_heads(xp, attended.output)
-        return output if self._outputs < 2 else (output, k, v, attended.scores)[: self._outputs]
+        biases = (attention_bias, hidden, ahead)
+        if self._outputs > 3:
+            attended = attend(xp, q, keys, values, biases, scale=self._scale)
+            return merge_heads(xp, attended.output), k, v, attended.scores
+        output = merge_heads(xp, attended_values(xp, q, keys, values, biases, scale=self._scale))
+        return output if self._outputs < 2 else (output, k, v)[: self._outputs]
 
     def _extended(self, k: Array, v: Array, cache: _Cache) -> tuple[Array, Array, int]:
         """Keys and values with the new ones behind the past ones, and how many entries count."""

@@ -9,7 +9,7 @@ import numpy as np
 from ort_sdk.api import Array, Compute, HostArray, KernelInfo
 from ort_sdk.opset.definition import operator
 
-from .attention_core import attend, merge_heads, put_behind
+from .attention_core import attended_values, merge_heads, put_behind
 from .query_groups import GroupSettings, Projection, TokenLayout, hidden_bias
 
 __all__ = ["sparse_attention"]
@@ -45,8 +45,8 @@ def sparse_attention(info: KernelInfo, xp: Any) -> Compute:
         hidden = ~np.tile(pairs.swapaxes(0, 1), (1, settings.heads // len(seen), 1, 1))
         later = layout.hidden(causal=True, window=-1)
         bias = hidden_bias(xp, hidden if later is None else hidden | later, q.dtype)
-        attended = attend(xp, q, keys[:, :, :longest, :], values[:, :, :longest, :], (bias,), scale=settings.scale)
-        return merge_heads(xp, attended.output), keys, values
+        output = attended_values(xp, q, keys[:, :, :longest, :], values[:, :, :longest, :], (bias,), scale=settings.scale)
+        return merge_heads(xp, output), keys, values
 
     return compute
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
-
 from ort_sdk.api import KernelCreateInfo, KernelRegistry
 from ort_sdk.opset import add_opset
+
+from .namespace import CpuNamespace
 
 __all__ = ["kernel_registry"]
 
@@ -18,7 +18,7 @@ NAME = "CPUExecutionProvider"
 def kernel_registry() -> KernelRegistry:
     """The registry, built once per process and shared by all sessions."""
     opset, registry = KernelRegistry(NAME), KernelRegistry(NAME)
-    add_opset(opset, np)
+    add_opset(opset, CpuNamespace())
     registry.add_source(functools.partial(_kernels, opset), opset.operators())
     return registry
 

@@ -32,7 +32,7 @@ _SUMMED = 8
 """Powers summed before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 _SPARE = 2048
 """Bytes for what is transposed."""
-_LOWEST = np.float32(-3.4e38)
+_LOWEST = np.finfo(np.float32).min
 
 
 @inner

@@ -1,0 +1,28 @@
+"""NumPy as the shared operator set sees it, with what compiled tasks do at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ort_sdk.api import HostArray
+from ort_sdk.opset.numpy_namespace import NumpyNamespace
+
+from . import libraries
+
+__all__ = ["CpuNamespace"]
+
+MIN_WORK = 1 << 14
+"""Products of queries and keys from which the task is worth loading."""
+
+
+class CpuNamespace(NumpyNamespace):
+    """Adapter over NumPy and compiled tasks."""
+
+    def attention(self, q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray | None:
+        """As the base says; None for other types than float32, and for little work."""
+        work = q.size * k.shape[2]
+        if work < MIN_WORK or any(array.dtype != "float32" for array in (q, k, v, *biases)) or not libraries.numba().is_usable:
+            return None
+        from .kernels.grouped_attention import grouped_attention
+
+        return grouped_attention(q, k, v, biases, scale)
