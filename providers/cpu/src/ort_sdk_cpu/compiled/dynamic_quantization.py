@@ -73,7 +73,7 @@ def quantize_by_range(record: int, _part: int, _parts: int) -> None:
 
 
 @inner
-def _row_sum(row: int, depth: int) -> int:
+def _row_sum(row: int, depth: int) -> Any:
     total = zero_i32()
     for place in range(0, depth, 16):
         total = add(total, load_u8_first(row + place, depth - place))

@@ -45,7 +45,13 @@ def with_windows(info: KernelInfo, kernel: Any) -> SignalConvKernel | None:
     """
     weight = info.constants.get(WEIGHT)
     activation = str(info.attribute("activation", "") or "")
-    if weight is None or info.op_type == "ConvTranspose" or info.has_input(ADDED) or activation not in _ACTIVATIONS:
+    if (
+        weight is None
+        or len(weight.shape) < 3
+        or info.op_type == "ConvTranspose"
+        or info.has_input(ADDED)
+        or activation not in _ACTIVATIONS
+    ):
         return None
     outputs, channels, *spatial = weight.shape
     attributes = WindowAttributes.of(info)
