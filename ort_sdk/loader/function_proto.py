@@ -122,6 +122,8 @@ def check_calls(functions: Mapping[FunctionKey, Function], graph: Graph) -> None
     Raises:
         InvalidGraph: they do.
     """
+    if not functions and not graph.bodies():
+        return
     calls = {key: {call for call in _calls(function.nodes) if call in functions} for key, function in functions.items()}
     callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in functions}
     missing = {key: len(called) for key, called in calls.items()}

@@ -128,7 +128,7 @@ def sort_graph(graph: Graph, outer: Iterable[str] = ()) -> None:
             raise InvalidGraph(
                 f"output '{argument.name}' of graph '{graph.name}' is made by no node, input or initializer of that graph"
             )
-    for node in graph.nodes:
+    for node in graph.nodes if graph.bodies() else ():
         for body in node.subgraphs.values():
             sort_graph(body, node.implicit_inputs)
 

@@ -101,9 +101,8 @@ class _Partitioner:
 
     def ask(self, binding: ProviderBinding, graph: Graph) -> None:
         """Offer a graph's unplaced nodes, and its bodies' before them, to one provider."""
-        for node in graph.nodes:
-            for body in node.subgraphs.values():
-                self.ask(binding, body)
+        for body in graph.bodies():
+            self.ask(binding, body)
         lookup = binding.lookup(graph, self._opset_imports)
         capabilities = self._capabilities(binding, graph, lookup)
         if capabilities is None:

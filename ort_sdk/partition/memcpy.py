@@ -47,7 +47,9 @@ def _on_host(graph: Graph, captured: Mapping[str, OrtDevice]) -> ValueDevices:
     names += [name for node in graph.nodes for name in node.outputs if name]
     devices = {**captured, **dict.fromkeys(names, CPU_DEVICE)}
     bodies = {
-        id(body): _on_host(body, _captured(node, body, devices)) for node in graph.nodes for body in node.subgraphs.values()
+        id(body): _on_host(body, _captured(node, body, devices))
+        for node in (graph.nodes if graph.bodies() else ())
+        for body in node.subgraphs.values()
     }
     return ValueDevices(devices, bodies)
 

@@ -14,7 +14,7 @@ from .execution_plan import ABSENT, Constants, ExecutionPlan, Feed, Fetch, Step
 __all__ = ["NodeKernel", "make_plan"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which takes longer to make: there is one for each node, until the plan is made
 class NodeKernel:
     """A node's kernel, ready to run, and what the plan must know of it."""
 
@@ -144,8 +144,12 @@ class _Planner:
 
     def _draft(self, node: Node) -> tuple[Node, NodeKernel, tuple[int, ...], tuple[int, ...]]:
         found = self._kernels[id(node)]
-        inputs = []
+        inputs: list[int] = []
         for index, name in enumerate(node.inputs):
+            made = self._index.get(name)
+            if made is not None:
+                inputs.append(made)
+                continue
             device = CPU_DEVICE if found.host_inputs(index) else found.device
             if index in found.packers:
                 inputs.append(self._read_unpacked(name, device, found.packers[index]))

@@ -43,9 +43,13 @@ class SessionLog:
         self._prefix = f"[{logid}] " if logid else ""
         self._level = LEVELS[min(severity, len(LEVELS) - 1)] if severity >= 0 else logging.NOTSET
 
+    def is_enabled_for(self, level: int) -> bool:
+        """Whether messages of a level are logged."""
+        return level >= self._level and bool(self._level or _logger.isEnabledFor(level))
+
     def log(self, level: int, message: str, *arguments: object) -> None:
         """Log a message of one of Python's levels."""
-        if level < self._level or not (self._level or _logger.isEnabledFor(level)):
+        if not self.is_enabled_for(level):
             return
         record = _logger.makeRecord(_logger.name, level, __file__, 0, self._prefix + message, arguments, None)
         _logger.handle(record)

@@ -138,7 +138,7 @@ class StageWatcher:
         )
 
     def _partitioned(self, assignment: Assignment) -> None:
-        for placement in assignment.placements:
+        for placement in assignment.placements if self._log.is_enabled_for(logging.DEBUG) else ():
             self._log.log(logging.DEBUG, "node '%s' (%s) is on %s", placement.node, placement.op_type, placement.provider)
         on_cpu = [placement for placement in assignment.placements if placement.provider == CPU_PROVIDER]
         if on_cpu and self._config.get(DISABLE_CPU_KEY) == "1":
