@@ -255,7 +255,7 @@ class ConvKernel(ChannelsLastKernel):
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """A task that takes sizes as arguments, for the convolutions that have one."""
-        if not self._has_constant_weight or inputs[0].dtype != _FLOAT:
+        if not self._has_constant_weight or self._is_fused or inputs[0].dtype != _FLOAT:
             return False
         if not self._varying:
             from .conv_varying import varying_convolution
