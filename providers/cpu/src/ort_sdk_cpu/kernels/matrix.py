@@ -97,6 +97,8 @@ def _is_float(info: KernelInfo) -> bool:
 
 _MIN_ELEMENTS = 1 << 14
 """Elements of a weight below which NumPy is as fast, and no library is loaded."""
+_MIN_TURNED_COLUMNS = 64
+"""Columns of a product from which on."""
 _MIN_SIZE = 24
 """Vectors have 16 lanes: a weight of few rows or columns fills too few of them."""
 
@@ -105,12 +107,19 @@ _MIN_SIZE = 24
 @made_by("FusedMatMul", "FusedMatMulActivation", "FusedGemm", "TransposeMatMul", domain="com.microsoft")
 def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The node with a large constant weight: read where it lies, or packed for oneDNN if files keep it; None for others."""
-    if not _has_large_weight(info) or any(info.attribute(name, 0) for name in ("transA", "transBatchA", "transBatchB")):
+    if not _has_large_weight(info) or any(info.attribute(name, 0) for name in ("transBatchA", "transBatchB")):
         return None
     from .product_tail import tail_of
 
     transposed = bool(info.attribute("transB", 0))
-    if libraries.numba().is_usable and not stores_packed_weights(info):
+    stays = libraries.numba().is_usable and not stores_packed_weights(info)
+    if info.attribute("transA", 0):
+        if not stays or not _is_worth_turning(info, transposed=transposed):
+            return None
+        from .transposed_product import TransposedProduct
+
+        return TransposedProduct(kernel, make_writer, info, transposed=transposed, tail=tail_of(info))
+    if stays:
         from .in_place_product import InPlaceProduct
 
         return InPlaceProduct(kernel, make_writer, info, transposed=transposed, tail=tail_of(info))
@@ -128,3 +137,10 @@ def _has_large_weight(info: KernelInfo) -> bool:
         return False
     is_large = math.prod(tensor.shape) >= _MIN_ELEMENTS and min(tensor.shape) >= _MIN_SIZE
     return is_large and tensor.element_type is TensorElementType.FLOAT
+
+
+def _is_worth_turning(info: KernelInfo, *, transposed: bool) -> bool:
+    """Whether a first operand that has to be copied into the other order costs little beside the product with it."""
+    first, weight = info.inputs[0], info.constants[1]
+    rank = None if first is None else first.rank
+    return rank is not None and rank >= 2 and weight.shape[0 if transposed else 1] >= _MIN_TURNED_COLUMNS

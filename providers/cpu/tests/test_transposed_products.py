@@ -1,0 +1,35 @@
+"""Products whose first operand is transposed, lying either way, with a constant matrix."""
+
+import numpy as np
+import pytest
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.kernels.transposed_product import TransposedProduct
+
+MICROSOFT = "com.microsoft"
+
+
+@pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
+@pytest.mark.parametrize("shape", [(220, 30), (1, 257, 100), (2, 3, 256, 5)], ids=str)
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize("lies_turned", [False, True])
+@pytest.mark.parametrize("alpha", [1.0, 0.25])
+def test_fused_matmul(make_kernel, run_both, shape, trans_b, lies_turned, alpha):
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(shape, dtype=np.float32)
+    a = np.ascontiguousarray(np.matrix_transpose(a)).swapaxes(-1, -2) if lies_turned else a
+    b = rng.standard_normal((80, shape[-2]) if trans_b else (shape[-2], 80), dtype=np.float32)
+    attributes = {"transA": 1, "transB": trans_b, "alpha": alpha}
+    kernel = make_kernel("FusedMatMul", (a, b), attributes, MICROSOFT, None, (1,), ())
+    assert isinstance(kernel, TransposedProduct)
+    found, bound = run_both("FusedMatMul", a, b, domain=MICROSOFT, constants=(1,), **attributes)
+    expected = alpha * np.matmul(np.matrix_transpose(a).astype(np.float64), b.T if trans_b else b)
+    for one in (found[0], bound[0]):
+        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_gemm(run_both):
+    rng = np.random.default_rng(1)
+    a, b, c = (rng.standard_normal(shape, dtype=np.float32) for shape in ((256, 20), (256, 96), (96,)))
+    found, bound = run_both("Gemm", a, b, c, constants=(1, 2), transA=1)
+    for one in (found[0], bound[0]):
+        np.testing.assert_allclose(one, a.T @ b + c, rtol=1e-4, atol=1e-4)
