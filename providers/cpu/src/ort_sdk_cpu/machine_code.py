@@ -23,12 +23,12 @@ from ort_sdk.api import HostArray
 from . import libraries
 from .addresses import address_of
 from .digests import short_digest
-from .images.store import code_address
+from .images.store import code_address, is_kept
 from .instruction_set import instruction_set, processor
 from .jit import cache_folder, source_hash, tell_compiled
 from .native_call import NO_BITS, NativeCall, Row
 
-__all__ = ["Task", "TaskCall", "TaskFunction", "compiler_environment", "entry", "task", "task_function"]
+__all__ = ["Task", "TaskCall", "TaskFunction", "compiler_environment", "entry", "is_at_hand", "task", "task_function"]
 
 WORD = 8
 _COMPILED = Path(__file__).parent / "compiled"
@@ -100,11 +100,19 @@ class _Code:
         """Where a task's code is; compiled if it is not in the folder."""
         found = self._addresses.get((module, name))
         if found is None:
-            source = (_COMPILED / f"{module}.py").read_bytes()
-            key = short_digest(source_hash(), compiler_environment(), name, source)
-            found = code_address(f"{module}-{name}-{key}", functools.partial(_built, module, name))
+            found = code_address(_file_name(module, name), functools.partial(_built, module, name))
             self._addresses[module, name] = found
         return found
+
+
+def is_at_hand(module: str, name: str) -> bool:
+    """Whether a task costs little to have: this process runs compiled kernels anyway, or the task is in the folder."""
+    return bool(_code.cache_info().currsize) or is_kept(_file_name(module, name))
+
+
+def _file_name(module: str, name: str) -> str:
+    source = (_COMPILED / f"{module}.py").read_bytes()
+    return f"{module}-{name}-{short_digest(source_hash(), compiler_environment(), name, source)}"
 
 
 def entry(symbol: str, text: str) -> int:

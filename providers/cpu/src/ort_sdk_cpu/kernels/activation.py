@@ -179,7 +179,7 @@ def _writer_of(function: InPlace, task: str | None = None, *parameters: float) -
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         size = outputs[0].size
         write = function if size <= BLOCK else in_place(function)
-        if task is None or not is_worth_a_task(size) or not are_floats((inputs[0], outputs[0])):
+        if task is None or not is_worth_a_task(size, "elementwise", task) or not are_floats((inputs[0], outputs[0])):
             return write
         return TaskWriter("elementwise", task, (size, *parameters), (0, 1), write, threads_for(4 * size))
 

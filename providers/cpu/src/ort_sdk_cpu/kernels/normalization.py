@@ -114,7 +114,7 @@ def _softmax_rows(rows: int, width: int, example: HostArray) -> Writer:
         for block in blocks:
             softmax_last(source[block], target[block])
 
-    if not is_worth_a_task(rows * width) or not are_floats([example]):
+    if not is_worth_a_task(rows * width, "rows", "softmax") or not are_floats([example]):
         return write
     return TaskWriter("rows", "softmax", (rows, width), (0, 1), write, threads_for(rows * width))
 
@@ -228,7 +228,7 @@ def _task_or(write: Writer, task: str, arrays: Sequence[Any], places: Sequence[i
     rows, width = math.prod(out.shape[:first]), math.prod(out.shape[first:])
     parameters = [vector for vector in (bias, scale, shift) if vector is not None]
     is_plain = x.shape == out.shape and all(vector.size == width for vector in parameters)
-    if not is_plain or not is_worth_a_task(out.size) or not are_floats((x, out, *parameters)):
+    if not is_plain or not is_worth_a_task(out.size, "rows", task) or not are_floats((x, out, *parameters)):
         return write
     return TaskWriter("rows", task, (rows, width, epsilon), places, write, threads_for(out.size))
 

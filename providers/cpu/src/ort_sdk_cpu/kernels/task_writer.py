@@ -22,9 +22,17 @@ ELEMENTS_PER_THREAD = 1 << 14
 _FLOAT = np.dtype(np.float32)
 
 
-def is_worth_a_task(elements: int) -> bool:
-    """Whether an array is large enough, and there is a compiler."""
-    return elements >= MIN_ELEMENTS and libraries.numba().is_usable
+def is_worth_a_task(elements: int, module: str = "", name: str = "") -> bool:
+    """Whether there is a compiler, and an array is large enough, or the task named is at hand anyway."""
+    if not elements or not libraries.numba().is_usable:
+        return False
+    return elements >= MIN_ELEMENTS or (bool(name) and _is_at_hand(module, name))
+
+
+def _is_at_hand(module: str, name: str) -> bool:
+    from ort_sdk_cpu.machine_code import is_at_hand
+
+    return is_at_hand(module, name)
 
 
 def are_floats(arrays: Sequence[Any]) -> bool:
