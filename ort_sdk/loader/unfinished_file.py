@@ -45,8 +45,12 @@ class UnfinishedFile:
         self.file.flush()
         os.fsync(self.file.fileno())
 
-    def publish(self, path: Path) -> None:
+    def publish(self, path: Path, *, sync_folder: bool = True) -> None:
         """Put the file in the place of ``path``, in one step. May be called again for another path of the folder.
+
+        Args:
+            path: its final place.
+            sync_folder: wait until the disk has the name, too. Without, it may be missing if the machine stops.
 
         Raises:
             OSError: the file system refuses.
@@ -57,7 +61,8 @@ class UnfinishedFile:
         else:
             os.link(self._temporary, name)
         name.replace(path)
-        _sync_folder(self._folder)
+        if sync_folder:
+            _sync_folder(self._folder)
 
     def close(self) -> None:
         """Let go of the file; without a name it is gone."""

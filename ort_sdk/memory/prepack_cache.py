@@ -145,7 +145,7 @@ class _Target:
         """
         unfinished = self._opened()
         unfinished.complete()
-        unfinished.publish(path)
+        unfinished.publish(path, sync_folder=False)
 
     def _opened(self) -> UnfinishedFile:
         if self._unfinished is None:
