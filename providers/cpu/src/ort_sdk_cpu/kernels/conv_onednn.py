@@ -184,8 +184,9 @@ class ConvKernel(ChannelsLastKernel):
     # Fusing
 
     def followed_by(self, post_ops: tuple[Eltwise, ...], x_shape: tuple[int, ...], *, adds_last: bool) -> ConvKernel | None:
-        """The kernel with more done to its result, for programs where X has this shape; None if that is not fast, as post-ops
-        of ConvTranspose are not.
+        """The kernel with more done to its result, for programs where X has this shape; None if that is not fast.
+
+        Post-ops of ConvTranspose are slow.
 
         Args:
             post_ops: functions of each element, in order.
