@@ -12,6 +12,7 @@ import itertools
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,15 +78,32 @@ def source_hash() -> str:
 
 @contextlib.contextmanager
 def one_process(folder: Path | None) -> Iterator[None]:
-    """Hold the folder's lock, where the system has locks of files: others wait and then find the kernel there."""
-    if folder is None or sys.platform == "win32":
+    """Hold the folder's lock, where the system has locks of files: others wait and then find the kernel there.
+
+    A thread that holds it goes on: the system would let it wait for itself.
+    """
+    if folder is None or sys.platform == "win32" or folder in _held.folders:
         yield
         return
     import fcntl
 
     with (folder / "lock").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        _held.folders.add(folder)
+        try:
+            yield
+        finally:
+            _held.folders.remove(folder)
+
+
+class _Held(threading.local):
+    """Folders whose locks this thread holds."""
+
+    def __init__(self) -> None:
+        self.folders: set[Path] = set()
+
+
+_held = _Held()
 
 
 def tell_compiled(name: str, seconds: float, folder: Path | None) -> None:

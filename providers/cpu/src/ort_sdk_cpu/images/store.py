@@ -71,7 +71,7 @@ def _store() -> _Store:
 
 class _Store:
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # building may need other functions
         self._addresses: dict[str, int] = {}
 
     def has(self, name: str) -> bool:
