@@ -36,7 +36,7 @@ class Primitive:
 
     def __init__(self, descriptor: Any, key: Hashable, make_alike: _Alike) -> None:
         onednn = library()
-        self._make_alike = make_alike
+        self._make_alike, self._threads = make_alike, onednn.thread_count
         self._descriptor = onednn.ffi.gc(descriptor, onednn.functions.dnnl_primitive_desc_destroy)
         self._key = key
         self._layouts: dict[int, MemoryDescriptor] = {}
@@ -53,9 +53,11 @@ class Primitive:
     def handle(self) -> Any:
         """``dnnl_primitive_t``."""
         onednn = library()
-        functions = onednn.functions
-        made = onednn.new_handle(f"creating primitive {self.implementation}", functions.dnnl_primitive_create, self._descriptor)
-        return onednn.ffi.gc(made, functions.dnnl_primitive_destroy)
+        create, destroy = onednn.functions.dnnl_primitive_create, onednn.functions.dnnl_primitive_destroy
+        # The library looks among those made before for one of the threads there are now, not of those described.
+        with team_of(self._threads):
+            made = onednn.new_handle(f"creating primitive {self.implementation}", create, self._descriptor)
+        return onednn.ffi.gc(made, destroy)
 
     @functools.cached_property
     def for_one_thread(self) -> Primitive | None:
