@@ -143,13 +143,14 @@ class SignalConvKernel(OpKernel):
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the output's array."""
-        other: Callable[[], Any] = self._kernel.bind(inputs, outputs)
         x, out = inputs[X], outputs[0]
-        if all(slot.is_fixed for slot in (*inputs, out)):
-            if not self._takes(x.array) or not _is_channels_last(out.array):
-                return other
+        are_fixed = all(slot.is_fixed for slot in (*inputs, out))
+        if are_fixed and self._takes(x.array) and _is_channels_last(out.array):
             constants = self._constants([slot.array for slot in inputs])
             return functools.partial(self._product(x.array), x.array, *constants, _rows(out.array))
+        other: Callable[[], Any] = self._kernel.bind(inputs, outputs)
+        if are_fixed:
+            return other
         product: _WindowProduct | None = None
 
         def call() -> None:
