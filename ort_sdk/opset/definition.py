@@ -103,8 +103,7 @@ def operator(
         host_only: the operator only makes sense over NumPy (strings, images, trees), or runs a body, whose values the host
             keeps in its own memory.
         any_type: the kernel moves elements without computing on them, so no type is widened around it.
-        moves: it also hands on float in place of the node's own float16 or bfloat16; what it does follows from the arrays and
-            the types of ``KernelInfo``. Implies ``any_type``.
+        moves: it also hands on float in place of the node's own half type, by arrays and ``KernelInfo``. Implies ``any_type``.
         alias: (input, output) pairs where the output may be a view of the input.
         when: predicate that may decline a node.
     """
