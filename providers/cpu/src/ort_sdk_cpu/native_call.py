@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["ALL_BITS", "NO_BITS", "NativeCall", "Row"]
+__all__ = ["ALL_BITS", "NO_BITS", "NativeCall", "Row", "joined"]
 
 Row = tuple[int, int, int, int, int, int]
 """Address of a C function, four words for it, and which bits of the 32-bit number it returns must be 0."""
@@ -24,3 +24,14 @@ class NativeCall:
 
     rows: tuple[Row, ...]
     prepare: Callable[[], object] | None = None
+
+
+def joined(calls: Sequence[NativeCall]) -> NativeCall:
+    """Several calls, one after the other."""
+    prepares = [call.prepare for call in calls if call.prepare is not None]
+
+    def prepare() -> None:
+        for each in prepares:
+            each()
+
+    return NativeCall(tuple(row for call in calls for row in call.rows), prepare if prepares else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.native_call import joined
 
 from .compiled_product import Activation, CompiledProduct, Sizes
+from .copies import CopyWriter
 from .scratch import Scratch, scratch_of
 
 __all__ = ["SignalConvKernel", "with_windows"]
@@ -25,6 +27,8 @@ PANEL = 32
 """Channels that a product makes at a time."""
 MOST_UNUSED = 1 / 4
 """Part of them that may be none of the output's."""
+MAX_SAMPLES, MAX_SIGNAL_BYTES = 4, 1 << 16
+"""Signals for which a bound call is made of calls that need no Python, in memory of its own."""
 X, WEIGHT, BIAS, ADDED = range(4)
 FLOAT = np.dtype(np.float32)
 _ACTIVATIONS = {
@@ -147,7 +151,7 @@ class SignalConvKernel(OpKernel):
         are_fixed = all(slot.is_fixed for slot in (*inputs, out))
         if are_fixed and self._takes(x.array) and _is_channels_last(out.array):
             constants = self._constants([slot.array for slot in inputs])
-            return functools.partial(self._product(x.array), x.array, *constants, _rows(out.array))
+            return self._product(x.array).fixed(x.array, *constants, _rows(out.array))
         other: Callable[[], Any] = self._kernel.bind(inputs, outputs)
         if are_fixed:
             return other
@@ -189,17 +193,20 @@ class _WindowProduct:
 
     def __init__(self, length: int, sizes: _Sizes, epilogue: _Epilogue, scratch: Scratch) -> None:
         self._length, self._channels, self._windows, self._scratch = length, sizes.channels, sizes.windows, scratch
+        self._outputs, self._epilogue = sizes.outputs, epilogue
         self._is_single = sizes.outputs == 1 and epilogue.activation is Activation.NONE
-        count, inner = self._windows.count(length), self._windows.taps * sizes.channels
-        step = self._windows.stride * sizes.channels * FLOAT.itemsize
+        self._product = self._made()
+
+    def _made(self) -> CompiledProduct:
+        count, inner = self._windows.count(self._length), self._windows.taps * self._channels
+        step = self._windows.stride * self._channels * FLOAT.itemsize
         if self._is_single:
-            self._product = CompiledProduct(Sizes(1, inner, count, is_transposed=True), scratch, b_row_bytes=step)
-            return
-        self._product = CompiledProduct(
-            Sizes(count, inner, sizes.outputs),
-            scratch,
-            activation=epilogue.activation,
-            slope=epilogue.slope,
+            return CompiledProduct(Sizes(1, inner, count, is_transposed=True), self._scratch, b_row_bytes=step)
+        return CompiledProduct(
+            Sizes(count, inner, self._outputs),
+            self._scratch,
+            activation=self._epilogue.activation,
+            slope=self._epilogue.slope,
             a_row_bytes=step,
         )
 
@@ -214,11 +221,50 @@ class _WindowProduct:
         if self._is_single and bias is not None:
             np.add(rows, bias, rows)
 
+    def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> Callable[[], Any]:
+        """The call on arrays that stay the same; short signals have memory of their own for the zeros around them."""
+        shape = (self._windows.begin + self._length + self._windows.end, self._channels)
+        is_short = len(x) <= MAX_SAMPLES and math.prod(shape) * FLOAT.itemsize <= MAX_SIGNAL_BYTES
+        if not is_short or (self._is_single and bias is not None):
+            return functools.partial(self, x, matrix, bias, rows)
+        padded = np.zeros(shape, FLOAT)
+        calls = [call for sample, out in zip(x, rows, strict=True) for call in self._steps(sample, matrix, bias, out, padded)]
+        natives: list[Any] = [getattr(call, "native", None) for call in calls]
+
+        def run() -> None:
+            for call in calls:
+                call()
+
+        if None not in natives:
+            run.native = joined(natives)  # type: ignore[attr-defined]
+        return run
+
+    def _steps(
+        self, sample: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray, padded: HostArray
+    ) -> Iterator[Callable[[], Any]]:
+        """The calls for one sample."""
+        signal, read = self._signal(sample), padded
+        if self._is_ready(signal):
+            read = signal
+        else:
+            inner = padded[self._windows.begin : self._windows.begin + self._length]
+            yield CopyWriter(lambda: [(inner, signal)]).fixed()
+        operands = (matrix, read, None) if self._is_single else (read, matrix, bias)
+        yield self._made().fixed(*operands, out)
+
+    def _signal(self, sample: HostArray) -> HostArray:
+        """(C, *spatial) as (length, C)."""
+        return sample.reshape(self._channels, self._length).T
+
+    def _is_ready(self, signal: HostArray) -> bool:
+        """Whether windows can be read where the signal lies."""
+        return not self._windows.begin and not self._windows.end and signal.flags.c_contiguous
+
     def _channels_last(self, sample: HostArray) -> HostArray:
         """(C, *spatial) as (length, C), with zeros around it."""
         begin, end = self._windows.begin, self._windows.end
-        signal = sample.reshape(self._channels, self._length).T
-        if not begin and not end and signal.flags.c_contiguous:
+        signal = self._signal(sample)
+        if self._is_ready(signal):
             return signal
         padded = self._scratch.array("signal", (begin + self._length + end, self._channels), FLOAT)
         padded[:begin] = padded[begin + self._length :] = 0
