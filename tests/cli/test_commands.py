@@ -251,7 +251,8 @@ def test_profile(cli, digits):
     assert report["how"] == "program"
     assert sum(row["calls"] for row in convolutions) == 2
     assert {row["provider"] for row in convolutions} == {"CPUExecutionProvider"}
-    assert report["run_ms"] == pytest.approx(sum(row["ms"] for row in report["rows"]), rel=0.5)
+    # What a run takes besides its steps has a row of its own: nothing is left out.
+    assert sum(row["ms"] for row in report["rows"]) >= report["run_ms"] * 0.999
     nodes = json.loads(cli("profile", digits, "--runs", "2", "--level", "none", "--nodes", "--json").out)["rows"]
     assert {"conv1", "conv2", "softmax"} <= {name for row in nodes for name in row["node"].split(", ")}
     assert "as replayed by a program" in cli("profile", digits, "--runs", "1").out

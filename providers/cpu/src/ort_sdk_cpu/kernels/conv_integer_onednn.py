@@ -28,6 +28,10 @@ X, W, X_ZERO_POINT, W_ZERO_POINT = range(4)
 MINIMUM_WORK = 1 << 16
 """Multiplications and additions from which on oneDNN is loaded for a convolution."""
 MAX_RANK = 5
+LARGEST_DIFFERENCE = 255
+"""Of an element of X and its zero point."""
+EXACT_FLOAT = 1 << 24
+"""Whole numbers up to which float32 has all."""
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _INT8, _INT32 = np.dtype(np.int8), np.dtype(np.int32)
 
@@ -46,7 +50,7 @@ def with_onednn(info: KernelInfo, kernel: Any) -> ConvIntegerKernel | None:
     if not is_available() or not has_vnni() or tensor is None or not is_known:
         return None
     parts = _centred(info) if 3 <= len(tensor.shape) <= MAX_RANK and all(tensor.shape) else None
-    if parts is None:
+    if parts is None or not _are_sums_exact(parts):
         return None
     try:
         return ConvIntegerKernel(info, kernel, len(parts))
@@ -66,6 +70,13 @@ def _centred(info: KernelInfo) -> list[HostArray] | None:
     first = np.clip(centred, -128, 127)
     parts = (first, centred - first) if (first != centred).any() else (first,)
     return [np.ascontiguousarray(part, _INT8) for part in parts]
+
+
+def _are_sums_exact(parts: Sequence[HostArray]) -> bool:
+    """Whether float32 holds all sums: oneDNN has them in it on their way out."""
+    magnitude = sum(np.abs(part.astype(np.int64)) for part in parts)
+    largest = np.sum(magnitude, axis=tuple(range(1, parts[0].ndim))).max()
+    return bool(LARGEST_DIFFERENCE * largest <= EXACT_FLOAT)
 
 
 class _Sum:
