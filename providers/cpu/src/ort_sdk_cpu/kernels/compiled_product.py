@@ -187,6 +187,7 @@ class CompiledProduct:
         slope: factor of numbers below zero, for ``RELU``.
         a_row_bytes: from row to row of A, which may overlap; None for rows one after another.
         b_row_bytes: the same of B.
+        most_threads: how many it may use; None for all.
     """
 
     def __init__(
@@ -199,10 +200,11 @@ class CompiledProduct:
         slope: float = 0.0,
         a_row_bytes: int | None = None,
         b_row_bytes: int | None = None,
+        most_threads: int | None = None,
     ) -> None:
         from ort_sdk_cpu.machine_code import TaskCall
 
-        plan = _planned(sizes.rows, sizes.inner, sizes.columns, sizes.is_transposed, libraries.thread_count())
+        plan = _planned(sizes.rows, sizes.inner, sizes.columns, sizes.is_transposed, most_threads or libraries.thread_count())
         rows, columns, inner, a_row, b_row, *others = plan.sizes
         given = (rows, columns, inner, a_row_bytes or a_row, b_row_bytes or b_row, *others)
         arguments = (0, 0, 0, 0, 0, *given, *_epilogue(alpha, activation, slope), *plan.rest)

@@ -27,6 +27,9 @@ PANEL = 32
 """Channels that a product makes at a time."""
 MOST_UNUSED = 1 / 4
 """Part of them that may be none of the output's."""
+TEAM_PRODUCTS = 1 << 22
+"""Multiplications from which on a team is worth it. Around such a convolution there is often nothing to do for a second thread,
+which sleeps by then and takes as long to wake."""
 MAX_SAMPLES, MAX_SIGNAL_BYTES = 4, 1 << 16
 """Signals for which a bound call is made of calls that need no Python, in memory of its own."""
 X, WEIGHT, BIAS, ADDED = range(4)
@@ -200,14 +203,17 @@ class _WindowProduct:
     def _made(self) -> CompiledProduct:
         count, inner = self._windows.count(self._length), self._windows.taps * self._channels
         step = self._windows.stride * self._channels * FLOAT.itemsize
+        most_threads = 1 if count * inner * self._outputs < TEAM_PRODUCTS else None
         if self._is_single:
-            return CompiledProduct(Sizes(1, inner, count, is_transposed=True), self._scratch, b_row_bytes=step)
+            sizes = Sizes(1, inner, count, is_transposed=True)
+            return CompiledProduct(sizes, self._scratch, b_row_bytes=step, most_threads=most_threads)
         return CompiledProduct(
             Sizes(count, inner, self._outputs),
             self._scratch,
             activation=self._epilogue.activation,
             slope=self._epilogue.slope,
             a_row_bytes=step,
+            most_threads=most_threads,
         )
 
     def __call__(self, x: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> None:
