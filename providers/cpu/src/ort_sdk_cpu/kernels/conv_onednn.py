@@ -37,6 +37,7 @@ from ort_sdk_cpu.threads import team_of
 from .activation import InPlace
 from .channels_last import ChannelsLastKernel
 from .conv_geometry import ConvGeometry
+from .window_task import MAX_WINDOWS
 
 if TYPE_CHECKING:
     from .conv_varying import VaryingConvolution
@@ -47,6 +48,8 @@ WEIGHT = 1
 MINIMUM_WORK = 1 << 20
 """Multiplications and additions from which on oneDNN is loaded for a convolution. What lies channels last, so that the library
 is loaded, it convolves whatever the size."""
+MINIMUM_WORK_OF_MANY = 1 << 16
+"""The same for more windows than the kernels without the library multiply by the weight as it lies."""
 MINIMUM_FUSED_WORK = 1 << 16
 """The same for a convolution that also does what follows it, which saves a step."""
 TEAM_WORK = 1 << 20
@@ -210,12 +213,17 @@ class ConvKernel(ChannelsLastKernel):
     # Computing
 
     def _is_worth_it(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> bool:
-        return self._work(x_shape, weight_shape) >= MINIMUM_WORK
+        is_few = self._windows(x_shape, weight_shape) <= MAX_WINDOWS
+        return self._work(x_shape, weight_shape) >= (MINIMUM_WORK if is_few else MINIMUM_WORK_OF_MANY)
 
     def _work(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> int:
         """Multiplications and additions."""
-        windows = x_shape if self._geometry.transpose is not None else self._geometry.output_shape(x_shape, weight_shape)
-        return 2 * x_shape[0] * math.prod(windows[2:]) * math.prod(weight_shape)
+        return 2 * self._windows(x_shape, weight_shape) * math.prod(weight_shape)
+
+    def _windows(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> int:
+        """How often all weights are multiplied."""
+        shape = x_shape if self._geometry.transpose is not None else self._geometry.output_shape(x_shape, weight_shape)
+        return x_shape[0] * math.prod(shape[2:])
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""

@@ -15,7 +15,7 @@ from ort_sdk_cpu import libraries
 from .bindable import Writer
 from .task_writer import TaskWriter, are_floats
 
-__all__ = ["window_writer"]
+__all__ = ["MAX_WINDOWS", "window_writer"]
 
 MAX_WINDOWS = 16
 """Windows of a sample up to which a product of matrices hardly gains from its second operand being packed."""
