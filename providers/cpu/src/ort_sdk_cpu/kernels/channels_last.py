@@ -140,7 +140,10 @@ class ChannelsLastKernel(OpKernel):
         call = self.make_call(inputs, operands, out)
         if call is None:
             return None
-        run = call.fixed(*operands, out)
+        return self.completed(call.fixed(*operands, out), inputs, operands, out)
+
+    def completed(self, run: Call, inputs: Sequence[Any], _operands: Sequence[HostArray], out: HostArray) -> Call:
+        """A call on arrays that stay, with what has to be done before it or behind it."""
         if not self.has_finish:
             return run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from ort_sdk_cpu.onednn.library import is_available
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
-from .channels_last import Call, ChannelsLastKernel, readable
+from .channels_last import Call, ChannelsLastKernel
 from .conv_geometry import ConvGeometry
 
 __all__ = ["ConvIntegerKernel", "with_onednn"]
@@ -143,17 +142,8 @@ class ConvIntegerKernel(ChannelsLastKernel):
         zero_point = inputs[X_ZERO_POINT] if len(inputs) > X_ZERO_POINT else None
         return [inputs[X], np.zeros(1, _INT32) if zero_point is None else zero_point.reshape(1).astype(_INT32)]
 
-    def fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
-        """The call on arrays that stay the same, though the zero point has another type for oneDNN in each call."""
-        if self.output_shape(inputs) is None:
-            return None
-        operands = self.operands(inputs)
-        if any(readable(array) is not array for array in operands):
-            return functools.partial(self.write, inputs, out)
-        call = self.make_call(inputs, operands, out)
-        if call is None:
-            return None
-        run = call.fixed(*operands, out)
+    def completed(self, run: Call, inputs: Sequence[Any], operands: Sequence[HostArray], _out: HostArray) -> Call:
+        """The call with the zero point converted first: it has another type for oneDNN."""
         return _with_zero_point(run, inputs[X_ZERO_POINT], operands[1]) if len(inputs) > X_ZERO_POINT else run
 
     def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> Any:
