@@ -9,7 +9,7 @@ import onnx
 from models import as_model, value
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["BERT_BASE", "MINILM", "EncoderShape", "encoder", "recurrent", "voice_activity"]
+__all__ = ["BERT_BASE", "MINILM", "EncoderShape", "decoder", "encoder", "recurrent", "voice_activity"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,23 @@ class _Writer:
         merged = self.node("Transpose", self.node("MatMul", weights, value_), perm=[0, 2, 1, 3])
         return self.linear(self.reshaped(merged, shape.width), shape.width, shape.width)
 
+    def attention_to_past(self, x: str, mask: str, layer: int, shape: EncoderShape) -> str:
+        """Attention to a cache that this layer lengthens: past_key_N and past_value_N to present_key_N and present_value_N."""
+
+        def heads() -> str:
+            split = self.reshaped(self.linear(x, shape.width, shape.width), shape.heads, shape.size)
+            return self.node("Transpose", split, perm=[0, 2, 1, 3])
+
+        query, *own = heads(), heads(), heads()
+        presents = [f"present_{name}_{layer}" for name in ("key", "value")]
+        for name, added, present in zip(("key", "value"), own, presents, strict=True):
+            self.nodes.append(helper.make_node("Concat", [f"past_{name}_{layer}", added], [present], name=present, axis=2))
+        key = self.node("Transpose", presents[0], perm=[0, 1, 3, 2])
+        scores = self.node("Div", self.node("MatMul", query, key), self.number(shape.size**0.5))
+        weights = self.node("Softmax", self.node("Add", scores, mask), axis=-1)
+        merged = self.node("Transpose", self.node("MatMul", weights, presents[1]), perm=[0, 2, 1, 3])
+        return self.linear(self.reshaped(merged, shape.width), shape.width, shape.width)
+
     def embeddings(self, shape: EncoderShape) -> str:
         words = self.node("Gather", self.weight(shape.words, shape.width, scale=1.0), "input_ids")
         types = self.node("Gather", self.weight(2, shape.width, scale=1.0), "token_type_ids")
@@ -126,6 +143,34 @@ def encoder(shape: EncoderShape) -> onnx.ModelProto:
     names = ("input_ids", "attention_mask", "token_type_ids")
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in names]
     return writer.model("encoder", inputs, [value("last_hidden_state", ["batch", "sequence", shape.width])])
+
+
+def decoder(shape: EncoderShape) -> onnx.ModelProto:
+    """A decoder of one token after a cache: input_ids, attention_mask and the cache to logits and the longer cache."""
+    writer = _Writer()
+    seen = writer.node("Unsqueeze", "attention_mask", writer.constant(1, 2))
+    kept = writer.node("Sub", writer.number(1), writer.node("Cast", seen, to=TensorProto.FLOAT))
+    mask = writer.node("Mul", kept, writer.number(-10000.0))
+    x = writer.node("Gather", writer.weight(shape.words, shape.width, scale=1.0), "input_ids")
+    for layer in range(shape.layers):
+        attended = writer.attention_to_past(writer.layer_norm(x, shape.width), mask, layer, shape)
+        x = writer.node("Add", attended, x)
+        inner = writer.gelu(writer.linear(writer.layer_norm(x, shape.width), shape.width, shape.inner))
+        x = writer.node("Add", writer.linear(inner, shape.inner, shape.width), x)
+    head = writer.weight(shape.width, shape.words)
+    writer.nodes.append(helper.make_node("MatMul", [writer.layer_norm(x, shape.width), head], ["logits"], name="logits"))
+    integers = (("input_ids", ["batch", "sequence"]), ("attention_mask", ["batch", "total"]))
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, dims) for name, dims in integers]
+    caches = {
+        moment: [
+            value(f"{moment}_{name}_{layer}", ["batch", shape.heads, f"{moment} sequence", shape.size])
+            for layer in range(shape.layers)
+            for name in ("key", "value")
+        ]
+        for moment in ("past", "present")
+    }
+    logits = value("logits", ["batch", "sequence", shape.words])
+    return writer.model("decoder", [*inputs, *caches["past"]], [logits, *caches["present"]])
 
 
 def recurrent(op_type: str, *, steps: int = 100, hidden: int = 512, layers: int = 2) -> onnx.ModelProto:
