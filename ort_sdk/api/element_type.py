@@ -203,7 +203,6 @@ def element_type_of(array: Any) -> TensorElementType:
 
 
 @functools.cache
-@functools.cache
 def tensor_type(element_type: TensorElementType) -> str:
     """ONNX type string of a dense tensor, ``tensor(float)``."""
     return f"tensor({element_type.onnx_name})"

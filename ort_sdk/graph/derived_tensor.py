@@ -108,7 +108,10 @@ class StreamedTensor(DerivedTensor):
         sources: Sequence[Tensor],
         stream: Callable[[], Iterator[HostArray]],
     ) -> None:
-        super().__init__(transformation, element_type, shape, sources, _never)
+        self.transformation = transformation  # not by the base's initializer: large models have hundreds of these
+        self.element_type = element_type
+        self.shape = shape
+        self.sources = tuple(sources)
         self._stream = stream
 
     def pieces(self) -> Iterator[HostArray]:
@@ -119,10 +122,6 @@ class StreamedTensor(DerivedTensor):
         content: HostArray = np.empty(self.nbytes, np.uint8)
         self.write_into(content)
         return content.view(self.element_type.numpy_dtype).reshape(self.shape)
-
-
-def _never() -> HostArray:
-    raise AssertionError("a streamed tensor is assembled of its pieces")
 
 
 def private_array(tensor: Tensor) -> HostArray:

@@ -250,10 +250,17 @@ class GraphMatcher:
         for node in members:
             if node in self._taken or node.execution_provider != provider:
                 return False
-        for name in [name for node in members for name in node.outputs if name and name not in new.outputs]:
-            if name in self._outputs or any(each not in members for each in self.graph.consumers(name)):
-                return False
+        for node in members:
+            for name in node.outputs:
+                if name and name not in new.outputs and not self._is_within(name, members):
+                    return False
         return True
+
+    def _is_within(self, name: str, members: Sequence[Node]) -> bool:
+        """Whether nothing but some nodes reads a value."""
+        if name in self._outputs:
+            return False
+        return all(reader in members for reader in self.graph.consumers(name))
 
     def commit(self) -> bool:
         """Make the collected replacements; returns whether there were any."""
@@ -281,8 +288,12 @@ class GraphMatcher:
         graph = self.graph
         dropped: list[Node] = []
         while True:
-            names = [name for node in readers for name in node.inputs if name and not graph.consumers(name)]
-            makers = {id(maker): maker for name in names if (maker := graph.producer(name)) is not None}
+            makers = {
+                id(maker): maker
+                for node in readers
+                for name in node.inputs
+                if (maker := graph.producer(name)) is not None and not graph.consumers(name)
+            }
             unread = {
                 key: maker
                 for key, maker in makers.items()
@@ -307,14 +318,14 @@ class GraphMatcher:
     def _forget(self, nodes: list[Node]) -> None:
         """Drop values that are gone and constants that nothing reads any more."""
         graph = self.graph
-        kept = {argument.name for argument in graph.inputs} | self._outputs
+        initializers, kept = graph.initializers, {argument.name for argument in graph.inputs} | self._outputs
         for node in nodes:
             for name in node.outputs:
                 if name and graph.producer(name) is None:
                     graph.values.pop(name, None)
             for name in node.inputs:
-                if name in graph.initializers and not graph.consumers(name) and name not in kept:
-                    del graph.initializers[name]
+                if name in initializers and not graph.consumers(name) and name not in kept:
+                    del initializers[name]
                     graph.values.pop(name, None)
 
 
