@@ -46,6 +46,14 @@ TAILS = {
         [node("HardSigmoid", ["c"], ["h"], alpha=0.25, beta=0.4), node("Mul", ["h", "c"], ["y"])],
         lambda c, _z: c * np.clip(0.25 * c + 0.4, 0, 1),
     ),
+    "bounded by numbers": (
+        [
+            *(_scalar(name, value) for name, value in (("low", -0.4), ("high", 0.9))),
+            node("Max", ["c", "low"], ["a"]),
+            node("Min", ["high", "a"], ["y"]),
+        ],
+        lambda c, _z: np.clip(c, -0.4, 0.9),
+    ),
     "tanh of a line": (
         [_scalar("two", 2), node("Sub", ["two", "c"], ["a"]), node("Tanh", ["a"], ["y"])],
         lambda c, _z: np.tanh(2 - c),
@@ -57,18 +65,20 @@ TAILS = {
     "a value handed out": ([node("Sigmoid", ["c"], ["y"]), node("Mul", ["c", "y"], ["other"])], lambda c, _z: _sigmoid(c)),
     "relu of a sum": ([node("Add", ["c", "z"], ["a"]), node("Relu", ["a"], ["y"])], lambda c, z: np.maximum(c + z, 0)),
 }
-FUSED = {"silu", "silu and residual", "hard swish", "hard swish in parts, scaled", "hard sigmoid as gate"}
+FUSED = {"bounded by numbers", "silu", "silu and residual", "hard swish", "hard swish in parts, scaled", "hard sigmoid as gate"}
 
 
 def _model(tail, kernel, *, group=1, channels=32, outputs=40):
     rng = np.random.default_rng(3)
-    weight = (rng.standard_normal((outputs, channels // group, kernel, kernel)) / kernel / np.sqrt(channels // group)).astype("f")
+    sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
+    scale = np.sqrt(np.prod(sizes) * channels // group)
+    weight = (rng.standard_normal((outputs, channels // group, *sizes)) / scale).astype("f")
     bias = rng.standard_normal(outputs).astype(np.float32)
     feeds = {
         "x": rng.standard_normal((2, channels, 14, 17)).astype("f"),
         "z": rng.standard_normal((2, outputs, 14, 17)).astype("f"),
     }
-    conv = node("Conv", ["x", "w", "b"], ["c"], group=group, pads=[kernel // 2] * 4)
+    conv = node("Conv", ["x", "w", "b"], ["c"], group=group, pads=[size // 2 for size in sizes] * 2)
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *array.shape[1:]]) for name, array in feeds.items()]
     result = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     weights = [numpy_helper.from_array(array, name) for name, array in (("w", weight), ("b", bias))]
@@ -78,9 +88,9 @@ def _model(tail, kernel, *, group=1, channels=32, outputs=40):
 
 
 def _in_float64(x, weight, bias, group):
-    taps = weight.shape[2]
-    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (taps // 2,) * 2, (taps // 2,) * 2))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (taps, taps), axis=(2, 3))
+    taps = weight.shape[2:]
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *((size // 2,) * 2 for size in taps)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=(2, 3))
     parts = zip(np.split(windows, group, axis=1), np.split(weight.astype(np.float64), group), strict=True)
     return np.concatenate([np.einsum("nchwij,mcij->nmhw", *part) for part in parts], axis=1) + bias.reshape(-1, 1, 1)
 
@@ -100,6 +110,16 @@ def test_tails(tail, kernel, group, outputs, level):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=5e-6)
     groups = [group for row in session.program_report() for group in row.fused]
     assert any("Conv" in group for group in groups) or tail not in FUSED
+
+
+def test_windows_along_one_axis_of_a_picture():
+    nodes, reference = TAILS["bounded by numbers"]
+    model, feeds, weight, bias = _model(nodes, (1, 3))
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    expected = reference(_in_float64(feeds["x"], weight, bias, 1), feeds["z"])
+    for _ in range(4):
+        np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-5, atol=5e-6)
+    assert any("Conv" in group for row in session.program_report() for group in row.fused)
 
 
 def test_shapes_in_turn():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -135,6 +135,8 @@ def _of_one(
     if len(known) != 1 or not math.isfinite(known[0]):
         return None
     (number,) = known
+    if operation.op_type in _BOUNDS:
+        return _bounded(operation.op_type, number, before)
     if operation.op_type == "Div":
         return None if number == 0 else _scaled(before, 1 / number, 0.0)
     factors = {"Add": (1.0, number), "Sub": (1.0, -number), "Mul": (number, 0.0)}.get(operation.op_type)
@@ -145,7 +147,22 @@ def _or(number: float, otherwise: float) -> float:
     return otherwise if math.isnan(number) else number
 
 
+def _bounded(op_type: str, number: float, before: tuple[Eltwise, ...]) -> tuple[Eltwise, ...]:
+    """Max or Min of a value and a number, as one with bounds before it."""
+    bound = _BOUNDS[op_type]
+    low, high = (number, math.inf) if op_type == "Max" else (-math.inf, number)
+    if before and before[-1].algorithm == Algorithm.CLIP_V2:
+        low, high = bound(before[-1].alpha, number), bound(before[-1].beta, number)
+        before = before[:-1]
+    return (*before, Eltwise(Algorithm.CLIP_V2, low, high))
+
+
+_BOUNDS: dict[str, Callable[[float, float], float]] = {"Max": max, "Min": min}
+
+
 def _of_number_first(op_type: str, number: float, before: tuple[Eltwise, ...]) -> tuple[Eltwise, ...] | None:
+    if op_type in _BOUNDS:
+        return _bounded(op_type, number, before) if math.isfinite(number) else None
     factors = {"Add": (1.0, number), "Sub": (-1.0, number), "Mul": (number, 0.0)}.get(op_type)
     return None if factors is None or not math.isfinite(number) else _scaled(before, *factors)
 

@@ -137,6 +137,11 @@ class SignalConvKernel(OpKernel):
         self._matrix: tuple[HostArray, HostArray] | None = None
         self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
 
+    def followed_by(self, post_ops: Any, x_shape: tuple[int, ...], *, adds_last: bool) -> Any:
+        """The other kernel with more done to its result, for inputs that are its own; None if it cannot, as for signals."""
+        follow = getattr(self._kernel, "followed_by", None)
+        return None if follow is None or self._is_signal(x_shape) else follow(post_ops, x_shape, adds_last=adds_last)
+
     def compute(self, *inputs: Any) -> Any:
         """A new array (N, M, *spatial), channels last."""
         x, axis = inputs[X], 2 + self._sizes.axis
@@ -176,8 +181,11 @@ class SignalConvKernel(OpKernel):
             return False
         if x.ndim == 3 and x.shape[1] > 1 and not _is_channels_last(x):
             return False  # The other kernel turns such a signal faster; it is slow where a further axis makes it a picture.
-        length = x.shape[2 + self._sizes.axis]
-        return math.prod(x.shape[2:]) == length and self._sizes.windows.count(length) > 0
+        return self._is_signal(x.shape) and self._sizes.windows.count(x.shape[2 + self._sizes.axis]) > 0
+
+    def _is_signal(self, shape: tuple[int, ...]) -> bool:
+        """Whether X extends along the windows only."""
+        return math.prod(shape[2:]) == shape[2 + self._sizes.axis]
 
     def _product(self, x: HostArray) -> _WindowProduct:
         return _WindowProduct(x.shape[2 + self._sizes.axis], self._sizes, self._epilogue, self._scratch)
