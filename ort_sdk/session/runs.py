@@ -52,7 +52,10 @@ class SessionRuns:
             results = self._runner.run(self._reader.read(input_feed), control)
             if not self._is_on_host:
                 results = self._on_host(results, indices)
-        return hand_out(results if indices is None else [results[index] for index in indices])
+        if indices is not None:
+            # No other list may hold them: what is held here only is handed out without a copy.
+            results = [results[index] for index in indices]
+        return hand_out(results)
 
     def run_bound(
         self, given: Mapping[str, OrtValue], names: Sequence[str], targets: Sequence[Target], control: RunControl

@@ -36,6 +36,17 @@ def test_named_outputs_come_as_asked(session):
     np.testing.assert_array_equal(again, z)
 
 
+def test_named_outputs_are_not_copied(monkeypatch):
+    made = ort_sdk.InferenceSession(models.affine(), providers=["CPUExecutionProvider"])
+    copied = []
+    monkeypatch.setattr("ort_sdk.session.fetches._own_copy", lambda array: copied.append(array) or array.copy())
+    made.run(["y", "z"], {"x": X})
+    assert not copied
+    first, second = made.run(["y", "y"], {"x": X})
+    assert len(copied) == 1
+    assert not np.may_share_memory(first, second)
+
+
 def test_default_may_be_fed_or_left_out(session):
     made = session(models.affine())
     c = np.full(3, 5, np.float32)
