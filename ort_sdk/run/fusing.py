@@ -21,7 +21,7 @@ class Fused:
 
     specialisation: Specialisation
     groups: tuple[tuple[str, ...], ...]
-    """Operators of each fused step."""
+    """Operators of each fused step that does the work of several."""
     is_complete: bool
     """Whether no provider would fuse more if it might compile."""
 
@@ -50,7 +50,8 @@ def fuse_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
     if not answers:
         return Fused(specialisation, (), is_complete)
     steps = specialisation.steps
-    groups = tuple(tuple(steps[position].step.op_type for position in fused.positions) for _, fused in answers)
+    several = [fused.positions for _, fused in answers if len(fused.positions) > 1]
+    groups = tuple(tuple(steps[position].step.op_type for position in positions) for positions in several)
     return Fused(replace(specialisation, steps=_replaced(steps, answers, providers)), groups, is_complete)
 
 

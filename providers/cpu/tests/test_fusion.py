@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.fusion.kernel import ChainKernel
 
 import ort_sdk as ort
 from ort_sdk.run import plan_runner
@@ -400,3 +401,31 @@ def test_a_damaged_file_of_code_is_replaced(monkeypatch, tmp_path):
         contents.append(file.read_bytes())
         file.write_bytes(b"damaged")
     assert contents[0] == contents[1]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("shape", "other", "is_joinable"), [((6, 40), (6, 40), True), ((6, 40), (40,), True), ((40, 3), (3,), False)]
+)
+def test_a_single_small_step_is_compiled_where_it_can_be_joined(monkeypatch, shape, other, is_joinable):
+    made = []
+    bind = ChainKernel.bind_joinable
+
+    def noted(self, inputs, outputs):
+        made.append(bind(self, inputs, outputs))
+        return made[-1]
+
+    monkeypatch.setattr(ChainKernel, "bind_joinable", noted)
+    x, added = _random(*shape), _random(*other, seed=1)
+    nodes = [node("Softmax", ["x"], ["s"]), node("Add", ["s", "added"], ["a"]), node("Softmax", ["a"], ["y"])]
+    session = _session(_model(nodes, {"x": x}, {"y": TensorProto.FLOAT}, {"added": added}))
+    (result,) = _fused(session, {"x": x})
+
+    def softmax(values):
+        powers = np.exp(values - values.max(-1, keepdims=True))
+        return powers / powers.sum(-1, keepdims=True)
+
+    np.testing.assert_allclose(result, softmax(softmax(x.astype(np.float64)) + added), rtol=1e-5, atol=1e-6)
+    assert [call is not None for call in made] == [is_joinable] * len(made)
+    assert made
+    assert not _groups(session)

@@ -1,8 +1,9 @@
-"""Convolutions of a program that do the element-wise steps behind them as well."""
+"""Convolutions of a program that do the element-wise steps behind them as well, and the convolutions before and behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot
@@ -16,39 +17,120 @@ NODE_INPUTS = 4
 """X, W, B and Z."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """A convolution and what is part of it."""
+
+    positions: tuple[int, ...]
+    kernel: Any
+    given: tuple[int, ...]
+    """Values of X, W, B, Z and of what is added at last; 0 for absent ones."""
+    output: int
+
+    @property
+    def x(self) -> int:
+        """The value that it convolves."""
+        return self.given[0]
+
+    @property
+    def added(self) -> tuple[int, ...]:
+        """Values that are added before an activation and behind it; 0 for none."""
+        return (*self.given[NODE_INPUTS - 1 :], 0)[:2]
+
+
 def fused_convolutions(program: FusibleProgram) -> Iterator[FusedSteps]:
-    """One kernel for each convolution and what follows it, where it can be post-ops."""
+    """One kernel for each convolution and what follows it, where it can be post-ops, and for blocks of convolutions."""
+    convolutions = {convolution.output: convolution for convolution in _convolutions(program)}
+    taken: set[int] = set()
+    for block in _blocks(program, convolutions):
+        taken.update(block.positions)
+        yield block
+    for convolution in convolutions.values():
+        if len(convolution.positions) > 1 and taken.isdisjoint(convolution.positions):
+            yield _steps(convolution.positions, convolution.kernel, convolution.given, convolution.output)
+
+
+def _steps(positions: Sequence[int], kernel: Any, given: Sequence[int], output: int) -> FusedSteps:
+    inputs = tuple(value for value in given if value)
+    return FusedSteps(tuple(sorted(positions)), FollowedConvolution(kernel, [bool(value) for value in given]), inputs, (output,))
+
+
+def _convolutions(program: FusibleProgram) -> Iterator[_Convolution]:
+    """All of a program, with what follows them."""
     taken: set[int] = set()
     for position, step in program.steps.items():
         if not hasattr(step.kernel, "followed_by") or position in taken or len(step.outputs) != 1:
             continue
         tail = tail_of(program, step.outputs[0], taken)
-        made = None if tail is None else _fused(program, position, step, tail)
-        if made is not None:
-            taken.update(made.positions)
-            yield made
+        followed = None if tail is None else _followed(program, position, step, tail)
+        given = (*step.inputs, *(0,) * (NODE_INPUTS - len(step.inputs)))
+        made = followed or _Convolution((position,), step.kernel, given, step.outputs[0])
+        taken.update(made.positions)
+        yield made
 
 
-def _fused(program: FusibleProgram, position: int, step: FusibleStep, tail: Tail) -> FusedSteps | None:
-    shape = program.values[step.outputs[0]].shape
-    added = [value for value in step.inputs[NODE_INPUTS - 1 :] if value]
-    if any(program.values[value].shape != shape for value in added):
+def _followed(program: FusibleProgram, position: int, step: FusibleStep, tail: Tail) -> _Convolution | None:
+    if not _adds_whole(program, step):
         return None
     x_shape = program.values[step.inputs[0]].shape
     kernel = step.kernel.followed_by(tail.post_ops, x_shape, adds_last=tail.added != 0)
     if kernel is None:
         return None
-    given = [*step.inputs, *(0,) * (NODE_INPUTS - len(step.inputs)), *((tail.added,) if tail.added else ())]
-    positions = (position, *tail.members)
-    inputs = tuple(value for value in given if value)
-    return FusedSteps(positions, FollowedConvolution(kernel, [bool(value) for value in given]), inputs, (tail.output,))
+    given = (*step.inputs, *(0,) * (NODE_INPUTS - len(step.inputs)), *((tail.added,) if tail.added else ()))
+    return _Convolution((position, *tail.members), kernel, given, tail.output)
+
+
+def _adds_whole(program: FusibleProgram, step: FusibleStep) -> bool:
+    """Whether what a convolution's node adds has the output's shape."""
+    shape = program.values[step.outputs[0]].shape
+    return all(program.values[value].shape == shape for value in step.inputs[NODE_INPUTS - 1 :] if value)
+
+
+def _blocks(program: FusibleProgram, convolutions: Mapping[int, _Convolution]) -> Iterator[FusedSteps]:
+    """Convolutions with one filter per channel, with those of one tap around them where that is faster."""
+    from ort_sdk_cpu.kernels.conv_block import BlockKernel, fused_stages, stage_of
+
+    def stage(convolution: _Convolution | None) -> Any:
+        if convolution is None or not all(value in program.values for value in (convolution.x, convolution.output)):
+            return None
+        shapes = (program.values[convolution.x].shape, program.values[convolution.output].shape)
+        is_whole = all(not value or program.values[value].shape == shapes[1] for value in convolution.added)
+        return stage_of(convolution.kernel, *shapes, has_added=any(convolution.added)) if is_whole else None
+
+    next_of = {convolution.x: convolution for convolution in convolutions.values()}
+    taken: set[int] = set()
+    for filters in convolutions.values():
+        middle = stage(filters)
+        if middle is None or not middle.is_depthwise or not taken.isdisjoint(filters.positions):
+            continue
+        around = convolutions.get(filters.x), next_of.get(filters.output)
+        first, last = (stage(found) if found is not None and taken.isdisjoint(found.positions) else None for found in around)
+        first = first if _is_read_once(program, filters.x, filters) else None
+        last = last if _is_read_once(program, filters.output, around[1]) else None
+        way = fused_stages(first, middle, last)
+        if way is None:
+            continue
+        has_first, has_last, by_channels = way
+        members = [one for one, there in ((around[0], has_first), (filters, True), (around[1], has_last)) if there and one]
+        kernel = BlockKernel(first if has_first else None, middle, last if has_last else None, by_channels=by_channels)
+        given = (members[0].x, *(value for one in members for value in one.given[1:3]), *members[-1].added)
+        positions = [position for one in members for position in one.positions]
+        taken.update(positions)
+        yield _steps(positions, kernel, given, members[-1].output)
+
+
+def _is_read_once(program: FusibleProgram, value: int, reader: _Convolution | None) -> bool:
+    """Whether nothing but a convolution reads a value, and only as what it convolves."""
+    if reader is None or value in reader.given[1:]:
+        return False
+    return set(program.readers.get(value, ())) <= {reader.positions[0]}
 
 
 class FollowedConvolution:
-    """A convolution with what follows it.
+    """A convolution with what follows it, or several of them.
 
     Args:
-        kernel: computes both, with all inputs it may have.
+        kernel: computes all, with all inputs it may have.
         is_given: which of them there are.
     """
 

@@ -40,7 +40,7 @@ def _fused_chains(program: FusibleProgram) -> StepFusion:
     from .code import is_compiled
     from .groups import groups_of
 
-    groups = list(groups_of(program))
+    groups = groups_of(program)
     chosen = [group for group in groups if program.may_compile or is_compiled(group.chain)]
     return StepFusion([_fused(group, program) for group in chosen], is_complete=len(chosen) == len(groups))
 
@@ -48,8 +48,11 @@ def _fused_chains(program: FusibleProgram) -> StepFusion:
 def _fused(group: Group, program: FusibleProgram) -> FusedSteps:
     from ort_sdk_cpu.kernels.task_writer import threads_for
 
-    from .kernel import ChainKernel
+    from .kernel import ChainKernel, JoinableKernel
 
     threads = threads_for(math.prod(group.shape) * group.cost // 2)
     kernel = ChainKernel(group, [program.values[index].shape for index in group.inputs], threads)
-    return FusedSteps(group.positions, kernel, group.inputs, group.outputs)
+    if not group.is_small_step:
+        return FusedSteps(group.positions, kernel, group.inputs, group.outputs)
+    step = program.steps[group.positions[0]]
+    return FusedSteps(group.positions, JoinableKernel(kernel, step), group.inputs, group.outputs)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from ort_sdk.api import FusibleProgram, FusibleStep, ProgramValue, TensorElementType
 
@@ -21,7 +20,8 @@ MAX_STEPS = 256
 MAX_INPUTS = 160
 
 MIN_ELEMENTS_ALONE = 1 << 16
-"""Elements from which one step by itself gains, as NumPy uses one thread."""
+"""Elements from which one step by itself gains, as NumPy uses one thread. With fewer it gains only where its call can be joined
+with others."""
 
 _TYPES = {"f": TensorElementType.FLOAT, "b": TensorElementType.BOOL}
 _EXPONENTS = (1, 2, 3)
@@ -40,6 +40,11 @@ class Group:
     cost: int
     """Work per element, in sums."""
 
+    @property
+    def is_small_step(self) -> bool:
+        """Whether it is one step that gains nothing by itself."""
+        return len(self.positions) == 1 and math.prod(self.shape) < MIN_ELEMENTS_ALONE
+
 
 @dataclass(slots=True)
 class _Growing:
@@ -54,13 +59,10 @@ class _Growing:
     """Positions of steps outside that read its values."""
 
 
-def groups_of(program: FusibleProgram) -> Iterator[Group]:
-    """The groups worth making."""
+def groups_of(program: FusibleProgram) -> list[Group]:
+    """All steps that can be part of a chain, in groups."""
     finder = _Finder(program)
-    for growing in finder.grown():
-        group = finder.finished(growing)
-        if len(group.positions) > 1 or int(np.prod(group.shape)) >= MIN_ELEMENTS_ALONE:
-            yield group
+    return [finder.finished(growing) for growing in finder.grown()]
 
 
 class _Finder:

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, Slot
+from ort_sdk.api import FusibleStep, HostArray, Slot
+from ort_sdk_cpu.kernels.any_layout import FixedSlot
 from ort_sdk_cpu.machine_code import TaskCall
 
 from .chain import HEADER_WORDS, OPERAND_WORDS
 from .code import address_of
 from .groups import Group
+from .instructions import LANES
 from .loops import Loops, memory_order, strides_over
 
-__all__ = ["ChainKernel"]
+__all__ = ["ChainKernel", "JoinableKernel"]
 
 PIECE = 1 << 12
 """Elements of a row that one thread computes at a time."""
@@ -39,9 +41,28 @@ class ChainKernel:
         self._group = group
         self._shapes = (*shapes, *[group.shape] * len(group.outputs))
         self._threads = threads
+        self.input_numbers = group.inputs
+        """Numbers of the values it reads, in the order of its inputs."""
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the outputs' arrays."""
+        operands, loops = self._lying(inputs, outputs)
+        run = self._call(operands, loops)
+        moving = [operand for operand in operands if not operand.stays]
+        if not moving:
+            return run
+        return _moving_call([operand for operand in operands[: len(inputs)] if not operand.stays], run, operands[len(inputs) :])
+
+    def bind_joinable(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any] | None:
+        """The same where it is nothing but compiled code, and rows are long enough for it; else None."""
+        if not all(slot.is_fixed for slot in (*inputs, *outputs)):
+            return None
+        operands, loops = self._lying(inputs, outputs)
+        is_worth_it = loops.sizes[-1] >= LANES or math.prod(loops.sizes[:-1]) <= LANES
+        return self._call(operands, loops) if is_worth_it and all(operand.stays for operand in operands) else None
+
+    def _lying(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> tuple[list[_Operand], Loops]:
+        """Inputs and outputs, and the loops over them as they lie."""
         chain, shape = self._group.chain, self._group.shape
         order = memory_order(outputs[0].array) if outputs[0].is_fixed else tuple(range(len(shape)))
         dtypes = [_DTYPES[kind] for kind in chain.inputs + chain.output_types]
@@ -49,15 +70,35 @@ class ChainKernel:
             _Operand(slot, own, dtype, shape, order)
             for slot, own, dtype in zip((*inputs, *outputs), self._shapes, dtypes, strict=True)
         ]
-        loops = Loops.over([shape[axis] for axis in order], [operand.strides for operand in operands])
-        call = TaskCall.at(address_of(chain), _arguments(loops), self._threads)
+        return operands, Loops.over([shape[axis] for axis in order], [operand.strides for operand in operands])
+
+    def _call(self, operands: Sequence[_Operand], loops: Loops) -> Callable[[], Any]:
+        call = TaskCall.at(address_of(self._group.chain), _arguments(loops), self._threads)
         for place, operand in enumerate(operands):
             operand.attach(call, HEADER_WORDS + OPERAND_WORDS * place)
-        run = call.kept(*operands)
-        moving = [operand for operand in operands if not operand.stays]
-        if not moving:
-            return run
-        return _moving_call([operand for operand in operands[: len(inputs)] if not operand.stays], run, operands[len(inputs) :])
+        return call.kept(*operands)
+
+
+class JoinableKernel:
+    """One step, as a chain where that is a call that others can be joined with.
+
+    Args:
+        chain: computes it.
+        step: the step, with the kernel that computes it otherwise.
+    """
+
+    def __init__(self, chain: ChainKernel, step: FusibleStep) -> None:
+        self._chain, self._step = chain, step
+        self.binds_any_layout: bool = getattr(step.kernel, "binds_any_layout", False)
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """A call that reads the inputs' slots and writes into the output's array."""
+        call: Callable[[], Any] | None = self._chain.bind_joinable(inputs, outputs)
+        if call is None:
+            slots: dict[int, Any] = dict(zip(self._chain.input_numbers, inputs, strict=True))
+            absent = FixedSlot(None)  # type: ignore[arg-type]
+            call = self._step.kernel.bind([slots.get(index, absent) for index in self._step.inputs], outputs)
+        return call
 
 
 def _arguments(loops: Loops) -> tuple[int, ...]:
