@@ -28,6 +28,8 @@ LONG_ROWS = 1 << 11
 """Columns from which on rows are too far from each other to be read a part at a time."""
 PRODUCTS_PER_THREAD = 1 << 18
 """Multiplications that take some times as long as waking a thread up."""
+NUMBERS_PER_THREAD = 1 << 17
+"""Numbers of the second operand that take as long to come from memory."""
 MOST_ROWS = 512
 """Rows multiplied at a time, so that what is made of them stays in a cache."""
 MOST_TRANSPOSED = 1 << 20
@@ -76,7 +78,8 @@ class Sizes:
 
     def threads_of(self, most: int) -> int:
         """Threads worth waking up."""
-        return max(1, min(most, self.rows * self.inner * self.columns // PRODUCTS_PER_THREAD))
+        numbers = self.inner * self.columns
+        return max(1, min(most, max(self.rows * numbers // PRODUCTS_PER_THREAD, numbers // NUMBERS_PER_THREAD)))
 
     @property
     def work_bytes(self) -> int:
