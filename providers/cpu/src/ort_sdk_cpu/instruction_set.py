@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ort_sdk.api import InvalidArgument
 
-__all__ = ["ISA_VARIABLE", "InstructionSet", "has_vnni", "instruction_set", "machine_instruction_set", "processor"]
+__all__ = ["ISA_VARIABLE", "InstructionSet", "has_vbmi", "has_vnni", "instruction_set", "machine_instruction_set", "processor"]
 
 ISA_VARIABLE = "ORT_SDK_CPU_ISA"
 """Environment variable that forces a level the machine has."""
@@ -69,6 +69,11 @@ def instruction_set() -> InstructionSet:
 def has_vnni() -> bool:
     """Whether the level used includes AVX-512's products of 8-bit integers (VNNI)."""
     return instruction_set() >= InstructionSet.AVX512 and bool(_features.get("AVX512VNNI"))
+
+
+def has_vbmi() -> bool:
+    """Whether the level used includes AVX-512's permutations of bytes (VBMI)."""
+    return instruction_set() >= InstructionSet.AVX512 and bool(_features.get("AVX512_ICL"))
 
 
 @functools.cache

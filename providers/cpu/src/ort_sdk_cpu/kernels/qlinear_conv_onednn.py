@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo, RuntimeException
+from ort_sdk_cpu import libraries
 from ort_sdk_cpu.instruction_set import has_vnni
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
+from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.library import is_available
@@ -21,6 +22,9 @@ from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
 from .channels_last import ChannelsLastKernel
 from .conv_geometry import ConvGeometry
+
+if TYPE_CHECKING:
+    from .quantized_convolution import TaskConvolution
 
 __all__ = ["QLinearConvKernel", "QuantizedConv", "with_onednn"]
 
@@ -67,6 +71,8 @@ class QuantizedConv:
     """From sums to steps of Y: float32, (1,) or (M,)."""
     bias: HostArray | None
     """In steps of Y: float32, (M,)."""
+    sum_bias: HostArray | None
+    """The same added to sums: int32, (M,)."""
     x_zero_point: HostArray
     """int32, (1,)."""
     y_zero_point: HostArray
@@ -93,6 +99,7 @@ class QuantizedConv:
             shift if shift.any() else None,
             scales,
             bias,
+            constants[BIAS],
             _zero_point(constants[X_ZERO_POINT]),
             _zero_point(y_zero_point),
             y_zero_point.dtype,
@@ -128,6 +135,8 @@ class QLinearConvKernel(ChannelsLastKernel):
         super().__init__(info, kernel)
         self._geometry, self._parameters = ConvGeometry.of(info), parameters
         self._packed: dict[Any, HostArray] = {}
+        self._task: tuple[TaskConvolution | None, ...] = ()
+        """The convolution by a compiled task, once that was asked for."""
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
@@ -148,9 +157,34 @@ class QLinearConvKernel(ChannelsLastKernel):
         """X: all else is constant."""
         return [inputs[X]]
 
-    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> PrimitiveCall | None:
-        """The primitive on arrays of these layouts."""
-        x = operands[0]
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
+        """The task, or else the primitive, on arrays of these layouts."""
+        task = self._task_for(inputs[W])
+        found = None if task is None else task.call(operands[0], out)
+        return found or self._primitive_call(inputs, operands[0], out)
+
+    def _task_for(self, weight: HostArray) -> TaskConvolution | None:
+        if not self._task:
+            self._task = (self._made_task(weight),)
+        return self._task[0]
+
+    def _made_task(self, weight: HostArray) -> TaskConvolution | None:
+        """The convolution by a compiled task; None where there is no compiler."""
+        parameters = self._parameters
+        if not libraries.numba().is_usable or self._geometry.groups > 1:
+            return None
+        from .quantized_convolution import TaskConvolution
+
+        zero_points = int(parameters.x_zero_point[0]), int(parameters.y_zero_point[0])
+        constants = self._plain(weight), parameters.scales, parameters.sum_bias
+        return TaskConvolution(self._geometry, *constants, zero_points, self.scratch)
+
+    def _plain(self, weight: HostArray) -> HostArray:
+        """The weight less its zero point: int8."""
+        shift = self._parameters.weight_shift
+        return np.ascontiguousarray(weight if shift is None else _shifted(weight, shift).astype(_INT8))
+
+    def _primitive_call(self, inputs: Sequence[Any], x: HostArray, out: HostArray) -> PrimitiveCall | None:
         primitive = self._primitive(x, out)
         if primitive is None:
             return None
@@ -175,9 +209,7 @@ class QLinearConvKernel(ChannelsLastKernel):
     def _weight_in(self, layout: MemoryDescriptor, weight: HostArray) -> HostArray:
         packed = self._packed.get(layout)
         if packed is None:
-            shift = self._parameters.weight_shift
-            plain = weight if shift is None else _shifted(weight, shift).astype(_INT8)
-            made = reordered(np.ascontiguousarray(plain), self._geometry.weight_layout(weight.shape, _INT8), layout)
+            made = reordered(self._plain(weight), self._geometry.weight_layout(weight.shape, _INT8), layout)
             if made is None:
                 raise RuntimeException(f"oneDNN has no fast copy of a weight of shape {list(weight.shape)} to {layout.key}")
             packed = self._packed[layout] = made

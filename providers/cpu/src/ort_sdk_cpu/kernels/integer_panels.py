@@ -1,0 +1,43 @@
+"""Constant operands of products of 8-bit integers, as compiled tasks read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+
+__all__ = ["PANEL", "columns_of", "packed_panels"]
+
+PANEL = 64
+"""Columns of a panel, as in ``simd.integer_tiles``."""
+_LANES = (4, 4, 4)
+"""A column's place in a panel: in which part of a vector, in which vector, where in the part."""
+_FLOAT, _INT32 = np.dtype(np.float32), np.dtype(np.int32)
+
+
+def packed_panels(lines: HostArray) -> HostArray:
+    """Int8 weights in panels: (panels, steps, vectors, lanes, 4).
+
+    Args:
+        lines: (columns, lines, numbers in a line); zeros are put behind each line up to a multiple of four, and zero columns up
+            to whole panels.
+    """
+    columns, count, length = lines.shape
+    whole = np.zeros((-(-columns // PANEL) * PANEL, count, -(-length // 4) * 4), np.int8)
+    whole[:columns, :, :length] = lines
+    fours = whole.reshape(-1, *_LANES, whole.shape[1] * whole.shape[2] // 4, 4).view(_INT32)[..., 0]
+    return np.ascontiguousarray(fours.transpose(0, 4, 2, 1, 3))
+
+
+def columns_of(offsets: HostArray, scales: HostArray) -> HostArray:
+    """Sums to begin with (int32) and scales (float32) of each panel's columns, in a panel's order: int32, (panels, 128)."""
+    first, second = _in_panels(offsets, _INT32), _in_panels(scales, _FLOAT).view(_INT32)
+    return np.ascontiguousarray(np.concatenate((first, second), axis=1))
+
+
+def _in_panels(values: HostArray, dtype: np.dtype[Any]) -> HostArray:
+    whole = np.zeros(-(-values.size // PANEL) * PANEL, dtype)
+    whole[: values.size] = values
+    return np.ascontiguousarray(whole.reshape(-1, *_LANES).transpose(0, 2, 1, 3).reshape(-1, PANEL))

@@ -1,0 +1,288 @@
+"""Convolutions of 8-bit tensors as compiled tasks: where the windows lie, how the work is cut, what belongs to columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, is_channels_last, layout_of
+from ort_sdk_cpu.onednn.constants import Argument
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
+
+from .conv_geometry import ConvGeometry, Padding
+from .integer_panels import PANEL, columns_of, packed_panels
+from .scratch import Scratch
+from .task_execution import TaskExecution
+
+__all__ = ["Sum", "TaskConvolution", "flip_of"]
+
+TEAM_WORK = 1 << 22
+"""Multiplications and additions from which on several threads are worth waking."""
+_BLOCK_BYTES = 1 << 18
+"""Of the input that is multiplied with all weights before the next: it stays in the second cache."""
+_MOST_SPREAD = 4
+"""Channels of row-major data up to which they are put side by side, four bytes for each pixel."""
+_LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
+_FOUR_BYTES, _FLIPPED = 0x01010101, 0x80808080
+_INT8 = np.dtype(np.int8)
+_PLACES: dict[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.DST: 2, Argument.BIAS: 3, Argument.SRC_1: 4}
+_WORK_PLACE = 5
+_IN_PLACE, _FRAMED, _SPREAD = range(3)
+
+
+def flip_of(dtype: np.dtype[Any]) -> int:
+    """What to turn over in four numbers to have them as uint8."""
+    return _FLIPPED if dtype == _INT8 else 0
+
+
+class Sum(NamedTuple):
+    """What is added to a convolution's rounded result: scales, and zero points of the types as they are."""
+
+    product: tuple[float, int]
+    """Of the convolution's result."""
+    product_dtype: np.dtype[Any]
+    addend: tuple[float, int]
+    total: tuple[float, int]
+
+    def arguments(self, addend_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> tuple[float, ...]:
+        """As the task takes them behind the flip of X."""
+        limits = np.iinfo(self.product_dtype)
+        (scale, zero), (addend_scale, addend_zero), (total_scale, total_zero) = self.product, self.addend, self.total
+        flip, addend_flip = flip_of(dtype), flip_of(addend_dtype)
+        inverse = float(np.float32(1) / np.float32(total_scale))
+        numbers = (limits.min - zero, limits.max - zero, scale, addend_zero + (128 if addend_flip else 0), addend_scale)
+        places = (total_zero + (128 if flip else 0), flip, addend_flip)
+        return (*places, *(float(number) for number in (*numbers, total_scale, inverse)))
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight as tasks read it, and what belongs to its columns."""
+
+    depth: int
+    """Products that are summed."""
+    panels: HostArray
+    columns: HostArray
+
+    @classmethod
+    def of(
+        cls, weight: HostArray, scales: HostArray, bias: HostArray | None, x_zero_point: int, *, is_spread: bool
+    ) -> PackedWeight | None:
+        """From int8 (M, C, *kernel); None if sums or their steps may not fit into 32 bits.
+
+        Args:
+            weight: less its zero point.
+            scales: float32, from sums to steps of the result: (1,) or (M,).
+            bias: int32, (M,).
+            x_zero_point: as if X were uint8.
+            is_spread: whether X has four bytes for each pixel.
+        """
+        outputs, channels, *kernel = weight.shape
+        rows = weight.reshape(outputs, -1)
+        offsets = -x_zero_point * rows.sum(axis=1, dtype=np.int64) + (0 if bias is None else bias)
+        largest = 255 * np.abs(rows.astype(np.int16)).sum(axis=1, dtype=np.int64) + np.abs(offsets)
+        factors = np.broadcast_to(scales, (outputs,))
+        if largest.max() > _LARGEST_SUM or (largest * np.abs(factors.astype(np.float64))).max() > _LARGEST_STEP:
+            return None
+        length, pixel = kernel[-1], _MOST_SPREAD if is_spread else channels
+        lying = np.zeros((outputs, math.prod(kernel[:-1]), length, pixel), np.int8)
+        lying[..., :channels] = np.moveaxis(weight, 1, -1).reshape(outputs, -1, length, channels)
+        lines = lying.reshape(outputs, lying.shape[1], length * pixel)
+        return cls(rows.shape[1], packed_panels(lines), columns_of(offsets.astype(np.int32), factors))
+
+
+class _Image(NamedTuple):
+    """One convolution over pictures; signals are pictures of one line."""
+
+    samples: int
+    size: tuple[int, int]
+    channels: int
+    out_size: tuple[int, int]
+    outputs: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    begins: tuple[int, int]
+    ends: tuple[int, int]
+
+    @classmethod
+    def of(cls, x_shape: Sequence[int], weight_shape: Sequence[int], out_shape: Sequence[int], padding: Padding) -> _Image:
+        """Pointwise convolutions of all pixels have one line of them."""
+        samples, channels, *size = x_shape
+        steps = (padding.strides, padding.dilations, padding.begins, padding.ends)
+        kernel, out_size = tuple(weight_shape[2:]), tuple(out_shape[2:])
+        if math.prod(kernel) == 1 and {*padding.strides} == {1} and not any((*padding.begins, *padding.ends)):
+            pixels = samples * math.prod(size)
+            return cls(1, (1, pixels), channels, (1, pixels), weight_shape[0], (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+        missing = (1,) * (2 - len(size))
+        pairs = [(*missing, *values) for values in (size, out_size, kernel, *steps[:2])]
+        borders = [(*(0 for _ in missing), *values) for values in steps[2:]]
+        return cls(samples, pairs[0], channels, pairs[1], weight_shape[0], *pairs[2:], *borders)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the taps along a line are apart, so that each is a line of the window."""
+        return self.dilations[1] > 1 and self.kernel[1] > 1
+
+    def kind(self, *, is_spread: bool) -> int:
+        """From where windows are read."""
+        if is_spread:
+            return _SPREAD
+        is_whole = self.channels * (1 if self.has_gaps else self.kernel[1]) % 4 == 0
+        return _FRAMED if any((*self.begins, *self.ends)) or not is_whole else _IN_PLACE
+
+
+class _Cut(NamedTuple):
+    """How a convolution is described to the task."""
+
+    image: _Image
+    kind: int
+    threads: int
+
+    @property
+    def pixel(self) -> int:
+        return _MOST_SPREAD if self.kind == _SPREAD else self.image.channels
+
+    @property
+    def extent(self) -> int:
+        """Lines from a window's first to its last."""
+        return self.image.dilations[0] * (self.image.kernel[0] - 1) + 1
+
+    @property
+    def pitch(self) -> int:
+        """Bytes of a line."""
+        image = self.image
+        if self.kind == _IN_PLACE:
+            return image.size[1] * self.pixel
+        reach = (image.out_size[1] - 1) * image.strides[1] + image.dilations[1] * (image.kernel[1] - 1) + 1
+        return max(reach, image.begins[1] + image.size[1]) * self.pixel
+
+    @property
+    def window(self) -> tuple[int, int, int]:
+        """Lines, bytes from one to the next, steps in each."""
+        image = self.image
+        if image.has_gaps:
+            return image.kernel[1], image.dilations[1] * self.pixel, -(-self.pixel // 4)
+        return image.kernel[0], image.dilations[0] * self.pitch, -(-image.kernel[1] * self.pixel // 4)
+
+    @property
+    def block(self) -> int:
+        """Windows."""
+        image = self.image
+        if self.kind == _IN_PLACE:
+            return max(PANEL, _BLOCK_BYTES // (image.strides[0] * image.strides[1] * self.pixel))
+        lines = (_BLOCK_BYTES // self.pitch - self.extent) // image.strides[0] + 1
+        return max(1, min(lines, image.out_size[0])) * image.out_size[1]
+
+    @property
+    def work_bytes(self) -> int:
+        """For the frame of a block, which may begin within a line."""
+        if self.kind == _IN_PLACE:
+            return 0
+        lines = self.block // self.image.out_size[1] * self.image.strides[0] + self.extent
+        return -(-(lines * self.pitch + 64) // 64) * 64
+
+    @property
+    def shares_columns(self) -> bool:
+        """Whether each thread takes a part of the columns: where there are more weights than input."""
+        image = self.image
+        weights = math.prod((*image.kernel, image.channels, image.outputs))
+        panels = -(-image.outputs // PANEL)
+        is_even = panels % self.threads == 0 or panels >= 8 * self.threads
+        return is_even and weights > image.samples * math.prod(image.size) * image.channels
+
+    def arguments(self, x_zero_point: int) -> tuple[int, ...]:
+        """Of the task, from the sizes to the working memory of a thread."""
+        image = self.image
+        sizes = (image.samples, *image.size, image.channels, *image.out_size, image.outputs)
+        steps = (*self.window, image.strides[1] * self.pixel, image.strides[0], *image.begins, self.extent)
+        fill = (x_zero_point & 255) * _FOUR_BYTES
+        return (*sizes, *steps, self.pitch, self.kind, fill, self.block, int(self.shares_columns), self.work_bytes)
+
+
+class TaskConvolution:
+    """A node's convolution by the task, for inputs of any shape.
+
+    Args:
+        geometry: of the node.
+        weight: int8 (M, C, *kernel), less its zero point.
+        scales: float32, from sums to steps of the result: (1,) or (M,).
+        bias: int32, (M,), or None.
+        zero_points: of X and of the result.
+        scratch: working memory.
+    """
+
+    def __init__(
+        self,
+        geometry: ConvGeometry,
+        weight: HostArray,
+        scales: HostArray,
+        bias: HostArray | None,
+        zero_points: tuple[int, int],
+        scratch: Scratch,
+    ) -> None:
+        self._geometry, self._weight, self._scales, self._bias = geometry, weight, scales, bias
+        self._x_zero_point, self._y_zero_point = zero_points
+        self._scratch = scratch
+        self._packed: dict[tuple[bool, int], PackedWeight | None] = {}
+
+    def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, Sum] | None = None) -> LayoutCall | None:
+        """The call on arrays like these: X, what is added if anything is, and the output.
+
+        Returns:
+            None if the task does not compute it.
+        """
+        shape, is_spread = self._weight.shape, _is_spread(x)
+        padding = self._geometry.padding(x.shape, shape)
+        weight = self._packed_for(x.dtype, is_spread=is_spread) if _is_known(shape, padding, self._geometry.groups) else None
+        if weight is None:
+            return None
+        image = _Image.of(x.shape, shape, out.shape, padding)
+        threads = libraries.thread_count() if 2 * out.size * weight.depth >= TEAM_WORK else 1
+        cut = _Cut(image, image.kind(is_spread=is_spread), threads)
+        finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
+        arguments = (*[0] * 6, *cut.arguments(self._x_zero_point), flip_of(x.dtype), *finish)
+        task = TaskCall("integer_convolution", "quantized_sum" if added else "quantized_convolution", arguments, threads)
+        execution = TaskExecution(task, _PLACES, self._scratch, (_WORK_PLACE, cut.work_bytes * threads))
+        execution.set(Argument.WEIGHTS, weight.panels)
+        execution.set(Argument.BIAS, weight.columns)
+        given = [(Argument.SRC, x), *([(Argument.SRC_1, added[0])] if added else []), (Argument.DST, out)]
+        return LayoutCall(execution, [_argument(*pair, is_plain=is_spread) for pair in given], self._scratch)
+
+    def _plain_finish(self, out: HostArray) -> tuple[float, ...]:
+        flip = flip_of(out.dtype)
+        return (self._y_zero_point + (128 if flip else 0), flip)
+
+    def _packed_for(self, dtype: np.dtype[Any], *, is_spread: bool) -> PackedWeight | None:
+        shift = 128 if flip_of(dtype) else 0
+        key = (is_spread, shift)
+        if key not in self._packed:
+            x_zero_point = self._x_zero_point + shift
+            self._packed[key] = PackedWeight.of(self._weight, self._scales, self._bias, x_zero_point, is_spread=is_spread)
+        return self._packed[key]
+
+
+def _argument(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, MemoryDescriptor, MemoryDescriptor]:
+    """How an array lies, and how the task wants it."""
+    plain = contiguous(array.shape, array.dtype)
+    wanted = plain if is_plain and argument == Argument.SRC else channels_last(array.shape, array.dtype)
+    return int(argument), layout_of(array) or plain, wanted
+
+
+def _is_spread(x: HostArray) -> bool:
+    """Whether planes of X are put side by side."""
+    return x.ndim == 4 and 1 < x.shape[1] <= _MOST_SPREAD and not is_channels_last(x)
+
+
+def _is_known(shape: Sequence[int], padding: Padding, groups: int) -> bool:
+    """Whether the task convolves with a weight of this shape."""
+    is_close = padding.dilations[-1] == 1 or shape[-1] == 1
+    is_flat = math.prod(shape[2:-1]) == 1
+    return groups == 1 and len(shape) <= 4 and (is_close or is_flat) and min(*padding.begins, *padding.ends) >= 0

@@ -1,0 +1,301 @@
+"""Tiles of a product of 8-bit integers, kept in registers over a whole loop along K, and written as what follows the sums.
+
+A tile has rows of activations, uint8 or int8 where they lie, and the 64 columns of a panel of the weight, int8. The panel has,
+for each step of four along K, four vectors; vector ``v``, lane ``4 * l + j``, holds the four weights of column
+``16 * l + 4 * v + j``: so the sums lie in the order in which the narrowing instructions leave columns side by side. What belongs
+to columns, such as scales, lies in four vectors in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+
+from .bytes import I8X64, emit_load_bytes_first, emit_store_bytes_first
+from .emission import constant, emit_choice, emit_loop, emit_prefetch, moved, opaque
+from .memory import emit_load, splat
+from .products import emit_products
+from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, operation
+
+__all__ = ["PANEL", "ROWS", "quantized_sum_tile", "quantized_tile"]
+
+PANEL = 64
+"""Columns of a panel."""
+ROWS = 6 if instruction_set() >= InstructionSet.AVX512 else 2
+"""Most rows of a tile."""
+_VECTORS = PANEL // LANES
+_STEP_BYTES = 4 * PANEL
+_ROWS_OF_POINTER = 3
+_I16X32 = ir.VectorType(ir.IntType(16), PANEL // 2)
+_WORD = 8
+
+
+class _Operands(NamedTuple):
+    """What is multiplied: LLVM values, distances in bytes."""
+
+    rows: int
+    x: Any
+    x_row: Any
+    """From row to row."""
+    x_line: Any
+    """From line to line of a row."""
+    lines: Any
+    steps: Any
+    """Steps of four numbers in a line."""
+    flip: Any
+    """What is turned over in each four numbers, so that they are uint8."""
+    w: Any
+    offsets: Any
+    """Sums to begin with: one int32 for each column."""
+    soon: Any
+    """Address that is asked for in the first step."""
+    soon_step: Any
+    """How far on in each step."""
+
+
+def _sums(builder: Any, given: _Operands) -> list[list[Any]]:
+    """Sums of products: for each row, four vectors of int32."""
+    flips = splat(builder, builder.trunc(given.flip, I32))
+    start = [emit_load(builder, moved(builder, given.offsets, vector, constant(64)), VI32) for vector in range(_VECTORS)]
+    lines = [moved(builder, given.x, row, given.x_row) for row in range(0, given.rows, _ROWS_OF_POINTER)]
+    count, first = len(lines), 2 + len(lines)
+
+    def step(_index: Any, values: list[Any]) -> list[Any]:
+        w, soon, *rest = values
+        x, sums = [opaque(builder, place) for place in rest[:count]], rest[count:]
+        emit_prefetch(builder, soon)
+        weights = [emit_load(builder, moved(builder, w, vector, constant(64)), VI32) for vector in range(_VECTORS)]
+        found: list[Any] = []
+        for row in range(given.rows):
+            place = moved(builder, x[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER, given.x_row)
+            value = builder.xor(splat(builder, emit_load(builder, place, I32)), flips)
+            for weight in weights:
+                found.append(emit_products(builder, sums[len(found)], value, weight))
+        moved_on = [builder.add(w, constant(_STEP_BYTES)), builder.add(soon, given.soon_step)]
+        return [*moved_on, *(builder.add(place, constant(4)) for place in x), *found]
+
+    def line(_index: Any, values: list[Any]) -> list[Any]:
+        starts = values[2:first]
+        after = emit_loop(builder, values, given.steps, step)
+        return [*after[:2], *(builder.add(place, given.x_line) for place in starts), *after[first:]]
+
+    found = emit_loop(builder, [given.w, given.soon, *lines, *start * given.rows], given.lines, line)[first:]
+    return [found[row * _VECTORS : (row + 1) * _VECTORS] for row in range(given.rows)]
+
+
+def _columns(builder: Any, address: Any) -> list[Any]:
+    """A float32 for each column."""
+    return [emit_load(builder, moved(builder, address, vector, constant(64)), VF32) for vector in range(_VECTORS)]
+
+
+def _rounded(builder: Any, value: Any) -> Any:
+    """Float32 within int32's range as the nearest integers, of two the even ones."""
+    if instruction_set() >= InstructionSet.AVX512:
+        current = ir.Constant(I32, 4)
+        every = ir.Constant(ir.IntType(16), 0xFFFF)
+        return call(builder, "llvm.x86.avx512.mask.cvtps2dq.512", VI32, value, ir.Constant(VI32, None), every, current)
+    return builder.fptosi(call(builder, "llvm.rint.v16f32", VF32, value), VI32)
+
+
+def _narrowed(builder: Any, steps: list[Any], zero_point: Any) -> Any:
+    """Four vectors of int32, and a zero point added, as uint8 with saturation, columns side by side."""
+    if instruction_set() >= InstructionSet.AVX512:
+        zeros = splat(builder, zero_point)
+        pairs = builder.or_(zeros, builder.shl(zeros, ir.Constant(VI32, [16] * LANES)))
+        shift = builder.bitcast(pairs, _I16X32)
+        words = []
+        for index in (0, 2):
+            packed = call(builder, "llvm.x86.avx512.packssdw.512", _I16X32, steps[index], steps[index + 1])
+            words.append(call(builder, "llvm.sadd.sat.v32i16", _I16X32, packed, shift))
+        return call(builder, "llvm.x86.avx512.packuswb.512", I8X64, *words)
+    low, high = ir.Constant(VI32, None), ir.Constant(VI32, [255] * LANES)
+    narrow = []
+    for value in steps:
+        shifted = builder.add(value, splat(builder, zero_point))
+        positive = builder.select(builder.icmp_signed("<", shifted, low), low, shifted)
+        limited = builder.select(builder.icmp_signed(">", positive, high), high, positive)
+        narrow.append(builder.trunc(limited, ir.VectorType(I8, LANES)))
+    return _side_by_side(builder, narrow)
+
+
+def _side_by_side(builder: Any, vectors: list[Any]) -> Any:
+    """Lanes of four vectors of bytes in the order of columns."""
+    pairs = ir.Constant(ir.VectorType(I32, 2 * LANES), list(range(2 * LANES)))
+    low, high = (builder.shuffle_vector(*vectors[index : index + 2], pairs) for index in (0, 2))
+    lanes = [LANES * vector + 4 * part + j for part in range(4) for vector in range(_VECTORS) for j in range(4)]
+    return builder.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, PANEL), lanes))
+
+
+def _widened(builder: Any, narrow: Any) -> list[Any]:
+    """Bytes side by side as four vectors of integers from 0 to 255."""
+    found = []
+    for vector in range(_VECTORS):
+        lanes = [index for part in range(4) for j in range(4) for index in (16 * part + 4 * vector + j, *[PANEL] * 3)]
+        order = ir.Constant(ir.VectorType(I32, PANEL), lanes)
+        found.append(builder.bitcast(builder.shuffle_vector(narrow, ir.Constant(I8X64, None), order), VI32))
+    return found
+
+
+def _flipped(builder: Any, narrow: Any, flip: Any) -> Any:
+    """Bytes with the bits of the flip's lowest byte turned over."""
+    return builder.xor(narrow, builder.bitcast(splat(builder, builder.trunc(flip, I32)), I8X64))
+
+
+def _scaled(builder: Any, sums: list[Any], scales: list[Any]) -> list[Any]:
+    return [builder.fmul(builder.sitofp(value, VF32), scale) for value, scale in zip(sums, scales, strict=True)]
+
+
+@operation(types.none, *[types.intp] * 16)
+def quantized_tile(
+    builder: Any,
+    rows: Any,
+    x: Any,
+    x_row: Any,
+    x_line: Any,
+    lines: Any,
+    steps: Any,
+    flip: Any,
+    w: Any,
+    columns: Any,
+    soon: Any,
+    soon_step: Any,
+    zero_point: Any,
+    out_flip: Any,
+    out: Any,
+    out_row: Any,
+    left: Any,
+) -> None:
+    """Multiply, scale and round to 8 bits.
+
+    Args:
+        builder: of LLVM code.
+        rows: how many, up to ``ROWS``.
+        x: address of the first row.
+        x_row: bytes from row to row.
+        x_line: bytes from line to line of a row: pieces that do not follow each other.
+        lines: how many, at least one.
+        steps: of four numbers in a line, at least one.
+        flip: bits that are turned over in each four numbers to make them uint8.
+        w: address of the panel.
+        columns: address of the 64 columns' sums to begin with (int32) and, behind them, their scales (float32).
+        soon: address of what is brought into the cache meanwhile.
+        soon_step: bytes of it in each step.
+        zero_point: added to what is rounded, as if the result were uint8.
+        out_flip: bits that are turned over in each four results.
+        out: address of the first row's results.
+        out_row: bytes from row to row.
+        left: columns there are from the first on; the others are not written.
+    """
+
+    def emit(case: int) -> None:
+        given = _Operands(case, x, x_row, x_line, lines, steps, flip, w, columns, soon, soon_step)
+        sums, scales = _sums(builder, given), _columns(builder, builder.add(columns, constant(_STEP_BYTES)))
+        zero = builder.trunc(zero_point, I32)
+        for row, values in enumerate(sums):
+            found = [_rounded(builder, value) for value in _scaled(builder, values, scales)]
+            narrow = _flipped(builder, _narrowed(builder, found, zero), out_flip)
+            emit_store_bytes_first(builder, moved(builder, out, row, out_row), narrow, left)
+
+    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+
+
+class _Sum(NamedTuple):
+    """Numbers of an addition behind a convolution, in every lane, in the order in which they lie."""
+
+    low: Any
+    """Least and greatest of the convolution's steps, without its zero point."""
+    high: Any
+    scale: Any
+    """Of the convolution's result."""
+    addend_zero: Any
+    addend_scale: Any
+    sum_scale: Any
+    inverse: Any
+    """Of the sum's scale."""
+
+
+def _added(builder: Any, value: Any, addend: Any, numbers: _Sum) -> Any:
+    """Steps of the sum: the convolution's result is rounded as if it were written."""
+    value = call(builder, "llvm.rint.v16f32", VF32, value)
+    value = builder.select(builder.fcmp_ordered(">", value, numbers.low), value, numbers.low)
+    value = builder.select(builder.fcmp_ordered("<", value, numbers.high), value, numbers.high)
+    other = builder.fsub(builder.sitofp(addend, VF32), numbers.addend_zero)
+    total = builder.fadd(builder.fmul(value, numbers.scale), builder.fmul(other, numbers.addend_scale))
+    return _rounded(builder, _quotient(builder, total, numbers.sum_scale, numbers.inverse))
+
+
+def _quotient(builder: Any, value: Any, divisor: Any, inverse: Any) -> Any:
+    """The quotient as division rounds it, by the divisor's inverse and what that leaves."""
+    first = builder.fmul(value, inverse)
+    rest = call(builder, "llvm.fma.v16f32", VF32, builder.fneg(first), divisor, value)
+    return call(builder, "llvm.fma.v16f32", VF32, rest, inverse, first)
+
+
+@operation(types.none, *[types.intp] * 19)
+def quantized_sum_tile(
+    builder: Any,
+    rows: Any,
+    x: Any,
+    x_row: Any,
+    x_line: Any,
+    lines: Any,
+    steps: Any,
+    flip: Any,
+    w: Any,
+    columns: Any,
+    soon: Any,
+    soon_step: Any,
+    zero_point: Any,
+    out_flip: Any,
+    out: Any,
+    out_row: Any,
+    left: Any,
+    addend: Any,
+    addend_flip: Any,
+    numbers: Any,
+) -> None:
+    """As ``quantized_tile``, with 8-bit numbers added to the rounded result; zero point and flip are the sum's.
+
+    Args:
+        builder: of LLVM code.
+        rows: as there, like all that is not named below.
+        x: see there.
+        x_row: see there.
+        x_line: see there.
+        lines: see there.
+        steps: see there.
+        flip: see there.
+        w: see there.
+        columns: see there.
+        soon: see there.
+        soon_step: see there.
+        zero_point: see there.
+        out_flip: see there.
+        out: see there.
+        out_row: see there.
+        left: see there.
+        addend: address of what is added to the first row; rows are ``out_row`` apart.
+        addend_flip: bits that are turned over in each four of it to make them uint8.
+        numbers: address of float32, each in 8 bytes: least and greatest step of the product, its scale, zero point (as if it were
+            uint8) and scale of the addend, scale of the sum and its inverse.
+    """
+
+    def emit(case: int) -> None:
+        given = _Operands(case, x, x_row, x_line, lines, steps, flip, w, columns, soon, soon_step)
+        sums, scales = _sums(builder, given), _columns(builder, builder.add(columns, constant(_STEP_BYTES)))
+        places = [builder.add(numbers, constant(_WORD * index)) for index in range(len(_Sum._fields))]
+        found = _Sum(*(splat(builder, emit_load(builder, place, F32)) for place in places))
+        zero = builder.trunc(zero_point, I32)
+        for row, values in enumerate(sums):
+            offset = builder.mul(out_row, constant(row))
+            narrow = _flipped(builder, emit_load_bytes_first(builder, builder.add(addend, offset), left), addend_flip)
+            pairs = zip(_scaled(builder, values, scales), _widened(builder, narrow), strict=True)
+            steps_ = [_added(builder, value, other, found) for value, other in pairs]
+            narrow = _flipped(builder, _narrowed(builder, steps_, zero), out_flip)
+            emit_store_bytes_first(builder, builder.add(out, offset), narrow, left)
+
+    emit_choice(builder, rows, range(1, ROWS + 1), emit)
