@@ -6,7 +6,7 @@ from typing import Any
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, splat_f32, zero_f32
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, zero_f32
 from ort_sdk_cpu.simd.memory import (
     broadcast_f32,
     load_f32,
@@ -15,7 +15,7 @@ from ort_sdk_cpu.simd.memory import (
     store_f32_first,
 )
 from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.results import activated
+from ort_sdk_cpu.simd.results import activated, finished
 
 __all__ = ["stem"]
 
@@ -50,15 +50,7 @@ def _copy_lines(record: int, sample: int, row: int, lines: int, length: int) -> 
 @inner
 def _finish(record: int, offset: int, left: int, value: Any) -> None:
     """All that may be done to a sum."""
-    addend, last = argument(record, 3), argument(record, 23)
-    if addend:
-        value = add(value, load_f32_first(addend + offset, left))
-    value = activated(value, argument(record, 20), number(record, 21), number(record, 22))
-    if argument(record, 24):
-        value = fused_multiply_add(value, splat_f32(number(record, 25)), splat_f32(number(record, 26)))
-    if last:
-        value = add(value, load_f32_first(last + offset, left))
-    store_f32_first(argument(record, 4) + offset, value, left)
+    store_f32_first(argument(record, 4) + offset, finished(record, offset, left, value), left)
 
 
 @inner

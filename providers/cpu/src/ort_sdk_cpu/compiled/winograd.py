@@ -16,15 +16,14 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import (
     add,
-    fused_multiply_add,
     multiply,
     splat_f32,
     subtract,
 )
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, tile
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
-from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.results import activated
+from ort_sdk_cpu.simd.records import argument
+from ort_sdk_cpu.simd.results import finished
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = ["winograd", "winograd_weights"]
@@ -130,17 +129,10 @@ def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weigh
 @inner
 def _finish(record: int, offset: int, channel: int, left: int, value: Any) -> None:
     """Bias, addend and activation of 16 channels of a pixel, then into the output."""
-    bias, addend, activation, last = argument(record, 2), argument(record, 3), argument(record, 20), argument(record, 23)
+    bias = argument(record, 2)
     if bias:
         value = add(value, load_f32_first(bias + channel * 4, left))
-    if addend:
-        value = add(value, load_f32_first(addend + offset, left))
-    value = activated(value, activation, number(record, 21), number(record, 22))
-    if argument(record, 24):
-        value = fused_multiply_add(value, splat_f32(number(record, 25)), splat_f32(number(record, 26)))
-    if last:
-        value = add(value, load_f32_first(last + offset, left))
-    store_f32_first(argument(record, 4) + offset, value, left)
+    store_f32_first(argument(record, 4) + offset, finished(record, offset, left, value), left)
 
 
 @inner

@@ -69,14 +69,26 @@ def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> Conv
     """
     if info.input_element_type(0) is not TensorElementType.FLOAT or not is_available():
         return None
+    try:
+        return _kind(info)(info, kernel, activate)
+    except (InvalidArgument, InvalidGraph):
+        return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
+
+
+def _kind(info: KernelInfo) -> type[ConvKernel]:
+    """The fastest kernel for a node's weight."""
+    from .conv_pointwise import PointwiseKernel, is_for_pointwise
+    from .conv_separable import DepthwiseKernel, is_for_depthwise
     from .conv_stem import StemKernel, is_for_stem
     from .conv_winograd import WinogradKernel, is_for_winograd
 
-    kind = WinogradKernel if is_for_winograd(info) else StemKernel if is_for_stem(info) else ConvKernel
-    try:
-        return kind(info, kernel, activate)
-    except (InvalidArgument, InvalidGraph):
-        return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
+    if is_for_winograd(info):
+        return WinogradKernel
+    if is_for_stem(info):
+        return StemKernel
+    if is_for_depthwise(info):
+        return DepthwiseKernel
+    return PointwiseKernel if is_for_pointwise(info) else ConvKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +116,8 @@ class ConvKernel(ChannelsLastKernel):
 
     def __init__(self, info: KernelInfo, kernel: Any, activate: InPlace | None) -> None:
         super().__init__(info, kernel)
-        self._geometry = ConvGeometry.of(info)
+        self.geometry = ConvGeometry.of(info)
+        """Where its windows lie."""
         parameters = tuple(info.attribute("activation_params", None) or ())
         post_op = eltwise_of(str(info.attribute("activation", "") or ""), parameters)
         self._post_ops: tuple[Eltwise, ...] = () if post_op is None else (post_op,)
@@ -138,14 +151,14 @@ class ConvKernel(ChannelsLastKernel):
             return None
         onednn = library()
         machine = f"{onednn.version}-{onednn.instruction_set}-{onednn.thread_count}"
-        return f"onednn-{machine}-{variant}-{self._geometry}-{self._post_ops}"
+        return f"onednn-{machine}-{variant}-{self.geometry}-{self._post_ops}"
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
         """Rearrange the weight as the convolution wants it."""
         primitive = self._expected_primitive() if input_index == WEIGHT else None
         if primitive is None or self._weight_shape is None:
             return NOT_PACKED
-        plain = self._geometry.weight_layout(self._weight_shape, _FLOAT)
+        plain = self.geometry.weight_layout(self._weight_shape, _FLOAT)
         packed = reordered(tensor.packed(), plain, primitive.layout(Argument.WEIGHTS))
         if packed is None:
             return NOT_PACKED
@@ -162,7 +175,7 @@ class ConvKernel(ChannelsLastKernel):
         """The inputs with the weight as it was before it was packed."""
         if self._packed is None or self._weight_shape is None:
             return inputs
-        weight = self._packed.in_layout(self._geometry.weight_layout(self._weight_shape, _FLOAT))
+        weight = self._packed.in_layout(self.geometry.weight_layout(self._weight_shape, _FLOAT))
         return [inputs[0], weight.view(_FLOAT).reshape(self._weight_shape), *inputs[2:]]
 
     def _expected_variant(self) -> Variant | None:
@@ -173,7 +186,7 @@ class ConvKernel(ChannelsLastKernel):
         known = self._x_shape if self._x_shape is not None and len(self._x_shape) == len(shape) else (None,) * len(shape)
         guesses = [1, 0, *(max(GUESSED_SIZE, size) for size in shape[2:])]
         sizes = [size if isinstance(size, int) else guess for size, guess in zip(known, guesses, strict=True)]
-        sizes[1] = self._geometry.input_channels(shape)
+        sizes[1] = self.geometry.input_channels(shape)
         if 0 in sizes or not self._is_worth_it(tuple(sizes), shape):
             return None
         return Variant(tuple(sizes), shape, self._has_bias, self._has_added)
@@ -196,9 +209,9 @@ class ConvKernel(ChannelsLastKernel):
         shape = self._weight_shape
         if self.has_finish or not self._has_constant_weight or shape is None or len(x_shape) != len(shape):
             return None
-        if self._geometry.transpose is not None:
+        if self.geometry.transpose is not None:
             return None
-        if not self.is_packed and self._work(x_shape, shape) < MINIMUM_FUSED_WORK:
+        if not self.is_packed and self.work(x_shape, shape) < MINIMUM_FUSED_WORK:
             return None
         made = copy.copy(self)
         made._kernel, made._is_fused = _Nothing(), True
@@ -214,15 +227,15 @@ class ConvKernel(ChannelsLastKernel):
 
     def _is_worth_it(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> bool:
         is_few = self._windows(x_shape, weight_shape) <= MAX_WINDOWS
-        return self._work(x_shape, weight_shape) >= (MINIMUM_WORK if is_few else MINIMUM_WORK_OF_MANY)
+        return self.work(x_shape, weight_shape) >= (MINIMUM_WORK if is_few else MINIMUM_WORK_OF_MANY)
 
-    def _work(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> int:
+    def work(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> int:
         """Multiplications and additions."""
         return 2 * self._windows(x_shape, weight_shape) * math.prod(weight_shape)
 
     def _windows(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> int:
         """How often all weights are multiplied."""
-        shape = x_shape if self._geometry.transpose is not None else self._geometry.output_shape(x_shape, weight_shape)
+        shape = x_shape if self.geometry.transpose is not None else self.geometry.output_shape(x_shape, weight_shape)
         return x_shape[0] * math.prod(shape[2:])
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
@@ -230,11 +243,11 @@ class ConvKernel(ChannelsLastKernel):
         x, shape = inputs[0], self._weight_shape if self.is_packed else inputs[WEIGHT].shape
         if shape is None or x.ndim != len(shape) or not 3 <= x.ndim <= 5 or 0 in (*x.shape, *shape):
             return None
-        channels, groups = self._geometry.input_channels(shape), self._geometry.groups
-        if x.shape[1] != channels or channels % groups or self._geometry.output_channels(shape) % groups:
+        channels, groups = self.geometry.input_channels(shape), self.geometry.groups
+        if x.shape[1] != channels or channels % groups or self.geometry.output_channels(shape) % groups:
             return None
         is_wanted = self._is_fused or self.is_packed or is_channels_last(x) or self._is_worth_it(x.shape, shape)
-        return self._geometry.output_shape(x.shape, shape) if is_wanted else None
+        return self.geometry.output_shape(x.shape, shape) if is_wanted else None
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X, W unless it is constant, B and Z if they are there."""
@@ -262,14 +275,14 @@ class ConvKernel(ChannelsLastKernel):
             from .conv_varying import varying_convolution
 
             weight = self.plain_inputs(inputs)[WEIGHT]
-            self._varying = (varying_convolution(self._geometry, weight, self._post_ops, self.scratch),)
+            self._varying = (varying_convolution(self.geometry, weight, self._post_ops, self.scratch),)
         convolve = self._varying[0]
         bias, added = (*inputs[WEIGHT + 1 :], None, None)[:2]
         return convolve is not None and convolve(inputs[0], bias, added, out)
 
     def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | None:
         """The call for operands and output like these arrays."""
-        is_small = self._work(variant.x_shape, variant.weight_shape) < TEAM_WORK
+        is_small = self.work(variant.x_shape, variant.weight_shape) < TEAM_WORK
         with team_of(1) if is_small else contextlib.nullcontext():
             primitive = self._primitive(variant)
         if primitive is None:
@@ -301,13 +314,13 @@ class ConvKernel(ChannelsLastKernel):
         """A constant weight in a layout: packed before, or now."""
         packed = self._packed or self._packed_later
         if packed is None:
-            plain = PackedArray(np.array(weight, order="C"), self._geometry.weight_layout(weight.shape, _FLOAT))
+            plain = PackedArray(np.array(weight, order="C"), self.geometry.weight_layout(weight.shape, _FLOAT))
             packed = self._packed_later = PackedArray(plain.in_layout(layout), layout)
         return packed.in_layout(layout)
 
     def _given(self, argument: int, weight_shape: tuple[int, ...], array: HostArray) -> MemoryDescriptor:
         if argument == Argument.WEIGHTS:
-            return self._geometry.weight_layout(weight_shape, _FLOAT)
+            return self.geometry.weight_layout(weight_shape, _FLOAT)
         return layout_of(array) or contiguous(array.shape, _FLOAT)
 
     def _chain(self, has_added: bool, out: MemoryDescriptor) -> tuple[PostOp, ...]:
@@ -316,7 +329,7 @@ class ConvKernel(ChannelsLastKernel):
         return (*(addition if has_added else ()), *self._post_ops, *(addition if self._adds_last else ()))
 
     def _primitive(self, variant: Variant) -> Primitive | None:
-        geometry, shape = self._geometry, variant.weight_shape
+        geometry, shape = self.geometry, variant.weight_shape
         padding = geometry.padding(variant.x_shape, shape)
         if min(*padding.begins, *padding.ends) < 0:
             return None

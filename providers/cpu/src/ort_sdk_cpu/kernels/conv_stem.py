@@ -48,7 +48,7 @@ class StemKernel(WinogradKernel):
 
     def transform(self, weight: HostArray) -> HostArray:
         """Weights (M, C, *kernel) as (C, *kernel, M in whole vectors): uint8."""
-        outputs, *window = self._constant_shape
+        outputs, *window = self.constant_shape
         result = aligned_bytes(math.prod(window) * _whole(outputs) * _FLOAT_BYTES)
         lying = result.view(_FLOAT).reshape(-1, _whole(outputs))
         lying[:, outputs:] = 0
@@ -58,20 +58,24 @@ class StemKernel(WinogradKernel):
 
     def restore(self, transformed: HostArray) -> HostArray:
         """The inverse."""
-        outputs = self._constant_shape[0]
+        outputs = self.constant_shape[0]
         lying = transformed.view(_FLOAT).reshape(-1, _whole(outputs))
-        return np.ascontiguousarray(lying[:, :outputs].T).reshape(self._constant_shape)
+        return np.ascontiguousarray(lying[:, :outputs].T).reshape(self.constant_shape)
 
     def source_layout(self, shape: tuple[int, ...]) -> MemoryDescriptor:
         """Row-major."""
         return contiguous(shape, _FLOAT)
+
+    def arranged(self, x: HostArray) -> HostArray:
+        """X, row-major."""
+        return np.ascontiguousarray(x)
 
     def task(self, variant: Variant, out_shape: tuple[int, ...]) -> tuple[TaskCall, int] | None:
         """The task, but for the arrays of a call, and bytes of working memory; None if the output is too narrow."""
         if out_shape[3] < PIXELS:
             return None
         (samples, channels, *size), (_, outputs, *out_size) = variant.x_shape, out_shape
-        padding, kernel = self._geometry.padding(variant.x_shape, variant.weight_shape), variant.weight_shape[2:]
+        padding, kernel = self.geometry.padding(variant.x_shape, variant.weight_shape), variant.weight_shape[2:]
         length = -(-((out_size[1] - 1) * padding.strides[1] + kernel[1]) // _LANES) * _LANES
         work_bytes, threads = channels * kernel[0] * length * _FLOAT_BYTES, libraries.thread_count()
         geometry = (samples, *size, channels, outputs, *out_size, *kernel, *padding.strides, *padding.begins, work_bytes)
@@ -79,7 +83,7 @@ class StemKernel(WinogradKernel):
         return TaskCall("stem", "stem", arguments, threads), work_bytes * threads
 
     def _can_follow(self, variant: Variant) -> bool:
-        is_wide = self._geometry.output_shape(variant.x_shape, variant.weight_shape)[3] >= PIXELS
+        is_wide = self.geometry.output_shape(variant.x_shape, variant.weight_shape)[3] >= PIXELS
         return is_wide and super()._can_follow(variant)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from ort_sdk_cpu.onednn.execution import aligned_bytes
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 
 from .activation import InPlace
+from .conv_direct import as_channels_last, lies_channels_last, run_on
 from .conv_onednn import WEIGHT, ConvKernel, Variant
 from .task_execution import TaskExecution
 
@@ -38,7 +39,6 @@ LEAST_TILES = 16
 """Tiles per thread below which threads share tiles and take their own output channels."""
 _TAPS, _POSITIONS, _ALIGNMENT, _FLOAT_BYTES = 9, 16, 64, 4
 _FLOAT = np.dtype(np.float32)
-_PLACES: dict[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.BIAS: 2, Argument.DST: 4}
 _ADDED_PLACE, _WORK_PLACE, _LAST_PLACE = 3, 5, 23
 
 
@@ -120,21 +120,24 @@ class WinogradKernel(ConvKernel):
         return self._transformed is not None
 
     identity = "winograd-2x2"
+    places: Mapping[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.BIAS: 2, Argument.DST: 4}
+    """Argument → where the task takes its address."""
 
     def transform(self, weight: HostArray) -> HostArray:
         """Weights (M, C, *kernel) of float32, given as any contiguous array, as the task reads them: uint8."""
-        return _transformed(weight, *self._constant_shape[:2])
+        return _transformed(weight, *self.constant_shape[:2])
 
     def restore(self, transformed: HostArray) -> HostArray:
         """The inverse, but for rounding."""
-        return _original(transformed, *self._constant_shape[:2])
+        return _original(transformed, *self.constant_shape[:2])
 
     def packing_identity(self, input_index: int) -> str | None:
         """The transform, and how many channels a panel has."""
         return f"{self.identity}-{_width()}" if input_index == WEIGHT and self._expected is not None else None
 
     @property
-    def _constant_shape(self) -> tuple[int, ...]:
+    def constant_shape(self) -> tuple[int, ...]:
+        """Of the weight."""
         assert self._weight_shape is not None  # noqa: S101 - the weight is constant
         return self._weight_shape
 
@@ -162,7 +165,7 @@ class WinogradKernel(ConvKernel):
     def task(self, variant: Variant, out_shape: tuple[int, ...]) -> tuple[TaskCall, int] | None:
         """The task, but for the arrays of a call, and bytes of working memory; None if it cannot do it."""
         sizes = _Sizes(variant.x_shape, out_shape, libraries.thread_count())
-        begins = self._geometry.padding(variant.x_shape, variant.weight_shape).begins
+        begins = self.geometry.padding(variant.x_shape, variant.weight_shape).begins
         return sizes.call(begins, self.activation()), sizes.work_bytes * sizes.threads
 
     def activation(self) -> Activation:
@@ -177,18 +180,42 @@ class WinogradKernel(ConvKernel):
         made = self.task(variant, arrays[-1].shape)
         if made is None:
             return None
-        places = _PLACES.copy()
+        places = dict(self.places)
         for position, post_op in enumerate(self._chain(variant.has_added, contiguous((), _FLOAT))):
             if isinstance(post_op, Binary):
                 places[binary_post_op(position)] = _LAST_PLACE if position or not variant.has_added else _ADDED_PLACE
         call, work_bytes = made
         execution = TaskExecution(call, places, self.scratch, (_WORK_PLACE, work_bytes))
-        execution.set(Argument.WEIGHTS, self._weight_of(inputs[WEIGHT]))
+        execution.set(Argument.WEIGHTS, self.weight_of(inputs[WEIGHT]))
         weights = contiguous(variant.weight_shape, _FLOAT)
         (source, given, _), *others = self._arguments(variant, weights, arrays)
         return LayoutCall(execution, [(source, given, self.source_layout(variant.x_shape)), *others], self.scratch)
 
-    def _weight_of(self, weight: Any) -> HostArray:
+    def arranged(self, x: HostArray) -> HostArray:
+        """X as the task reads it."""
+        return as_channels_last(x)
+
+    def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """The task, whatever the shapes: only the list of its sizes is made for them."""
+        x, weight, bias, added, last = (*inputs, *(None,) * (5 - len(inputs)))
+        if x.dtype != _FLOAT or not lies_channels_last(out) or any(z is not None and z.shape != out.shape for z in (added, last)):
+            return False
+        made = self.task(Variant(x.shape, self.constant_shape, bias is not None, added is not None), out.shape)
+        if made is None:
+            return super().write_varying(inputs, out)
+        source, *sums = self.arranged(x), *(None if array is None else as_channels_last(array) for array in (added, last))
+        vector = None if bias is None else np.ascontiguousarray(bias)
+        given = {Argument.SRC: source, Argument.WEIGHTS: self.weight_of(weight), Argument.BIAS: vector, Argument.DST: out}
+        places = {self.places[argument]: array for argument, array in given.items()}
+        run_on({**places, _ADDED_PLACE: sums[0], _LAST_PLACE: sums[1]}, made, _WORK_PLACE, self.scratch)
+        return True
+
+    def weight_of(self, weight: Any) -> HostArray:
+        """The weight as the task reads it.
+
+        Args:
+            weight: as the node has it; any if it was packed.
+        """
         if self._transformed is not None:
             return self._transformed
         if self._transformed_later is None:

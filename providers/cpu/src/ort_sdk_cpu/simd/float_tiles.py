@@ -17,7 +17,19 @@ from .emission import constant, emit_choice, emit_if, emit_loop, emit_multiply_a
 from .memory import emit_load, emit_store, splat
 from .vector_types import F32, VF32, operation
 
-__all__ = ["COLUMNS", "FEW_ROWS", "ROWS", "copying_tile", "narrow_tile", "spread_tile", "tile", "wide_columns", "wide_tile"]
+__all__ = [
+    "COLUMNS",
+    "FEW_ROWS",
+    "ROWS",
+    "Operands",
+    "copying_tile",
+    "emit_sums",
+    "narrow_tile",
+    "spread_tile",
+    "tile",
+    "wide_columns",
+    "wide_tile",
+]
 
 ROWS, COLUMNS = (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
 """What the registers hold beside the operands: 32 of 16 lanes, or 16 of 8."""
@@ -30,8 +42,8 @@ _ROWS_OF_POINTER = 3
 """Rows whose addresses an instruction computes from one pointer: without a distance, with one, with two."""
 
 
-class _Operands(NamedTuple):
-    """Sizes, and LLVM values: addresses and distances in bytes."""
+class Operands(NamedTuple):
+    """Of a tile: sizes, and LLVM values: addresses and distances in bytes."""
 
     rows: int
     columns: int
@@ -65,7 +77,7 @@ class _Place(NamedTuple):
     copy: Any
 
 
-def _place(builder: Any, given: _Operands, pointers: list[Any]) -> _Place:
+def _place(builder: Any, given: Operands, pointers: list[Any]) -> _Place:
     if given.copy is not None:
         return _Place(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:-1]], pointers[-1])
     return _Place(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:]], None)
@@ -87,7 +99,7 @@ def _write(builder: Any, places: list[_Address], sums: list[Any], is_first: Any)
                 emit_store(builder, place, builder.fadd(value, emit_load(builder, place, VF32)))
 
 
-def _step(builder: Any, given: _Operands, at: _Place, sums: list[Any], step: int) -> list[Any]:
+def _step(builder: Any, given: Operands, at: _Place, sums: list[Any], step: int) -> list[Any]:
     """Sums after one step, ``step`` steps behind the place."""
     place = moved(builder, at.b, step, given.b_step)
     vectors = [emit_load(builder, moved(builder, place, column, given.b_column), VF32) for column in range(given.columns)]
@@ -103,7 +115,7 @@ def _step(builder: Any, given: _Operands, at: _Place, sums: list[Any], step: int
     return found
 
 
-def _advanced(builder: Any, given: _Operands, at: _Place, steps: int) -> list[Any]:
+def _advanced(builder: Any, given: Operands, at: _Place, steps: int) -> list[Any]:
     """The pointers some steps behind the place."""
     pointers = [moved(builder, at.b, 1, builder.mul(given.b_step, constant(steps)))]
     pointers += [moved(builder, pointer, steps, given.x_step) for pointer in at.x]
@@ -112,7 +124,7 @@ def _advanced(builder: Any, given: _Operands, at: _Place, steps: int) -> list[An
     return pointers
 
 
-def _bring(builder: Any, given: _Operands, index: Any) -> None:
+def _bring(builder: Any, given: Operands, index: Any) -> None:
     """Ask for the vectors that are needed later."""
     soon = builder.add(given.source, builder.mul(builder.lshr(index, given.slowness), given.source_step))
     for place in (soon, builder.add(soon, given.source_step)):
@@ -120,9 +132,9 @@ def _bring(builder: Any, given: _Operands, index: Any) -> None:
             emit_prefetch(builder, builder.add(place, constant(column * _VECTOR_BYTES)))
 
 
-def _emit_tile(builder: Any, given: _Operands, target: _Address, row_stride: Any, is_first: Any) -> None:
-    rows, columns = given.rows, given.columns
-    pointers = [given.b, *(moved(builder, given.x, row, given.x_row) for row in range(0, rows, _ROWS_OF_POINTER))]
+def emit_sums(builder: Any, given: Operands, initial: list[Any]) -> list[Any]:
+    """LLVM code of a tile's sums, row by row, added to those at first."""
+    pointers = [given.b, *(moved(builder, given.x, row, given.x_row) for row in range(0, given.rows, _ROWS_OF_POINTER))]
     pointers += [] if given.copy is None else [given.copy]
     count = len(pointers)
 
@@ -135,12 +147,17 @@ def _emit_tile(builder: Any, given: _Operands, target: _Address, row_stride: Any
             sums = _step(builder, given, at, sums, step)
         return _advanced(builder, given, at, steps) + sums
 
-    values = pointers + [ir.Constant(VF32, None)] * (rows * columns)
+    values = pointers + initial
     pairs = builder.lshr(given.count, constant(1))
     loop = lambda values: emit_loop(builder, values, pairs, lambda index, values: body(index, values, 2))  # noqa: E731
     values = emit_if(builder, builder.icmp_signed(">", pairs, constant(0)), values, loop)
     is_odd = builder.trunc(given.count, ir.IntType(1))
-    sums = emit_if(builder, is_odd, values, lambda values: body(constant(0), values, 1))[count:]
+    return emit_if(builder, is_odd, values, lambda values: body(constant(0), values, 1))[count:]
+
+
+def _emit_tile(builder: Any, given: Operands, target: _Address, row_stride: Any, is_first: Any) -> None:
+    rows, columns = given.rows, given.columns
+    sums = emit_sums(builder, given, [ir.Constant(VF32, None)] * (rows * columns))
     places = [
         builder.add(moved(builder, target, row, row_stride), constant(column * _VECTOR_BYTES))
         for row in range(rows)
@@ -189,7 +206,7 @@ def tile(
     """
 
     def emit(case: int) -> None:
-        given = _Operands(case, COLUMNS, b, b_step, b_column, x, x_row, count, source, source_step, slowness)
+        given = Operands(case, COLUMNS, b, b_step, b_column, x, x_row, count, source, source_step, slowness)
         _emit_tile(builder, given, target, target_row, is_first)
 
     emit_choice(builder, rows, range(1, ROWS + 1), emit)
@@ -215,7 +232,7 @@ def narrow_tile(
     """As ``tile``, with one vector to a row."""
 
     def emit(case: int) -> None:
-        given = _Operands(case, 1, b, b_step, b_column, x, x_row, count, source, source_step, slowness)
+        given = Operands(case, 1, b, b_step, b_column, x, x_row, count, source, source_step, slowness)
         _emit_tile(builder, given, target, target_row, is_first)
 
     emit_choice(builder, rows, range(1, ROWS + 1), emit)
@@ -242,7 +259,7 @@ def copying_tile(
 
     def emit(case: int) -> None:
         vectors = (b, b_step, constant(_VECTOR_BYTES))
-        given = _Operands(case, COLUMNS, *vectors, x, x_row, count, source, source_step, slowness, copy=copy)
+        given = Operands(case, COLUMNS, *vectors, x, x_row, count, source, source_step, slowness, copy=copy)
         _emit_tile(builder, given, target, target_row, is_first)
 
     emit_choice(builder, rows, range(ROWS // 2, ROWS + 1), emit)
@@ -268,7 +285,7 @@ def wide_tile(
     """As ``tile``, of up to ``FEW_ROWS`` rows and ``wide_columns`` vectors."""
 
     def emit(case: int) -> None:
-        given = _Operands(case, wide_columns(case), b, b_step, b_column, x, x_row, count, source, source_step, slowness)
+        given = Operands(case, wide_columns(case), b, b_step, b_column, x, x_row, count, source, source_step, slowness)
         _emit_tile(builder, given, target, target_row, is_first)
 
     emit_choice(builder, rows, range(1, FEW_ROWS + 1), emit)
@@ -291,7 +308,7 @@ def spread_tile(
     """As ``tile``, of vectors that follow each other, with a row's numbers ``x_step`` bytes apart; asks for nothing ahead."""
 
     def emit(case: int) -> None:
-        given = _Operands(case, COLUMNS, b, b_step, constant(_VECTOR_BYTES), x, x_row, count, x_step=x_step)
+        given = Operands(case, COLUMNS, b, b_step, constant(_VECTOR_BYTES), x, x_row, count, x_step=x_step)
         _emit_tile(builder, given, target, target_row, is_first)
 
     emit_choice(builder, rows, range(1, ROWS + 1), emit)

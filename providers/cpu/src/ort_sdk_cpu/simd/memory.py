@@ -32,6 +32,7 @@ __all__ = [
     "store_i8",
     "store_i32",
     "write_f32",
+    "write_i64",
 ]
 
 _I8X16 = ir.VectorType(I8, LANES)
@@ -149,6 +150,12 @@ def read_f32(builder: Any, address: Any) -> Any:
 @operation(types.none, types.intp, types.float32)
 def write_f32(builder: Any, address: Any, value: Any) -> None:
     """Write one float32."""
+    emit_store(builder, address, value)
+
+
+@operation(types.none, types.intp, types.intp)
+def write_i64(builder: Any, address: Any, value: Any) -> None:
+    """Write one integer of 8 bytes."""
     emit_store(builder, address, value)
 
 

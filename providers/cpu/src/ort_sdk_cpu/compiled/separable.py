@@ -1,0 +1,234 @@
+"""Convolutions with one filter per channel on channels-last data, with the ones of one tap before and behind them.
+
+Lines of the picture are made as they are needed, one panel of channels at a time, and stay in a core's cache until no window
+reads them any more; so do the results of windows, until they are multiplied.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.simd.arithmetic import zero_f32
+from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first, write_i64
+from ort_sdk_cpu.simd.pixel_tiles import PANEL, WINDOWS, pixel_tile, window_tile
+from ort_sdk_cpu.simd.pixels import copy_vectors, has_bounds_only, highest, lowest, multiply_pixels, panels_of
+from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.results import activated, finished
+
+__all__ = ["separable"]
+
+_PIXEL = 4 * PANEL
+"""Bytes of a pixel in a panel of lines."""
+_BOUNDED = 1
+_LINES = 16
+"""Most taps down, whose addresses there is room for."""
+
+
+@inner
+def _work_places(record: int, work: int) -> tuple[int, int, int, int, int, int]:
+    """Addresses of biases of lines and windows, of room for a tile and for addresses, of windows' results and of lines.
+
+    Zeros for a panel, the bias of the outputs and room for a tile come first, as ``multiply_pixels`` wants them.
+    """
+    expanded = panels_of(argument(record, 31))
+    room = work + (1 + panels_of(argument(record, 10))) * _PIXEL
+    line_bias = room + ROWS * _PIXEL
+    window_bias = line_bias + expanded * _PIXEL
+    addresses = window_bias + expanded * _PIXEL
+    results = addresses + _LINES * 8
+    lines = results
+    if argument(record, 1):
+        lines += argument(record, 34) * argument(record, 12) * (expanded * _PIXEL + 64)
+    return line_bias, window_bias, room, addresses, results, lines
+
+
+@inner
+def _prepare(record: int, work: int, lines: int, line_bytes: int) -> None:
+    """Biases in whole panels, and zeros where lines have no pixels."""
+    line_bias, window_bias, _, _, _, _ = _work_places(record, work)
+    for place in range(0, _PIXEL, 64):
+        store_f32(work + place, zero_f32())
+    copy_vectors(argument(record, 2), argument(record, 10), work + _PIXEL)
+    copy_vectors(argument(record, 28), argument(record, 31), line_bias)
+    copy_vectors(argument(record, 30), argument(record, 31), window_bias)
+    for place in range(0, line_bytes, 64):
+        store_f32(lines + place, zero_f32())
+
+
+@inner
+def _expand_line(record: int, source: int, panel: int, bias: int, target: int) -> None:
+    """A line of products of pixels with a panel."""
+    width, channels, activation = argument(record, 8), argument(record, 9), argument(record, 36)
+    vectors = min(COLUMNS, (argument(record, 31) - panel * PANEL + 15) // 16)
+    weights, row = argument(record, 27) + panel * channels * _PIXEL, channels * 4
+    low, high = lowest(activation, number(record, 37)), highest(activation, number(record, 38))
+    tiles = (width + ROWS - 1) // ROWS
+    for index in range(tiles):
+        first = width * index // tiles
+        count = width * (index + 1) // tiles - first
+        place, to = source + first * row, target + first * _PIXEL
+        pixel_tile(count, vectors, weights, place, row, channels, bias, 0, 0, low, high, to, _PIXEL)
+    if activation > _BOUNDED:
+        for place in range(target, target + width * _PIXEL, 64):
+            store_f32(place, activated(load_f32(place), activation, number(record, 37), number(record, 38)))
+
+
+@inner
+def _copy_line(record: int, source: int, panel: int, target: int) -> None:
+    """A panel of a line as it is."""
+    channels, left = argument(record, 9), argument(record, 9) - panel * PANEL
+    for column in range(argument(record, 8)):
+        place, to = source + (column * channels + panel * PANEL) * 4, target + column * _PIXEL
+        for lane in range(0, min(PANEL, left), 16):
+            store_f32(to + lane * 4, load_f32_first(place + lane * 4, left - lane))
+
+
+@inner
+def _make_lines(
+    record: int, sample: int, first: int, stop: int, panel: int, bias: int, lines: int, line: int, slots: int
+) -> None:
+    """A panel of some lines of the picture, each into the place of the line ``slots`` before it."""
+    height, row = argument(record, 7), argument(record, 8) * argument(record, 9) * 4
+    for index in range(first, stop):
+        source = argument(record, 0) + (sample * height + index) * row
+        target = lines + index % slots * line + argument(record, 18) * _PIXEL
+        if argument(record, 27):
+            _expand_line(record, source, panel, bias + panel * _PIXEL, target)
+        else:
+            _copy_line(record, source, panel, target)
+
+
+@inner
+def _taps(record: int, top: int) -> tuple[int, int]:
+    """First and last but one tap of a window that are within the picture's height."""
+    size, dilation = argument(record, 7), argument(record, 32)
+    first = 0 if top >= 0 else (-top + dilation - 1) // dilation
+    stop = 0 if top >= size else min(argument(record, 13), (size - top + dilation - 1) // dilation)
+    return first, stop
+
+
+@inner
+def _finish_windows(record: int, room: int, count: int, place: int, left: int) -> None:
+    """Windows' sums into the output."""
+    for index in range(count):
+        for lane in range(0, min(PANEL, left), 16):
+            offset = place + index * argument(record, 10) * 4 + lane * 4
+            value = finished(record, offset, left - lane, load_f32(room + index * _PIXEL + lane * 4))
+            store_f32_first(argument(record, 4) + offset, value, left - lane)
+
+
+@inner
+def _activate_windows(record: int, count: int, place: int, row: int) -> None:
+    for index in range(count):
+        for lane in range(0, _PIXEL, 64):
+            to = place + index * row + lane
+            store_f32(to, activated(load_f32(to), argument(record, 39), number(record, 40), number(record, 41)))
+
+
+@inner
+def _convolve_row(
+    record: int, lines: int, count: int, weights: int, bias: int, panel: int, room: int, target: int, place: int
+) -> None:
+    """A row of windows in a panel.
+
+    Args:
+        record: of the task.
+        lines: address of the addresses of lines under the windows.
+        count: how many lines.
+        weights: address of the first line's taps.
+        bias: address of the panel's.
+        panel: which.
+        room: address of memory for a tile.
+        target: address of the first window's result, to be multiplied; 0: the results are the output.
+        place: offset of the first window's result in the output.
+    """
+    columns, step, taps = argument(record, 12), argument(record, 16) * _PIXEL, argument(record, 14)
+    left = argument(record, 31) - panel * PANEL
+    vectors, row = min(COLUMNS, (left + 15) // 16), panels_of(argument(record, 31)) * _PIXEL + 64
+    activation = argument(record, 39)
+    low, high = lowest(activation, number(record, 40)), highest(activation, number(record, 41))
+    is_direct = target != 0
+    if not target and has_bounds_only(record) and argument(record, 3) == 0 and left >= vectors * 16:
+        is_direct, target, row = True, argument(record, 4) + place, argument(record, 10) * 4
+        low, high = lowest(argument(record, 20), number(record, 21)), highest(argument(record, 20), number(record, 22))
+    if not target:
+        low, high = lowest(0, np.float32(0)), highest(0, np.float32(0))
+    tiles = (columns + WINDOWS - 1) // WINDOWS
+    for index in range(tiles):
+        first = columns * index // tiles
+        size = columns * (index + 1) // tiles - first
+        to, to_row = (target + first * row, row) if is_direct else (room, _PIXEL)
+        offset, tap_step = first * step, argument(record, 33) * _PIXEL
+        window_tile(size, vectors, lines, count, offset, step, taps, tap_step, weights, bias, low, high, to, to_row)
+        if not is_direct:
+            _finish_windows(record, room, size, place + first * argument(record, 10) * 4, left)
+        elif activation > _BOUNDED and argument(record, 1):
+            _activate_windows(record, size, to, to_row)
+
+
+@inner
+def _convolve(record: int, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int) -> None:
+    """Some rows of windows in a panel."""
+    _, bias, room, addresses, results, _ = _work_places(record, work)
+    columns, result_row = argument(record, 12), panels_of(argument(record, 31)) * _PIXEL + 64
+    for row in range(first, stop):
+        top = row * argument(record, 15) - argument(record, 17)
+        begin, end = _taps(record, top)
+        for tap in range(begin, end):
+            write_i64(addresses + (tap - begin) * 8, lines + (top + tap * argument(record, 32)) % slots * line)
+        weights = argument(record, 29) + (panel * argument(record, 13) + begin) * argument(record, 14) * _PIXEL
+        target = results + (row - first) * columns * result_row + panel * _PIXEL if argument(record, 1) else 0
+        place = (sample * argument(record, 11) + row) * columns * argument(record, 10) * 4 + panel * _PIXEL
+        _convolve_row(record, addresses, end - begin, weights, bias + panel * _PIXEL, panel, room, target, place)
+
+
+@inner
+def _convolve_sample(record: int, sample: int, row: int, stop: int, panels: tuple[int, int], work: int, lines: int) -> None:
+    """Some rows of a sample in some panels, a strip at a time."""
+    steps, reach = argument(record, 15), (argument(record, 13) - 1) * argument(record, 32) + 1
+    slots, line = (argument(record, 34) - 1) * steps + reach, argument(record, 42) * _PIXEL
+    ready = max(0, row * steps - argument(record, 17))
+    while row < stop:
+        end = min(stop, row + argument(record, 34))
+        needed = min(argument(record, 7), (end - 1) * steps - argument(record, 17) + reach)
+        for panel in range(panels[0], panels[1]):
+            own, bias = lines + (panel - panels[0]) * slots * line, _work_places(record, work)[0]
+            _make_lines(record, sample, ready, needed, panel, bias, own, line, slots)
+            _convolve(record, sample, row, end, panel, work, own, line, slots)
+        if argument(record, 1):
+            columns, width = argument(record, 12), panels_of(argument(record, 31)) * _PIXEL + 64
+            first, count = (sample * argument(record, 11) + row) * columns, (end - row) * columns
+            x, depth = _work_places(record, work)[4], argument(record, 31)
+            for panel in range(panels_of(argument(record, 10))):
+                multiply_pixels(record, x, width, count, depth, first, panel, argument(record, 1), work)
+        ready, row = max(ready, needed), end
+
+
+@task
+def separable(record: int, part: int, parts: int) -> None:
+    """A convolution with a filter per channel, perhaps of what one of one tap makes of x; perhaps with one of one tap behind it.
+
+    Arguments: addresses of x, weights of the last convolution in panels (or 0), its bias (or 0), addend (or 0), the output and
+    working memory; samples, height, width and channels of x, output channels, height and width of the output, rows and columns
+    of taps, steps, rows of zeros above, columns of zeros to the left, bytes of working memory per thread; what is done to the
+    last sums, as for ``winograd``; addresses of weights in panels (or 0) and bias (or 0) of the first convolution, and of filters
+    in panels and bias (or 0); channels of filters, dilations, rows of a strip, whether threads share channels in place of rows;
+    activation with its numbers of the first convolution, and of the filters if another follows; pixels of a line with its zeros.
+    """
+    work, rows, panels = argument(record, 5) + part * argument(record, 19), argument(record, 11), panels_of(argument(record, 31))
+    first, stop, first_row, stop_row = 0, panels, 0, argument(record, 6) * rows
+    if argument(record, 35):
+        first, stop = panels * part // parts, panels * (part + 1) // parts
+    else:
+        first_row, stop_row = stop_row * part // parts, stop_row * (part + 1) // parts
+    slots = (argument(record, 34) - 1) * argument(record, 15) + (argument(record, 13) - 1) * argument(record, 32) + 1
+    lines = _work_places(record, work)[5]
+    _prepare(record, work, lines, (stop - first) * slots * argument(record, 42) * _PIXEL)
+    while first_row < stop_row:
+        sample, row = first_row // rows, first_row % rows
+        end = min(rows, row + stop_row - first_row)
+        _convolve_sample(record, sample, row, end, (first, stop), work, lines)
+        first_row += end - row

@@ -1,0 +1,205 @@
+"""Convolutions of one tap, of one filter per channel, and of one tap again, as one task: what is between stays in the cache."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, layout_of
+from ort_sdk_cpu.onednn.constants import Argument
+from ort_sdk_cpu.onednn.memory_descriptor import contiguous
+
+from .channels_last import ChannelsLastKernel
+from .conv_pointwise import PointwiseKernel, panels_of
+from .conv_separable import DepthwiseKernel, SeparableSizes
+from .conv_winograd import Activation
+from .recycled import ResultMemory
+from .task_execution import TaskExecution
+
+__all__ = ["BlockKernel", "Stage", "fused_stages", "stage_of"]
+
+MOST_CHANNELS = 512
+"""Channels of X up to which a line is expanded in one chain of sums."""
+JOIN_WORK = 1 << 21
+"""Multiplications and additions that take about as long as ending one task and beginning the next."""
+_FLOAT = np.dtype(np.float32)
+_FIRST, _FILTERS, _LAST = 27, 29, 1
+"""Where the task takes a stage's weights; the bias is behind them."""
+_ADDED, _WORK, _ADDED_LAST = 3, 5, 23
+_DESTINATION = 4
+
+
+class Stage(NamedTuple):
+    """A convolution in a program, with what follows it."""
+
+    kernel: PointwiseKernel | DepthwiseKernel
+    x_shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
+    has_added: bool
+    """Whether a tensor is added to its sums or at last."""
+
+    @property
+    def work(self) -> int:
+        """Multiplications and additions."""
+        return self.kernel.work(self.x_shape, self.kernel.constant_shape)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether it has one filter per channel."""
+        return isinstance(self.kernel, DepthwiseKernel)
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether another can read its result as it is made: only a function of the sums is applied to them."""
+        return not self.has_added and not self.kernel.activation().is_scaled
+
+
+def fused_stages(first: Stage | None, filters: Stage, last: Stage | None) -> tuple[bool, bool, bool] | None:
+    """How to compute stages that follow each other.
+
+    Args:
+        first: of one tap; None if there is none that can be part.
+        filters: with one filter per channel.
+        last: of one tap; None if there is none that can be part.
+
+    Returns:
+        Whether the first and the last are part of one task with the filters, and whether its threads share channels in place of
+        rows. None for a task each.
+    """
+    if first is not None and not (first.is_inner and first.x_shape[1] <= MOST_CHANNELS):
+        first = None
+    if last is not None and not filters.is_inner:
+        last = None
+    costs: dict[tuple[bool, bool, bool] | None, float] = {None: _separate_cost(first, filters, last)}
+    if first is not None or last is not None:
+        costs[first is not None, last is not None, False] = _rows_cost(first, filters, last)
+    if first is not None:
+        costs[True, False, True] = _channels_cost(first, filters, last)
+    return min(costs, key=costs.__getitem__)
+
+
+def _uneven(count: int, threads: int) -> float:
+    """How much longer the thread with the most parts takes than if all had the same."""
+    return -(-count // threads) * threads / count
+
+
+def _total(*stages: Stage | None) -> int:
+    return sum(stage.work for stage in stages if stage is not None)
+
+
+def _separate_cost(first: Stage | None, filters: Stage, last: Stage | None) -> float:
+    joins = sum(stage is not None for stage in (first, filters, last))
+    return _total(first, filters, last) + joins * JOIN_WORK
+
+
+def _rows_cost(first: Stage | None, filters: Stage, last: Stage | None) -> float:
+    """Threads make the lines that windows of two of them read twice."""
+    threads, rows, height = libraries.thread_count(), filters.out_shape[0] * filters.out_shape[2], filters.x_shape[2]
+    most = min(rows, -(-rows // threads))
+    kernel = filters.kernel
+    padding = kernel.geometry.padding(filters.x_shape, kernel.constant_shape)
+    lines = (most - 1) * padding.strides[0] + (kernel.constant_shape[2] - 1) * padding.dilations[0] + 1
+    made = min(lines, height * filters.x_shape[0]) * threads / (height * filters.x_shape[0])
+    return _total(first) * max(1.0, made) + _total(filters, last) * _uneven(rows, threads) + JOIN_WORK
+
+
+def _channels_cost(first: Stage, filters: Stage, last: Stage | None) -> float:
+    uneven = _uneven(panels_of(filters.x_shape[1]), libraries.thread_count())
+    return _total(first, filters) * uneven + JOIN_WORK + (_total(last) + JOIN_WORK if last is not None else 0)
+
+
+class BlockKernel(ChannelsLastKernel):
+    """Stages as one task; inputs are X, weight and bias of each stage, and last what is added, all of which may be absent but X.
+
+    Args:
+        first: of one tap, or none.
+        filters: with one filter per channel.
+        last: of one tap, or none.
+        by_channels: whether threads share channels in place of rows; there must be no last stage then.
+    """
+
+    def __init__(self, first: Stage | None, filters: Stage, last: Stage | None, *, by_channels: bool) -> None:
+        self._first, self._filters, self._last, self._by_channels = first, filters, last, by_channels
+        self.scratch = filters.kernel.scratch
+        self._calls, self._results, self._varies = threading.local(), ResultMemory(), False
+        kernel = filters.kernel
+        shape = kernel.constant_shape
+        padding = kernel.geometry.padding(filters.x_shape, shape)
+        self._x_shape = (first or filters).x_shape
+        self._out_shape = (last or filters).out_shape
+        channels, (has_first, has_last) = shape[0], (first is not None, last is not None)
+        rows_and_columns = (*filters.out_shape[:1], self._out_shape[1], *filters.out_shape[2:])
+        self._sizes = SeparableSizes(self._x_shape, channels, rows_and_columns, shape[2:], padding, has_first, has_last)
+
+    @property
+    def _stages(self) -> list[tuple[int, PointwiseKernel | DepthwiseKernel]]:
+        """Where the task takes a stage's weights, and its kernel, in the order of the inputs."""
+        stages = ((_FIRST, self._first), (_FILTERS, self._filters), (_LAST, self._last))
+        return [(place, stage.kernel) for place, stage in stages if stage is not None]
+
+    def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+        """(N, M, H, W)."""
+        return self._out_shape
+
+    def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
+        """X, biases and what is added, if they are there."""
+        weights = {1 + 2 * index for index in range(len(self._stages))}
+        return [value for index, value in enumerate(inputs) if value is not None and index not in weights]
+
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
+        """The task on arrays of these layouts."""
+        biases = [place + 1 for place, _ in self._stages]
+        places = [0, *(place for index, place in enumerate(biases) if inputs[2 + 2 * index] is not None)]
+        places += [
+            place for place, value in zip((_ADDED, _ADDED_LAST), inputs[1 + 2 * len(biases) :], strict=False) if value is not None
+        ]
+        call, work_bytes = self._task()
+        names = {Argument.SRC: 0, Argument.DST: _DESTINATION, **{_name(place): place for place in range(1, 32)}}
+        execution = TaskExecution(call, names, self.scratch, (_WORK, work_bytes))
+        for index, (place, kernel) in enumerate(self._stages):
+            execution.set(_name(place), kernel.weight_of(inputs[1 + 2 * index]))
+        arguments = [
+            (_name(place), layout_of(array) or contiguous(array.shape, _FLOAT), _wanted(array))
+            for place, array in zip((*places, _DESTINATION), (*operands, out), strict=True)
+        ]
+        return LayoutCall(execution, arguments, self.scratch)
+
+    def _task(self) -> tuple[Any, int]:
+        first, middle = (_activation(stage) for stage in (self._first, self._filters))
+        last = middle if self._last is None else _activation(self._last)
+        threads = libraries.thread_count()
+        call = self._sizes.call(last, first, middle, threads, by_channels=self._by_channels)
+        return call, self._sizes.work_bytes * threads
+
+
+def _activation(stage: Stage | None) -> Activation:
+    return Activation() if stage is None else stage.kernel.activation()
+
+
+def _wanted(array: HostArray) -> Any:
+    return channels_last(array.shape, _FLOAT) if array.ndim > 1 else contiguous(array.shape, _FLOAT)
+
+
+def _name(place: int) -> int:
+    """Argument of a place: those that copies are made for have oneDNN's names, others none of them."""
+    return {0: Argument.SRC, _DESTINATION: Argument.DST}.get(place, 10_000 + place)
+
+
+def stage_of(kernel: Any, x_shape: tuple[int, ...], out_shape: tuple[int, ...], *, has_added: bool) -> Stage | None:
+    """A convolution of these shapes as a stage; None if it cannot be one.
+
+    Args:
+        kernel: of the convolution.
+        x_shape: of X.
+        out_shape: of its result.
+        has_added: whether a tensor is added to its sums or at last.
+    """
+    if not isinstance(kernel, (PointwiseKernel, DepthwiseKernel)) or len(x_shape) != 4 or 0 in (*x_shape, *out_shape):
+        return None
+    padding = kernel.geometry.padding(x_shape, kernel.constant_shape)
+    return None if min(*padding.begins, *padding.ends) < 0 else Stage(kernel, x_shape, out_shape, has_added)

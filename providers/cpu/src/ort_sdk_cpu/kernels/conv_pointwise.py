@@ -1,0 +1,109 @@
+"""Convolutions of one tap by a compiled task: products of pixels with weights in panels."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.opset.nn.windows import WindowAttributes
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.onednn.execution import aligned_bytes
+
+from .conv_onednn import TEAM_WORK, WEIGHT, Variant
+from .conv_winograd import Activation, WinogradKernel
+
+__all__ = ["PANEL_ROWS", "PointwiseKernel", "in_panels", "is_for_pointwise", "out_of_panels", "panel_width", "panels_of"]
+
+LEAST_CHANNELS = 8
+"""Channels, in and out, from which on there is enough to do for vectors."""
+PANEL_ROWS = 12
+"""Most pixels of a tile."""
+BLOCK_PIXELS, BLOCK_BYTES, LEAST_PIXELS = 96, 1 << 18, 24
+"""Pixels of a block: their channels stay in a core's cache while all panels are multiplied."""
+MANY_PANELS = 8
+"""Panels per thread from which on threads need not share the last one."""
+_SPARE_WORDS = 8
+_FLOAT_BYTES = 4
+_FLOAT = np.dtype(np.float32)
+
+
+def is_for_pointwise(info: KernelInfo) -> bool:
+    """Whether a Conv node's weight is constant and of one tap, every pixel is read, and there are enough channels."""
+    tensor = info.constants.get(WEIGHT)
+    if tensor is None or info.op_type == "ConvTranspose" or int(info.attribute("group", 1)) != 1 or len(tensor.shape) < 3:
+        return False
+    outputs, channels, *kernel = tensor.shape
+    windows = WindowAttributes.of(info)
+    is_plain = {*kernel, *(windows.strides or ())} <= {1} and not any(windows.pads or ())
+    if not is_plain or min(outputs, channels) < LEAST_CHANNELS or not libraries.numba().is_usable:
+        return False
+    return Activation.of(info) is not None
+
+
+class PointwiseKernel(WinogradKernel):
+    """activation(Conv(X, W, B) + Z) for constant weights of one tap. Arguments as for ``ConvKernel``."""
+
+    identity = "pointwise"
+
+    def transform(self, weight: HostArray) -> HostArray:
+        """Weights (M, C, 1, ...) in panels: uint8."""
+        return in_panels(weight, self.constant_shape[0])
+
+    def restore(self, transformed: HostArray) -> HostArray:
+        """The inverse."""
+        return out_of_panels(transformed, self.constant_shape)
+
+    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> tuple[TaskCall, int] | None:
+        """The task, but for the arrays of a call, and bytes of working memory."""
+        channels, outputs = variant.x_shape[1], out_shape[1]
+        pixels = variant.x_shape[0] * math.prod(out_shape[2:])
+        threads = libraries.thread_count() if 2 * pixels * channels * outputs >= TEAM_WORK else 1
+        work_bytes = (1 + panels_of(outputs) + PANEL_ROWS) * panel_width() * _FLOAT_BYTES
+        sizes = (pixels, channels, *_parts(pixels, channels, outputs, threads), outputs, *(0,) * _SPARE_WORDS, work_bytes)
+        arguments = (0, 0, 0, 0, 0, 0, *sizes, *self.activation().arguments)
+        return TaskCall("pointwise", "pointwise", arguments, threads), work_bytes * threads
+
+
+def _parts(pixels: int, channels: int, outputs: int, threads: int) -> tuple[int, int]:
+    """Blocks of pixels and groups of panels: what there is less of is read again by each part."""
+    panels = panels_of(outputs)
+    if outputs <= pixels and pixels >= LEAST_PIXELS * threads:
+        most = max(LEAST_PIXELS, min(BLOCK_PIXELS, BLOCK_BYTES // (_FLOAT_BYTES * channels)))
+        return threads * -(-pixels // (threads * most)), 1
+    is_even = panels % threads == 0 or panels >= MANY_PANELS * threads
+    return (1 if is_even else min(threads, pixels)), panels
+
+
+@functools.cache
+def panel_width() -> int:
+    """Output channels of a panel."""
+    return 32 if instruction_set() >= InstructionSet.AVX512 else 16
+
+
+def panels_of(channels: int) -> int:
+    """How many panels hold so many channels."""
+    return -(-channels // panel_width())
+
+
+def in_panels(weight: HostArray, outputs: int) -> HostArray:
+    """Rows, one per output channel, given as any contiguous array, as (panels, row, channels of a panel): uint8."""
+    width = panel_width()
+    rows = weight.reshape(-1).view(_FLOAT).reshape(outputs, -1)
+    result = aligned_bytes(panels_of(outputs) * width * rows.shape[1] * _FLOAT_BYTES)
+    panels = result.view(_FLOAT).reshape(-1, rows.shape[1], width)
+    for index, panel in enumerate(panels):
+        part = rows[index * width : (index + 1) * width]
+        panel[:, : len(part)] = part.T
+        panel[:, len(part) :] = 0
+    return result
+
+
+def out_of_panels(transformed: HostArray, shape: tuple[int, ...]) -> HostArray:
+    """The inverse: weights of a shape."""
+    panels = transformed.view(_FLOAT).reshape(panels_of(shape[0]), -1, panel_width())
+    return np.ascontiguousarray(panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])[: shape[0]]).reshape(shape)

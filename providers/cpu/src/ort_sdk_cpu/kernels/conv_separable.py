@@ -1,0 +1,125 @@
+"""Convolutions with one filter per channel by a compiled task, alone or with those of one tap before and behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.onednn.constants import Argument
+
+from .conv_geometry import ConvGeometry, Padding
+from .conv_onednn import TEAM_WORK, WEIGHT, Variant
+from .conv_pointwise import PANEL_ROWS, in_panels, out_of_panels, panel_width, panels_of
+from .conv_winograd import Activation, WinogradKernel
+
+__all__ = ["DepthwiseKernel", "SeparableSizes", "is_for_depthwise"]
+
+LEAST_CHANNELS = 8
+MOST_TAPS = 16
+"""Rows of a filter."""
+STRIP_PIXELS = 48
+"""Results from which on their product with the next weights is worth beginning."""
+_FLOAT_BYTES, _VECTOR_BYTES, _ADDRESS_BYTES = 4, 64, 8
+_NO_ACTIVATION = Activation()
+
+
+def is_for_depthwise(info: KernelInfo) -> bool:
+    """Whether a Conv node's weight is constant and has one filter per channel of a picture."""
+    tensor = info.constants.get(WEIGHT)
+    if tensor is None or info.op_type == "ConvTranspose" or len(tensor.shape) != 4:
+        return False
+    channels, depth, rows, _ = tensor.shape
+    is_fit = depth == 1 and channels == int(info.attribute("group", 1)) >= LEAST_CHANNELS and rows <= MOST_TAPS
+    return is_fit and libraries.numba().is_usable and Activation.of(info) is not None
+
+
+class SeparableSizes(NamedTuple):
+    """Of a convolution with a filter per channel, and of those around it that the task does as well."""
+
+    x_shape: tuple[int, ...]
+    """(N, C, H, W) of what the task reads."""
+    channels: int
+    """Of the filters."""
+    out_shape: tuple[int, ...]
+    """(N, M, H, W) of what the task writes."""
+    kernel: tuple[int, ...]
+    padding: Padding
+    expands: bool
+    """Whether a convolution of one tap makes what the filters read."""
+    projects: bool
+    """Whether one reads what they write."""
+
+    @property
+    def strip(self) -> int:
+        """Rows of results that are multiplied together."""
+        return min(self.out_shape[2], -(-STRIP_PIXELS // self.out_shape[3])) if self.projects else 1
+
+    @property
+    def line(self) -> int:
+        """Pixels of a line with the zeros around it."""
+        (_, across), (_, step), (_, dilation) = self.kernel, self.padding.strides, self.padding.dilations
+        reach = (self.out_shape[3] - 1) * step + (across - 1) * dilation + 1
+        return max(reach, self.padding.begins[1] + self.x_shape[3])
+
+    @property
+    def work_bytes(self) -> int:
+        """Working memory of a thread."""
+        panel_bytes, panels = panel_width() * _FLOAT_BYTES, panels_of(self.channels)
+        slots = (self.strip - 1) * self.padding.strides[0] + (self.kernel[0] - 1) * self.padding.dilations[0] + 1
+        vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + panels * slots * self.line
+        results = self.strip * self.out_shape[3] * (panels * panel_bytes + _VECTOR_BYTES) if self.projects else 0
+        return vectors * panel_bytes + results + MOST_TAPS * _ADDRESS_BYTES
+
+    def call(self, last: Activation, first: Activation, middle: Activation, threads: int, *, by_channels: bool) -> TaskCall:
+        """The task, but for the arrays of a call.
+
+        Args:
+            last: what is done to the results.
+            first: to what the filters read.
+            middle: to what they write, if that is read by the last convolution.
+            threads: how many may work.
+            by_channels: whether they share channels in place of rows.
+        """
+        padding = self.padding
+        (samples, _, *out_size), (_, channels, *size) = self.out_shape, self.x_shape
+        geometry = (samples, *size, channels, self.out_shape[1], *out_size, *self.kernel, *padding.strides, *padding.begins)
+        filters = (0, 0, 0, 0, self.channels, *padding.dilations, self.strip, int(by_channels))
+        others = (*first.arguments[:3], *middle.arguments[:3], self.line)
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, self.work_bytes, *last.arguments, *filters, *others)
+        return TaskCall("separable", "separable", arguments, threads)
+
+
+class DepthwiseKernel(WinogradKernel):
+    """activation(Conv(X, W, B) + Z) for constant weights of one filter per channel. Arguments as for ``ConvKernel``."""
+
+    identity = "depthwise"
+    places: Mapping[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 29, Argument.BIAS: 30, Argument.DST: 4}
+
+    def transform(self, weight: HostArray) -> HostArray:
+        """Weights (C, 1, *kernel) in panels: uint8."""
+        return in_panels(weight, self.constant_shape[0])
+
+    def restore(self, transformed: HostArray) -> HostArray:
+        """The inverse."""
+        return out_of_panels(transformed, self.constant_shape)
+
+    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> tuple[TaskCall, int] | None:
+        """The task, but for the arrays of a call, and bytes of working memory; None for less than no zeros around X."""
+        sizes = _sizes_of(self.geometry, variant, out_shape)
+        if sizes is None:
+            return None
+        threads = libraries.thread_count() if self.work(variant.x_shape, variant.weight_shape) >= TEAM_WORK else 1
+        call = sizes.call(self.activation(), _NO_ACTIVATION, _NO_ACTIVATION, threads, by_channels=False)
+        return call, sizes.work_bytes * threads
+
+
+def _sizes_of(geometry: ConvGeometry, variant: Variant, out_shape: tuple[int, ...]) -> SeparableSizes | None:
+    """Of a convolution alone; None for less than no zeros around X."""
+    padding = geometry.padding(variant.x_shape, variant.weight_shape)
+    if min(*padding.begins, *padding.ends) < 0:
+        return None
+    kernel = variant.weight_shape[2:]
+    return SeparableSizes(variant.x_shape, variant.x_shape[1], out_shape, kernel, padding, expands=False, projects=False)

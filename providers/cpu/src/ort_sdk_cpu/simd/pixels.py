@@ -1,0 +1,112 @@
+"""Products of pixels with weights in panels: convolutions of one tap, and the last part of those made of several.
+
+The record of a task that uses them has the addresses of bias (2), addend (3) and output (4), the number of output channels (10),
+and at 20 what is done to the sums, as ``results.finished`` says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.jit import inner
+
+from .arithmetic import zero_f32
+from .float_tiles import COLUMNS, ROWS
+from .memory import load_f32, load_f32_first, store_f32, store_f32_first
+from .pixel_tiles import PANEL, pixel_tile
+from .records import argument, number
+from .results import finished
+
+__all__ = ["copy_vectors", "has_bounds_only", "highest", "lowest", "multiply_pixels", "panels_of"]
+
+_PANEL_BYTES = 4 * PANEL
+_STEPS = 512
+"""Most channels summed in one chain."""
+_BOUNDED = 1
+
+
+@inner
+def panels_of(channels: int) -> int:
+    """How many panels hold so many channels."""
+    return (channels + PANEL - 1) // PANEL
+
+
+@inner
+def copy_vectors(source: int, count: int, target: int) -> None:
+    """Copy numbers into whole panels, zeros behind them; zeros only if there is no source."""
+    for place in range(0, panels_of(count) * PANEL, 16):
+        store_f32(target + place * 4, load_f32_first(source + place * 4, count - place) if source else zero_f32())
+
+
+@inner
+def lowest(activation: int, bound: float) -> Any:
+    """Lower bound of an activation; none unless it is bounds."""
+    return bound if activation == _BOUNDED else np.float32(-np.inf)
+
+
+@inner
+def highest(activation: int, bound: float) -> Any:
+    """Upper bound of an activation; none unless it is bounds."""
+    return bound if activation == _BOUNDED else np.float32(np.inf)
+
+
+@inner
+def has_bounds_only(record: int) -> Any:
+    """Whether nothing but bounds is applied to the sums."""
+    return argument(record, 20) <= _BOUNDED and argument(record, 23) == 0 and argument(record, 24) == 0
+
+
+@inner
+def _finish_rows(record: int, stage: int, rows: int, offset: int, left: int) -> None:
+    row_bytes = argument(record, 10) * 4
+    for row in range(rows):
+        for lane in range(0, min(PANEL, left), 16):
+            place, rest = offset + row * row_bytes + lane * 4, left - lane
+            value = finished(record, place, rest, load_f32(stage + row * _PANEL_BYTES + lane * 4))
+            store_f32_first(argument(record, 4) + place, value, rest)
+
+
+@inner
+def multiply_pixels(
+    record: int, x: int, x_row: int, pixels: int, depth: int, pixel: int, panel: int, weights: int, work: int
+) -> None:
+    """Write one panel of output channels for some pixels.
+
+    Args:
+        record: of the task.
+        x: address of the first pixel's channels.
+        x_row: bytes from pixel to pixel.
+        pixels: how many.
+        depth: channels of x.
+        pixel: number of the first pixel in the output.
+        panel: which.
+        weights: address of the panels.
+        work: address of zeros for a panel, bias in whole panels, and room for a tile behind them.
+    """
+    outputs = argument(record, 10)
+    left, row_bytes = outputs - panel * PANEL, outputs * 4
+    vectors, blocks = min(COLUMNS, (left + 15) // 16), (depth + _STEPS - 1) // _STEPS
+    stage = work + (1 + panels_of(outputs)) * _PANEL_BYTES
+    is_direct = has_bounds_only(record) and left >= vectors * 16
+    tiles, panel_weights = (pixels + ROWS - 1) // ROWS, weights + panel * depth * _PANEL_BYTES
+    for index in range(tiles):
+        first = pixels * index // tiles
+        rows = pixels * (index + 1) // tiles - first
+        offset = (pixel + first) * row_bytes + panel * _PANEL_BYTES
+        bias, addend, addend_row = work + (1 + panel) * _PANEL_BYTES, 0, row_bytes
+        if is_direct and argument(record, 3):
+            addend = argument(record, 3) + offset
+        for block in range(blocks):
+            start, stop = depth * block // blocks, depth * (block + 1) // blocks
+            target, target_row, low, high = stage, _PANEL_BYTES, np.float32(-np.inf), np.float32(np.inf)
+            if is_direct and block == blocks - 1:
+                target, target_row = argument(record, 4) + offset, row_bytes
+                low, high = lowest(argument(record, 20), number(record, 21)), highest(argument(record, 20), number(record, 22))
+            place, panel_place = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES
+            count = stop - start
+            pixel_tile(rows, vectors, panel_place, place, x_row, count, bias, addend, addend_row, low, high, target, target_row)
+            bias, addend, addend_row = work, stage, _PANEL_BYTES
+        if not is_direct:
+            _finish_rows(record, stage, rows, offset, left)
