@@ -169,6 +169,8 @@ def test_sessions_of_one_thread_do_not_look(monkeypatch):
 class _Thread:
     """A thread that is always, or never, running."""
 
+    processor = -1
+
     def __init__(self, is_running):
         self.is_running = lambda: is_running
 
@@ -208,6 +210,28 @@ def test_between_two_looks_nothing_changes(monkeypatch):
     assert contention.works_alone(2)
     contention._state.look_at_ns = 0
     assert not contention.works_alone(2)
+
+
+@needs_processors
+@pytest.mark.parametrize("are_expected", [True, False])
+def test_a_team_is_taken_off_its_leaders_processor(monkeypatch, are_expected):
+    allowed = os.sched_getaffinity(0)
+    own, found = min(allowed), []
+    monkeypatch.setattr(contention, "_current_processor", lambda: lambda: own)
+    monkeypatch.setattr(contention._teams, "are_expected", are_expected)
+
+    def meet():
+        (other,) = contention._team(2)
+        os.sched_setaffinity(other.number, {own})
+        assert _team_size() == 2
+        assert _look(monkeypatch, _running_threads=1) == TOGETHER
+        found.append(os.sched_getaffinity(other.number))
+
+    # A thread of its own has a team of its own.
+    leader = threading.Thread(target=meet)
+    leader.start()
+    leader.join()
+    assert found == [allowed - {own} if are_expected else {own}]
 
 
 def test_large_teams_go_on(monkeypatch):

@@ -14,14 +14,17 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["works_alone"]
+__all__ = ["expect_teams", "works_alone"]
 
 LARGEST_TEAM = 4
 """Threads up to which it is asked: a larger team rarely finds fewer than two processors free."""
 _LOOK_AGAIN_NS, _LOOK_CLOSER_NS = 5_000_000, 2_000_000
 """Time between two looks, which take some microseconds each: when nobody was there, and when somebody was."""
+_PROCESSOR_FIELD = 36
+"""Of what the system tells of a thread, behind its name."""
 _LOAD, _TASKS = Path("/proc/loadavg"), Path("/proc/self/task")
 
 
@@ -39,7 +42,16 @@ class _Thread:
 
     def is_running(self) -> bool:
         """Whether it runs, or waits for a processor."""
-        return os.pread(self._file, 512, 0).rpartition(b") ")[2][:1] == b"R"
+        return self._told()[0] == b"R"
+
+    @property
+    def processor(self) -> int:
+        """Where it runs, or ran last."""
+        return int(self._told()[_PROCESSOR_FIELD])
+
+    def _told(self) -> list[bytes]:
+        """What the system tells behind its name."""
+        return os.pread(self._file, 512, 0).rpartition(b") ")[2].split()
 
 
 class _State(threading.local):
@@ -56,6 +68,20 @@ class _State(threading.local):
 _state = _State()
 
 
+class _Teams:
+    """What is known of teams in this process."""
+
+    are_expected = False
+
+
+_teams = _Teams()
+
+
+def expect_teams() -> None:
+    """Look after teams from now on: something is about to start one."""
+    _teams.are_expected = True
+
+
 def works_alone(threads: int) -> bool:
     """Whether the run that begins on this thread should keep to it: two looks in a row found others.
 
@@ -70,6 +96,8 @@ def works_alone(threads: int) -> bool:
         has_met, state.has_met = state.has_met, _free_processors(threads, state) < 2
         # Many wait for a processor for some microseconds.
         state.works_alone = has_met and state.has_met
+        if not state.works_alone and _teams.are_expected:
+            _keep_apart(threads, state)
         state.look_at_ns = now + (_LOOK_CLOSER_NS if state.has_met else _LOOK_AGAIN_NS)
     return state.works_alone
 
@@ -95,6 +123,29 @@ def _running_in_team(threads: int, state: _State) -> int:
         # OpenMP has ended one of them.
         state.team = ()
         return 0
+
+
+def _keep_apart(threads: int, state: _State) -> None:
+    """Take the others of the team off this thread's processor.
+
+    The system wakes a thread where the one is that wakes it, and moves none of them while both go to sleep again and again:
+    they would take turns on one processor until there is more to do, and each piece of work would take longer than on one thread.
+    """
+    try:
+        own, allowed = _current_processor()(), os.sched_getaffinity(0)
+        if len(state.team) != threads - 1:
+            state.team = _team(threads)
+        for thread in state.team:
+            if thread.processor == own and len(allowed) > 1:
+                os.sched_setaffinity(thread.number, allowed - {own})
+    except OSError:
+        # OpenMP has ended one of them.
+        state.team = ()
+
+
+@functools.cache
+def _current_processor() -> Callable[[], int]:
+    return ctypes.CDLL(None).sched_getcpu
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from ort_sdk.api import HostArray
 
 from . import libraries
 from .addresses import address_of
+from .contention import expect_teams
 from .digests import short_digest
 from .images.store import code_address, is_kept
 from .instruction_set import instruction_set, processor
@@ -92,6 +93,7 @@ class _Code:
     @functools.cached_property
     def team(self) -> tuple[Callable[[int, int, int, int], None], int]:
         """OpenMP's entry to run a function on several threads, and the function that runs a record's task."""
+        expect_teams()
         run = ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel
         run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
         return run, entry("run_part", _OF_A_TEAM)
