@@ -23,6 +23,9 @@ __all__ = ["PlanRunner", "ProgramRow", "body_runner"]
 
 MAX_PROGRAMS = 32
 MAX_SEEN = 256
+SIGNATURES_PER_SIGHTING = 4
+"""Signatures that came rarely so far, for each of which one has to be seen once more to get a program: where there are many,
+most do not come back often."""
 RUNS_THAT_PAY = 32
 """Runs after which a program has saved about what making it took."""
 MAX_KEPT_BYTES = 64 << 20
@@ -195,7 +198,8 @@ class _ProgramSet:
     def _is_due(self, signature: tuple[Any, ...]) -> bool:
         """Count a sighting; whether a program is to be made now."""
         count = self._seen.pop(signature, 0) + 1
-        if count >= self._needed:
+        rare = len(self._seen) + sum(kept.runs < RUNS_THAT_PAY for kept in self._programs.values())
+        if count >= max(self._needed, min(rare // SIGNATURES_PER_SIGHTING, RUNS_THAT_PAY)):
             return True
         self._seen[signature] = count
         if len(self._seen) > MAX_SEEN:

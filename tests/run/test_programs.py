@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import ort_sdk as ort
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, KernelRegistry, OpKernel, ProviderHooks, hookimpl
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.run.plan_runner import MAX_PROGRAMS, RUNS_THAT_PAY
+from ort_sdk.run.plan_runner import MAX_PROGRAMS, RUNS_THAT_PAY, SIGNATURES_PER_SIGHTING
 from tests.models_for_tests import model_bytes, value
 
 node = helper.make_node
@@ -293,7 +293,7 @@ def test_programs_are_bounded():
     model = model_bytes([node("Relu", ["x"], ["y"])], [value("x", ["n"])], [value("y", ["n"])])
     session = _session(model)
     for size in range(1, MAX_PROGRAMS + 20):
-        for _ in range(3):
+        for _ in range(2 + RUNS_THAT_PAY):
             assert session.run(None, {"x": np.ones(size, np.float32)})[0].shape == (size,)
     assert len(session.program_report()) == MAX_PROGRAMS
 
@@ -305,13 +305,26 @@ def test_programs_that_do_not_pay_make_others_rarer():
     def sizes():
         return {row.signature[0][0][0] for row in session.program_report()}
 
-    for _ in range(2):
-        for size in range(1, MAX_PROGRAMS + 2):
+    for size in range(1, MAX_PROGRAMS + 2):
+        for _ in range(MAX_PROGRAMS // SIGNATURES_PER_SIGHTING):
             session.run(None, {"x": np.ones(size, np.float32)})
     assert sizes() == set(range(2, MAX_PROGRAMS + 2))
+    for size in sizes():
+        for _ in range(RUNS_THAT_PAY):
+            session.run(None, {"x": np.ones(size, np.float32)})
     for runs in range(1, 5):
         session.run(None, {"x": np.ones(1000, np.float32)})
         assert (1000 in sizes()) == (runs == 4)
+
+
+def test_one_signature_of_many_has_to_be_seen_more_often():
+    model = model_bytes([node("Relu", ["x"], ["y"])], [value("x", ["n"])], [value("y", ["n"])])
+    session = _session(model)
+    for size in range(1, 10 * SIGNATURES_PER_SIGHTING + 1):
+        session.run(None, {"x": np.ones(size, np.float32)})
+    for runs in range(1, 11):
+        session.run(None, {"x": np.ones(1000, np.float32)})
+        assert len(session.program_report()) == (runs == 10)
 
 
 def test_programs_that_pay_leave_room_for_others():
