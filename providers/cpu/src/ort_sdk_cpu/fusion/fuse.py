@@ -17,7 +17,7 @@ __all__ = ["fuse"]
 
 def fuse(program: FusibleProgram) -> StepFusion:
     """Make one kernel of each convolution and what can be its post-ops, and of each chain of other element-wise steps."""
-    convolutions = _fused_convolutions(program)
+    convolutions = [*_fused_convolutions(program), *_quantized_sums(program)]
     taken = {position for fused in convolutions for position in fused.positions}
     left = {position: step for position, step in program.steps.items() if position not in taken}
     chains = _fused_chains(replace(program, steps=left))
@@ -30,6 +30,14 @@ def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
     from .convolutions import fused_convolutions
 
     return list(fused_convolutions(program))
+
+
+def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:
+    if not any(hasattr(step.kernel, "with_sum") for step in program.steps.values()) or not libraries.numba().is_usable:
+        return []
+    from .quantized_sums import quantized_sums
+
+    return list(quantized_sums(program))
 
 
 def _fused_chains(program: FusibleProgram) -> StepFusion:

@@ -15,7 +15,7 @@ from ort_sdk_cpu.onednn.call import LayoutCall, empty_channels_last, layout_of
 from .recycled import ResultMemory
 from .scratch import scratch_of
 
-__all__ = ["ChannelsLastKernel"]
+__all__ = ["Call", "ChannelsLastKernel", "readable"]
 
 KEPT_CALLS = 16
 """Calls for different shapes that a thread keeps per kernel, when it runs step by step."""

@@ -20,11 +20,11 @@ from ort_sdk_cpu.onednn.library import is_available
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
-from .channels_last import ChannelsLastKernel
+from .channels_last import Call, ChannelsLastKernel, readable
 from .conv_geometry import ConvGeometry
 
 if TYPE_CHECKING:
-    from .quantized_convolution import TaskConvolution
+    from .quantized_convolution import Sum, TaskConvolution
 
 __all__ = ["QLinearConvKernel", "QuantizedConv", "with_onednn"]
 
@@ -162,6 +162,19 @@ class QLinearConvKernel(ChannelsLastKernel):
         task = self._task_for(inputs[W])
         found = None if task is None else task.call(operands[0], out)
         return found or self._primitive_call(inputs, operands[0], out)
+
+    def with_sum(self, x_shape: tuple[int, ...], sum_: Sum) -> bool:
+        """Whether ``summed`` computes the node for an X of this shape, and what is added to it. It has to have run before."""
+        task = self._task[0] if self._task else None
+        return task is not None and task.is_for(x_shape) and sum_.product[1] == int(self._parameters.y_zero_point[0])
+
+    def summed(self, inputs: Sequence[Any], addend: HostArray, sum_: Sum, out: HostArray) -> Call | None:
+        """The call with another tensor added to its result, on arrays that stay; None if the task does not compute it."""
+        x, task = inputs[X], self._task_for(inputs[W])
+        if task is None or self.output_shape(inputs) is None or any(readable(array) is not array for array in (x, addend)):
+            return None
+        call = task.call(x, out, (addend, sum_))
+        return None if call is None else call.fixed(x, addend, out)
 
     def _task_for(self, weight: HostArray) -> TaskConvolution | None:
         if not self._task:

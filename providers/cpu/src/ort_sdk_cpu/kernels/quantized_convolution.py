@@ -233,6 +233,12 @@ class TaskConvolution:
         self._scratch = scratch
         self._packed: dict[tuple[bool, int], PackedWeight | None] = {}
 
+    def is_for(self, x_shape: Sequence[int]) -> bool:
+        """Whether the task computes the convolution of an X of this shape."""
+        shape = self._weight.shape
+        is_known = len(x_shape) == len(shape) and 0 not in x_shape and x_shape[1] == shape[1] * self._geometry.groups
+        return is_known and _is_known(shape, self._geometry.padding(x_shape, shape), self._geometry.groups)
+
     def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, Sum] | None = None) -> LayoutCall | None:
         """The call on arrays like these: X, what is added if anything is, and the output.
 
