@@ -52,6 +52,9 @@ class FusibleProgram:
     """Value number → positions of the steps that read it, of any provider; one past the last step for the caller."""
     may_compile: bool
     """Whether the program has run for long enough that compiling for some tens of milliseconds pays."""
+    shapes_vary: bool = False
+    """Whether the steps will run on values of other shapes than these, each time. Only kernels with ``compute(*inputs)`` are used
+    then. It gives new outputs, or ``NotImplemented`` for inputs whose shapes do not suit, for which the steps run one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class FusedSteps:
     positions: tuple[int, ...]
     """Positions of the steps in the program, ascending."""
     kernel: Any
-    """Has ``bind(inputs, outputs)``, and perhaps ``binds_any_layout``, as ``OpKernel`` describes them."""
+    """Has ``bind(inputs, outputs)``, and perhaps ``binds_any_layout``, as ``OpKernel`` describes them; or, where shapes vary,
+    ``compute``."""
     inputs: tuple[int, ...]
     """Numbers of the values it reads."""
     outputs: tuple[int, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,13 +26,16 @@ class Fused:
     """Whether no provider would fuse more if it might compile."""
 
 
-def fuse_steps(specialisation: Specialisation, providers: Mapping[str, BindingProvider], *, may_compile: bool) -> Fused:
+def fuse_steps(
+    specialisation: Specialisation, providers: Mapping[str, BindingProvider], *, may_compile: bool, shapes_vary: bool = False
+) -> Fused:
     """Let providers fuse the steps that will be bound.
 
     Args:
         specialisation: steps with recorded values.
         providers: provider name → what binding needs.
         may_compile: see ``FusibleProgram.may_compile``.
+        shapes_vary: see ``FusibleProgram.shapes_vary``; the fused steps can be computed then.
 
     Raises:
         EPFail: a provider's answer does not keep the order of the program.
@@ -42,21 +45,26 @@ def fuse_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
     for name, provider in providers.items():
         if type(provider.execution_provider).fuse_steps is ExecutionProvider.fuse_steps:
             continue
-        program = _shown(specialisation, name, providers, may_compile=may_compile)
+        program = _shown(specialisation, name, providers, may_compile=may_compile, shapes_vary=shapes_vary)
         fusion = provider.execution_provider.fuse_steps(program)
         is_complete = is_complete and fusion.is_complete
         _check(name, program, fusion.fused)
-        answers.extend((name, fused) for fused in fusion.fused)
+        answers.extend((name, fused) for fused in fusion.fused if not shapes_vary or hasattr(fused.kernel, "compute"))
     if not answers:
         return Fused(specialisation, (), is_complete)
     steps = specialisation.steps
     several = [fused.positions for _, fused in answers if len(fused.positions) > 1]
     groups = tuple(tuple(steps[position].step.op_type for position in positions) for positions in several)
-    return Fused(replace(specialisation, steps=_replaced(steps, answers, providers)), groups, is_complete)
+    return Fused(replace(specialisation, steps=_replaced(steps, answers, providers, shapes_vary)), groups, is_complete)
 
 
 def _shown(
-    specialisation: Specialisation, name: str, providers: Mapping[str, BindingProvider], *, may_compile: bool
+    specialisation: Specialisation,
+    name: str,
+    providers: Mapping[str, BindingProvider],
+    *,
+    may_compile: bool,
+    shapes_vary: bool,
 ) -> FusibleProgram:
     steps = {
         position: FusibleStep(launched.step.kernel, launched.step.op_type, launched.inputs, _asked_for(launched))
@@ -70,7 +78,7 @@ def _shown(
         for index in shown
         if hasattr(specialisation.values[index], "shape")
     }
-    return FusibleProgram(steps, values, _readers(specialisation), may_compile)
+    return FusibleProgram(steps, values, _readers(specialisation), may_compile, shapes_vary)
 
 
 def _asked_for(launched: ProgramStep) -> tuple[int, ...]:
@@ -113,20 +121,52 @@ def _check_order(name: str, program: FusibleProgram, fused: FusedSteps) -> None:
 
 
 def _replaced(
-    steps: Sequence[ProgramStep], answers: Sequence[tuple[str, FusedSteps]], providers: Mapping[str, BindingProvider]
+    steps: Sequence[ProgramStep],
+    answers: Sequence[tuple[str, FusedSteps]],
+    providers: Mapping[str, BindingProvider],
+    shapes_vary: bool,
 ) -> list[ProgramStep]:
     left: list[ProgramStep | None] = list(steps)
     for name, fused in answers:
         members = [steps[position] for position in fused.positions]
         for position in fused.positions:
             left[position] = None
-        left[fused.positions[-1]] = _fused_step(name, fused, members, providers[name].device)
+        compute = _OneOrAll(fused, [member.step for member in members]) if shapes_vary else None
+        left[fused.positions[-1]] = _fused_step(name, fused, members, providers[name].device, compute)
     return [launched for launched in left if launched is not None]
 
 
-def _fused_step(name: str, fused: FusedSteps, members: Sequence[ProgramStep], device: OrtDevice) -> ProgramStep:
+class _OneOrAll:
+    """Computes fused steps as one or, for inputs the provider says so of, one by one.
+
+    Args:
+        fused: what the provider answered.
+        members: the steps.
+    """
+
+    def __init__(self, fused: FusedSteps, members: Sequence[Step]) -> None:
+        self._compute, self._inputs, self._outputs = fused.kernel.compute, fused.inputs, fused.outputs
+        self._members = members
+
+    def __call__(self, *inputs: Any) -> Any:
+        result = self._compute(*inputs)
+        return self._one_by_one(inputs) if result is NotImplemented else result
+
+    def _one_by_one(self, inputs: Sequence[Any]) -> Any:
+        values = {ABSENT: None, **dict(zip(self._inputs, inputs, strict=True))}
+        for step in self._members:
+            result = step.compute(*[values[index] for index in step.inputs])
+            values.update(zip(step.outputs, result if type(result) is tuple else (result,), strict=False))
+            values[ABSENT] = None
+        results = tuple(values[index] for index in self._outputs)
+        return results if len(results) > 1 else results[0]
+
+
+def _fused_step(
+    name: str, fused: FusedSteps, members: Sequence[ProgramStep], device: OrtDevice, compute: Callable[..., Any] | None
+) -> ProgramStep:
     step = Step(
-        compute=None,
+        compute=compute,
         inputs=fused.inputs,
         outputs=fused.outputs,
         frees=(),

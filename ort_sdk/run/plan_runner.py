@@ -18,6 +18,7 @@ from .fusing import fuse_steps
 from .program import Program
 from .specialise import specialise
 from .splitting import body_as_main
+from .varying import SECONDS_BEFORE_COMPILING, VaryingRuns
 
 __all__ = ["PlanRunner", "ProgramRow", "body_runner"]
 
@@ -32,9 +33,6 @@ MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
 MAX_SPLITS = 64
 """Parts into which a plan is split, at most, where shapes are known only when a step has run."""
-SECONDS_BEFORE_COMPILING = 0.05
-"""Time a program runs before providers may compile for it, about what that takes: a process that ends soon never pays for it,
-any other at most twice what knowing the future would have cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +160,7 @@ class _ProgramSet:
         self._needed = 2 if depth == 0 else 1
         """How often one has to be seen to get a program; the first of a rest follows one that was."""
         self._kept_bytes = 0
+        self._varying = VaryingRuns(plan, providers)
 
     def run(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
         found = self._programs.get(signature)
@@ -174,7 +173,7 @@ class _ProgramSet:
             return results if found.rest is None else found.rest.go_on(results, control)
         if self._is_due(signature):
             return self._make(signature, feeds, control, may_compile=False)
-        return execute(self.plan, feeds, control)
+        return self._varying.run(feeds, control)
 
     def go_on(self, values: list[Array], control: RunControl) -> list[Array]:
         """Run a rest on what was computed before it."""

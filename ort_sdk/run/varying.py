@@ -1,0 +1,98 @@
+"""Runs without programs: steps that providers made of several, for inputs of any shapes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ort_sdk.api import Array
+from ort_sdk.plan import ExecutionPlan, Step
+
+from .binding import BindingProvider
+from .executor import RunControl, execute
+from .fusing import fuse_steps
+from .specialise import ProgramStep, Specialisation, specialise
+
+__all__ = ["SECONDS_BEFORE_COMPILING", "VaryingRuns"]
+
+RUNS_BEFORE_FUSING = 4
+"""Runs after which it is likely that signatures come that get no program."""
+SECONDS_BEFORE_COMPILING = 0.05
+"""Time a program, or all runs without one, take before providers may compile for them, about what that takes: a process that
+ends soon never pays for it, any other at most twice what knowing the future would have cost."""
+
+
+class VaryingRuns:
+    """Runs a plan step by step. For one thread at a time.
+
+    After some runs providers are asked to fuse steps, as in a program, but for shapes that are not known. What depends on shapes
+    alone stays in the plan.
+
+    Args:
+        plan: plan of a main graph.
+        providers: provider name → what binding needs.
+    """
+
+    def __init__(self, plan: ExecutionPlan, providers: Mapping[str, BindingProvider]) -> None:
+        self._original, self._providers = plan, providers
+        self._plan = plan
+        self._runs = 0
+        self._seconds = 0.0
+        """Time that runs took since providers were asked."""
+        self._is_final = False
+        """Whether providers would not fuse more if they might compile."""
+
+    def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
+        """Run once. Arguments and result as for ``execute``."""
+        if self._is_final:
+            return execute(self._plan, feeds, control)
+        self._runs += 1
+        if self._runs == RUNS_BEFORE_FUSING or self._seconds > SECONDS_BEFORE_COMPILING:
+            return self._fuse(feeds, control, may_compile=self._runs > RUNS_BEFORE_FUSING)
+        start = time.perf_counter()
+        results = execute(self._plan, feeds, control)
+        if self._runs > RUNS_BEFORE_FUSING:
+            self._seconds += time.perf_counter() - start
+        return results
+
+    def _fuse(self, feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
+        results, recorded = specialise(self._original, feeds, control, may_split=False)
+        self._plan, is_complete = _fused(self._original, recorded.values, self._providers, may_compile=may_compile)
+        self._is_final, self._seconds = may_compile or is_complete, 0.0
+        return results
+
+
+def _fused(
+    plan: ExecutionPlan, values: list[Array], providers: Mapping[str, BindingProvider], *, may_compile: bool
+) -> tuple[ExecutionPlan, bool]:
+    """The plan with fused steps, and whether no provider would fuse more if it might compile.
+
+    Args:
+        plan: what providers see all of: nothing is folded.
+        values: of one run.
+        providers: provider name → what binding needs.
+        may_compile: see ``FusibleProgram.may_compile``.
+    """
+    steps = [
+        ProgramStep(step, step.inputs, step.outputs, returns_tuple=False, may_return_scalar=False, outputs_known=True)
+        for step in plan.steps
+    ]
+    fed = {feed.index for feed in plan.feeds}
+    constants = {index: array for index, array in plan.constants.arrays().items() if index not in fed}
+    fetches = tuple(fetch.index for fetch in plan.fetches)
+    whole = Specialisation(plan, steps, constants, values, fetches, kept_bytes=0)
+    fused = fuse_steps(whole, providers, may_compile=may_compile, shapes_vary=True)
+    if not fused.groups:
+        return plan, fused.is_complete
+    return replace(plan, steps=_with_frees(plan, [launched.step for launched in fused.specialisation.steps])), fused.is_complete
+
+
+def _with_frees(plan: ExecutionPlan, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps with what ends with each of them, of the values that end in the plan."""
+    ending = {index for step in plan.steps for index in step.frees}
+    last = {index: position for position, step in enumerate(steps) for index in (*step.outputs, *step.inputs) if index in ending}
+    frees: list[list[int]] = [[] for _ in steps]
+    for index, position in last.items():
+        frees[position].append(index)
+    return tuple(replace(step, frees=tuple(ended)) for step, ended in zip(steps, frees, strict=True))
