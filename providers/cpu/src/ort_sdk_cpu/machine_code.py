@@ -220,10 +220,18 @@ class TaskFunction:
     """
 
     def __init__(self, module: str, name: str, kinds: str) -> None:
-        code = _code()
+        self._fill(_code().address(module, name), kinds)
+
+    @classmethod
+    def at(cls, address: int, kinds: str) -> TaskFunction:
+        """The same for code at an address."""
+        made = cls.__new__(cls)
+        made._fill(address, kinds)
+        return made
+
+    def _fill(self, address: int, kinds: str) -> None:
         self._pack = struct.Struct("=q" + kinds.replace("f", "f4x")).pack
-        self._address = code.address(module, name)
-        self._alone = code.alone
+        self._address, self._alone = address, _code().alone
 
     def __call__(self, threads: int, *arguments: float) -> None:
         """Do the work; returns when it is done.

@@ -42,7 +42,7 @@ def fused_convolutions(program: FusibleProgram) -> Iterator[FusedSteps]:
     """One kernel for each convolution and what follows it, where it can be post-ops, and for blocks of convolutions."""
     convolutions = {convolution.output: convolution for convolution in _convolutions(program)}
     taken: set[int] = set()
-    for block in _blocks(program, convolutions):
+    for block in () if program.shapes_vary else _blocks(program, convolutions):
         taken.update(block.positions)
         yield block
     for convolution in convolutions.values():
@@ -147,3 +147,13 @@ class FollowedConvolution:
             outputs,
         )
         return call
+
+    def compute(self, *inputs: Any) -> Any:
+        """A new array; ``NotImplemented`` for shapes for which they are not computed as one."""
+        there = iter(inputs)
+        given = [next(there) if is_there else None for is_there in self._is_given]
+        shape = self._kernel.output_shape(given)
+        if any(value is not None and value.shape != shape for value in given[NODE_INPUTS - 1 :]):
+            return NotImplemented
+        result = self._kernel.computed(given)
+        return NotImplemented if result is None else result

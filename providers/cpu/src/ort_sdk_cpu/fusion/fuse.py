@@ -17,7 +17,7 @@ __all__ = ["fuse"]
 
 def fuse(program: FusibleProgram) -> StepFusion:
     """Make one kernel of each convolution and what can be its post-ops, and of each chain of other element-wise steps."""
-    convolutions = [*_fused_convolutions(program), *_quantized_sums(program)]
+    convolutions = [*_fused_convolutions(program), *([] if program.shapes_vary else _quantized_sums(program))]
     taken = {position for fused in convolutions for position in fused.positions}
     left = {position: step for position, step in program.steps.items() if position not in taken}
     chains = _fused_chains(replace(program, steps=left))
@@ -48,12 +48,16 @@ def _fused_chains(program: FusibleProgram) -> StepFusion:
     from .code import is_compiled
     from .groups import groups_of
 
-    groups = groups_of(program)
+    groups = [group for group in groups_of(program) if not (program.shapes_vary and group.is_small_step)]
     chosen = [group for group in groups if program.may_compile or is_compiled(group.chain)]
     return StepFusion([_fused(group, program) for group in chosen], is_complete=len(chosen) == len(groups))
 
 
 def _fused(group: Group, program: FusibleProgram) -> FusedSteps:
+    if program.shapes_vary:
+        from .varying import VaryingChain
+
+        return FusedSteps(group.positions, VaryingChain(group), group.inputs, group.outputs)
     from ort_sdk_cpu.kernels.task_writer import threads_for
 
     from .kernel import ChainKernel, JoinableKernel

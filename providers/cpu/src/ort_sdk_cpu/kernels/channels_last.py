@@ -86,12 +86,16 @@ class ChannelsLastKernel(OpKernel):
 
     def compute(self, *inputs: Any) -> Any:
         """A new array; channels last if oneDNN computed it."""
+        result = self.computed(inputs)
+        return self._kernel.compute(*self.plain_inputs(inputs)) if result is None else result
+
+    def computed(self, inputs: Sequence[Any]) -> HostArray | None:
+        """A new array; None if the other kernel has to compute it."""
         shape = self.output_shape(inputs)
-        if shape is not None:
-            out = self._new_output(shape, self.output_dtype(inputs))
-            if self.write(inputs, out):
-                return out
-        return self._kernel.compute(*self.plain_inputs(inputs))
+        if shape is None:
+            return None
+        out = self._new_output(shape, self.output_dtype(inputs))
+        return out if self.write(inputs, out) else None
 
     def _new_output(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         if dtype != np.float32:

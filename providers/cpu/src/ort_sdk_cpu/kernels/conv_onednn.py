@@ -218,6 +218,7 @@ class ConvKernel(ChannelsLastKernel):
         made._post_ops = (*self._post_ops, *post_ops)
         made._adds_last = adds_last
         made._calls = threading.local()
+        made._varying = ()
         return made if made._can_follow(Variant(x_shape, shape, self._has_bias, self._has_added)) else None
 
     def _can_follow(self, variant: Variant) -> bool:
@@ -269,7 +270,7 @@ class ConvKernel(ChannelsLastKernel):
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """A task that takes sizes as arguments, for the convolutions that have one."""
-        if not self._has_constant_weight or self._is_fused or inputs[0].dtype != _FLOAT:
+        if not self._has_constant_weight or self._adds_last or inputs[0].dtype != _FLOAT:
             return False
         if not self._varying:
             from .conv_varying import varying_convolution

@@ -1,0 +1,112 @@
+"""Chains on arrays of any shapes, for runs without programs: their record of arguments is packed for one call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu.addresses import address_of as address_of_array
+from ort_sdk_cpu.kernels.recycled import ResultMemory
+from ort_sdk_cpu.kernels.task_writer import threads_for
+from ort_sdk_cpu.machine_code import TaskFunction
+
+from .chain import HEADER_WORDS, OPERAND_WORDS, Chain
+from .code import address_of
+from .groups import Group
+from .kernel import PIECE
+from .loops import OUTER_DIMENSIONS, Loops, memory_order, strides_over
+
+__all__ = ["VaryingChain"]
+
+_DTYPES = {"f": np.dtype(np.float32), "b": np.dtype(np.bool_)}
+
+
+class VaryingChain:
+    """A group of steps whose values have any shapes. For any number of threads at once.
+
+    Args:
+        group: what it computes.
+    """
+
+    def __init__(self, group: Group) -> None:
+        chain, self._cost = group.chain, group.cost
+        self._types, self._inputs = chain.inputs + chain.output_types, len(chain.inputs)
+        self._sources = [_sources(chain, output) for output in chain.outputs]
+        """Inputs that each output is made of."""
+        kinds = "q" * (HEADER_WORDS + OPERAND_WORDS * len(self._types))
+        self._call = TaskFunction.at(address_of(chain), kinds)
+        self._results = [ResultMemory() for _ in chain.outputs]
+
+    def compute(self, *inputs: HostArray) -> Any:
+        """New outputs; ``NotImplemented`` where they are not all of one shape, or loops over that have too many dimensions."""
+        shape = self._shape(inputs)
+        if shape is None or 0 in shape or sum(size != 1 for size in shape) > OUTER_DIMENSIONS + 1:
+            return NotImplemented
+        order = _order(inputs, shape)
+        lying = tuple(shape[axis] for axis in order)
+        arrays = [_readable(array, order) for array in inputs]
+        outputs = [self._new(place, lying) for place in range(len(self._results))]
+        strides = [_strides(array, shape, order) for array in arrays]
+        loops = Loops.over(lying, [*strides, *(output.strides for output in outputs)])
+        *outer, inner = loops.sizes
+        words = [math.prod(outer), inner, PIECE, -(-inner // PIECE), *outer[1:]]
+        for array, own in zip((*arrays, *outputs), loops.strides, strict=True):
+            words += (address_of_array(array), *own)
+        self._call(threads_for(math.prod(shape) * self._cost // 2), *words)
+        back = np.argsort(order).tolist()
+        results = tuple(output.transpose(back) for output in outputs)
+        return results if len(results) > 1 else results[0]
+
+    def _shape(self, inputs: Sequence[HostArray]) -> tuple[int, ...] | None:
+        """Of all outputs; None if they have not the same, or the inputs do not go together."""
+        try:
+            shapes = {_broadcast([inputs[source].shape for source in sources]) for sources in self._sources}
+        except ValueError:
+            return None
+        return shapes.pop() if len(shapes) == 1 and shapes == {_broadcast([array.shape for array in inputs])} else None
+
+    def _new(self, place: int, shape: tuple[int, ...]) -> HostArray:
+        kind = self._types[self._inputs + place]
+        return self._results[place].empty(shape) if kind == "f" else np.empty(shape, _DTYPES[kind])
+
+
+def _sources(chain: Chain, output: int) -> tuple[int, ...]:
+    """Inputs that a value is made of."""
+    count, found, waiting = len(chain.inputs), set(), [output]
+    while waiting:
+        value = waiting.pop()
+        if value < count:
+            found.add(value)
+        else:
+            waiting.extend(operand for operand in chain.steps[value - count].operands if operand >= 0)
+    return tuple(sorted(found))
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """What arrays of these shapes are broadcast to."""
+    different = set(shapes)
+    return different.pop() if len(different) == 1 else np.broadcast_shapes(*different)
+
+
+def _order(inputs: Sequence[HostArray], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes from the outermost to the innermost, as they lie in the first input that is as large as the outputs."""
+    whole = next((array for array in inputs if array.shape == shape), None)
+    return tuple(range(len(shape))) if whole is None or whole.flags.c_contiguous else memory_order(whole)
+
+
+def _readable(array: HostArray, order: Sequence[int]) -> HostArray:
+    """The array, or a copy whose elements follow each other along the innermost axis."""
+    axis = array.ndim - len(order) + order[-1] if order else -1
+    if axis < 0 or array.shape[axis] == 1 or array.strides[axis] == array.itemsize:
+        return array
+    own = [place - len(order) + array.ndim for place in order if place - len(order) + array.ndim >= 0]
+    return np.array(array.transpose(own), order="C").transpose(np.argsort(own))
+
+
+def _strides(array: HostArray, shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
+    along = strides_over(shape, array.shape, array.strides)
+    return tuple(along[axis] for axis in order)
