@@ -1,4 +1,4 @@
-"""8-bit tensors with one scale and one zero point: added, made and taken apart.
+"""8-bit tensors with one scale and one zero point: made and taken apart.
 
 Elements are read as bytes. ``flip`` is 128 for signed ones, which makes them unsigned and 128 larger; zero points are given
 128 larger, too. At least 16 elements are there: the last 16 are done together, some of them twice.
@@ -27,7 +27,7 @@ from ort_sdk_cpu.simd.arithmetic import (
 from ort_sdk_cpu.simd.memory import load_f32, load_u8, store_f32, store_i8
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["dequantize", "qlinear_add", "quantize"]
+__all__ = ["dequantize", "quantize"]
 
 
 @inner
@@ -39,22 +39,6 @@ def _real(place: int, flip: Any, zero_point: Any, scale: Any) -> Any:
 def _steps(value: Any, scale: Any, zero_point: Any, low: Any, high: Any) -> Any:
     steps = add(round_to_even(divide(value, scale)), zero_point)
     return to_i32(minimum(maximum(steps, low), high))
-
-
-@task
-def qlinear_add(record: int, part: int, parts: int) -> None:
-    """(a, b, out, count, flip of a, flip of b, zero point and scale of a, b and out, lowest and highest of out)."""
-    a, b, out, count = argument(record, 0), argument(record, 1), argument(record, 2), argument(record, 3)
-    flip_a, flip_b = splat_i32(argument(record, 4)), splat_i32(argument(record, 5))
-    zero_a, scale_a = splat_f32(number(record, 6)), splat_f32(number(record, 7))
-    zero_b, scale_b = splat_f32(number(record, 8)), splat_f32(number(record, 9))
-    zero, scale = splat_f32(number(record, 10)), splat_f32(number(record, 11))
-    low, high = splat_f32(number(record, 12)), splat_f32(number(record, 13))
-    vectors = (count + 15) // 16
-    for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place = min(vector * 16, count - 16)
-        total = add(_real(a + place, flip_a, zero_a, scale_a), _real(b + place, flip_b, zero_b, scale_b))
-        store_i8(out + place, _steps(total, scale, zero, low, high))
 
 
 @task

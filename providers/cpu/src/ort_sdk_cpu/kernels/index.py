@@ -42,8 +42,13 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "quantized": {
         "": ("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"),
         MICROSOFT: (
-            *("DequantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm", "QLinearAdd", "QLinearConv"),
-            "QuantizeLinear",
+            *("DequantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm", "QLinearConv", "QuantizeLinear"),
+        ),
+    },
+    "quantized_elementwise": {
+        MICROSOFT: (
+            *("QLinearAdd", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
+            "QLinearSoftmax",
         ),
     },
     "quantized_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},

@@ -1,4 +1,4 @@
-"""8-bit tensors: convolution, addition, quantization into given outputs."""
+"""8-bit tensors: convolution, products, quantization into given outputs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
+from .quantized_parameters import BYTES, flip, limits, parameters_of
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
 __all__: list[str] = []
 
-_BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _FLOAT = np.dtype(np.float32)
 
 
@@ -60,40 +60,19 @@ def qgemm_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) ->
     return with_onednn(info, BindableKernel(kernel, make_writer))
 
 
-@bindable("QLinearAdd", domain="com.microsoft", elementwise=True)
-def qlinear_add(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Sum of two tensors with parameters that are constant."""
-    parameters = [_parameters(info, index, index + 1) for index in (1, 4, 6)]
-    if None in parameters:
-        return None
-    numbers = [number for pair in parameters if pair is not None for number in pair]
-
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        a, b, out = inputs[0], inputs[3], outputs[0]
-        if a.shape != b.shape or not _are_bytes(a, b, out) or not is_worth_a_task(out.size):
-            return _copied(compute)
-        zero_a, scale_a, zero_b, scale_b, zero, scale = numbers
-        flips = (_flip(a), _flip(b))
-        arguments = (out.size, *flips, zero_a + flips[0], scale_a, zero_b + flips[1], scale_b, zero, scale, *_limits(out))
-        places = (0, 3, len(inputs))
-        return TaskWriter("quantized", "qlinear_add", arguments, places, _copied(compute), threads_for(out.size))
-
-    return make
-
-
 @bindable("QuantizeLinear", elementwise=True)
 @bindable("QuantizeLinear", domain="com.microsoft", elementwise=True)
 def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Steps of one constant scale, from a constant zero point."""
-    parameters = _parameters(info, 1, 2)
+    parameters = parameters_of(info, 1, 2)
     if parameters is None:
         return None
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
-        if x.dtype != _FLOAT or not _are_bytes(out) or not is_worth_a_task(out.size):
+        if x.dtype != _FLOAT or out.dtype not in BYTES or not is_worth_a_task(out.size):
             return _copied(compute)
-        arguments = (out.size, *parameters, *_limits(out))
+        arguments = (out.size, *parameters, *limits(out))
         return TaskWriter("quantized", "quantize", arguments, (0, len(inputs)), _copied(compute), threads_for(out.size))
 
     return make
@@ -103,42 +82,19 @@ def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
 @bindable("DequantizeLinear", domain="com.microsoft", elementwise=True)
 def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """(x - zero point) * scale, both one constant."""
-    parameters = _parameters(info, 1, 2)
+    parameters = parameters_of(info, 1, 2)
     if parameters is None:
         return None
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
-        if out.dtype != _FLOAT or not _are_bytes(x) or not is_worth_a_task(out.size):
+        if out.dtype != _FLOAT or x.dtype not in BYTES or not is_worth_a_task(out.size):
             return _copied(compute)
         zero_point, scale = parameters
-        arguments = (out.size, _flip(x), zero_point + _flip(x), scale)
+        arguments = (out.size, flip(x), zero_point + flip(x), scale)
         return TaskWriter("quantized", "dequantize", arguments, (0, len(inputs)), _copied(compute), threads_for(out.size))
 
     return make
-
-
-def _parameters(info: KernelInfo, scale: int, zero_point: int) -> tuple[float, float] | None:
-    """(zero point, scale) from constant inputs of one element, if the scale is float32; None for others."""
-    scales, zeros = info.constant_input(scale), info.constant_input(zero_point)
-    if scales is None or scales.size != 1 or scales.dtype != _FLOAT or (zeros is None and info.has_input(zero_point)):
-        return None
-    if zeros is not None and (zeros.size != 1 or zeros.dtype not in _BYTES):
-        return None
-    return 0.0 if zeros is None else float(zeros.reshape(())), float(scales.reshape(()))
-
-
-def _are_bytes(*arrays: HostArray) -> bool:
-    return all(array.dtype in _BYTES for array in arrays)
-
-
-def _flip(array: HostArray) -> int:
-    return 128 if array.dtype == _BYTES[1] else 0
-
-
-def _limits(array: HostArray) -> tuple[float, float]:
-    limits = np.iinfo(array.dtype)
-    return float(limits.min), float(limits.max)
 
 
 @bindable("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")

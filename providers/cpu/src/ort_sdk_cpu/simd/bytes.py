@@ -10,17 +10,19 @@ from numba import types
 from ort_sdk_cpu.instruction_set import has_vbmi
 
 from .emission import constant
-from .memory import emit_load, emit_store
-from .vector_types import I8, I32, VI32, call, i32x16, operation, pointer
+from .memory import emit_load, emit_store, emit_store_first, splat
+from .vector_types import I8, I32, LANES, VI32, call, i32x16, operation, pointer
 
 __all__ = [
     "BYTES",
     "I8X64",
+    "broadcast_u8",
     "emit_load_bytes_first",
     "emit_store_bytes_first",
     "load_bytes_first",
     "lookup_bytes",
     "store_bytes_first",
+    "store_i8_first",
 ]
 
 BYTES = 64
@@ -62,6 +64,23 @@ def load_bytes_first(builder: Any, address: Any, count: Any) -> Any:
 def store_bytes_first(builder: Any, address: Any, value: Any, count: Any) -> None:
     """Write the first ``count`` of 64 bytes."""
     emit_store_bytes_first(builder, address, builder.bitcast(value, I8X64), count)
+
+
+@operation(i32x16, types.intp)
+def broadcast_u8(builder: Any, address: Any) -> Any:
+    """The byte at an address as an integer from 0 to 255 in every lane."""
+    return splat(builder, builder.zext(emit_load(builder, address, I8), I32))
+
+
+@operation(types.none, types.intp, i32x16, types.intp)
+def store_i8_first(builder: Any, address: Any, value: Any, count: Any) -> None:
+    """Write the low byte of each of the first ``count`` lanes (all above 16)."""
+    narrow = builder.trunc(value, ir.VectorType(I8, LANES))
+    with builder.if_else(builder.icmp_signed(">=", count, constant(LANES))) as (whole, part):
+        with whole:
+            emit_store(builder, address, narrow)
+        with part:
+            emit_store_first(builder, address, narrow, count, "v16i8")
 
 
 @operation(i32x16, types.intp, i32x16)

@@ -1,0 +1,207 @@
+"""8-bit tensors element by element: looked up in tables, added and multiplied, averaged, softmax.
+
+Elements are read as bytes. ``flip`` is 128 for signed ones, which makes them unsigned and 128 larger; zero points are given
+128 larger, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.simd.arithmetic import (
+    add,
+    bit_xor,
+    divide,
+    maximum,
+    minimum,
+    multiply,
+    reduce_add,
+    reduce_add_i32,
+    reduce_max,
+    round_to_even,
+    splat_f32,
+    splat_i32,
+    subtract,
+    to_f32,
+    to_i32,
+    zero_f32,
+    zero_i32,
+)
+from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first, lookup_bytes, store_bytes_first, store_i8_first
+from ort_sdk_cpu.simd.functions import exp_of_negative
+from ort_sdk_cpu.simd.memory import load_u8_first
+from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.rests import first_lanes
+
+__all__ = ["combine", "look_up", "mean_of_pixels", "softmax_of_rows"]
+
+_PIECE = 4096
+"""Elements of a row that a thread computes at a time."""
+
+
+@inner
+def _look_up_row(x: int, out: int, table: int, first: int, stop: int) -> None:
+    for place in range(first, stop, 64):
+        value, left = load_bytes_first(x + place, stop - place), stop - place
+        store_bytes_first(out + place, lookup_bytes(table, value) if table else value, left)
+
+
+@task
+def look_up(record: int, part: int, parts: int) -> None:
+    """Rows of bytes by a table.
+
+    Arguments: addresses of x, out and the table of 256 bytes (0: elements are copied); rows, elements of one, bytes from row to
+    row of x and of out.
+    """
+    rows, count = argument(record, 3), argument(record, 4)
+    pieces = (count + _PIECE - 1) // _PIECE
+    units = rows * pieces
+    for unit in range(units * part // parts, units * (part + 1) // parts):
+        row, first = unit // pieces, unit % pieces * _PIECE
+        x = argument(record, 0) + row * argument(record, 5)
+        out = argument(record, 1) + row * argument(record, 6)
+        _look_up_row(x, out, argument(record, 2), first, min(count, first + _PIECE))
+
+
+@inner
+def _steps(record: int, place: int, value: Any) -> Any:
+    """(zero point, scale, lowest, highest) of a result are at a place of the record."""
+    zero, scale = splat_f32(number(record, place)), splat_f32(number(record, place + 1))
+    low, high = splat_f32(number(record, place + 2)), splat_f32(number(record, place + 3))
+    return to_i32(minimum(maximum(add(round_to_even(divide(value, scale)), zero), low), high))
+
+
+@inner
+def _real(record: int, place: int, value: Any) -> Any:
+    """(flip, zero point, scale) are at a place of the record."""
+    flipped = bit_xor(value, splat_i32(argument(record, place)))
+    return multiply(subtract(to_f32(flipped), splat_f32(number(record, place + 1))), splat_f32(number(record, place + 2)))
+
+
+@inner
+def _combine_row(record: int, a: int, b: int, out: int, a_step: int, b_step: int, first: int, stop: int) -> None:
+    is_product = argument(record, 3)
+    for place in range(first, stop, 16):
+        left = stop - place
+        x = load_u8_first(a + place, left) if a_step else broadcast_u8(a)
+        y = load_u8_first(b + place, left) if b_step else broadcast_u8(b)
+        x, y = _real(record, 4, x), _real(record, 7, y)
+        store_i8_first(out + place, _steps(record, 10, multiply(x, y) if is_product else add(x, y)), left)
+
+
+@inner
+def _offset(record: int, row: int, operand: int) -> int:
+    """Bytes to an operand's elements of a row: sizes of the last three of four outer dimensions, strides of all four."""
+    place = 19 + 5 * operand
+    third, second, first = argument(record, 18), argument(record, 17), argument(record, 16)
+    offset: int = row % third * argument(record, place + 3)
+    row //= third
+    offset += row % second * argument(record, place + 2)
+    row //= second
+    offset += row % first * argument(record, place + 1) + row // first * argument(record, place)
+    return offset
+
+
+@task
+def combine(record: int, part: int, parts: int) -> None:
+    """Sum or product of tensors that broadcast.
+
+    Arguments: addresses of a, b and out; whether it is a product; flip, zero point and scale of a and of b; zero point and scale
+    of out, its lowest and highest number; rows, elements of one; sizes of the last three of four dimensions of rows; bytes
+    from element to element of a, b and out along the four, and whether they go on within a row.
+    """
+    rows, count = argument(record, 14), argument(record, 15)
+    pieces = (count + _PIECE - 1) // _PIECE
+    units = rows * pieces
+    for unit in range(units * part // parts, units * (part + 1) // parts):
+        row, first = unit // pieces, unit % pieces * _PIECE
+        a, b = argument(record, 0) + _offset(record, row, 0), argument(record, 1) + _offset(record, row, 1)
+        out = argument(record, 2) + _offset(record, row, 2)
+        _combine_row(record, a, b, out, argument(record, 23), argument(record, 28), first, min(count, first + _PIECE))
+
+
+@inner
+def _sum_of_row(row: int, count: int, flip: int) -> int:
+    """Of flipped bytes."""
+    total, flips = zero_i32(), splat_i32(flip)
+    for place in range(0, count, 16):
+        total = add(total, bit_xor(load_u8_first(row + place, count - place), flips))
+    # What is loaded behind the last element are zeros.
+    found: int = reduce_add_i32(total)
+    return found - flip * ((count + 15) // 16 * 16 - count)
+
+
+@inner
+def _mean(record: int, sums: Any) -> Any:
+    """Sums of flipped bytes as steps of the mean."""
+    pixels = argument(record, 4)
+    centred = subtract(to_f32(sums), splat_f32(np.float32(pixels) * number(record, 8)))
+    value = divide(multiply(centred, splat_f32(number(record, 9))), splat_f32(np.float32(pixels)))
+    return _steps(record, 10, value)
+
+
+@task
+def mean_of_pixels(record: int, part: int, parts: int) -> None:
+    """Mean of each channel.
+
+    Arguments: addresses of x and out; samples, channels, pixels; bytes from pixel to pixel and from channel to channel, one of
+    which is 1; flip, zero point and scale of x; zero point and scale of out, its lowest and highest number.
+    """
+    channels, pixels, pixel = argument(record, 3), argument(record, 4), argument(record, 5)
+    groups, flip = (channels + 15) // 16, splat_i32(argument(record, 7))
+    units = argument(record, 2) * groups
+    for unit in range(units * part // parts, units * (part + 1) // parts):
+        sample, first = unit // groups, unit % groups * 16
+        left = channels - first
+        x = argument(record, 0) + sample * channels * pixels + first * argument(record, 6)
+        out = argument(record, 1) + sample * channels + first
+        if argument(record, 6) == 1:
+            total = zero_i32()
+            for place in range(pixels):
+                total = add(total, bit_xor(load_u8_first(x + place * pixel, left), flip))
+            store_i8_first(out, _mean(record, total), left)
+        else:
+            for channel in range(min(left, 16)):
+                row_sum = _sum_of_row(x + channel * pixels, pixels, argument(record, 7))
+                store_i8_first(out + channel, _mean(record, splat_i32(row_sum)), 1)
+
+
+@inner
+def _numbers(record: int, place: int, left: int) -> Any:
+    """Flipped bytes as float32; zeros behind the last."""
+    flipped = bit_xor(load_u8_first(place, left), splat_i32(argument(record, 4)))
+    return first_lanes(to_f32(flipped), left)
+
+
+@inner
+def _softmax_row(record: int, x: int, out: int, count: int) -> None:
+    zero, scale = splat_f32(number(record, 5)), splat_f32(number(record, 6))
+    largest = zero_f32()
+    for place in range(0, count, 16):
+        largest = maximum(largest, _numbers(record, x + place, count - place))
+    top = multiply(subtract(splat_f32(reduce_max(largest)), zero), scale)
+    total = zero_f32()
+    for place in range(0, count, 16):
+        value = multiply(subtract(_numbers(record, x + place, count - place), zero), scale)
+        total = add(total, first_lanes(exp_of_negative(subtract(value, top)), count - place))
+    divisor = splat_f32(reduce_add(total))
+    for place in range(0, count, 16):
+        value = multiply(subtract(_numbers(record, x + place, count - place), zero), scale)
+        share = divide(exp_of_negative(subtract(value, top)), divisor)
+        store_i8_first(out + place, _steps(record, 7, share), count - place)
+
+
+@task
+def softmax_of_rows(record: int, part: int, parts: int) -> None:
+    """Softmax of rows.
+
+    Arguments: addresses of x and out; rows, elements of one; flip, zero point and scale of x; zero point and scale of out, its
+    lowest and highest number.
+    """
+    rows, count = argument(record, 2), argument(record, 3)
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        _softmax_row(record, argument(record, 0) + row * count, argument(record, 1) + row * count, count)

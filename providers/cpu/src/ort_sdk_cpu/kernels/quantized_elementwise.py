@@ -1,0 +1,265 @@
+"""8-bit tensors element by element: QLinearAdd and its kin as compiled tasks, for constant scales and zero points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.opset.contrib.quantized_elementwise import dequantize, requantize, storage_type
+from ort_sdk_cpu.fusion.loops import OUTER_DIMENSIONS, Loops, memory_order, strides_over
+from ort_sdk_cpu.namespace import CpuNamespace
+from ort_sdk_cpu.native_call import NativeCall
+
+from .bindable import MakeWriter, Writer, bindable, copied
+from .quantized_parameters import BYTES, Parameters, flip, limits, parameters_of
+from .task_writer import is_worth_a_task, threads_for
+
+__all__: list[str] = []
+
+MICROSOFT = "com.microsoft"
+MODULE = "quantized_elementwise"
+_SOFTMAX_COST = 16
+"""Of an element, in those of an addition."""
+
+
+class _FixedTasks:
+    """A writer that makes its tasks anew for arrays that lie otherwise, and once for those that stay.
+
+    Args:
+        make: tasks that point at the arrays; None where there is none for them.
+        otherwise: writes those.
+    """
+
+    def __init__(self, make: Callable[[Sequence[Any]], list[Any] | None], otherwise: Writer) -> None:
+        self._make, self._otherwise = make, otherwise
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the outputs."""
+        tasks = self._make(arrays)
+        if tasks is None:
+            self._otherwise(*arrays)
+            return
+        for task in tasks:
+            task.run()
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same."""
+        tasks = self._make(arrays)
+        if tasks is None:
+            return None
+
+        def call() -> None:
+            for task in tasks:
+                task.run()
+
+        # Tables are held by what made the tasks.
+        call.kept = (self, arrays)  # type: ignore[attr-defined]
+        call.native = NativeCall(tuple(task.row for task in tasks))  # type: ignore[attr-defined]
+        return call
+
+
+def _task(name: str, arguments: Sequence[int | float], work: int) -> Any:
+    from ort_sdk_cpu.machine_code import TaskCall
+
+    return TaskCall(MODULE, name, tuple(arguments), threads_for(work))
+
+
+def _is_worth_it(size: int, name: str) -> bool:
+    return is_worth_a_task(size, MODULE, name)
+
+
+def _real(array: HostArray, parameters: Parameters) -> tuple[int, float, float]:
+    """Flip, zero point and scale as tasks take them."""
+    zero_point, scale = parameters
+    return flip(array), zero_point + flip(array), scale
+
+
+def _combined(info: KernelInfo, compute: Any, *, is_product: bool) -> MakeWriter | None:
+    parameters = [parameters_of(info, index, index + 1) for index in (1, 4, 6)]
+    if None in parameters:
+        return None
+    first, second, result = (pair for pair in parameters if pair is not None)
+
+    def tasks(arrays: Sequence[Any]) -> list[Any] | None:
+        a, b, out = arrays[0], arrays[3], arrays[-1]
+        order = memory_order(out)
+        shape = [out.shape[axis] for axis in order]
+        strides = [[strides_over(out.shape, array.shape, array.strides)[axis] for axis in order] for array in (a, b, out)]
+        if sum(size != 1 for size in shape) > OUTER_DIMENSIONS + 1:
+            return None
+        loops = Loops.over(shape, strides)
+        *outer, inner = loops.sizes
+        if loops.strides[2][-1] not in {0, 1} or any(own[-1] not in {0, 1} for own in loops.strides[:2]):
+            return None
+        numbers = (*_real(a, first), *_real(b, second), *result, *limits(out))
+        steps = [step for own in loops.strides for step in own]
+        sizes = (math.prod(outer), inner, *outer[1:])
+        made = _task("combine", (0, 0, 0, int(is_product), *numbers, *sizes, *steps), out.size)
+        for place, array in enumerate((a, b, out)):
+            made.point(place, array)
+        return [made]
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        out = outputs[0]
+        if not BYTES.issuperset((inputs[0].dtype, inputs[3].dtype, out.dtype)) or not _is_worth_it(out.size, "combine"):
+            return copied(compute)
+        return _FixedTasks(tasks, copied(compute))
+
+    return make
+
+
+@bindable("QLinearAdd", domain=MICROSOFT, elementwise=True)
+def qlinear_add(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Sum of two tensors."""
+    return _combined(info, compute, is_product=False)
+
+
+@bindable("QLinearMul", domain=MICROSOFT, elementwise=True)
+def qlinear_mul(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Product of two tensors."""
+    return _combined(info, compute, is_product=True)
+
+
+def _looked_up(x: HostArray, out: HostArray, table: HostArray | None, rows: int, strides: tuple[int, int]) -> Any:
+    """The task for rows that lie a number of bytes apart."""
+    made = _task("look_up", (0, 0, 0, rows, x.size // rows, *strides), x.size // 4)
+    for place, array in enumerate((x, out, table)):
+        made.point(place, array)
+    return made
+
+
+def _every_byte(dtype: np.dtype[Any]) -> HostArray:
+    return np.arange(256, dtype=np.uint8).view(dtype)
+
+
+@bindable("QLinearLeakyRelu", "QLinearSigmoid", domain=MICROSOFT, elementwise=True)
+def function_of_bytes(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """A function of each element: one of 256."""
+    if None in (parameters_of(info, 1, 2), parameters_of(info, 3, 4)):
+        return None
+    tables: dict[np.dtype[Any], HostArray] = {}
+
+    def tasks(arrays: Sequence[Any]) -> list[Any] | None:
+        x, out = arrays[0], arrays[-1]
+        order = memory_order(out)
+        if any(not array.transpose(order).flags.c_contiguous for array in (x, out)):
+            return None
+        if x.dtype not in tables:
+            tables[x.dtype] = np.ascontiguousarray(compute(_every_byte(x.dtype), *arrays[1:-1]))
+        return [_looked_up(x, out, tables[x.dtype], 1, (0, 0))]
+
+    return _on_bytes(tasks, compute, "look_up")
+
+
+def _on_bytes(tasks: Callable[[Sequence[Any]], list[Any] | None], compute: Any, name: str) -> MakeWriter:
+    """Tasks where the first input and the output are of bytes."""
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, out = inputs[0], outputs[0]
+        if not BYTES.issuperset((x.dtype, out.dtype)) or not _is_worth_it(x.size, name):
+            return copied(compute)
+        return _FixedTasks(tasks, copied(compute))
+
+    return make
+
+
+@bindable("QLinearConcat", domain=MICROSOFT, any_layout=True)
+def qlinear_concat(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Tensors behind each other, each by the table of its own scale and zero point."""
+    count = (len(info.inputs) - 2) // 3
+    parameters = [parameters_of(info, index, index + 1) for index in (0, *range(3, 3 * count + 1, 3))]
+    if count < 1 or None in parameters:
+        return None
+    axis = int(info.attribute("axis"))
+    tables: dict[tuple[int, np.dtype[Any]], HostArray | None] = {}
+
+    def table_of(index: int, arrays: Sequence[Any]) -> HostArray | None:
+        """None if the elements stay as they are."""
+        x, out = arrays[2 + 3 * index], arrays[-1]
+        key = (index, x.dtype)
+        if key not in tables:
+            triple = (_every_byte(x.dtype), *arrays[3 + 3 * index : 5 + 3 * index])
+            table = np.ascontiguousarray(_requantized(info, triple, arrays[:2]))
+            is_same = x.dtype == out.dtype and np.array_equal(table, triple[0])
+            tables[key] = None if is_same else table
+        return tables[key]
+
+    def tasks(arrays: Sequence[Any]) -> list[Any] | None:
+        out = arrays[-1]
+        order, parts = memory_order(out), arrays[2:-1:3]
+        if any(not array.transpose(order).flags.c_contiguous for array in (*parts, out)):
+            return None
+        place = order.index(axis % out.ndim)
+        rows = math.prod(out.shape[other] for other in order[:place])
+        if not rows:
+            return None
+        made, pitch, lying = [], out.size // rows, out.transpose(order).reshape(rows, -1)
+        start = 0
+        for index, x in enumerate(parts):
+            width = x.size // rows
+            if width:
+                made.append(_looked_up(x, lying[:, start:], table_of(index, arrays), rows, (width, pitch)))
+            start += width
+        return made
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        types = {array.dtype for array in (*inputs[2::3], *outputs)}
+        if not BYTES.issuperset(types) or not _is_worth_it(outputs[0].size, "look_up"):
+            return copied(compute)
+        return _FixedTasks(tasks, copied(compute))
+
+    return make
+
+
+def _requantized(info: KernelInfo, triple: Sequence[Any], result: Sequence[Any]) -> Any:
+    xp = CpuNamespace()
+    scale, zero_point = result
+    return requantize(xp, dequantize(xp, *triple), scale, zero_point, storage_type(info, 1))
+
+
+@bindable("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Softmax along the last axis."""
+    own, result = parameters_of(info, 1, 2), parameters_of(info, 3, 4)
+    axis, is_coerced = int(info.attribute("axis", -1)), int(info.attribute("opset")) < 13
+    if own is None or result is None:
+        return None
+
+    def tasks(arrays: Sequence[Any]) -> list[Any] | None:
+        x, out = arrays[0], arrays[-1]
+        is_last = axis in {-1, x.ndim - 1} or (is_coerced and math.prod(x.shape[axis + 1 :]) == 1)
+        if not is_last or not x.ndim or not (x.flags.c_contiguous and out.flags.c_contiguous):
+            return None
+        width = x.shape[-1]
+        numbers = (*_real(x, own), *result, *limits(out))
+        made = _task("softmax_of_rows", (0, 0, x.size // width, width, *numbers), x.size * _SOFTMAX_COST)
+        made.point(0, x)
+        made.point(1, out)
+        return [made]
+
+    return _on_bytes(tasks, compute, "softmax_of_rows")
+
+
+@bindable("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Mean over the spatial axes."""
+    own, result = parameters_of(info, 1, 2), parameters_of(info, 3, 4)
+    if own is None or result is None or info.attribute("channels_last", 0):
+        return None
+
+    def tasks(arrays: Sequence[Any]) -> list[Any] | None:
+        x, out = arrays[0], arrays[-1]
+        is_last, pixels = np.moveaxis(x, 1, -1).flags.c_contiguous, math.prod(x.shape[2:])
+        if x.ndim < 3 or not (is_last or x.flags.c_contiguous) or not pixels or not out.flags.c_contiguous:
+            return None
+        sizes = (*x.shape[:2], pixels, x.shape[1] if is_last else 1, 1 if is_last else pixels)
+        made = _task("mean_of_pixels", (0, 0, *sizes, *_real(x, own), *result, *limits(out)), x.size // 4)
+        made.point(0, x)
+        made.point(1, out)
+        return [made]
+
+    return _on_bytes(tasks, compute, "mean_of_pixels")

@@ -1,0 +1,151 @@
+"""QLinearAdd and its kin as compiled tasks: what NumPy gives, whatever the shapes and layouts."""
+
+import numpy as np
+import pytest
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.kernels.any_layout import FixedSlot
+from ort_sdk_cpu.kernels.quantized_elementwise import _FixedTasks
+
+from ort_sdk.api import NodeArg, tensor_type
+from ort_sdk.api.element_type import element_type_of
+
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+
+MICROSOFT = "com.microsoft"
+TYPES = [np.uint8, np.int8]
+
+
+def of_type(rng, dtype, *shape):
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def pair(scale, zero_point, dtype):
+    return [np.array(scale, np.float32), np.array(zero_point, dtype)]
+
+
+def channels_last(array):
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+
+
+@pytest.fixture(autouse=True)
+def always_compiled():
+    """Small arrays take the tasks, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ort_sdk_cpu.kernels.task_writer.MIN_ELEMENTS", 0)
+        yield
+
+
+@pytest.fixture
+def both(run_both, make_kernel, monkeypatch):
+    """What NumPy and what the task gives; fails if a task was for other arrays. The output lies as it is told."""
+
+    def run(op_type, *inputs, is_compiled=True, lying=np.ascontiguousarray, **attributes):
+        seen = []
+        make = _FixedTasks.fixed
+
+        def fixed(self, *arrays):
+            call = make(self, *arrays)
+            seen.append(call is not None)
+            return call
+
+        constants = tuple(index for index, value in enumerate(inputs) if value.ndim == 0)
+        (found,), (bound,) = run_both(op_type, *inputs, domain=MICROSOFT, constants=constants, **attributes)
+        monkeypatch.setattr(_FixedTasks, "fixed", fixed)
+        outputs = (NodeArg("y", tensor_type(element_type_of(found)), found.shape),)
+        kernel = make_kernel(op_type, inputs, attributes, MICROSOFT, None, constants, outputs)
+        out = lying(np.full(found.shape, 7, found.dtype))
+        kernel.bind([FixedSlot(value) for value in inputs], [FixedSlot(out)])()
+        monkeypatch.undo()
+        assert seen == [is_compiled]
+        np.testing.assert_array_equal(out, bound)
+        return found, bound
+
+    return run
+
+
+SHAPES = [
+    ((1, 64, 20, 20), (1, 64, 20, 20)),
+    ((2, 17, 5, 7), (1, 17, 1, 1)),
+    ((2, 17, 5, 7), (7,)),
+    ((3, 1, 6, 1), (2, 1, 5)),
+    ((70000,), (70000,)),
+    ((5, 3), (1,)),
+    ((4, 1, 3, 1, 2, 9), (4, 2, 3, 5, 1, 9)),
+]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize(("first", "second"), SHAPES, ids=str)
+def test_sums_and_products(both, op_type, first, second, dtype):
+    rng = np.random.default_rng(1)
+    a, b = of_type(rng, dtype, *first), of_type(rng, dtype, *second)
+    scale = 0.08 if op_type == "QLinearAdd" else 0.11
+    layouts = (np.asarray, channels_last) if len(first) == len(second) == 4 else (np.asarray,)
+    is_compiled = len(first) < 6
+    for layout in layouts:
+        given = [layout(a), *pair(0.03, 5, dtype), layout(b), *pair(0.07, 9, dtype), *pair(scale, 3, dtype)]
+        for operands in (given, [*given[3:6], *given[:3], *given[6:]]):
+            found, bound = both(op_type, *operands, is_compiled=is_compiled, lying=layout)
+            np.testing.assert_array_equal(bound, found)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(1, 3, 5, 7), (9001,), (2, 64, 9)], ids=str)
+def test_functions_of_bytes(both, shape, dtype):
+    x = of_type(np.random.default_rng(2), dtype, *shape)
+    for layout in (np.asarray, channels_last) if len(shape) > 2 else (np.asarray,):
+        given = [layout(x), *pair(0.04, 7, dtype), *pair(1 / 256, -128 if dtype == np.int8 else 0, dtype)]
+        for op_type, attributes in (("QLinearSigmoid", {}), ("QLinearLeakyRelu", {"alpha": 0.2})):
+            found, bound = both(op_type, *given, lying=layout, **attributes)
+            np.testing.assert_array_equal(bound, found)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_concatenations(both, axis, dtype):
+    rng = np.random.default_rng(3)
+    shapes = [[2, 8, 5, 6], [2, 8, 5, 6], [2, 8, 5, 6]]
+    for number, shape in enumerate(shapes):
+        shape[axis] += 70 * number
+    arrays = [of_type(rng, dtype, *shape) for shape in shapes]
+    for layout in (np.asarray, channels_last):
+        triples = zip(arrays, (0.5, 0.3, 0.7), (3, 4, 5), strict=True)
+        operands = [value for array, scale, zero in triples for value in (layout(array), *pair(scale, zero, dtype))]
+        found, bound = both("QLinearConcat", *pair(0.5, 3, dtype), *operands, axis=axis, lying=layout)
+        np.testing.assert_array_equal(bound, found)
+
+
+def assert_within_one_step(found, expected):
+    """What lies between two steps may fall to either, by the rounding of float32."""
+    difference = np.abs(found.astype(np.int64) - expected)
+    assert difference.max() <= 1
+    assert (difference > 0).mean() < 5e-3
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(2, 64, 7, 7), (3, 37, 5), (1, 2048, 7, 7), (1, 5, 40, 41)], ids=str)
+def test_means_of_pixels(both, shape, dtype):
+    x = of_type(np.random.default_rng(4), dtype, *shape)
+    parameters = [*pair(0.05, 7, dtype), *pair(0.0061, 4, dtype)]
+    expected = (x.astype(np.float64) - 7).mean(axis=tuple(range(2, x.ndim)), keepdims=True) * np.float32(0.05)
+    steps = np.rint(expected / np.float32(0.0061)) + 4
+    limits = np.iinfo(dtype)
+    for layout in (np.asarray, channels_last):
+        _, bound = both("QLinearGlobalAveragePool", layout(x), *parameters)
+        assert_within_one_step(bound, np.clip(steps, limits.min, limits.max))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(3, 4, 16, 16), (2, 1000), (7, 5)], ids=str)
+@pytest.mark.parametrize("opset", [12, 13])
+def test_softmax(both, shape, opset, dtype):
+    x = of_type(np.random.default_rng(5), dtype, *shape)
+    parameters = [*pair(0.09, 7, dtype), *pair(1 / 256, -128 if dtype == np.int8 else 0, dtype)]
+    powers = np.exp((x.astype(np.float64) - 7) * np.float32(0.09))
+    steps = np.rint(powers / powers.sum(-1, keepdims=True) * 256) + int(parameters[-1])
+    limits = np.iinfo(dtype)
+    found, bound = both("QLinearSoftmax", x, *parameters, axis=-1, opset=opset)
+    for result in (found, bound):
+        assert_within_one_step(result, np.clip(steps, limits.min, limits.max))
