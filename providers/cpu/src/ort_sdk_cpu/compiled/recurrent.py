@@ -1,11 +1,11 @@
-"""Directions of LSTM and GRU layers: every part does its hidden units, dot products and activations alike.
+"""Directions of LSTM and GRU layers: every part does its hidden units, products and activations alike.
 
-All tasks take the same arguments: addresses of the recurrent weights (gates * hidden, hidden), of working memory
-(batch, (gates + 1) * hidden), of the first cells or 0 and of those that change (batch, hidden; LSTM only), of the input's share
-of the gates (batch, gates * hidden), of the first hidden state and of the first step's result (batch, hidden); bytes from one
-step's gates and results to the next's; steps, hidden, batch; addresses of the input (steps * batch, inputs), or 0 if the input's
-share is there, and of its weights (gates * hidden, inputs); inputs; addresses of the biases of input and state, or 0; where
-the last hidden state goes, or 0.
+All tasks take the same arguments: addresses of the recurrent weights as panels of 16 units (``kernels/recurrent_weights.py``), of
+working memory (2, batch, hidden; GRU that resets first only), of the first cells and of those that change (batch, hidden;
+LSTM only), of the input's share of the gates (batch, gates * hidden), of the first hidden state and of the first step's result
+(batch, hidden); bytes from one step's gates and results to the next's; steps, hidden, batch; addresses of the input (steps *
+batch, inputs), or 0 if the input's share is there, and of its weights (gates * hidden, inputs); inputs; addresses of the biases
+of input and state; where the last hidden state goes, or 0; address of 1024 bytes of working memory for each part.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, multiply, reduce_add, subtract, zero_f32
 from ort_sdk_cpu.simd.functions import sigmoid, tanh
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32_first, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first, write_f32
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.teams import barrier
+from ort_sdk_cpu.simd.unit_sums import UNIT_ROWS, add_four_sums, add_one_sum, add_three_sums, add_two_sums
 
 __all__ = ["gru", "gru_reset_first", "gru_reset_first_team", "gru_team", "lstm", "lstm_team"]
 
 _LSTM, _GRU, _GRU_RESET_FIRST = 0, 1, 2
+_SUMMED = 64
+"""Products that are added up before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 
 
 @inner
@@ -53,67 +56,70 @@ def _four_dots(rows: int, step: int, ahead: int, x: int, size: int, sums: int, s
 
 
 @inner
-def _dots(rows: int, start: int, stop: int, size: int, x: int, sums: int, vectors: int, sums_step: int, backwards: bool) -> None:
-    """Products of vectors with the rows of a gate from start to stop. The last four rows overlap with those before them.
-
-    Rows are met backwards every other time: those at the end are still in the cache near the core then.
-    """
+def _dots(rows: int, start: int, stop: int, size: int, x: int, sums: int, vectors: int, sums_step: int) -> None:
+    """Products of vectors with the rows of a gate from start to stop. The last four rows overlap with those before them."""
     step = size * 4
     if stop - start < 4:
         for row in range(start, stop):
             for vector in range(vectors):
                 _four_dots(rows + row * step, 0, 0, x + vector * step, size, sums + vector * sums_step + row * 4, 0)
         return
-    blocks = (stop - start + 3) // 4
-    for index in range(blocks):
-        block = blocks - 1 - index if backwards else index
+    for block in range((stop - start + 3) // 4):
         row = min(start + 4 * block, stop - 4)
-        ahead = -4 * step if backwards else 4 * step
         for vector in range(vectors):
-            _four_dots(rows + row * step, step, ahead, x + vector * step, size, sums + vector * sums_step + row * 4, 4)
+            _four_dots(rows + row * step, step, 4 * step, x + vector * step, size, sums + vector * sums_step + row * 4, 4)
 
 
 @inner
-def _sum_of(gates: int, sums: int, bias: int, state_bias: int, place: int, rest: int) -> Any:
-    total = add(load_f32_first(gates + place, rest), load_f32_first(sums + place, rest))
-    if bias:
-        total = add(total, add(load_f32_first(bias + place, rest), load_f32_first(state_bias + place, rest)))
-    return total
+def _begin(gates: int, bias: int, state_bias: int, place: int, rest: int, target: int) -> None:
+    """What a sum begins with: the input's share of the gate, and both biases."""
+    biases = add(load_f32_first(bias + place, rest), load_f32_first(state_bias + place, rest))
+    store_f32(target, add(load_f32_first(gates + place, rest), biases))
 
 
 @inner
-def _lstm_units(
-    gates: int, sums: int, bias: int, state_bias: int, before: int, cell: int, after: int, start: int, stop: int, size: int
-) -> None:
-    row = size * 4
-    for unit in range(start, stop, 16):
-        place, rest = unit * 4, stop - unit
-        entry = sigmoid(_sum_of(gates, sums, bias, state_bias, place, rest))
-        output = sigmoid(_sum_of(gates, sums, bias, state_bias, place + row, rest))
-        forget = sigmoid(_sum_of(gates, sums, bias, state_bias, place + 2 * row, rest))
-        candidate = tanh(_sum_of(gates, sums, bias, state_bias, place + 3 * row, rest))
-        old = zero_f32()
-        if before:
-            old = load_f32_first(before + place, rest)
-        state = fused_multiply_add(entry, candidate, multiply(forget, old))
-        store_f32_first(cell + place, state, rest)
-        store_f32_first(after + place, multiply(output, tanh(state)), rest)
+def _begin_unit(kind: int, record: int, gates: int, place: int, rest: int, target: int) -> None:
+    """What the sums of 16 units of a sample begin with."""
+    bias, state_bias, row = argument(record, 15), argument(record, 16), argument(record, 10) * 4
+    _begin(gates, bias, state_bias, place, rest, target)
+    _begin(gates, bias, state_bias, place + row, rest, target + 64)
+    if kind == _LSTM:
+        _begin(gates, bias, state_bias, place + 2 * row, rest, target + 128)
+        _begin(gates, bias, state_bias, place + 3 * row, rest, target + 192)
+    elif kind == _GRU:
+        store_f32(target + 128, load_f32_first(state_bias + place + 2 * row, rest))
 
 
 @inner
-def _gru_units(
-    gates: int, sums: int, bias: int, state_bias: int, before: int, after: int, start: int, stop: int, size: int
-) -> None:
-    row = size * 4
-    for unit in range(start, stop, 16):
-        place, rest = unit * 4, stop - unit
-        update = _sum_of(gates, sums, bias, state_bias, place, rest)
-        reset = _sum_of(gates, sums, bias, state_bias, place + row, rest)
-        hidden, own = load_f32_first(sums + place + 2 * row, rest), load_f32_first(gates + place + 2 * row, rest)
-        if bias:
-            hidden = add(hidden, load_f32_first(state_bias + place + 2 * row, rest))
-            own = add(own, load_f32_first(bias + place + 2 * row, rest))
-        _mix(update, tanh(fused_multiply_add(sigmoid(reset), hidden, own)), before + place, after + place, rest)
+def _add_products(count: int, rows: int, panel: int, x: int, size: int, target: int) -> None:
+    """Add the products of some states with a panel of ``count`` gates to their sums."""
+    for start in range(0, size, _SUMMED):
+        place, value, steps = panel + start * count * 64, x + start * 4, min(_SUMMED, size - start)
+        if count == 4:
+            add_four_sums(rows, place, value, size * 4, steps, target)
+        elif count == 3:
+            add_three_sums(rows, place, value, size * 4, steps, target)
+        elif count == 2:
+            add_two_sums(rows, place, value, size * 4, steps, target)
+        else:
+            add_one_sum(rows, place, value, size * 4, steps, target)
+
+
+@inner
+def _lstm_unit(sums: int, before: int, cell: int, after: int, rest: int) -> None:
+    entry, output, forget = sigmoid(load_f32(sums)), sigmoid(load_f32(sums + 64)), sigmoid(load_f32(sums + 128))
+    kept = multiply(forget, load_f32_first(before, rest))
+    state = fused_multiply_add(entry, tanh(load_f32(sums + 192)), kept)
+    store_f32_first(cell, state, rest)
+    store_f32_first(after, multiply(output, tanh(state)), rest)
+
+
+@inner
+def _gru_unit(sums: int, gates: int, bias: int, before: int, after: int, rest: int) -> None:
+    """The input's share of the candidate is not part of its sum, which the reset gate is for."""
+    own = add(load_f32_first(gates, rest), load_f32_first(bias, rest))
+    candidate = fused_multiply_add(sigmoid(load_f32(sums + 64)), load_f32(sums + 128), own)
+    _mix(load_f32(sums), tanh(candidate), before, after, rest)
 
 
 @inner
@@ -124,25 +130,10 @@ def _mix(update: Any, candidate: Any, before: int, after: int, rest: int) -> Non
 
 
 @inner
-def _reset(gates: int, sums: int, bias: int, state_bias: int, before: int, start: int, stop: int, size: int) -> None:
-    """The hidden state times the reset gate, behind the sums."""
-    row = size * 4
-    for unit in range(start, stop, 16):
-        place, rest = unit * 4, stop - unit
-        reset = sigmoid(_sum_of(gates, sums, bias, state_bias, place + row, rest))
-        store_f32_first(sums + 3 * row + place, multiply(reset, load_f32_first(before + place, rest)), rest)
-
-
-@inner
-def _reset_first_units(
-    gates: int, sums: int, bias: int, state_bias: int, before: int, after: int, start: int, stop: int, size: int
-) -> None:
-    row = size * 4
-    for unit in range(start, stop, 16):
-        place, rest = unit * 4, stop - unit
-        update = _sum_of(gates, sums, bias, state_bias, place, rest)
-        candidate = tanh(_sum_of(gates, sums, bias, state_bias, place + 2 * row, rest))
-        _mix(update, candidate, before + place, after + place, rest)
+def _reset_unit(sums: int, before: int, update: int, reset: int, rest: int) -> None:
+    """Keep the update gate's sum, and the hidden state times the reset gate."""
+    store_f32_first(update, load_f32(sums), rest)
+    store_f32_first(reset, multiply(sigmoid(load_f32(sums + 64)), load_f32_first(before, rest)), rest)
 
 
 @inner
@@ -173,50 +164,67 @@ def _gates_of_input(record: int, count: int, start: int, stop: int) -> None:
         first += (steps - 1) * gates_step
     for gate in range(count):
         rows, out = weights + gate * size * inputs * 4, first + gate * size * 4
-        _dots(rows, start, stop, inputs, x, out, steps * batch, count * size * 4, False)
+        _dots(rows, start, stop, inputs, x, out, steps * batch, count * size * 4)
 
 
 @inner
-def _state_dots(kind: int, record: int, source: int, start: int, stop: int, first: int, behind: int, backwards: bool) -> None:
-    """Products of the hidden states of a batch with the recurrent weights of some gates."""
-    weights, sums, size, batch = argument(record, 0), argument(record, 1), argument(record, 10), argument(record, 11)
-    count = 4 if kind == _LSTM else 3
-    width = (count + 1) * size * 4
-    for index in range(first, behind):
-        gate = first + behind - 1 - index if backwards else index
-        _dots(weights + gate * size * size * 4, start, stop, size, source, sums + gate * size * 4, batch, width, backwards)
-
-
-@inner
-def _step(kind: int, between: Any, record: int, step: int, start: int, stop: int) -> None:
-    size, batch, sums = argument(record, 10), argument(record, 11), argument(record, 1)
-    bias, state_bias, cell = argument(record, 15), argument(record, 16), argument(record, 3)
-    count, row, backwards = 4 if kind == _LSTM else 3, size * 4, step % 2 == 1
-    after = argument(record, 6) + step * argument(record, 8)
+def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -> None:
+    """A step of 16 units of all samples; GRU that resets first stops before the candidate."""
+    size, batch, row = argument(record, 10), argument(record, 11), argument(record, 10) * 4
+    count = 4 if kind == _LSTM else 3 if kind == _GRU else 2
+    width = (4 if kind == _LSTM else 3) * row
+    gates, after = argument(record, 4) + step * argument(record, 7), argument(record, 6) + step * argument(record, 8)
     source = argument(record, 5) if step == 0 else after - argument(record, 8)
-    gates, width = argument(record, 4) + step * argument(record, 7), (count + 1) * row
-    old = argument(record, 2) if step == 0 else cell
+    old = argument(record, 2) if step == 0 else argument(record, 3)
+    panel, unit_place, rest = argument(record, 0) + unit * count * row, unit * 4, stop - unit
+    for first in range(0, batch, UNIT_ROWS):
+        rows = min(UNIT_ROWS, batch - first)
+        for index in range(rows):
+            _begin_unit(kind, record, gates + (first + index) * width, unit_place, rest, sums + index * count * 64)
+        _add_products(count, rows, panel, source + first * row, size, sums)
+        for index in range(rows):
+            own, place, found = gates + (first + index) * width, (first + index) * row + unit_place, sums + index * count * 64
+            if kind == _LSTM:
+                _lstm_unit(found, old + place, argument(record, 3) + place, after + place, rest)
+            elif kind == _GRU:
+                candidate = unit_place + 2 * row
+                _gru_unit(found, own + candidate, argument(record, 15) + candidate, source + place, after + place, rest)
+            else:
+                kept = argument(record, 1) + place
+                _reset_unit(found, source + place, kept, kept + batch * row, rest)
+
+
+@inner
+def _candidate_panel(record: int, step: int, unit: int, stop: int, sums: int) -> None:
+    """The rest of a step of GRU that resets first."""
+    size, batch, row = argument(record, 10), argument(record, 11), argument(record, 10) * 4
+    bias, state_bias = argument(record, 15), argument(record, 16)
+    gates, after = argument(record, 4) + step * argument(record, 7), argument(record, 6) + step * argument(record, 8)
+    source = argument(record, 5) if step == 0 else after - argument(record, 8)
+    panel, unit_place, rest = argument(record, 0) + ((size + 15) // 16 * 32 + unit) * row, unit * 4, stop - unit
+    updates, resets = argument(record, 1), argument(record, 1) + batch * row
+    for first in range(0, batch, UNIT_ROWS):
+        rows = min(UNIT_ROWS, batch - first)
+        for index in range(rows):
+            own = gates + (first + index) * 3 * row
+            _begin(own, bias, state_bias, unit_place + 2 * row, rest, sums + index * 64)
+        _add_products(1, rows, panel, resets + first * row, size, sums)
+        for index in range(rows):
+            place = (first + index) * row + unit_place
+            update, candidate = load_f32_first(updates + place, rest), tanh(load_f32(sums + index * 64))
+            _mix(update, candidate, source + place, after + place, rest)
+
+
+@inner
+def _step(kind: int, between: Any, record: int, step: int, start: int, stop: int, sums: int) -> None:
+    """Panels are met backwards every other time: those at the end are still in the cache near the core then."""
+    panels, backwards = (stop - start + 15) // 16, step % 2 == 1
+    for index in range(panels):
+        _panel(kind, record, step, start + 16 * (panels - 1 - index if backwards else index), stop, sums)
     if kind == _GRU_RESET_FIRST:
-        _state_dots(kind, record, source, start, stop, 0, 2, backwards)
-        for sample in range(batch):
-            own, total = gates + sample * count * row, sums + sample * width
-            _reset(own, total, bias, state_bias, source + sample * row, start, stop, size)
         between()
-        for sample in range(batch):
-            place = sums + sample * width
-            weights = argument(record, 0) + 2 * size * row
-            _dots(weights, start, stop, size, place + 3 * row, place + 2 * row, 1, 0, backwards)
-    else:
-        _state_dots(kind, record, source, start, stop, 0, count, backwards)
-    for sample in range(batch):
-        own, total, hidden = gates + sample * count * row, sums + sample * width, sample * row
-        if kind == _LSTM:
-            previous = old + hidden if old else 0
-            _lstm_units(own, total, bias, state_bias, previous, cell + hidden, after + hidden, start, stop, size)
-        elif kind == _GRU:
-            _gru_units(own, total, bias, state_bias, source + hidden, after + hidden, start, stop, size)
-        else:
-            _reset_first_units(own, total, bias, state_bias, source + hidden, after + hidden, start, stop, size)
+        for index in range(panels):
+            _candidate_panel(record, step, start + 16 * (panels - 1 - index if backwards else index), stop, sums)
 
 
 @inner
@@ -232,10 +240,11 @@ def _copy_last(record: int, start: int, stop: int) -> None:
 @inner
 def _direction(kind: int, between: Any, record: int, part: int, parts: int) -> None:
     start, stop = _share(argument(record, 10), part, parts)
+    sums = argument(record, 18) + part * 1024
     if argument(record, 12):
         _gates_of_input(record, 4 if kind == _LSTM else 3, start, stop)
     for step in range(argument(record, 9)):
-        _step(kind, between, record, step, start, stop)
+        _step(kind, between, record, step, start, stop, sums)
         between()
     if argument(record, 17):
         _copy_last(record, start, stop)

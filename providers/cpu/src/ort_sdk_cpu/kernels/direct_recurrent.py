@@ -14,7 +14,7 @@ from .bindable import MakeWriter
 __all__ = ["direct_recurrent"]
 
 _GATES = {"GRU": 3, "LSTM": 4}
-_BIAS, _LENGTHS, _STATES, _PEEPHOLES = 3, 4, slice(5, 7), 7
+_WEIGHT, _RECURRENT, _BIAS, _LENGTHS, _STATES, _PEEPHOLES = 1, 2, 3, 4, slice(5, 7), 7
 
 
 def direct_recurrent(info: KernelInfo, make_writer: MakeWriter) -> Callable[..., Any]:
@@ -25,9 +25,9 @@ def direct_recurrent(info: KernelInfo, make_writer: MakeWriter) -> Callable[...,
         wanted.pop()
 
     def call(*inputs: Any) -> Any:
-        if not wanted or not _fit(inputs, gates, directions):
+        if not wanted or not _fit(info, inputs, gates, directions):
             return NotImplemented
-        x, hidden = inputs[0], inputs[2].shape[2]
+        x, hidden = inputs[0], _shape_of(info, inputs, _RECURRENT)[2]
         states = (directions, x.shape[1], hidden)
         shapes = ((x.shape[0], *states), states, states)
         outputs = tuple(np.empty(shape, x.dtype) if given else None for shape, given in zip(shapes, wanted, strict=False))
@@ -37,14 +37,19 @@ def direct_recurrent(info: KernelInfo, make_writer: MakeWriter) -> Callable[...,
     return call
 
 
-def _fit(inputs: Sequence[Any], gates: int, directions: int) -> bool:
-    x, w, r = inputs[:3]
+def _shape_of(info: KernelInfo, inputs: Sequence[Any], index: int) -> tuple[int, ...]:
+    """Of a weight, which is not given if it is packed."""
+    return tuple(info.constants[index].shape) if inputs[index] is None else inputs[index].shape
+
+
+def _fit(info: KernelInfo, inputs: Sequence[Any], gates: int, directions: int) -> bool:
+    x, w, r = inputs[0], *(_shape_of(info, inputs, index) for index in (_WEIGHT, _RECURRENT))
     is_plain = all(array is None for array in (*inputs[_LENGTHS:5], *inputs[_PEEPHOLES:]))
-    if not is_plain or x.ndim != 3 or r.ndim != 3 or not x.size:
+    if not is_plain or x.ndim != 3 or len(r) != 3 or not x.size:
         return False
-    hidden = r.shape[2]
+    hidden = r[2]
     rows, bias = gates * hidden, inputs[_BIAS] if len(inputs) > _BIAS else None
-    are_weights = w.shape == (directions, rows, x.shape[2]) and r.shape == (directions, rows, hidden)
+    are_weights = w == (directions, rows, x.shape[2]) and r == (directions, rows, hidden)
     is_bias = bias is None or bias.shape == (directions, 2 * rows)
     state = (directions, x.shape[1], hidden)
     return are_weights and is_bias and all(given is None or given.shape == state for given in inputs[_STATES])

@@ -15,6 +15,7 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
 
 from .compiled_product import CompiledProduct, Sizes
+from .recurrent_weights import DirectionWeights
 from .scratch import Scratch
 
 __all__ = ["LayerSizes", "RecurrentTask"]
@@ -26,9 +27,11 @@ UNITS_PER_TEAM = 256
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = 4
 LSTM_GATES = 4
-_COUNT = 18
+_COUNT = 19
 _WEIGHTS, _WORK, _FIRST_CELLS, _CELLS, _GATES, _BEFORE, _AFTER, _GATES_STEP, _AFTER_STEP = range(9)
-_STEPS, _HIDDEN, _BATCH, _X, _X_WEIGHTS, _INPUTS, _BIAS, _STATE_BIAS, _LAST = range(9, _COUNT)
+_STEPS, _HIDDEN, _BATCH, _X, _X_WEIGHTS, _INPUTS, _BIAS, _STATE_BIAS, _LAST, _SUMS = range(9, _COUNT)
+_PART_FLOATS = 256
+"""Working memory of a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,12 @@ _SMALL_BYTES = 1 << 16
 class _Working:
     """Working memory of a task: its own if that is little, else what all of a session's kernels share."""
 
-    def __init__(self, sizes: LayerSizes, scratch: Scratch) -> None:
-        vectors, width = sizes.steps * sizes.batch, sizes.gates * sizes.hidden
+    def __init__(self, sizes: LayerSizes, scratch: Scratch, threads: int) -> None:
         shapes = {
-            "gates": (vectors, width),
+            "gates": (sizes.steps * sizes.batch, sizes.gates * sizes.hidden),
             "states": (sizes.steps, sizes.batch, sizes.hidden),
-            "sums": (sizes.batch, width + sizes.hidden),
+            "sums": (threads, _PART_FLOATS),
+            "resets": (2, sizes.batch, sizes.hidden),
             "cells": (sizes.batch, sizes.hidden),
         }
         is_small = sum(map(math.prod, shapes.values())) * _FLOAT_BYTES <= _SMALL_BYTES
@@ -85,8 +88,9 @@ class RecurrentTask:
     """
 
     def __init__(self, name: str, sizes: LayerSizes, scratch: Scratch, *, reverse: bool) -> None:
-        self._sizes, self._working = sizes, _Working(sizes, scratch)
-        self._weights: tuple[Any, ...] = ()
+        self._sizes, self._resets_first = sizes, name == "gru_reset_first"
+        self._weights: DirectionWeights | None = None
+        self._bias: HostArray | None = None
         is_team = sizes.hidden >= UNITS_PER_TEAM and libraries.thread_count() > 1 and libraries.has_openmp()
         step = sizes.batch * sizes.gates * sizes.hidden * _FLOAT_BYTES
         self._first_gates, self._sign = (sizes.steps - 1) * step if reverse else 0, -1 if reverse else 1
@@ -94,6 +98,7 @@ class RecurrentTask:
         arguments[_STEPS], arguments[_HIDDEN], arguments[_BATCH] = sizes.steps, sizes.hidden, sizes.batch
         arguments[_INPUTS], arguments[_GATES_STEP] = sizes.inputs, self._sign * step
         threads = libraries.thread_count() if is_team else 1
+        self._working = _Working(sizes, scratch, threads)
         self._call = TaskCall("recurrent", f"{name}_team" if is_team else name, tuple(arguments), threads)
         self._zeros = np.zeros((sizes.batch, sizes.hidden), _FLOAT)
         self._product: CompiledProduct | None = None
@@ -101,20 +106,15 @@ class RecurrentTask:
             product = Sizes(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, is_transposed=True)
             self._product = CompiledProduct(product, scratch)
 
-    def use_weights(self, w: HostArray, r: HostArray, b: HostArray | None) -> None:
-        """Read contiguous weights of this direction from now on; they are kept.
-
-        Args:
-            w: (gates * hidden, inputs).
-            r: (gates * hidden, hidden).
-            b: (2 * gates * hidden,), the input's bias and the state's; None for none.
-        """
-        self._weights = (w, r, b)
+    def use_weights(self, weights: DirectionWeights) -> None:
+        """Read these from now on; they are kept."""
+        self._weights = weights
         call, half = self._call, self._sizes.gates * self._sizes.hidden
-        call.point(_WEIGHTS, r)
-        call.point(_X_WEIGHTS, w)
+        b = self._bias = np.zeros(2 * half, _FLOAT) if weights.b is None else weights.b
+        call.point(_WEIGHTS, weights.panels)
+        call.point(_X_WEIGHTS, weights.w)
         call.point(_BIAS, b)
-        call.point(_STATE_BIAS, None if b is None else b[half:])
+        call.point(_STATE_BIAS, b[half:])
 
     def fixed(
         self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]
@@ -134,8 +134,8 @@ class RecurrentTask:
             after: where the hidden states go, (steps, batch, hidden), each step contiguous; None if they are not wanted.
             last: where the last hidden state and LSTM's cells go, (batch, hidden), contiguous; None if they are not wanted.
         """
-        if self._product is not None:
-            self._product(x, self._weights[0], None, self._working.array("gates"))
+        if self._product is not None and self._weights is not None:
+            self._product(x, self._weights.w, None, self._working.array("gates"))
         self._aim(x, before, after, last)
         self._call.run()
 
@@ -146,10 +146,12 @@ class RecurrentTask:
         if self._product is None:
             call.point(_X, x)
         call.set(_GATES, address_of(gates) + self._first_gates)
-        call.point(_WORK, working.array("sums"))
+        call.point(_SUMS, working.array("sums"))
+        if self._resets_first:
+            call.point(_WORK, working.array("resets"))
         call.point(_BEFORE, self._zeros if before[0] is None else before[0])
         if self._sizes.gates == LSTM_GATES:
-            call.point(_FIRST_CELLS, before[1])
+            call.point(_FIRST_CELLS, self._zeros if before[1] is None else before[1])
             call.point(_CELLS, working.array("cells") if last[1] is None else last[1])
         results = working.array("states") if after is None else after
         steps, step = self._sizes.steps, results.strides[0]
