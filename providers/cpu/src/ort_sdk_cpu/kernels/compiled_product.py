@@ -19,7 +19,7 @@ from .scratch import Scratch
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
-__all__ = ["Activation", "CompiledProduct", "ProductFunction", "Sizes"]
+__all__ = ["Activation", "CompiledProduct", "ProductFunction", "Sizes", "parts_of"]
 
 MODULE = "products"
 FEW_ROWS = 4
@@ -105,11 +105,11 @@ def _planned(rows: int, inner: int, columns: int, is_transposed: bool, most_thre
     a_row, c_row = inner * _FLOAT_BYTES, columns * _FLOAT_BYTES
     steps = (a_row, a_row if is_transposed else c_row, c_row, 0, 0, 0, 0, 1)
     work = -(-sizes.work_bytes // 64) * 64
-    rest = (*_parts(sizes, threads), work, sizes.rows_at_once)
+    rest = (*parts_of(sizes, threads), work, sizes.rows_at_once)
     return _Plan(sizes.task, threads, (rows, columns, inner, *steps), rest, work * threads)
 
 
-def _parts(sizes: Sizes, threads: int) -> tuple[int, int]:
+def parts_of(sizes: Sizes, threads: int) -> tuple[int, int]:
     """(parts of the rows, parts of the columns): as many as there are threads, the largest of them as small as can be."""
     unit = 16 if sizes.is_transposed else _width()
     units = -(-sizes.columns // unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,45 @@ from ort_sdk_cpu import libraries
 
 from .activation import InPlace, in_place_activation
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by, stores_packed_weights
+from .joinable_product import Operands, joinable_product
+from .scratch import Scratch, scratch_of
 
 __all__: list[str] = []
 
 
+class _Product:
+    """A writer that NumPy computes; on arrays that stay, compiled code does where it can.
+
+    Args:
+        write: the writer.
+        scratch: working memory.
+        operands: from the inputs and the output, what is multiplied; None if something else is done to it, too.
+    """
+
+    def __init__(self, write: Writer, scratch: Scratch, operands: Callable[..., Operands] | None) -> None:
+        self._write, self._scratch, self._operands = write, scratch, operands
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        self._write(*arrays)
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if that is the writer's."""
+        return None if self._operands is None else joinable_product(self._operands(*arrays), self._scratch)
+
+
 @bindable("MatMul", has_weight=True)
-def matmul(_info: KernelInfo, _compute: Any) -> MakeWriter:
+def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     """Matrix product with NumPy's rules; a stack times one matrix is a single product."""
+    scratch = scratch_of(info)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         a, b = inputs
         if b.ndim != 2 or a.ndim < 3 or 0 in a.shape:
-            return np.matmul
+            return _Product(np.matmul, scratch, Operands)
         rows, columns, inner = math.prod(a.shape[:-1]), b.shape[1], a.shape[-1]
-        return lambda a, b, out: np.matmul(a.reshape(rows, inner), b, out.reshape(rows, columns))
+        write = lambda a, b, out: np.matmul(a.reshape(rows, inner), b, out.reshape(rows, columns))  # noqa: E731
+        return _Product(write, scratch, Operands)
 
     return make
 
@@ -55,7 +80,12 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         if activate is not None:
             activate(out, out)
 
-    return lambda _inputs, _outputs: write
+    def operands(a: HostArray, b: HostArray, *rest: Any) -> Operands:
+        addend = rest[0] if len(rest) > 1 else None
+        return Operands(a.T if trans_a else a, b.T if trans_b else b, rest[-1], addend, alpha, beta)
+
+    writer = _Product(write, scratch_of(info), operands if activate is None else None)
+    return lambda _inputs, _outputs: writer
 
 
 @bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True)
@@ -75,7 +105,12 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         if activate is not None:
             activate(out, out)
 
-    return lambda _inputs, _outputs: write
+    def operands(a: HostArray, b: HostArray, out: HostArray) -> Operands:
+        first, second = _oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b)
+        return Operands(first, second, out, alpha=alpha)
+
+    writer = _Product(write, scratch_of(info), operands if activate is None else None)
+    return lambda _inputs, _outputs: writer
 
 
 def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:

@@ -1,0 +1,189 @@
+"""Products of matrices, or of stacks of them, that stay in one place: compiled, so that their calls can be joined with others."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.native_call import NativeCall
+
+from .compiled_product import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Sizes, parts_of
+from .scratch import Scratch
+from .task_writer import is_worth_a_task
+
+__all__ = ["Operands", "joinable_product"]
+
+FLOAT = np.dtype(np.float32)
+MAX_CALLS = 16
+"""Stacks that lie apart, up to which they are so many calls."""
+SHORTEST_DOT = 16
+"""Numbers in a row that its task needs at least."""
+_WORK = 4
+"""Position of the working memory among the task's arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """``alpha * A B + beta * addend``: arrays of two dimensions or more, those before the last two broadcasting as NumPy's do."""
+
+    a: HostArray
+    b: HostArray
+    out: HostArray
+    addend: HostArray | None = None
+    """A row, or as large as the output of two dimensions."""
+    alpha: float = 1.0
+    beta: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """Matrices at equal distances: addresses, and bytes from one to the next."""
+
+    count: int
+    places: tuple[int, int, int]
+    steps: tuple[int, int, int]
+
+
+def joinable_product(operands: Operands, scratch: Scratch) -> Callable[[], Any] | None:
+    """The product's call; None where elements of a row lie apart, types are others, or it is too small for compiled code.
+
+    Args:
+        operands: arrays that stay.
+        scratch: working memory.
+    """
+    layout = _layout(operands)
+    if layout is None or not is_worth_a_task(operands.out.size * layout.sizes.inner):
+        return None
+    if layout.sizes.task == "dots_of_rows" and layout.sizes.inner < SHORTEST_DOT:
+        return None
+    stacks = list(_stacks(operands, layout))
+    return None if len(stacks) > MAX_CALLS else _Product(operands, layout, stacks, scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Sizes, bytes from row to row of A, B (or of its transpose), output and addend, and whether A is one matrix of all rows."""
+
+    sizes: Sizes
+    rows_apart: tuple[int, int, int]
+    addend_row: int
+    is_one: bool
+
+
+def _layout(operands: Operands) -> _Layout | None:
+    a, b, out, addend = operands.a, operands.b, operands.out, operands.addend
+    arrays = [array for array in (a, b, out, addend) if array is not None]
+    if any(array.dtype != FLOAT or not array.size for array in arrays) or min(a.ndim, b.ndim) < 2:
+        return None
+    inner, columns = b.shape[-2:]
+    is_transposed = not _is_dense(b, -1)
+    if not (_is_dense(a, -1) and _is_dense(out, -1) and (_is_dense(b, -2) or not is_transposed)):
+        return None
+    addend_row = 0 if addend is None else _addend_row(addend, out)
+    if addend_row is None:
+        return None
+    is_one = b.ndim == 2 and a.flags.c_contiguous and out.flags.c_contiguous
+    rows = math.prod(a.shape[:-1]) if is_one else a.shape[-2]
+    rows_apart = (_step(a, -2), _step(b, -1 if is_transposed else -2), _step(out, -2))
+    return _Layout(Sizes(rows, inner, columns, is_transposed), rows_apart, addend_row, is_one)
+
+
+def _is_dense(array: HostArray, axis: int) -> bool:
+    """Whether elements along an axis follow each other."""
+    return array.shape[axis] == 1 or array.strides[axis] == FLOAT.itemsize
+
+
+def _step(array: HostArray, axis: int) -> int:
+    """Bytes from row to row, which is at least a row where there is one only."""
+    return array.strides[axis] if array.shape[axis] > 1 else FLOAT.itemsize * max(array.shape[-2:])
+
+
+def _addend_row(addend: HostArray, out: HostArray) -> int | None:
+    """Bytes from row to row of an addend, 0 for one row; None for others."""
+    columns = out.shape[-1]
+    if out.ndim != 2 or addend.ndim == 0 or addend.shape[-1] != columns or not _is_dense(addend, -1):
+        return None
+    if addend.size == columns:
+        return 0
+    return addend.strides[0] if addend.shape == out.shape else None
+
+
+def _stacks(operands: Operands, layout: _Layout) -> Iterator[_Stack]:
+    """The output's matrices and those they are made of, in as few stacks as they lie in."""
+    arrays = (operands.a, operands.b, operands.out)
+    places = [address_of(array) for array in arrays]
+    outer = () if layout.is_one else operands.out.shape[:-2]
+    spread = [np.broadcast_to(array, (*outer, *array.shape[-2:])) for array in arrays] if outer else []
+    sizes, strides = _merged(outer, [array.strides[:-2] for array in spread] or [(), (), ()])
+    count, steps = (sizes.pop(), [own.pop() for own in strides]) if sizes else (1, [0, 0, 0])
+    for index in np.ndindex(*sizes):
+        at = (place + sum(map(int.__mul__, index, own)) for place, own in zip(places, strides, strict=True))
+        yield _Stack(count, (next(at), next(at), next(at)), (steps[0], steps[1], steps[2]))
+
+
+def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """Neighbouring dimensions as one where all arrays continue along it: sizes, and strides of each array."""
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        steps = [own[axis] for own in strides]
+        if size == 1:
+            continue
+        if sizes and all(own[-1] == step * size for own, step in zip(merged, steps, strict=True)):
+            sizes[-1] *= size
+            for own, step in zip(merged, steps, strict=True):
+                own[-1] = step
+        else:
+            sizes.append(size)
+            for own, step in zip(merged, steps, strict=True):
+                own.append(step)
+    return sizes, merged
+
+
+@functools.lru_cache(maxsize=1024)
+def _planned(sizes: Sizes, count: int, most_threads: int) -> tuple[int, tuple[int, ...], int]:
+    """(threads, a task's last arguments, bytes of working memory): parts are matrices, or of one where these are few."""
+    threads = max(1, min(most_threads, count * sizes.rows * sizes.inner * sizes.columns // PRODUCTS_PER_THREAD))
+    parts = (1, 1) if count >= threads else parts_of(sizes, threads)
+    work = -(-sizes.work_bytes // 64) * 64
+    return threads, (*parts, work, sizes.rows_at_once), work * threads
+
+
+class _Product:
+    """The tasks of a product, one per stack. For one thread at a time."""
+
+    def __init__(self, operands: Operands, layout: _Layout, stacks: Sequence[_Stack], scratch: Scratch) -> None:
+        self._operands, self._scratch = operands, scratch
+        threads, rest, self._work_bytes = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
+        self._calls = [_task(operands, layout, stack, threads, rest) for stack in stacks]
+        self.native = NativeCall(tuple(call.row for call in self._calls), self._prepare)
+
+    def _prepare(self) -> None:
+        """Use the thread's working memory."""
+        address = self._scratch.address(WORKING_MEMORY, self._work_bytes)
+        for call in self._calls:
+            call.set(_WORK, address)
+
+    def __call__(self) -> None:
+        """Write the output."""
+        self._prepare()
+        for call in self._calls:
+            call.run()
+
+
+def _task(operands: Operands, layout: _Layout, stack: _Stack, threads: int, rest: tuple[int, ...]) -> Any:
+    from ort_sdk_cpu.machine_code import TaskCall
+
+    sizes, addend = layout.sizes, operands.addend
+    addresses = (*stack.places, 0 if addend is None else address_of(addend), 0)
+    shape = (sizes.rows, sizes.columns, sizes.inner, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count, 0)
+    numbers = (float(operands.alpha), float(operands.beta), 0.0)
+    return TaskCall(MODULE, sizes.task, (*addresses, *shape, *numbers, *rest), threads)
