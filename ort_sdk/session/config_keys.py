@@ -79,6 +79,12 @@ CONFIG_KEYS = (
         "1",
         "CPU provider. `0`: waiting threads of its pool sleep at once, if the session is made before the pool is loaded.",
     ),
+    ConfigKey(
+        "session.intra_op.spin_duration_us",
+        "",
+        "CPU provider. Waiting threads of its pool look for work for about this many microseconds before they sleep, if the "
+        "session is made before the pool is loaded. Empty: some tens of microseconds.",
+    ),
     ConfigKey("session.intra_op_num_threads", "0", "What providers are told of `intra_op_num_threads`."),
     ConfigKey(
         "session.load_model_format",

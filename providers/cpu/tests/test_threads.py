@@ -71,6 +71,15 @@ def test_waiting_threads_spin_a_little_or_not_at_all_and_the_users_setting_stays
 
 
 @needs_openmp
+def test_waiting_threads_spin_as_long_as_a_session_says():
+    duration = "session.intra_op.spin_duration_us=250"
+    assert _in_process("2", duration)[1] == str(250 * libraries.SPINS_PER_MICROSECOND)
+    assert _in_process("2", duration, "session.intra_op.allow_spinning=0")[1] == "0"
+    with pytest.raises(InvalidArgument, match="'soon'; it takes a whole number of microseconds"):
+        _provider(**{"intra_op.spin_duration_us": "soon"})
+
+
+@needs_openmp
 def test_a_scope_sets_openmp_and_restores_it():
     openmp = ctypes.CDLL(libraries.OPENMP_FILE)
     before = openmp.omp_get_max_threads()

@@ -16,7 +16,6 @@ from .threads import RunScope, openmp_default, threads_of
 
 __all__ = ["CpuExecutionProvider"]
 
-SPINNING_KEY = "session.intra_op.allow_spinning"
 
 
 class CpuExecutionProvider(ExecutionProvider):
@@ -44,7 +43,7 @@ class CpuExecutionProvider(ExecutionProvider):
         """Threads a kernel may use."""
         self.has_products = False
         """Whether a kernel of the session may compute products with NumPy."""
-        libraries.bound_spinning(allow=config.get(SPINNING_KEY, "1") != "0")
+        libraries.bound_spinning(config)
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Threads are the session's. NumPy's warnings about infinities and NaNs, which are values of ONNX's, stay off."""

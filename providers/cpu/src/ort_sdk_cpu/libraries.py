@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,10 @@ OPENMP_REMEDY = "install GCC's OpenMP library (Debian, Ubuntu: apt install libgo
 SPIN_COUNT = "3000"
 """How often a waiting OpenMP thread looks again before it sleeps: some microseconds. The default, milliseconds, stalls both
 programs where another one wants the same core."""
+SPINS_PER_MICROSECOND = 40
+"""Looks of a waiting thread: a processor's pause between two takes from some 10 to 45 nanoseconds."""
+SPINNING_KEY = "session.intra_op.allow_spinning"
+SPIN_DURATION_KEY = "session.intra_op.spin_duration_us"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +167,22 @@ def thread_count() -> int:
     return current_threads()
 
 
-def bound_spinning(*, allow: bool) -> None:
-    """Let waiting OpenMP threads sleep at once, if a session asks for it before the library is loaded."""
-    if not allow and "OMP_WAIT_POLICY" not in os.environ and not is_openmp_loaded():
-        os.environ.setdefault("GOMP_SPINCOUNT", "0")
+def bound_spinning(config: Mapping[str, str]) -> None:
+    """Let waiting OpenMP threads sleep when a session asks for it, if that is before the library is loaded.
+
+    Args:
+        config: the session's entries. ``session.intra_op.allow_spinning`` ``0`` lets them sleep at once,
+            ``session.intra_op.spin_duration_us`` after about that many microseconds.
+
+    Raises:
+        InvalidArgument: the duration is no whole number.
+    """
+    duration = config.get(SPIN_DURATION_KEY, "")
+    if duration and not duration.isdigit():
+        raise InvalidArgument(f"config entry {SPIN_DURATION_KEY} is {duration!r}; it takes a whole number of microseconds")
+    count = "0" if config.get(SPINNING_KEY, "1") == "0" else duration and str(int(duration) * SPINS_PER_MICROSECOND)
+    if count and "OMP_WAIT_POLICY" not in os.environ and not is_openmp_loaded():
+        os.environ.setdefault("GOMP_SPINCOUNT", count)
 
 
 def report() -> list[str]:
