@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
+from ort_sdk_cpu.instruction_set import has_vnni
 
 from .matmul_nbits_operands import Operands
 
@@ -39,6 +40,10 @@ WORK_PER_PART = 1 << 16
 """Elements of the weight, times rows of activations, below which another thread costs more than it gains."""
 ELEMENTS_PER_PART = 1 << 15
 """The same for numbers that are only read and written."""
+DIGITS = 3
+"""Of activations as integers of 24 bits."""
+LINES_OF_ROWS = 5
+"""Lines of a row of such activations for the rows of a weight [N, ...]."""
 MOST_PARTS_OF_K = 4
 """Parts of K whose results are added up."""
 
@@ -100,6 +105,8 @@ def choose_form(weight: BlockWeight, operands: Operands, rows: int, threads: int
         return _panels(weight, operands, rows, parts, is_exact=is_exact)
     if operands.by_columns:
         return _columns(weight, operands, rows, parts, is_exact=is_exact)
+    if is_exact and has_vnni():
+        return _rows_by_digits(weight, rows, parts)
     return _rows(weight, rows, parts, is_exact=is_exact)
 
 
@@ -118,6 +125,21 @@ def _rows(weight: BlockWeight, rows: int, parts: int, *, is_exact: bool) -> Form
         planes=planes,
         x_stride=stride,
         buffers=(rows * stride, SPARE_BYTES * parts if is_exact else sums, sums),
+        n_parts=parts,
+    )
+
+
+def _rows_by_digits(weight: BlockWeight, rows: int, parts: int) -> Form:
+    """The same as exact as float32, of integers."""
+    planes, sums = 8 // weight.bits, rows * block_bytes(weight)
+    stride = padded(weight.blocks * weight.block_size, SPAN_BYTES * planes)
+    return Form(
+        module="matmul_nbits_rows_i24",
+        task=f"rows_i24_{weight.bits}",
+        arrange="digits_of_rows",
+        planes=planes,
+        x_stride=stride,
+        buffers=(rows * LINES_OF_ROWS * stride, sums, sums),
         n_parts=parts,
     )
 

@@ -27,7 +27,7 @@ from .memory import load_f32, load_f32_first, load_i32, store_f32, store_i8, sto
 from .sequences import deinterleave
 from .shuffles import even_bytes, odd_bytes
 
-__all__ = ["SPARE_BYTES", "arrange_f32", "arrange_i8", "sum_blocks"]
+__all__ = ["SPARE_BYTES", "arrange_f32", "arrange_i8", "clear_rest", "padded_size", "separate_planes", "sum_blocks"]
 
 SPARE_BYTES = 3 * 16 * 64
 """Working memory of ``arrange_f32``."""
@@ -54,7 +54,7 @@ def _quantize_block(row: int, count: int, target: int, scale_place: int, sum_pla
 
 
 @inner
-def _separate_planes(place: int, planes: int) -> None:
+def _separate_span(place: int, planes: int) -> None:
     """Take the elements of a span apart by their position in a byte."""
     if planes == 2:
         x, y = load_i32(place), load_i32(place + 64)
@@ -70,10 +70,24 @@ def _separate_planes(place: int, planes: int) -> None:
 
 
 @inner
-def _padded(size: int, block: int, planes: int) -> int:
+def padded_size(size: int, block: int, planes: int) -> int:
     """Elements of whole spans that cover whole blocks."""
     span = 64 * planes
     return ((size + block - 1) // block * block + span - 1) // span * span
+
+
+@inner
+def clear_rest(target: int, size: int, block: int, planes: int) -> None:
+    """Zeros behind the vectors of a row's int8, up to whole spans that cover whole blocks."""
+    for start in range((size + 15) // 16 * 16, padded_size(size, block, planes), 16):
+        store_i8(target + start, zero_i32())
+
+
+@inner
+def separate_planes(target: int, size: int, block: int, planes: int) -> None:
+    """Take the elements of a row's spans apart by their position in a byte."""
+    for start in range(0, padded_size(size, block, planes), 64 * planes):
+        _separate_span(target + start, planes)
 
 
 @inner
@@ -93,11 +107,8 @@ def arrange_i8(row: int, size: int, block: int, planes: int, target: int, scales
     for start in range(0, size, block):
         place = start // block * 4
         _quantize_block(row + start * 4, min(block, size - start), target + start, scales + place, sums + place)
-    padded = _padded(size, block, planes)
-    for start in range((size + 15) // 16 * 16, padded, 16):
-        store_i8(target + start, zero_i32())
-    for start in range(0, padded, 64 * planes):
-        _separate_planes(target + start, planes)
+    clear_rest(target, size, block, planes)
+    separate_planes(target, size, block, planes)
 
 
 @inner
@@ -129,6 +140,6 @@ def arrange_f32(row: int, size: int, block: int, planes: int, target: int, sums:
         place = deinterleave(spare, spare + 1024, spare + 2048, vectors, vectors)
         for part in range(vectors):
             store_f32(target + start * 4 + part * 64, load_f32(place + part * 64))
-    for start in range((size + 16 * vectors - 1) // (16 * vectors) * 16 * vectors, _padded(size, block, planes), 16):
+    for start in range((size + 16 * vectors - 1) // (16 * vectors) * 16 * vectors, padded_size(size, block, planes), 16):
         store_f32(target + start * 4, zero_f32())
     sum_blocks(row, size, block, sums)

@@ -19,12 +19,14 @@ __all__ = [
     "divide",
     "fused_multiply_add",
     "maximum",
+    "maximum_i32",
     "maximum_or_nan",
     "minimum",
     "multiply",
     "reduce_add",
     "reduce_add_i32",
     "reduce_max",
+    "reduce_max_bits",
     "round_to_even",
     "scale_by_power_of_two",
     "shift_left",
@@ -104,6 +106,12 @@ def maximum(builder: Any, x: Any, y: Any) -> Any:
 def maximum_or_nan(builder: Any, x: Any, y: Any) -> Any:
     """The larger; NaN where one of them is NaN."""
     return builder.select(builder.fcmp_unordered(">", x, y), builder.select(builder.fcmp_unordered("uno", y, y), y, x), y)
+
+
+@operation(i32x16, i32x16, i32x16)
+def maximum_i32(builder: Any, x: Any, y: Any) -> Any:
+    """The larger of signed integers."""
+    return builder.select(builder.icmp_signed(">", x, y), x, y)
 
 
 @operation(f32x16, f32x16, f32x16)
@@ -196,3 +204,9 @@ def reduce_add_i32(builder: Any, x: Any) -> Any:
 def reduce_max(builder: Any, x: Any) -> Any:
     """Largest lane; no lane may be NaN."""
     return call(builder, "llvm.vector.reduce.fmax.v16f32", F32, x, fastmath=("nnan",))
+
+
+@operation(types.float32, i32x16)
+def reduce_max_bits(builder: Any, x: Any) -> Any:
+    """The largest of 16 float32 without their signs, given as their bits: infinite or NaN if one of them is."""
+    return builder.bitcast(call(builder, "llvm.vector.reduce.smax.v16i32", I32, x), F32)

@@ -159,6 +159,12 @@ def write_i64(builder: Any, address: Any, value: Any) -> None:
     emit_store(builder, address, value)
 
 
+@operation(types.none, types.intp, types.int32)
+def write_i32(builder: Any, address: Any, value: Any) -> None:
+    """Write one int32."""
+    emit_store(builder, address, value)
+
+
 @operation(f32x16, types.intp)
 def broadcast_f32(builder: Any, address: Any) -> Any:
     """The float32 at an address in every lane."""
