@@ -117,6 +117,19 @@ def test_concatenations(both, axis, dtype):
         np.testing.assert_array_equal(bound, found)
 
 
+def test_views_of_other_layouts(both):
+    rng = np.random.default_rng(6)
+    x = of_type(rng, np.uint8, 2, 6, 10, 64)
+    halves = [x[..., 32:].transpose(0, 2, 1, 3), x.transpose(0, 2, 1, 3)[..., :32]]
+    parameters = [pair(scale, 4, np.uint8) for scale in (0.5, 0.3)]
+    triples = [value for half, own in zip(halves, parameters, strict=True) for value in (half, *own)]
+    result = pair(0.4, 3, np.uint8)
+    found, bound = both("QLinearConcat", *result, *triples, axis=-1)
+    np.testing.assert_array_equal(bound, found)
+    found, bound = both("QLinearAdd", *triples[:3], np.asfortranarray(halves[1]), *triples[4:], *result)
+    np.testing.assert_array_equal(bound, found)
+
+
 def assert_within_one_step(found, expected):
     """What lies between two steps may fall to either, by the rounding of float32."""
     difference = np.abs(found.astype(np.int64) - expected)

@@ -1,7 +1,7 @@
 """8-bit tensors with one scale and one zero point: made and taken apart.
 
 Elements are read as bytes. ``flip`` is 128 for signed ones, which makes them unsigned and 128 larger; zero points are given
-128 larger, too. At least 16 elements are there: the last 16 are done together, some of them twice.
+128 larger, too.
 """
 
 from __future__ import annotations
@@ -24,15 +24,11 @@ from ort_sdk_cpu.simd.arithmetic import (
     to_f32,
     to_i32,
 )
-from ort_sdk_cpu.simd.memory import load_f32, load_u8, store_f32, store_i8
+from ort_sdk_cpu.simd.bytes import store_i8_first
+from ort_sdk_cpu.simd.memory import load_f32_first, load_u8_first, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 
 __all__ = ["dequantize", "quantize"]
-
-
-@inner
-def _real(place: int, flip: Any, zero_point: Any, scale: Any) -> Any:
-    return multiply(subtract(to_f32(bit_xor(load_u8(place), flip)), zero_point), scale)
 
 
 @inner
@@ -49,8 +45,9 @@ def quantize(record: int, part: int, parts: int) -> None:
     low, high = splat_f32(number(record, 5)), splat_f32(number(record, 6))
     vectors = (count + 15) // 16
     for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place = min(vector * 16, count - 16)
-        store_i8(out + place, _steps(load_f32(x + place * 4), scale, zero, low, high))
+        place = vector * 16
+        value = load_f32_first(x + place * 4, count - place)
+        store_i8_first(out + place, _steps(value, scale, zero, low, high), count - place)
 
 
 @task
@@ -61,5 +58,6 @@ def dequantize(record: int, part: int, parts: int) -> None:
     zero, scale = splat_f32(number(record, 4)), splat_f32(number(record, 5))
     vectors = (count + 15) // 16
     for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place = min(vector * 16, count - 16)
-        store_f32(out + place * 4, _real(x + place, flip, zero, scale))
+        place = vector * 16
+        value = bit_xor(load_u8_first(x + place, count - place), flip)
+        store_f32_first(out + place * 4, multiply(subtract(to_f32(value), zero), scale), count - place)

@@ -50,20 +50,32 @@ def _look_up_row(x: int, out: int, table: int, first: int, stop: int) -> None:
         store_bytes_first(out + place, lookup_bytes(table, value) if table else value, left)
 
 
+@inner
+def _offset(record: int, row: int, sizes: int, strides: int) -> int:
+    """Bytes to an operand's elements of a row: the last three of four outer sizes and all four strides are at these places."""
+    third, second, first = argument(record, sizes + 2), argument(record, sizes + 1), argument(record, sizes)
+    offset: int = row % third * argument(record, strides + 3)
+    row //= third
+    offset += row % second * argument(record, strides + 2)
+    row //= second
+    offset += row % first * argument(record, strides + 1) + row // first * argument(record, strides)
+    return offset
+
+
 @task
 def look_up(record: int, part: int, parts: int) -> None:
     """Rows of bytes by a table.
 
-    Arguments: addresses of x, out and the table of 256 bytes (0: elements are copied); rows, elements of one, bytes from row to
-    row of x and of out.
+    Arguments: addresses of x, out and the table of 256 bytes (0: elements are copied); rows, elements of one; sizes of the last
+    three of four dimensions of rows; bytes from element to element of x along the four and within a row, where it is 1, and of
+    out.
     """
     rows, count = argument(record, 3), argument(record, 4)
     pieces = (count + _PIECE - 1) // _PIECE
     units = rows * pieces
     for unit in range(units * part // parts, units * (part + 1) // parts):
         row, first = unit // pieces, unit % pieces * _PIECE
-        x = argument(record, 0) + row * argument(record, 5)
-        out = argument(record, 1) + row * argument(record, 6)
+        x, out = argument(record, 0) + _offset(record, row, 5, 8), argument(record, 1) + _offset(record, row, 5, 13)
         _look_up_row(x, out, argument(record, 2), first, min(count, first + _PIECE))
 
 
@@ -93,19 +105,6 @@ def _combine_row(record: int, a: int, b: int, out: int, a_step: int, b_step: int
         store_i8_first(out + place, _steps(record, 10, multiply(x, y) if is_product else add(x, y)), left)
 
 
-@inner
-def _offset(record: int, row: int, operand: int) -> int:
-    """Bytes to an operand's elements of a row: sizes of the last three of four outer dimensions, strides of all four."""
-    place = 19 + 5 * operand
-    third, second, first = argument(record, 18), argument(record, 17), argument(record, 16)
-    offset: int = row % third * argument(record, place + 3)
-    row //= third
-    offset += row % second * argument(record, place + 2)
-    row //= second
-    offset += row % first * argument(record, place + 1) + row // first * argument(record, place)
-    return offset
-
-
 @task
 def combine(record: int, part: int, parts: int) -> None:
     """Sum or product of tensors that broadcast.
@@ -119,8 +118,8 @@ def combine(record: int, part: int, parts: int) -> None:
     units = rows * pieces
     for unit in range(units * part // parts, units * (part + 1) // parts):
         row, first = unit // pieces, unit % pieces * _PIECE
-        a, b = argument(record, 0) + _offset(record, row, 0), argument(record, 1) + _offset(record, row, 1)
-        out = argument(record, 2) + _offset(record, row, 2)
+        a, b = argument(record, 0) + _offset(record, row, 16, 19), argument(record, 1) + _offset(record, row, 16, 24)
+        out = argument(record, 2) + _offset(record, row, 16, 29)
         _combine_row(record, a, b, out, argument(record, 23), argument(record, 28), first, min(count, first + _PIECE))
 
 

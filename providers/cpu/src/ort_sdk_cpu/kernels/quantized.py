@@ -70,7 +70,7 @@ def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
-        if x.dtype != _FLOAT or out.dtype not in BYTES or not is_worth_a_task(out.size):
+        if x.dtype != _FLOAT or out.dtype not in BYTES or not is_worth_a_task(out.size, "quantized", "quantize"):
             return _copied(compute)
         arguments = (out.size, *parameters, *limits(out))
         return TaskWriter("quantized", "quantize", arguments, (0, len(inputs)), _copied(compute), threads_for(out.size))
@@ -88,7 +88,7 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
-        if out.dtype != _FLOAT or x.dtype not in BYTES or not is_worth_a_task(out.size):
+        if out.dtype != _FLOAT or x.dtype not in BYTES or not is_worth_a_task(out.size, "quantized", "dequantize"):
             return _copied(compute)
         zero_point, scale = parameters
         arguments = (out.size, flip(x), zero_point + flip(x), scale)

@@ -22,6 +22,8 @@ __all__: list[str] = []
 
 MICROSOFT = "com.microsoft"
 MODULE = "quantized_elementwise"
+_LOOKED_UP_AT_ONCE = 4
+"""Elements that take as long as one of an addition."""
 _SOFTMAX_COST = 16
 """Of an element, in those of an addition."""
 
@@ -58,8 +60,27 @@ class _FixedTasks:
 
         # Tables are held by what made the tasks.
         call.kept = (self, arrays)  # type: ignore[attr-defined]
-        call.native = NativeCall(tuple(task.row for task in tasks))  # type: ignore[attr-defined]
+        if not any(isinstance(task, _Copy) for task in tasks):
+            call.native = NativeCall(tuple(task.row for task in tasks))  # type: ignore[attr-defined]
         return call
+
+
+class _Copy:
+    """In the place of a task: lays an array as another lies.
+
+    Args:
+        source: the array.
+        axes: of ``source``, from the outermost in the copy's memory to the innermost.
+    """
+
+    def __init__(self, source: HostArray, axes: Sequence[int]) -> None:
+        self._source = source
+        lying = np.empty(tuple(source.shape[axis] for axis in axes), source.dtype)
+        self.target = lying.transpose(np.argsort(axes))
+
+    def run(self) -> None:
+        """Copy."""
+        np.copyto(self.target, self._source)
 
 
 def _task(name: str, arguments: Sequence[int | float], work: int) -> Any:
@@ -78,6 +99,36 @@ def _real(array: HostArray, parameters: Parameters) -> tuple[int, float, float]:
     return flip(array), zero_point + flip(array), scale
 
 
+def _readable(array: HostArray, out: HostArray, copies: list[_Copy]) -> HostArray:
+    """An operand, or a copy of it: along the output's innermost axis elements follow each other, or are one."""
+    order = memory_order(out)
+    strides = strides_over(out.shape, array.shape, array.strides)
+    inner = [strides[axis] for axis in order if out.shape[axis] > 1]
+    if not inner or inner[-1] in {0, 1}:
+        return array
+    missing = out.ndim - array.ndim
+    copies.append(_Copy(array, [axis - missing for axis in order if axis >= missing]))
+    return copies[-1].target
+
+
+def _loops(arrays: Sequence[HostArray]) -> Loops | None:
+    """Over arrays that broadcast to the last one; None if a task does not go over them."""
+    out = arrays[-1]
+    order = memory_order(out)
+    strides = [[strides_over(out.shape, array.shape, array.strides)[axis] for axis in order] for array in arrays]
+    if sum(size != 1 for size in out.shape) > OUTER_DIMENSIONS + 1:
+        return None
+    loops = Loops.over([out.shape[axis] for axis in order], strides)
+    is_fit = all(own[-1] in {0, 1} for own in loops.strides) and (loops.sizes[-1] == 1 or loops.strides[-1][-1] == 1)
+    return loops if is_fit else None
+
+
+def _words(loops: Loops) -> tuple[int, ...]:
+    """Rows, elements of one, sizes and strides as tasks take them."""
+    *outer, inner = loops.sizes
+    return (math.prod(outer), inner, *outer[1:], *(step for own in loops.strides for step in own))
+
+
 def _combined(info: KernelInfo, compute: Any, *, is_product: bool) -> MakeWriter | None:
     parameters = [parameters_of(info, index, index + 1) for index in (1, 4, 6)]
     if None in parameters:
@@ -85,23 +136,17 @@ def _combined(info: KernelInfo, compute: Any, *, is_product: bool) -> MakeWriter
     first, second, result = (pair for pair in parameters if pair is not None)
 
     def tasks(arrays: Sequence[Any]) -> list[Any] | None:
-        a, b, out = arrays[0], arrays[3], arrays[-1]
-        order = memory_order(out)
-        shape = [out.shape[axis] for axis in order]
-        strides = [[strides_over(out.shape, array.shape, array.strides)[axis] for axis in order] for array in (a, b, out)]
-        if sum(size != 1 for size in shape) > OUTER_DIMENSIONS + 1:
-            return None
-        loops = Loops.over(shape, strides)
-        *outer, inner = loops.sizes
-        if loops.strides[2][-1] not in {0, 1} or any(own[-1] not in {0, 1} for own in loops.strides[:2]):
+        made: list[Any] = []
+        out = arrays[-1]
+        a, b = (_readable(array, out, made) for array in (arrays[0], arrays[3]))
+        loops = _loops([a, b, out])
+        if loops is None:
             return None
         numbers = (*_real(a, first), *_real(b, second), *result, *limits(out))
-        steps = [step for own in loops.strides for step in own]
-        sizes = (math.prod(outer), inner, *outer[1:])
-        made = _task("combine", (0, 0, 0, int(is_product), *numbers, *sizes, *steps), out.size)
+        made.append(_task("combine", (0, 0, 0, int(is_product), *numbers, *_words(loops)), out.size))
         for place, array in enumerate((a, b, out)):
-            made.point(place, array)
-        return [made]
+            made[-1].point(place, array)
+        return made
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         out = outputs[0]
@@ -124,11 +169,16 @@ def qlinear_mul(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return _combined(info, compute, is_product=True)
 
 
-def _looked_up(x: HostArray, out: HostArray, table: HostArray | None, rows: int, strides: tuple[int, int]) -> Any:
-    """The task for rows that lie a number of bytes apart."""
-    made = _task("look_up", (0, 0, 0, rows, x.size // rows, *strides), x.size // 4)
+def _looked_up(x: HostArray, out: HostArray, table: HostArray | None) -> list[Any] | None:
+    """The task, and what comes before it; None if there is none for these arrays."""
+    made: list[Any] = []
+    x = _readable(x, out, made)
+    loops = _loops([x, out])
+    if loops is None:
+        return None
+    made.append(_task("look_up", (0, 0, 0, *_words(loops)), out.size // _LOOKED_UP_AT_ONCE))
     for place, array in enumerate((x, out, table)):
-        made.point(place, array)
+        made[-1].point(place, array)
     return made
 
 
@@ -145,12 +195,9 @@ def function_of_bytes(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     def tasks(arrays: Sequence[Any]) -> list[Any] | None:
         x, out = arrays[0], arrays[-1]
-        order = memory_order(out)
-        if any(not array.transpose(order).flags.c_contiguous for array in (x, out)):
-            return None
         if x.dtype not in tables:
             tables[x.dtype] = np.ascontiguousarray(compute(_every_byte(x.dtype), *arrays[1:-1]))
-        return [_looked_up(x, out, tables[x.dtype], 1, (0, 0))]
+        return _looked_up(x, out, tables[x.dtype])
 
     return _on_bytes(tasks, compute, "look_up")
 
@@ -189,21 +236,15 @@ def qlinear_concat(info: KernelInfo, compute: Any) -> MakeWriter | None:
         return tables[key]
 
     def tasks(arrays: Sequence[Any]) -> list[Any] | None:
-        out = arrays[-1]
-        order, parts = memory_order(out), arrays[2:-1:3]
-        if any(not array.transpose(order).flags.c_contiguous for array in (*parts, out)):
-            return None
-        place = order.index(axis % out.ndim)
-        rows = math.prod(out.shape[other] for other in order[:place])
-        if not rows:
-            return None
-        made, pitch, lying = [], out.size // rows, out.transpose(order).reshape(rows, -1)
-        start = 0
-        for index, x in enumerate(parts):
-            width = x.size // rows
-            if width:
-                made.append(_looked_up(x, lying[:, start:], table_of(index, arrays), rows, (width, pitch)))
-            start += width
+        out, made, start = arrays[-1], [], 0
+        for index, x in enumerate(arrays[2:-1:3]):
+            stop = start + x.shape[axis]
+            places = (*(slice(None) for _ in range(axis % out.ndim)), slice(start, stop))
+            found = _looked_up(x, out[places], table_of(index, arrays)) if x.size else []
+            if found is None:
+                return None
+            made += found
+            start = stop
         return made
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
