@@ -92,6 +92,7 @@ from .kernel_registry import (
     KernelSource,
 )
 from .memory import (
+    LENT_MEMORY,
     Allocator,
     DataTransfer,
     HostArray,
@@ -124,6 +125,7 @@ __all__ = [
     "ALL_ARGUMENTS",
     "API_VERSION",
     "CPU_DEVICE",
+    "LENT_MEMORY",
     "NOT_PACKED",
     "OBSERVER_GROUP",
     "PROJECT_NAME",

@@ -11,10 +11,14 @@ from .device import OrtDevice, OrtMemoryInfo
 from .element_type import TensorElementType
 from .kernel import Array
 
-__all__ = ["Allocator", "DataTransfer", "HostArray", "SupportsReadInto", "SupportsStreamInto"]
+__all__ = ["LENT_MEMORY", "Allocator", "DataTransfer", "HostArray", "SupportsReadInto", "SupportsStreamInto"]
 
 HostArray = np.ndarray[Any, Any]
 """A NumPy array in ordinary host memory."""
+
+LENT_MEMORY = "is_lent_to_arrays"
+"""Attribute, true, of classes whose objects are bases of host arrays: an object's memory is reached through its arrays only, so
+that a result that is the last array on it is handed out as it is. The object takes the memory back when it ends."""
 
 
 class Allocator(Protocol):

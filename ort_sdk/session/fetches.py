@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, InvalidArgument, RuntimeException
+from ort_sdk.api import LENT_MEMORY, HostArray, InvalidArgument, RuntimeException
 
 __all__ = ["FetchSelection", "hand_out", "is_held_here_only"]
 
@@ -122,9 +122,8 @@ def _is_sole(values: list[Any], position: int) -> bool:
     if flags & _OWNS_DATA:
         return True
     root = values[position].base
-    return (
-        type(root) is np.ndarray
-        and root_references <= _ROOT_REFERENCES
-        and bool(root.flags.num & _OWNS_DATA)
-        and root.nbytes <= 2 * values[position].nbytes + MAX_HIDDEN_BYTES
-    )
+    if root_references > _ROOT_REFERENCES:
+        return False
+    if type(root) is not np.ndarray:
+        return getattr(type(root), LENT_MEMORY, False)
+    return bool(root.flags.num & _OWNS_DATA) and root.nbytes <= 2 * values[position].nbytes + MAX_HIDDEN_BYTES

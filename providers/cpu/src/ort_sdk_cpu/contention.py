@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["expect_teams", "works_alone"]
+__all__ = ["expect_teams", "is_team_awake", "works_alone"]
 
 LARGEST_TEAM = 4
 """Threads up to which it is asked: a larger team rarely finds fewer than two processors free."""
@@ -100,6 +100,18 @@ def works_alone(threads: int) -> bool:
             _keep_apart(threads, state)
         state.look_at_ns = now + (_LOOK_CLOSER_NS if state.has_met else _LOOK_AGAIN_NS)
     return state.works_alone
+
+
+def is_team_awake() -> bool:
+    """Whether the others in this thread's team look for work: then it costs a microsecond to give them some, else some tens.
+
+    To ask costs some microseconds, too.
+    """
+    try:
+        return bool(_state.team) and all(thread.is_running() for thread in _state.team)
+    except OSError:
+        _state.team = ()
+        return False
 
 
 def _free_processors(threads: int, state: _State) -> int:

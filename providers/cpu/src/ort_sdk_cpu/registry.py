@@ -31,5 +31,8 @@ def _kernels(opset: KernelRegistry, domain: str, op_type: str) -> tuple[KernelCr
     if not index.load(domain, op_type):
         return rows
     from .kernels.bindable import bound_kernel
+    from .kernels.direct_kernel import DIRECT, direct_kernel
 
+    if (domain, op_type) in DIRECT:
+        return tuple(KernelCreateInfo(row.kernel_def, functools.partial(direct_kernel, row.create)) for row in rows)
     return tuple(KernelCreateInfo(row.kernel_def, functools.partial(bound_kernel, row.create)) for row in rows)

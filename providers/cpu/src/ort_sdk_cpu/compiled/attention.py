@@ -14,10 +14,10 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import add, differ, divide, fused_multiply_add, maximum, multiply, splat_f32, subtract, zero_f32
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, spread_tile
-from ort_sdk_cpu.simd.functions import exp_of_negative
-from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_i32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.functions import exp_of_negative, tanh
+from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_i32_first, store_f32, store_f32_first, write_f32
 from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.rests import load_f32_steps
+from ort_sdk_cpu.simd.rests import load_f32_steps, select_less
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = ["attention"]
@@ -32,7 +32,9 @@ _SUMMED = 8
 """Powers summed before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 _SPARE = 2048
 """Bytes for what is transposed."""
-_LOWEST = np.finfo(np.float32).min
+_LOWEST, _HIDDEN = np.finfo(np.float32).min, np.float32(-np.inf)
+_TINY = np.float32(1e-30)
+"""Below the sum of any softmax: what sees nothing is divided by it."""
 
 
 @inner
@@ -98,6 +100,31 @@ def _add_rows_of_mask(mask: int, query_step: int, queries: int, keys: int, score
 
 
 @inner
+def _cap(scores: int, keys: int, cap: float) -> None:
+    """Scores within a cap of either sign."""
+    caps = splat_f32(cap)
+    for place in range(scores, scores + keys * _ROW, 64):
+        store_f32(place, multiply(tanh(divide(load_f32(place), caps)), caps))
+
+
+@inner
+def _hide(scores: int, keys: int, distance: int, left: int, right: int, spare: int) -> None:
+    """Hide keys that are too far from their query; the first is at a distance from the first query."""
+    for query in range(32):
+        write_f32(spare + query * 4, np.float32(query))
+    hidden = splat_f32(_HIDDEN)
+    for key in range(keys):
+        place = splat_f32(np.float32(distance + key))
+        for half in range(0, _ROW, 64):
+            own, value = load_f32(spare + half), load_f32(scores + key * _ROW + half)
+            if right >= 0:
+                value = select_less(add(own, splat_f32(np.float32(right))), place, hidden, value)
+            if left >= 0:
+                value = select_less(place, subtract(own, splat_f32(np.float32(left))), hidden, value)
+            store_f32(scores + key * _ROW + half, value)
+
+
+@inner
 def _power(place: int, largest: Any) -> Any:
     """The power of scores in their place."""
     power = exp_of_negative(subtract(load_f32(place), largest))
@@ -133,10 +160,16 @@ def _shrink(result: int, size: int, first: Any, second: Any) -> None:
 
 
 @inner
+def _clear(result: int, size: int) -> None:
+    for place in range(result, result + size * _ROW, 64):
+        store_f32(place, zero_f32())
+
+
+@inner
 def _write(result: int, sums: int, size: int, bias: int, out: int, step: int, count: int, spare: int) -> None:
     """The result over its sums, plus a bias, to its rows."""
     for half in range(0, count, 16):
-        total = load_f32(sums + half * 4)
+        total = maximum(load_f32(sums + half * 4), splat_f32(_TINY))
         for element in range(0, size, 16):
             found = min(16, size - element)
             for index in range(found):
@@ -169,31 +202,64 @@ def _rounded(size: int) -> Any:
 
 
 @inner
+def _first_and_last(record: int, batch: int, start: int, count: int) -> Any:
+    """Position of a query, and from where to where a block of queries sees keys."""
+    counts, keys, left, right = argument(record, 33), argument(record, 25), argument(record, 34), argument(record, 35)
+    if not counts:
+        return 0, 0, keys
+    position, keys = argument(counts, batch * 3 + 1) + start, argument(counts, batch * 3 + 2)
+    low = max(0, position - left) if left >= 0 else 0
+    return position, low, min(keys, position + count + right) if right >= 0 else keys
+
+
+@inner
+def _begin(record: int, head: int, state: int) -> None:
+    """Largest scores and sums before any key."""
+    sinks = argument(record, 36)
+    for half in range(0, _ROW, 64):
+        store_f32(state + half, broadcast_f32(sinks + head * 4) if sinks else splat_f32(_LOWEST))
+        store_f32(state + _ROW + half, splat_f32(np.float32(1)) if sinks else zero_f32())
+
+
+@inner
+def _add_mask(record: int, place: int, query_step: int, count: int, found: int, scores: int, spare: int) -> None:
+    key_step = argument(record, 20)
+    if not query_step:
+        _add_same_mask(place, key_step, found, scores)
+    elif key_step == 4:
+        _add_rows_of_mask(place, query_step, count, found, scores, spare)
+    else:
+        _add_spread_mask(place, query_step, key_step, count, found, scores)
+
+
+@inner
 def _attend_block(record: int, batch: int, head: int, start: int, count: int, spare: int, query_step: int) -> None:
-    keys, size, value_size, key_step = argument(record, 25), argument(record, 26), argument(record, 27), argument(record, 20)
+    size, value_size, left, right = argument(record, 26), argument(record, 27), argument(record, 34), argument(record, 35)
     packed, scores = spare + _SPARE, spare + _SPARE + size * _ROW
     result, state = scores + _BLOCK * _ROW, scores + (_BLOCK + value_size) * _ROW
-    k, k_step = _place(record, 4, batch, head, 0), argument(record, 7)
-    v, v_step = _place(record, 8, batch, head, 0), argument(record, 11)
+    shared = head // argument(record, 32)
+    k, k_step = _place(record, 4, batch, shared, 0), argument(record, 7)
+    v, v_step = _place(record, 8, batch, shared, 0), argument(record, 11)
     q, mask = _place(record, 0, batch, head, start), _place(record, 16, batch, head, start)
-    bias, factor = _head_bias(record, 21, head, size), number(record, 28)
+    bias, factor, cap = _head_bias(record, 21, head, size), number(record, 28), number(record, 37)
     _pack_queries(q, argument(record, 3), count, size, bias, factor, packed, spare)
-    for half in range(0, _ROW, 64):
-        store_f32(state + half, splat_f32(_LOWEST))
-        store_f32(state + _ROW + half, zero_f32())
-    for key in range(0, keys, _BLOCK):
-        found, place = min(_BLOCK, keys - key), mask + key * key_step
+    _begin(record, head, state)
+    position, low, high = _first_and_last(record, batch, start, count)
+    if high <= low:
+        _clear(result, value_size)
+    for key in range(low, high, _BLOCK):
+        found = min(_BLOCK, high - key)
         _products(found, k + key * k_step, k_step, 4, packed, size, scores, 1)
-        if mask and not query_step:
-            _add_same_mask(place, key_step, found, scores)
-        elif mask and key_step == 4:
-            _add_rows_of_mask(place, query_step, count, found, scores, spare)
-        elif mask:
-            _add_spread_mask(place, query_step, key_step, count, found, scores)
+        if cap > 0:
+            _cap(scores, found, cap)
+        if mask:
+            _add_mask(record, mask + key * argument(record, 20), query_step, count, found, scores, spare)
+        if (right >= 0 and key + found > position + right + 1) or (left >= 0 and key < position + count - 1 - left):
+            _hide(scores, found, key - position, left, right, spare)
         first, second = _softmax(scores, found, state, 0), _softmax(scores, found, state, 64)
-        if key:
+        if key > low:
             _shrink(result, value_size, first, second)
-        _products(value_size, v + key * v_step, 4, v_step, scores, found, result, int(key == 0))
+        _products(value_size, v + key * v_step, 4, v_step, scores, found, result, int(key == low))
     out = _place(record, 12, batch, head, start)
     bias = _head_bias(record, 22, head, value_size)
     _write(result, state + _ROW, value_size, bias, out, argument(record, 15), count, spare)
@@ -219,7 +285,10 @@ def attention(record: int, part: int, parts: int) -> None:
 
     Arguments: addresses and steps in bytes along batch, heads and rows of queries, keys, values and result (0 to 15), and of
     the mask, with its step along keys (16 to 20; address 0: none); addresses of the biases of queries and values (heads * size,
-    0: none); heads, queries, keys, size, value size (23 to 27), scale, batch, address and bytes of each part's working memory.
+    0: none); heads, queries, keys, size, value size (23 to 27), scale, batch, address and bytes of each part's working memory;
+    heads that share one of keys (32); address of int64 (batch, 3), the second of which is the position of the first query, and
+    the third the number of keys (0: no limits); positions a query sees before and behind its own (-1: all); address of numbers
+    of heads that take part in their softmaxes (0: none); the cap of scores (0: none).
     """
     heads, length = argument(record, 23), argument(record, 24)
     blocks = (length + 31) // 32

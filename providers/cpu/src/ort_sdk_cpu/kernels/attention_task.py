@@ -13,14 +13,16 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
 
-__all__ = ["KINDS", "AttentionShape", "AttentionTask", "places"]
+__all__ = ["KINDS", "UNLIMITED", "AttentionShape", "AttentionTask", "places"]
 
 ROW_BYTES = 128
 BLOCK, SPARE_BYTES = 128, 2048
 """As in ``compiled.attention``."""
 MASK, QUERY_BIAS, VALUE_BIAS = 16, 21, 22
-KINDS = "q" * 28 + "f" + "q" * 3
+KINDS = "q" * 28 + "f" + "q" * 8 + "f"
 """Of the task's arguments."""
+UNLIMITED = (1, 0, -1, -1, 0, 0.0)
+"""The last of them, where all queries see all keys, and no heads share any."""
 WORK_PER_THREAD = 1 << 17
 """Multiplications that take as long as waking a thread up."""
 
@@ -70,7 +72,7 @@ class AttentionTask:
         threads, part_bytes = shape.threads(libraries.thread_count()), shape.part_bytes
         self._spare = np.empty(part_bytes * threads + 64, np.uint8)
         address = -(-self._spare.ctypes.data // 64) * 64
-        arguments = (*[0] * (VALUE_BIAS + 1), *shape.arguments, shape.batch, address, part_bytes)
+        arguments = (*[0] * (VALUE_BIAS + 1), *shape.arguments, shape.batch, address, part_bytes, *UNLIMITED)
         self.call = TaskCall("attention", "attention", arguments, threads)
 
     def prepare(self, parts: Sequence[HostArray], bias: HostArray | None, mask: HostArray | None, out: HostArray) -> bool:

@@ -15,7 +15,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import strides_over
 
-from .attention_task import KINDS, AttentionShape, places
+from .attention_task import KINDS, UNLIMITED, AttentionShape, places
 from .recycled import ResultMemory
 from .scratch import scratch_of
 
@@ -54,7 +54,7 @@ def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
         out = results.empty(plan.out_shape)
         operands = (*places(query, heads), *places(key, heads), *places(value, heads), *places(out, heads))
         work = scratch.address("attention", plan.work_bytes)
-        numbers = (*plan.sizes, work, plan.part_bytes)
+        numbers = (*plan.sizes, work, plan.part_bytes, *UNLIMITED)
         _task()(plan.threads, *operands, *_added(added, plan.scores), *_biases(bias, plan.value_bias), *numbers)
         return out
 

@@ -12,7 +12,7 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 
-from .attention_task import KINDS, AttentionShape
+from .attention_task import KINDS, UNLIMITED, AttentionShape
 from .scratch import Scratch, shared_scratch
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _attend(shape: AttentionShape, places: Sequence[Steps], scratch: Scratch) ->
     threads = shape.threads(libraries.thread_count())
     work = scratch.address("attention", threads * shape.part_bytes)
     operands = [word for place in places for word in place]
-    _task()(threads, *operands, 0, 0, *shape.arguments, shape.batch, work, shape.part_bytes)
+    _task()(threads, *operands, 0, 0, *shape.arguments, shape.batch, work, shape.part_bytes, *UNLIMITED)
 
 
 @functools.cache

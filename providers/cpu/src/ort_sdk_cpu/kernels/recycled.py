@@ -11,11 +11,12 @@ import functools
 import math
 import threading
 import weakref
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import LENT_MEMORY, HostArray
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import memory_order
 
@@ -23,9 +24,9 @@ __all__ = ["SMALLEST_BYTES", "RecycledMemory", "ResultMemory", "recycled_memory"
 
 SMALLEST_BYTES = 1 << 16
 """Of an array: smaller ones the system's allocator keeps by itself."""
-LARGEST_BYTES = 1 << 25
+LARGEST_BYTES = 1 << 28
 MOST_KEPT_BYTES = 1 << 26
-"""Of all memory that waits to be used again."""
+"""Of all memory that waits to be used again, if less than that is in use."""
 ALIGNMENT_BYTES = 64
 FEW_RUNS = 4
 """Runs of a kernel whose results are not recycled: where shapes stay, a program does the rest, in memory of its own."""
@@ -38,8 +39,9 @@ class RecycledMemory:
     def __init__(self) -> None:
         # An array may end, and its memory come back, wherever Python runs code: also while this thread holds the lock.
         self._lock = threading.RLock()
-        self._waiting: dict[int, list[HostArray]] = {}
-        self._kept_bytes = 0
+        self._waiting: OrderedDict[int, list[HostArray]] = OrderedDict()
+        """By length, that of the latest use last."""
+        self._kept_bytes = self._used_bytes = 0
 
     def empty(self, shape: tuple[int, ...]) -> HostArray:
         """A row-major array with any contents."""
@@ -54,21 +56,44 @@ class RecycledMemory:
         return np.ndarray(shape, _FLOAT, block)
 
     def give_back(self, memory: HostArray) -> None:
-        """Let memory that no array is on any more be used again, unless enough is waiting."""
+        """Let memory that no array is on any more be used again, but keep no more than is in use, or ``MOST_KEPT_BYTES``.
+
+        So what a loop hands from run to run, as a model's past keys and values, is there again in the run after the next.
+        """
         with self._lock:
-            if self._kept_bytes + memory.nbytes <= MOST_KEPT_BYTES:
-                self._kept_bytes += memory.nbytes
-                self._waiting.setdefault(memory.nbytes, []).append(memory)
+            self._used_bytes -= memory.nbytes
+            self._kept_bytes += memory.nbytes
+            self._waiting.setdefault(memory.nbytes, []).append(memory)
+            self._waiting.move_to_end(memory.nbytes)
+            while self._kept_bytes > max(MOST_KEPT_BYTES, self._used_bytes):
+                self._drop_one()
+
+    def _drop_one(self) -> None:
+        length, waiting = next(iter(self._waiting.items()))
+        waiting.pop()
+        self._kept_bytes -= length
+        if not waiting:
+            del self._waiting[length]
 
     def _take(self, length: int) -> HostArray:
         with self._lock:
             waiting = self._waiting.get(length)
             if waiting:
-                self._kept_bytes -= length
-                return waiting.pop()
+                return self._taken(length, waiting)
         raw = np.empty(length + ALIGNMENT_BYTES, np.uint8)
         start = -address_of(raw) % ALIGNMENT_BYTES
+        with self._lock:
+            self._used_bytes += length
         return raw[start : start + length]
+
+    def _taken(self, length: int, waiting: list[HostArray]) -> HostArray:
+        self._waiting.move_to_end(length)
+        self._kept_bytes -= length
+        self._used_bytes += length
+        found = waiting.pop()
+        if not waiting:
+            del self._waiting[length]
+        return found
 
 
 def _length(nbytes: int) -> int:
@@ -80,7 +105,7 @@ def _length(nbytes: int) -> int:
 @functools.lru_cache(maxsize=256)
 def _block_type(length: int) -> Any:
     """What holds memory of a length on behalf of arrays, and gives it back when it ends."""
-    return type("Block", (ctypes.c_char * length,), {"__del__": _end})
+    return type("Block", (ctypes.c_char * length,), {"__del__": _end, LENT_MEMORY: True})
 
 
 def _end(block: Any) -> None:

@@ -14,6 +14,7 @@ from .vector_types import I32, LANES, VF32, VI32, call, f32x16, i32x16, lanewise
 
 __all__ = [
     "emit_interleave",
+    "emit_lane_sums",
     "emit_lookup",
     "emit_transpose",
     "emit_transpose_quarters",
@@ -107,6 +108,15 @@ def emit_interleave(builder: Any, vectors: list[Any], size: int) -> list[Any]:
     """Units of ``size`` bytes of four vectors, in turns, within each quarter: four vectors, the i-th with the i-th of them."""
     pairs = [_within_quarters(builder, x, y, size, half) for half in (0, 1) for x, y in _by_two(vectors)]
     return [_within_quarters(builder, x, y, 2 * size, half) for x, y in _by_two(pairs) for half in (0, 1)]
+
+
+def emit_lane_sums(builder: Any, vectors: list[Any]) -> Any:
+    """The sum of the lanes of each of 16 vectors of float32, as one vector."""
+    for size in (4, 8):
+        halves = [[_within_quarters(builder, x, y, size, half) for half in (0, 1)] for x, y in _by_two(vectors)]
+        vectors = [builder.fadd(*[builder.bitcast(half, VF32) for half in pair]) for pair in halves]
+    first, second, third, fourth = emit_transpose_quarters(builder, vectors)
+    return builder.fadd(builder.fadd(first, second), builder.fadd(third, fourth))
 
 
 def row_address(builder: Any, address: Any, stride: Any, row: int, rows: Any) -> Any:

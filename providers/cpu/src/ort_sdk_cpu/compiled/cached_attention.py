@@ -1,0 +1,383 @@
+"""Attention of few queries over a key-value cache, and what puts new keys and values behind past ones, rotated or not.
+
+Keys are lanes: a query's products with 16 keys are summed in registers, and the rows of values are added up with its weights.
+All tasks take the same arguments. Steps are in bytes, and an address is 0 where there is nothing:
+
+- 0 to 11: new queries, keys and values: address, steps along batch, heads and rows;
+- 12 to 17: past keys and values: address, steps along batch and heads;
+- 18 to 29: the keys and values that are attended, and the result: as the first;
+- 30 to 34: numbers added to the scores: address, steps along batch, heads, queries and keys;
+- 35 to 37: biases of queries, keys and values (heads * size);
+- 38 to 42: cosines and sines (row, pair), bytes of a row, pairs, whether pairs are neighbours;
+- 43, 44: row of each token, int64 (batch, length), its position where there is none; rows, the last for all tokens behind;
+- 45: int64 (batch, 3): row of the first new key, position of the first query, and keys;
+- 46: numbers of heads that take part in their softmaxes;
+- 47 to 52: batch, heads of keys, heads that share one, tokens, size of keys, of values;
+- 53, 54: positions a query sees before and behind its own; -1 for all;
+- 55 to 58: rows of the past, rows of the cache, whether new keys are put into it, whether it is the past's memory;
+- 59, 60: parts of the queries of a head of keys; whether attention also fills the cache;
+- 61 to 63: working memory, bytes of each part; where rotated queries go (batch, heads, tokens, size);
+- 64, 65: float32, the factor of scores and their cap.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.simd.arithmetic import (
+    add,
+    divide,
+    fused_multiply_add,
+    maximum,
+    multiply,
+    reduce_add,
+    reduce_max,
+    splat_f32,
+    subtract,
+    zero_f32,
+)
+from ort_sdk_cpu.simd.functions import exp_of_negative, tanh
+from ort_sdk_cpu.simd.key_scores import SUM_ROWS, add_weighted_rows, dots_of_sixteen, sum_columns
+from ort_sdk_cpu.simd.memory import (
+    broadcast_f32,
+    load_f32,
+    load_f32_first,
+    load_i32,
+    read_f32,
+    store_f32,
+    store_f32_first,
+    store_i32,
+    write_f32,
+)
+from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.rests import load_f32_first_or, load_f32_steps
+from ort_sdk_cpu.simd.shuffles import even_lanes, interleave_high, interleave_low, odd_lanes
+
+__all__ = ["attend_few", "extend", "rotate"]
+
+_Q, _K, _V, _PAST_K, _PAST_V, _KEYS, _VALUES, _OUT, _MASK, _BIASES = 0, 4, 8, 12, 15, 18, 22, 26, 30, 35
+_COS, _SIN, _ROTARY_ROW, _PAIRS, _IS_INTERLEAVED, _IDS, _ROTARY_ROWS, _COUNTS, _SINKS = 38, 39, 40, 41, 42, 43, 44, 45, 46
+_BATCH, _KEY_HEADS, _GROUP, _LENGTH, _SIZE, _VALUE_SIZE, _LEFT, _RIGHT = 47, 48, 49, 50, 51, 52, 53, 54
+_PAST_ROWS, _CAPACITY, _HAS_CACHE, _IS_IN_PLACE, _PARTS, _FILLS, _WORK, _PART_BYTES, _ROTATED = 55, 56, 57, 58, 59, 60, 61, 62, 63
+_SCALE, _SOFTCAP = 64, 65
+
+_BLOCK = 64
+"""Keys at a time: their scores stay in registers' reach, and they themselves in the nearest cache."""
+_SCORES_ROW = _BLOCK * 4
+_LOWEST, _HIDDEN = np.finfo(np.float32).min, np.float32(-np.inf)
+_TINY = np.float32(1e-30)
+"""Below the sum of any softmax: what sees nothing is divided by it."""
+_ONE = np.float32(1)
+_columns = inner(sum_columns)
+
+
+@inner
+def _at(record: int, position: int, batch: int, head: int, row: int) -> Any:
+    """Address of a row: at ``position`` are base and steps along batch, heads and rows."""
+    steps = batch * argument(record, position + 1) + head * argument(record, position + 2) + row * argument(record, position + 3)
+    return argument(record, position) + steps
+
+
+@inner
+def _count(record: int, batch: int, index: int) -> Any:
+    return argument(argument(record, _COUNTS), batch * 3 + index)
+
+
+@inner
+def _biased(x: int, bias: int, element: int, left: int) -> Any:
+    value = load_f32_first(x + element * 4, left)
+    return add(value, load_f32_first(bias + element * 4, left)) if bias else value
+
+
+@inner
+def _turn_neighbours(x: int, bias: int, factors: Any, cos: int, sin: int, pairs: int, out: int) -> None:
+    for pair in range(0, pairs, 16):
+        left = 2 * (pairs - pair)
+        low, high = _biased(x, bias, 2 * pair, left), _biased(x, bias, 2 * pair + 16, left - 16)
+        first, second = multiply(even_lanes(low, high), factors), multiply(odd_lanes(low, high), factors)
+        c, s = load_f32_first(cos + pair * 4, pairs - pair), load_f32_first(sin + pair * 4, pairs - pair)
+        real = subtract(multiply(first, c), multiply(second, s))
+        imaginary = fused_multiply_add(first, s, multiply(second, c))
+        store_f32_first(out + pair * 8, interleave_low(real, imaginary), left)
+        store_f32_first(out + pair * 8 + 64, interleave_high(real, imaginary), left - 16)
+
+
+@inner
+def _turn_halves(x: int, bias: int, factors: Any, cos: int, sin: int, pairs: int, out: int) -> None:
+    for pair in range(0, pairs, 16):
+        left = pairs - pair
+        first = multiply(_biased(x, bias, pair, left), factors)
+        second = multiply(load_f32_first(x + (pairs + pair) * 4, left), factors)
+        if bias:
+            second = fused_multiply_add(load_f32_first(bias + (pairs + pair) * 4, left), factors, second)
+        c, s = load_f32_first(cos + pair * 4, left), load_f32_first(sin + pair * 4, left)
+        store_f32_first(out + pair * 4, subtract(multiply(first, c), multiply(second, s)), left)
+        store_f32_first(out + (pairs + pair) * 4, fused_multiply_add(first, s, multiply(second, c)), left)
+
+
+@inner
+def _put_row(record: int, batch: int, token: int, x: int, bias: int, size: int, factor: float, out: int) -> None:
+    """(x + bias) * factor, rotated by the token's position."""
+    factors, pairs = splat_f32(factor), argument(record, _PAIRS)
+    if pairs:
+        ids = argument(record, _IDS)
+        row = argument(ids, batch * argument(record, _LENGTH) + token) if ids else _count(record, batch, 1) + token
+        offset = min(row, argument(record, _ROTARY_ROWS) - 1) * argument(record, _ROTARY_ROW)
+        cos, sin = argument(record, _COS) + offset, argument(record, _SIN) + offset
+        if argument(record, _IS_INTERLEAVED):
+            _turn_neighbours(x, bias, factors, cos, sin, pairs, out)
+        else:
+            _turn_halves(x, bias, factors, cos, sin, pairs, out)
+    for element in range(2 * pairs, size, 16):
+        store_f32_first(out + element * 4, multiply(_biased(x, bias, element, size - element), factors), size - element)
+
+
+@inner
+def _copy(source: int, target: int, nbytes: int) -> None:
+    whole = nbytes // 64 * 64
+    for place in range(0, whole, 64):
+        store_i32(target + place, load_i32(source + place))
+    for place in range(whole, nbytes, 4):
+        write_f32(target + place, read_f32(source + place))
+
+
+@inner
+def _clear(target: int, nbytes: int) -> None:
+    whole = nbytes // 64 * 64
+    for place in range(0, whole, 64):
+        store_f32(target + place, zero_f32())
+    for place in range(whole, nbytes, 4):
+        write_f32(target + place, np.float32(0))
+
+
+@inner
+def _copy_past(record: int, batch: int, head: int, first: int, stop: int) -> None:
+    """Rows of the past to the cache."""
+    k_row, v_row = argument(record, _SIZE) * 4, argument(record, _VALUE_SIZE) * 4
+    k = argument(record, _PAST_K) + batch * argument(record, _PAST_K + 1) + head * argument(record, _PAST_K + 2)
+    v = argument(record, _PAST_V) + batch * argument(record, _PAST_V + 1) + head * argument(record, _PAST_V + 2)
+    if stop > first:
+        _copy(k + first * k_row, _at(record, _KEYS, batch, head, first), (stop - first) * k_row)
+        _copy(v + first * v_row, _at(record, _VALUES, batch, head, first), (stop - first) * v_row)
+
+
+@inner
+def _put_new(record: int, batch: int, head: int) -> None:
+    """The new rows of a head to the cache, and what is behind them."""
+    size, value_size, length = argument(record, _SIZE), argument(record, _VALUE_SIZE), argument(record, _LENGTH)
+    start, capacity = _count(record, batch, 0), argument(record, _CAPACITY)
+    k_bias, v_bias = argument(record, _BIASES + 1), argument(record, _BIASES + 2)
+    k_bias, v_bias = k_bias + head * size * 4 if k_bias else 0, v_bias + head * value_size * 4 if v_bias else 0
+    for token in range(min(length, capacity - start)):
+        k, v = _at(record, _K, batch, head, token), _at(record, _V, batch, head, token)
+        _put_row(record, batch, token, k, k_bias, size, _ONE, _at(record, _KEYS, batch, head, start + token))
+        out = _at(record, _VALUES, batch, head, start + token)
+        for element in range(0, value_size, 16):
+            store_f32_first(out + element * 4, _biased(v, v_bias, element, value_size - element), value_size - element)
+    if not argument(record, _IS_IN_PLACE):
+        end, past = start + length, argument(record, _PAST_ROWS)
+        _copy_past(record, batch, head, end, past)
+        first = max(end, past)
+        if capacity > first:
+            _clear(_at(record, _KEYS, batch, head, first), (capacity - first) * size * 4)
+            _clear(_at(record, _VALUES, batch, head, first), (capacity - first) * value_size * 4)
+
+
+@inner
+def _rotate_queries(record: int, batch: int, head: int) -> None:
+    size, length, target = argument(record, _SIZE), argument(record, _LENGTH), argument(record, _ROTATED)
+    heads = argument(record, _KEY_HEADS) * argument(record, _GROUP)
+    bias = argument(record, _BIASES)
+    bias = bias + head * size * 4 if bias else 0
+    for token in range(length):
+        out = target + ((batch * heads + head) * length + token) * size * 4
+        _put_row(record, batch, token, _at(record, _Q, batch, head, token), bias, size, _ONE, out)
+
+
+@task
+def extend(record: int, part: int, parts: int) -> None:
+    """Fill the cache, and rotate queries."""
+    key_heads, group = argument(record, _KEY_HEADS), argument(record, _GROUP)
+    items = argument(record, _BATCH) * key_heads
+    for item in range(items * part // parts, items * (part + 1) // parts):
+        batch, head = item // key_heads, item % key_heads
+        if argument(record, _HAS_CACHE):
+            if not argument(record, _IS_IN_PLACE):
+                _copy_past(record, batch, head, 0, min(_count(record, batch, 0), argument(record, _PAST_ROWS)))
+            _put_new(record, batch, head)
+        if argument(record, _ROTATED):
+            for shared in range(group):
+                _rotate_queries(record, batch, head * group + shared)
+
+
+@task
+def rotate(record: int, part: int, parts: int) -> None:
+    """Rotate new queries to the result."""
+    heads, length, size = argument(record, _KEY_HEADS), argument(record, _LENGTH), argument(record, _SIZE)
+    items = argument(record, _BATCH) * length
+    for item in range(items * part // parts, items * (part + 1) // parts):
+        batch, token = item // length, item % length
+        for head in range(heads):
+            x, out = _at(record, _Q, batch, head, token), _at(record, _OUT, batch, head, token)
+            _put_row(record, batch, token, x, 0, size, _ONE, out)
+
+
+@inner
+def _masked(scores: int, mask: int, step: int, left: int) -> Any:
+    """16 scores with a mask's numbers."""
+    value = load_f32(scores)
+    if step == 4:
+        return add(value, load_f32_first(mask, left))
+    return add(value, load_f32_steps(mask, step, min(left, 16)))
+
+
+@inner
+def _bounded(scores: int, count: int, skipped: int, shown: int, mask: int, mask_step: int, cap: float, hidden: int) -> Any:
+    """Final scores of a block in their place, and the largest of each lane.
+
+    ``skipped`` keys at first and those from ``shown`` on are hidden; ``hidden`` is where 16 numbers that hide are.
+    """
+    largest = splat_f32(_LOWEST)
+    for key in range(0, count, 16):
+        place = scores + key * 4
+        if cap > 0:
+            store_f32(place, multiply(tanh(divide(load_f32(place), splat_f32(cap))), splat_f32(cap)))
+        if mask:
+            store_f32(place, _masked(place, mask + key * mask_step, mask_step, count - key))
+        value = load_f32_first_or(place, shown - key, splat_f32(_HIDDEN))
+        if skipped > key:
+            value = load_f32_first_or(hidden, skipped - key, value)
+        store_f32(place, value)
+        largest = maximum(value, largest)
+    return largest
+
+
+@inner
+def _weigh(scores: int, count: int, largest: Any, state: int, result: int, vectors: int, is_first: int) -> None:
+    """Weights of a block in the place of its scores; earlier results shrink. State: largest score, sum of the weights."""
+    before = broadcast_f32(state)
+    top = maximum(splat_f32(reduce_max(largest)), before)
+    shrink, total = exp_of_negative(subtract(before, top)), zero_f32()
+    for place in range(scores, scores + count * 4, 64):
+        weight = exp_of_negative(subtract(load_f32(place), top))
+        store_f32(place, weight)
+        total = add(total, weight)
+    if not is_first:
+        for place in range(result, result + vectors * 64, 64):
+            store_f32(place, multiply(load_f32(place), shrink))
+    sums = fused_multiply_add(broadcast_f32(state + 4), shrink, splat_f32(reduce_add(total)))
+    store_f32_first(state, top, 1)
+    store_f32_first(state + 4, sums, 1)
+
+
+@inner
+def _add_values(rows: int, scores: int, count: int, v: int, v_row: int, vectors: int, result: int, is_first: int) -> None:
+    for row in range(0, rows, SUM_ROWS):
+        found, place, column = min(SUM_ROWS, rows - row), result + row * vectors * 64, 0
+        while column < vectors:
+            width, weights = _columns(found, vectors - column), scores + row * _SCORES_ROW
+            values, target = v + column * 64, place + column * 64
+            add_weighted_rows(found, width, values, v_row, weights, _SCORES_ROW, count, target, vectors * 64, is_first)
+            column += width
+
+
+@inner
+def _attend_keys(
+    record: int, batch: int, head: int, first: int, rows: int, key: int, count: int, spare: int, is_first: int
+) -> None:
+    """Some queries of a head of keys, and some of its keys."""
+    size, vectors, length = argument(record, _SIZE), argument(record, _VALUE_SIZE) // 16, argument(record, _LENGTH)
+    hidden, queries = spare, spare + 64
+    scores = queries + rows * size * 4
+    result, state = scores + rows * _SCORES_ROW, scores + rows * (_SCORES_ROW + vectors * 64)
+    k, k_row = _at(record, _KEYS, batch, head, key), argument(record, _KEYS + 3)
+    for start in range(0, count, 16):
+        for row in range(rows):
+            place = scores + row * _SCORES_ROW + start * 4
+            dots_of_sixteen(queries + row * size * 4, k + start * k_row, k_row, count - start, size // 16, place)
+    left, right, mask = argument(record, _LEFT), argument(record, _RIGHT), argument(record, _MASK)
+    for row in range(rows):
+        token = (first + row) % length
+        position = _count(record, batch, 1) + token
+        skipped = position - left - key if left >= 0 else 0
+        shown = min(count, position + right + 1 - key) if right >= 0 else count
+        place = 0
+        if mask:
+            own = head * argument(record, _GROUP) + (first + row) // length
+            place = _at(record, _MASK, batch, own, token) + key * argument(record, _MASK + 4)
+        own = scores + row * _SCORES_ROW
+        largest = _bounded(own, count, skipped, shown, place, argument(record, _MASK + 4), number(record, _SOFTCAP), hidden)
+        _weigh(own, count, largest, state + row * 8, result + row * vectors * 64, vectors, is_first)
+    _add_values(
+        rows, scores, count, _at(record, _VALUES, batch, head, key), argument(record, _VALUES + 3), vectors, result, is_first
+    )
+
+
+@inner
+def _begin(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
+    """Queries and state of some rows."""
+    size, vectors, length = argument(record, _SIZE), argument(record, _VALUE_SIZE) // 16, argument(record, _LENGTH)
+    state = spare + 64 + rows * (size * 4 + _SCORES_ROW + vectors * 64)
+    bias, sinks = argument(record, _BIASES), argument(record, _SINKS)
+    store_f32(spare, splat_f32(_HIDDEN))
+    for row in range(rows):
+        own, token = head * argument(record, _GROUP) + (first + row) // length, (first + row) % length
+        x, shift = _at(record, _Q, batch, own, token), bias + own * size * 4 if bias else 0
+        _put_row(record, batch, token, x, shift, size, number(record, _SCALE), spare + 64 + row * size * 4)
+        write_f32(state + row * 8, read_f32(sinks + own * 4) if sinks else _LOWEST)
+        write_f32(state + row * 8 + 4, _ONE if sinks else np.float32(0))
+
+
+@inner
+def _finish(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
+    size, vectors, length = argument(record, _SIZE), argument(record, _VALUE_SIZE) // 16, argument(record, _LENGTH)
+    result = spare + 64 + rows * (size * 4 + _SCORES_ROW)
+    bias = 0 if argument(record, _HAS_CACHE) else argument(record, _BIASES + 2)
+    for row in range(rows):
+        own, token = head * argument(record, _GROUP) + (first + row) // length, (first + row) % length
+        total = maximum(broadcast_f32(result + rows * vectors * 64 + row * 8 + 4), splat_f32(_TINY))
+        out, source = _at(record, _OUT, batch, own, token), result + row * vectors * 64
+        for place in range(0, vectors * 64, 64):
+            value = divide(load_f32(source + place), total)
+            shift = load_f32(bias + own * vectors * 64 + place) if bias else zero_f32()
+            store_f32(out + place, add(value, shift))
+
+
+@inner
+def _attend(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
+    keys, position = _count(record, batch, 2), _count(record, batch, 1)
+    left, right = argument(record, _LEFT), argument(record, _RIGHT)
+    low = position - left if left >= 0 else 0
+    high = min(keys, position + argument(record, _LENGTH) + right) if right >= 0 else keys
+    copies = argument(record, _FILLS) and not argument(record, _IS_IN_PLACE)
+    past = min(_count(record, batch, 0), argument(record, _PAST_ROWS)) if copies else 0
+    _begin(record, batch, head, first, rows, spare)
+    is_first = 1
+    for key in range(0, keys, _BLOCK):
+        count = min(_BLOCK, keys - key)
+        _copy_past(record, batch, head, key, min(past, key + count))
+        if key + count > low and key < high:
+            _attend_keys(record, batch, head, first, rows, key, count, spare, is_first)
+            is_first = 0
+    if is_first:
+        vectors = argument(record, _VALUE_SIZE) // 16
+        _clear(spare + 64 + rows * (argument(record, _SIZE) * 4 + _SCORES_ROW), rows * vectors * 64)
+    _finish(record, batch, head, first, rows, spare)
+
+
+@task
+def attend_few(record: int, part: int, parts: int) -> None:
+    """The queries of each head of keys, or parts of them; sizes of keys and values are multiples of 16."""
+    key_heads, pieces = argument(record, _KEY_HEADS), argument(record, _PARTS)
+    rows, items = argument(record, _GROUP) * argument(record, _LENGTH), argument(record, _BATCH) * key_heads * pieces
+    spare = argument(record, _WORK) + part * argument(record, _PART_BYTES)
+    for item in range(items * part // parts, items * (part + 1) // parts):
+        batch, head, piece = item // pieces // key_heads, item // pieces % key_heads, item % pieces
+        if argument(record, _FILLS):
+            _put_new(record, batch, head)
+        first = rows * piece // pieces
+        _attend(record, batch, head, first, rows * (piece + 1) // pieces - first, spare)

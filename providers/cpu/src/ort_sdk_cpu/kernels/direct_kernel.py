@@ -1,0 +1,53 @@
+"""Kernels that compute a node in another way than the shared set, and are not bound: their shapes are others in each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ort_sdk.api import KernelInfo, OpKernel
+
+__all__ = ["DIRECT", "DirectMaker", "computed_by", "direct_kernel"]
+
+DirectMaker = Callable[[KernelInfo], "Callable[..., Any] | None"]
+"""Makes a node's ``call(*inputs)``, which returns its outputs, or ``NotImplemented`` for arrays it is not for; None for none."""
+
+DIRECT: dict[tuple[str, str], DirectMaker] = {}
+"""(domain, op_type) → what makes the call of a node; filled by importing the modules."""
+
+
+def computed_by(*op_types: str, domain: str = "") -> Callable[[DirectMaker], DirectMaker]:
+    """Decorator that declares what makes the calls of operators."""
+
+    def declare(maker: DirectMaker) -> DirectMaker:
+        DIRECT.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
+        return maker
+
+    return declare
+
+
+class _DirectKernel(OpKernel):
+    """A kernel of the shared set that computes most arrays in another way.
+
+    Args:
+        kernel: the shared set's.
+        call: the other way.
+    """
+
+    def __init__(self, kernel: Any, call: Callable[..., Any]) -> None:
+        self.deterministic = kernel.deterministic
+        self.shape_inputs = kernel.shape_inputs
+        self.contents_from_shapes = kernel.contents_from_shapes
+        otherwise = kernel.compute
+
+        def compute(*inputs: Any) -> Any:
+            result = call(*inputs)
+            return otherwise(*inputs) if result is NotImplemented else result
+
+        self.compute = compute  # type: ignore[method-assign]
+
+
+def direct_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
+    """The kernel of a node whose operator is in ``DIRECT``: the shared set's, if the node has no call of its own."""
+    kernel, call = create(info), DIRECT[info.domain, info.op_type](info)
+    return kernel if call is None else _DirectKernel(kernel, call)
