@@ -1,10 +1,16 @@
-"""Convolutions with one filter per channel: against float64, in every layout, with and without packed weights."""
+"""Convolutions with one filter per channel: against float64, in every layout, with packed weights; in blocks with others."""
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.kernels import conv_block
 from ort_sdk_cpu.kernels.conv_separable import DepthwiseKernel
 from ort_sdk_cpu.onednn import library as onednn_library
+
+import ort_sdk as ort
 
 pytestmark = pytest.mark.skipif(
     not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is not installed"
@@ -89,3 +95,95 @@ def test_packed_weights_and_other_shapes(make_kernel):
         other = random(np.random.default_rng(2), *shape)
         expected = in_float64(make_kernel, other, w, bias, attributes)
         np.testing.assert_allclose(kernel.compute(other, None, bias), expected, rtol=1e-5, atol=5e-6)
+
+
+def value(name, shape):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+
+
+def constant(graph_weights, name, array):
+    graph_weights.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
+    return name
+
+
+BLOCKS = {
+    "expanded and projected": ((1, 24, 28, 28), 144, 24, 3, 1, "Clip"),
+    "of a few rows": ((1, 40, 7, 7), 240, 40, 5, 1, "HardSwish"),
+    "two samples, step 2": ((2, 16, 17, 19), 96, 33, 3, 2, "Relu"),
+    "of a picture": ((1, 3, 64, 50), 32, 16, 3, 1, "Clip"),
+    "of a picture, silu": ((2, 3, 33, 47), 40, 24, 3, 2, "Silu"),
+    "nothing before": ((1, 64, 30, 30), 64, 128, 3, 1, "Relu"),
+    "wide windows": ((1, 16, 28, 28), 64, 48, 7, 1, "Relu"),
+}
+"""Shape of X, channels of filters, output channels, taps down and across, step, activation."""
+
+
+def activated(nodes, weights, x, kind):
+    if kind == "Silu":
+        nodes.append(helper.make_node("Sigmoid", [x], [f"{x}_gate"]))
+        nodes.append(helper.make_node("Mul", [x, f"{x}_gate"], [f"{x}_a"]))
+    elif kind == "Clip":
+        bounds = [constant(weights, f"{x}_{name}", bound) for name, bound in (("low", -0.5), ("high", 1.5))]
+        nodes.append(helper.make_node("Clip", [x, *bounds], [f"{x}_a"]))
+    else:
+        nodes.append(helper.make_node(kind, [x], [f"{x}_a"]))
+    return f"{x}_a"
+
+
+def block_of(x_shape, channels, outputs, taps, step, kind):
+    """A model of three convolutions (two where channels stay), with the input added at last if it has the result's shape."""
+    rng, nodes, weights = np.random.default_rng(3), [], []
+
+    def convolved(x, name, shape, **attributes):
+        w = constant(weights, f"{name}_w", random(rng, *shape) / np.float32(np.sqrt(np.prod(shape[1:]))))
+        nodes.append(
+            helper.make_node("Conv", [x, w, constant(weights, f"{name}_b", random(rng, shape[0]))], [name], **attributes)
+        )
+        return name
+
+    inputs, x = x_shape[1], "x"
+    if inputs == 3:
+        x = activated(nodes, weights, convolved(x, "first", (channels, 3, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2]), kind)
+    elif channels > inputs:
+        x = activated(nodes, weights, convolved(x, "first", (channels, inputs, 1, 1)), kind)
+    pads, around = [taps // 2] * 4, {"group": channels, "strides": [step, step]}
+    x = activated(nodes, weights, convolved(x, "filters", (channels, 1, taps, taps), pads=pads, **around), kind)
+    y = convolved(x, "last", (outputs, channels, 1, 1))
+    if inputs == outputs and step == 1:
+        nodes.append(helper.make_node("Add", ["x", y], ["sum"]))
+        y = "sum"
+    graph = helper.make_graph(nodes, "block", [value("x", x_shape)], [value(y, [None] * 4)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS.keys())
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks(monkeypatch, block, threads):
+    x_shape = block[0]
+    model = block_of(*block)
+    options, theirs = ort.SessionOptions(), onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    theirs.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    feed = {"x": random(np.random.default_rng(4), *x_shape)}
+    (expected,) = onnxruntime.InferenceSession(model, theirs, providers=["CPUExecutionProvider"]).run(None, feed)
+    made = []
+    fused = conv_block.fused_stages
+    monkeypatch.setattr(conv_block, "fused_stages", lambda *stages: made.append(fused(*stages)) or made[-1])
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    for _ in range(4):
+        (found,) = session.run(None, feed)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert any(way is not None for way in made)
+
+
+def test_what_the_caller_reads_as_well_is_written():
+    model = onnx.load_from_string(block_of(*BLOCKS["expanded and projected"]))
+    inner = next(node.output[0] for node in model.graph.node if node.op_type == "Clip")
+    model.graph.output.append(value(inner, [None] * 4))
+    serialized = model.SerializeToString()
+    feed = {"x": random(np.random.default_rng(4), *BLOCKS["expanded and projected"][0])}
+    expected = onnxruntime.InferenceSession(serialized, providers=["CPUExecutionProvider"]).run(None, feed)
+    session = ort.InferenceSession(serialized, providers=["CPUExecutionProvider"])
+    for _ in range(4):
+        for found, wanted in zip(session.run(None, feed), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

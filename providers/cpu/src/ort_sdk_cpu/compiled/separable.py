@@ -13,8 +13,18 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import zero_f32
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first, write_i64
-from ort_sdk_cpu.simd.pixel_tiles import PANEL, WINDOWS, pixel_tile, window_tile
-from ort_sdk_cpu.simd.pixels import copy_vectors, has_bounds_only, highest, lowest, multiply_pixels, panels_of
+from ort_sdk_cpu.simd.pixel_tiles import NEAR_STEPS, NEAR_TAPS, PANEL, WINDOWS, near_tile, picture_tile, pixel_tile, window_tile
+from ort_sdk_cpu.simd.pixels import (
+    FEW_TILES,
+    bring_part,
+    copy_line,
+    copy_vectors,
+    has_bounds_only,
+    highest,
+    lowest,
+    multiply_pixels,
+    panels_of,
+)
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.results import activated, finished
 
@@ -23,13 +33,15 @@ __all__ = ["separable"]
 _PIXEL = 4 * PANEL
 """Bytes of a pixel in a panel of lines."""
 _BOUNDED = 1
-_LINES = 16
-"""Most taps down, whose addresses there is room for."""
+_ADDRESSES = 64
+"""Most lines under a row of windows."""
 
 
 @inner
 def _work_places(record: int, work: int) -> tuple[int, int, int, int, int, int]:
     """Addresses of biases of lines and windows, of room for a tile and for addresses, of windows' results and of lines.
+
+    Lines of a picture are behind the addresses.
 
     Zeros for a panel, the bias of the outputs and room for a tile come first, as ``multiply_pixels`` wants them.
     """
@@ -38,7 +50,8 @@ def _work_places(record: int, work: int) -> tuple[int, int, int, int, int, int]:
     line_bias = room + ROWS * _PIXEL
     window_bias = line_bias + expanded * _PIXEL
     addresses = window_bias + expanded * _PIXEL
-    results = addresses + _LINES * 8
+    picture = addresses + _ADDRESSES * 8
+    results = picture + argument(record, 9) * argument(record, 43) * argument(record, 51) * 4
     lines = results
     if argument(record, 1):
         lines += argument(record, 34) * argument(record, 12) * (expanded * _PIXEL + 64)
@@ -71,9 +84,38 @@ def _expand_line(record: int, source: int, panel: int, bias: int, target: int) -
         count = width * (index + 1) // tiles - first
         place, to = source + first * row, target + first * _PIXEL
         pixel_tile(count, vectors, weights, place, row, channels, bias, 0, 0, low, high, to, _PIXEL)
+
+
+@inner
+def _activate_line(record: int, target: int) -> None:
+    """What is done to a line where that is more than bounds."""
+    activation = argument(record, 36)
     if activation > _BOUNDED:
-        for place in range(target, target + width * _PIXEL, 64):
+        for place in range(target, target + argument(record, 8) * _PIXEL, 64):
             store_f32(place, activated(load_f32(place), activation, number(record, 37), number(record, 38)))
+
+
+@inner
+def _convolve_line(record: int, sample: int, index: int, panel: int, bias: int, addresses: int, target: int) -> None:
+    """A line of windows of a picture of few channels, in a panel."""
+    channels, taps, length = argument(record, 9), argument(record, 43), argument(record, 51)
+    height, width, step = argument(record, 49), argument(record, 50), argument(record, 46) * 4
+    top = index * argument(record, 45) - argument(record, 47)
+    for line in range(channels * taps):
+        plane, row = sample * channels + line // taps, top + line % taps
+        source = argument(record, 0) + (plane * height + row) * width * 4 if 0 <= row < height else 0
+        place = addresses + _ADDRESSES * 8 + line * length * 4
+        copy_line(source, width, argument(record, 48), place, length)
+        write_i64(addresses + line * 8, place)
+    weights = argument(record, 27) + panel * channels * taps * argument(record, 44) * _PIXEL
+    vectors, activation = min(COLUMNS, (argument(record, 31) - panel * PANEL + 15) // 16), argument(record, 36)
+    low, high = lowest(activation, number(record, 37)), highest(activation, number(record, 38))
+    columns, lines, across = argument(record, 8), channels * taps, argument(record, 44)
+    tiles = (columns + ROWS - 1) // ROWS
+    for tile in range(tiles):
+        first = columns * tile // tiles
+        count, to, offset = columns * (tile + 1) // tiles - first, target + first * _PIXEL, first * step
+        picture_tile(count, vectors, addresses, lines, offset, step, across, 4, weights, bias, low, high, to, _PIXEL)
 
 
 @inner
@@ -88,15 +130,23 @@ def _copy_line(record: int, source: int, panel: int, target: int) -> None:
 
 @inner
 def _make_lines(
-    record: int, sample: int, first: int, stop: int, panel: int, bias: int, lines: int, line: int, slots: int
+    record: int, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int
 ) -> None:
     """A panel of some lines of the picture, each into the place of the line ``slots`` before it."""
-    height, row = argument(record, 7), argument(record, 8) * argument(record, 9) * 4
+    bias, _, _, addresses, _, _ = _work_places(record, work)
+    row = argument(record, 8) * argument(record, 9) * 4
     for index in range(first, stop):
-        source = argument(record, 0) + (sample * height + index) * row
+        source = argument(record, 0) + (sample * argument(record, 7) + index) * row
         target = lines + index % slots * line + argument(record, 18) * _PIXEL
-        if argument(record, 27):
+        if argument(record, 43):
+            _convolve_line(record, sample, index, panel, bias + panel * _PIXEL, addresses, target)
+            _activate_line(record, target)
+        elif argument(record, 27):
+            size = argument(record, 9) * _PIXEL
+            if stop - first > FEW_TILES:
+                bring_part(argument(record, 27) + (panel + 1) * size, size, index - first, stop - first)
             _expand_line(record, source, panel, bias + panel * _PIXEL, target)
+            _activate_line(record, target)
         else:
             _copy_line(record, source, panel, target)
 
@@ -145,7 +195,8 @@ def _convolve_row(
         target: address of the first window's result, to be multiplied; 0: the results are the output.
         place: offset of the first window's result in the output.
     """
-    columns, step, taps = argument(record, 12), argument(record, 16) * _PIXEL, argument(record, 14)
+    columns, step, taps = argument(record, 12), argument(record, 16), argument(record, 14)
+    is_near = (taps == NEAR_TAPS[0] or taps == NEAR_TAPS[1]) and step <= NEAR_STEPS[1] and argument(record, 33) == 1
     left = argument(record, 31) - panel * PANEL
     vectors, row = min(COLUMNS, (left + 15) // 16), panels_of(argument(record, 31)) * _PIXEL + 64
     activation = argument(record, 39)
@@ -161,8 +212,11 @@ def _convolve_row(
         first = columns * index // tiles
         size = columns * (index + 1) // tiles - first
         to, to_row = (target + first * row, row) if is_direct else (room, _PIXEL)
-        offset, tap_step = first * step, argument(record, 33) * _PIXEL
-        window_tile(size, vectors, lines, count, offset, step, taps, tap_step, weights, bias, low, high, to, to_row)
+        offset, tap_step = first * step * _PIXEL, argument(record, 33) * _PIXEL
+        if is_near:
+            near_tile(size, vectors, lines, count, offset, step, taps, weights, bias, low, high, to, to_row)
+        else:
+            window_tile(size, vectors, lines, count, offset, step * _PIXEL, taps, tap_step, weights, bias, low, high, to, to_row)
         if not is_direct:
             _finish_windows(record, room, size, place + first * argument(record, 10) * 4, left)
         elif activation > _BOUNDED and argument(record, 1):
@@ -195,8 +249,8 @@ def _convolve_sample(record: int, sample: int, row: int, stop: int, panels: tupl
         end = min(stop, row + argument(record, 34))
         needed = min(argument(record, 7), (end - 1) * steps - argument(record, 17) + reach)
         for panel in range(panels[0], panels[1]):
-            own, bias = lines + (panel - panels[0]) * slots * line, _work_places(record, work)[0]
-            _make_lines(record, sample, ready, needed, panel, bias, own, line, slots)
+            own = lines + (panel - panels[0]) * slots * line
+            _make_lines(record, sample, ready, needed, panel, work, own, line, slots)
             _convolve(record, sample, row, end, panel, work, own, line, slots)
         if argument(record, 1):
             columns, width = argument(record, 12), panels_of(argument(record, 31)) * _PIXEL + 64
@@ -209,14 +263,18 @@ def _convolve_sample(record: int, sample: int, row: int, stop: int, panels: tupl
 
 @task
 def separable(record: int, part: int, parts: int) -> None:
-    """A convolution with a filter per channel, perhaps of what one of one tap makes of x; perhaps with one of one tap behind it.
+    """A convolution with a filter per channel, perhaps of what another makes of x; perhaps with one of one tap behind it.
+
+    The other is of one tap, or of a picture of few channels that lies row-major.
 
     Arguments: addresses of x, weights of the last convolution in panels (or 0), its bias (or 0), addend (or 0), the output and
-    working memory; samples, height, width and channels of x, output channels, height and width of the output, rows and columns
-    of taps, steps, rows of zeros above, columns of zeros to the left, bytes of working memory per thread; what is done to the
-    last sums, as for ``winograd``; addresses of weights in panels (or 0) and bias (or 0) of the first convolution, and of filters
-    in panels and bias (or 0); channels of filters, dilations, rows of a strip, whether threads share channels in place of rows;
-    activation with its numbers of the first convolution, and of the filters if another follows; pixels of a line with its zeros.
+    working memory; samples, height and width of what the filters read, channels of x, output channels, height and width of the
+    output, rows and columns of taps, steps, rows of zeros above, columns of zeros to the left, bytes of working memory per
+    thread; what is done to the last sums, as for ``winograd``; addresses of weights in panels (or 0) and bias (or 0) of the
+    first convolution, and of filters in panels and bias (or 0); channels of filters, dilations, rows of a strip, whether threads
+    share channels in place of rows; activation with its numbers of the first convolution, and of the filters if another follows;
+    pixels of a line with its zeros; where x is a picture (else 0): rows and columns of taps of the first convolution, steps,
+    rows of zeros above, columns of zeros to the left, height and width of x, numbers of a line with its zeros in whole vectors.
     """
     work, rows, panels = argument(record, 5) + part * argument(record, 19), argument(record, 11), panels_of(argument(record, 31))
     first, stop, first_row, stop_row = 0, panels, 0, argument(record, 6) * rows

@@ -14,24 +14,13 @@ from ort_sdk_cpu.simd.memory import (
     store_f32,
     store_f32_first,
 )
+from ort_sdk_cpu.simd.pixels import copy_line
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.results import activated, finished
 
 __all__ = ["stem"]
 
 _PIXELS = 8
-
-
-@inner
-def _copy_line(source: int, width: int, left: int, target: int, length: int) -> None:
-    """A line of a picture between zeros; ``source`` is 0 for a line outside."""
-    for place in range(0, length, 16):
-        store_f32(target + place * 4, zero_f32())
-    if source:
-        begin, stop = max(0, -left), min(width, length - left)
-        for place in range(begin, stop, 16):
-            count = stop - place
-            store_f32_first(target + (left + place) * 4, load_f32_first(source + place * 4, count), count)
 
 
 @inner
@@ -44,7 +33,7 @@ def _copy_lines(record: int, sample: int, row: int, lines: int, length: int) -> 
         for tap in range(taps):
             line = top + tap
             source = plane + line * width * 4 if 0 <= line < height else 0
-            _copy_line(source, width, left, lines + (channel * taps + tap) * length * 4, length)
+            copy_line(source, width, left, lines + (channel * taps + tap) * length * 4, length)
 
 
 @inner

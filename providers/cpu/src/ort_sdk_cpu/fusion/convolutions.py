@@ -87,7 +87,7 @@ def _adds_whole(program: FusibleProgram, step: FusibleStep) -> bool:
 
 
 def _blocks(program: FusibleProgram, convolutions: Mapping[int, _Convolution]) -> Iterator[FusedSteps]:
-    """Convolutions with one filter per channel, with those of one tap around them where that is faster."""
+    """Convolutions with one filter per channel, with those around them where that is faster."""
     from ort_sdk_cpu.kernels.conv_block import BlockKernel, fused_stages, stage_of
 
     def stage(convolution: _Convolution | None) -> Any:

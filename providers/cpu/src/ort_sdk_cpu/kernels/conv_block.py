@@ -1,4 +1,7 @@
-"""Convolutions of one tap, of one filter per channel, and of one tap again, as one task: what is between stays in the cache."""
+"""Convolutions of one filter per channel with the ones before and behind them as one task: what is between stays in the cache.
+
+Those are of one tap; the one before may also be the first of a network, of a picture of few channels.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from ort_sdk_cpu.onednn.constants import Argument
 from ort_sdk_cpu.onednn.memory_descriptor import contiguous
 
 from .channels_last import ChannelsLastKernel
-from .conv_pointwise import PointwiseKernel, panels_of
-from .conv_separable import DepthwiseKernel, SeparableSizes
+from .conv_onednn import NoKernel
+from .conv_pointwise import PointwiseKernel, in_panels, panels_of
+from .conv_separable import MOST_LINES, DepthwiseKernel, Picture, SeparableSizes
+from .conv_stem import StemKernel
 from .conv_winograd import Activation
 from .recycled import ResultMemory
 from .task_execution import TaskExecution
@@ -32,12 +37,13 @@ _FIRST, _FILTERS, _LAST = 27, 29, 1
 """Where the task takes a stage's weights; the bias is behind them."""
 _ADDED, _WORK, _ADDED_LAST = 3, 5, 23
 _DESTINATION = 4
+_PLACES = (*(place + of for place in (_FIRST, _FILTERS, _LAST) for of in (0, 1)), _ADDED, _ADDED_LAST)
 
 
 class Stage(NamedTuple):
     """A convolution in a program, with what follows it."""
 
-    kernel: PointwiseKernel | DepthwiseKernel
+    kernel: PointwiseKernel | DepthwiseKernel | StemKernel
     x_shape: tuple[int, ...]
     out_shape: tuple[int, ...]
     has_added: bool
@@ -54,6 +60,11 @@ class Stage(NamedTuple):
         return isinstance(self.kernel, DepthwiseKernel)
 
     @property
+    def is_of_picture(self) -> bool:
+        """Whether it reads a picture of few channels."""
+        return isinstance(self.kernel, StemKernel)
+
+    @property
     def is_inner(self) -> bool:
         """Whether another can read its result as it is made: only a function of the sums is applied to them."""
         return not self.has_added and not self.kernel.activation().is_scaled
@@ -63,7 +74,7 @@ def fused_stages(first: Stage | None, filters: Stage, last: Stage | None) -> tup
     """How to compute stages that follow each other.
 
     Args:
-        first: of one tap; None if there is none that can be part.
+        first: of one tap or of a picture; None if there is none that can be part.
         filters: with one filter per channel.
         last: of one tap; None if there is none that can be part.
 
@@ -117,7 +128,7 @@ class BlockKernel(ChannelsLastKernel):
     """Stages as one task; inputs are X, weight and bias of each stage, and last what is added, all of which may be absent but X.
 
     Args:
-        first: of one tap, or none.
+        first: of one tap or of a picture, or none.
         filters: with one filter per channel.
         last: of one tap, or none.
         by_channels: whether threads share channels in place of rows; there must be no last stage then.
@@ -125,19 +136,19 @@ class BlockKernel(ChannelsLastKernel):
 
     def __init__(self, first: Stage | None, filters: Stage, last: Stage | None, *, by_channels: bool) -> None:
         self._first, self._filters, self._last, self._by_channels = first, filters, last, by_channels
-        self.scratch = filters.kernel.scratch
+        self._kernel, self.scratch = NoKernel(), filters.kernel.scratch
         self._calls, self._results, self._varies = threading.local(), ResultMemory(), False
         kernel = filters.kernel
         shape = kernel.constant_shape
         padding = kernel.geometry.padding(filters.x_shape, shape)
-        self._x_shape = (first or filters).x_shape
         self._out_shape = (last or filters).out_shape
-        channels, (has_first, has_last) = shape[0], (first is not None, last is not None)
-        rows_and_columns = (*filters.out_shape[:1], self._out_shape[1], *filters.out_shape[2:])
-        self._sizes = SeparableSizes(self._x_shape, channels, rows_and_columns, shape[2:], padding, has_first, has_last)
+        lines = (*filters.x_shape[:1], (first or filters).x_shape[1], *filters.x_shape[2:])
+        results = (*filters.out_shape[:1], self._out_shape[1], *filters.out_shape[2:])
+        picture = None if first is None or not first.is_of_picture else _picture(first)
+        self._sizes = SeparableSizes(lines, shape[0], results, shape[2:], padding, last is not None, picture)
 
     @property
-    def _stages(self) -> list[tuple[int, PointwiseKernel | DepthwiseKernel]]:
+    def _stages(self) -> list[tuple[int, PointwiseKernel | DepthwiseKernel | StemKernel]]:
         """Where the task takes a stage's weights, and its kernel, in the order of the inputs."""
         stages = ((_FIRST, self._first), (_FILTERS, self._filters), (_LAST, self._last))
         return [(place, stage.kernel) for place, stage in stages if stage is not None]
@@ -159,15 +170,19 @@ class BlockKernel(ChannelsLastKernel):
             place for place, value in zip((_ADDED, _ADDED_LAST), inputs[1 + 2 * len(biases) :], strict=False) if value is not None
         ]
         call, work_bytes = self._task()
-        names = {Argument.SRC: 0, Argument.DST: _DESTINATION, **{_name(place): place for place in range(1, 32)}}
+        names = {Argument.SRC: 0, Argument.DST: _DESTINATION, **{_name(place): place for place in _PLACES}}
         execution = TaskExecution(call, names, self.scratch, (_WORK, work_bytes))
         for index, (place, kernel) in enumerate(self._stages):
-            execution.set(_name(place), kernel.weight_of(inputs[1 + 2 * index]))
+            execution.set(_name(place), _weight(kernel, inputs[1 + 2 * index]))
         arguments = [
-            (_name(place), layout_of(array) or contiguous(array.shape, _FLOAT), _wanted(array))
+            (_name(place), layout_of(array) or contiguous(array.shape, _FLOAT), self._wanted(place, array))
             for place, array in zip((*places, _DESTINATION), (*operands, out), strict=True)
         ]
         return LayoutCall(execution, arguments, self.scratch)
+
+    def _wanted(self, place: int, array: HostArray) -> Any:
+        is_row_major = array.ndim == 1 or (place == 0 and self._sizes.picture is not None)
+        return contiguous(array.shape, _FLOAT) if is_row_major else channels_last(array.shape, _FLOAT)
 
     def _task(self) -> tuple[Any, int]:
         first, middle = (_activation(stage) for stage in (self._first, self._filters))
@@ -181,8 +196,15 @@ def _activation(stage: Stage | None) -> Activation:
     return Activation() if stage is None else stage.kernel.activation()
 
 
-def _wanted(array: HostArray) -> Any:
-    return channels_last(array.shape, _FLOAT) if array.ndim > 1 else contiguous(array.shape, _FLOAT)
+def _picture(stage: Stage) -> Picture:
+    shape = stage.kernel.constant_shape
+    return Picture(stage.x_shape, shape[2:], stage.kernel.geometry.padding(stage.x_shape, shape))
+
+
+def _weight(kernel: PointwiseKernel | DepthwiseKernel | StemKernel, weight: Any) -> HostArray:
+    """A stage's in panels."""
+    packed = kernel.weight_of(weight)
+    return in_panels(kernel.restore(packed), kernel.constant_shape[0]) if isinstance(kernel, StemKernel) else packed
 
 
 def _name(place: int) -> int:
@@ -199,7 +221,10 @@ def stage_of(kernel: Any, x_shape: tuple[int, ...], out_shape: tuple[int, ...], 
         out_shape: of its result.
         has_added: whether a tensor is added to its sums or at last.
     """
-    if not isinstance(kernel, (PointwiseKernel, DepthwiseKernel)) or len(x_shape) != 4 or 0 in (*x_shape, *out_shape):
+    if not isinstance(kernel, PointwiseKernel | DepthwiseKernel | StemKernel) or len(x_shape) != 4 or 0 in (*x_shape, *out_shape):
         return None
     padding = kernel.geometry.padding(x_shape, kernel.constant_shape)
-    return None if min(*padding.begins, *padding.ends) < 0 else Stage(kernel, x_shape, out_shape, has_added)
+    lines = x_shape[1] * kernel.constant_shape[2]
+    if min(*padding.begins, *padding.ends) < 0 or (isinstance(kernel, StemKernel) and lines > MOST_LINES):
+        return None
+    return Stage(kernel, x_shape, out_shape, has_added)

@@ -42,7 +42,7 @@ from .window_task import MAX_WINDOWS
 if TYPE_CHECKING:
     from .conv_varying import VaryingConvolution
 
-__all__ = ["ConvKernel", "Variant", "with_onednn"]
+__all__ = ["ConvKernel", "NoKernel", "Variant", "with_onednn"]
 
 WEIGHT = 1
 MINIMUM_WORK = 1 << 20
@@ -214,7 +214,7 @@ class ConvKernel(ChannelsLastKernel):
         if not self.is_packed and self.work(x_shape, shape) < MINIMUM_FUSED_WORK:
             return None
         made = copy.copy(self)
-        made._kernel, made._is_fused = _Nothing(), True
+        made._kernel, made._is_fused = NoKernel(), True
         made._post_ops = (*self._post_ops, *post_ops)
         made._adds_last = adds_last
         made._calls = threading.local()
@@ -350,7 +350,7 @@ class ConvKernel(ChannelsLastKernel):
         )
 
 
-class _Nothing:
+class NoKernel:
     """Stands for another kernel where there is none, since it was seen that oneDNN computes the node."""
 
     def compute(self, *inputs: Any) -> Any:

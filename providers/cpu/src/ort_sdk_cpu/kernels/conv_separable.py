@@ -15,15 +15,15 @@ from .conv_onednn import TEAM_WORK, WEIGHT, Variant
 from .conv_pointwise import PANEL_ROWS, in_panels, out_of_panels, panel_width, panels_of
 from .conv_winograd import Activation, WinogradKernel
 
-__all__ = ["DepthwiseKernel", "SeparableSizes", "is_for_depthwise"]
+__all__ = ["MOST_LINES", "DepthwiseKernel", "Picture", "SeparableSizes", "is_for_depthwise"]
 
 LEAST_CHANNELS = 8
-MOST_TAPS = 16
-"""Rows of a filter."""
+MOST_LINES = 64
+"""Under a row of windows: rows of taps, of a picture those of all its channels."""
 STRIP_PIXELS = 48
 """Results from which on their product with the next weights is worth beginning."""
-_FLOAT_BYTES, _VECTOR_BYTES, _ADDRESS_BYTES = 4, 64, 8
-_NO_ACTIVATION = Activation()
+_FLOAT_BYTES, _VECTOR_BYTES, _ADDRESS_BYTES, _LANES = 4, 64, 8, 16
+_NO_ACTIVATION, _NO_PICTURE = Activation(), (0,) * 9
 
 
 def is_for_depthwise(info: KernelInfo) -> bool:
@@ -32,25 +32,44 @@ def is_for_depthwise(info: KernelInfo) -> bool:
     if tensor is None or info.op_type == "ConvTranspose" or len(tensor.shape) != 4:
         return False
     channels, depth, rows, _ = tensor.shape
-    is_fit = depth == 1 and channels == int(info.attribute("group", 1)) >= LEAST_CHANNELS and rows <= MOST_TAPS
+    is_fit = depth == 1 and channels == int(info.attribute("group", 1)) >= LEAST_CHANNELS and rows <= MOST_LINES
     return is_fit and libraries.numba().is_usable and Activation.of(info) is not None
+
+
+class Picture(NamedTuple):
+    """What the filters' input is made of by a convolution of few channels."""
+
+    shape: tuple[int, ...]
+    """(N, C, H, W)."""
+    kernel: tuple[int, ...]
+    padding: Padding
+
+    def numbers(self, columns: int) -> int:
+        """Of a line with its zeros in whole vectors, under so many windows."""
+        reach = (columns - 1) * self.padding.strides[1] + self.kernel[1]
+        return -(-reach // _LANES) * _LANES
+
+    def arguments(self, columns: int) -> tuple[int, ...]:
+        """As the task takes them."""
+        padding = self.padding
+        return (*self.kernel, *padding.strides, *padding.begins, *self.shape[2:], self.numbers(columns))
 
 
 class SeparableSizes(NamedTuple):
     """Of a convolution with a filter per channel, and of those around it that the task does as well."""
 
     x_shape: tuple[int, ...]
-    """(N, C, H, W) of what the task reads."""
+    """(N, C of what the task reads, H and W of what the filters read)."""
     channels: int
     """Of the filters."""
     out_shape: tuple[int, ...]
     """(N, M, H, W) of what the task writes."""
     kernel: tuple[int, ...]
     padding: Padding
-    expands: bool
-    """Whether a convolution of one tap makes what the filters read."""
     projects: bool
-    """Whether one reads what they write."""
+    """Whether a convolution of one tap reads what the filters write."""
+    picture: Picture | None = None
+    """What is convolved to make what they read, unless that is of one tap."""
 
     @property
     def strip(self) -> int:
@@ -71,7 +90,13 @@ class SeparableSizes(NamedTuple):
         slots = (self.strip - 1) * self.padding.strides[0] + (self.kernel[0] - 1) * self.padding.dilations[0] + 1
         vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + panels * slots * self.line
         results = self.strip * self.out_shape[3] * (panels * panel_bytes + _VECTOR_BYTES) if self.projects else 0
-        return vectors * panel_bytes + results + MOST_TAPS * _ADDRESS_BYTES
+        return vectors * panel_bytes + results + MOST_LINES * _ADDRESS_BYTES + self._picture_bytes
+
+    @property
+    def _picture_bytes(self) -> int:
+        """Of the lines of a picture that are under a row of windows."""
+        picture = self.picture
+        return 0 if picture is None else picture.shape[1] * picture.kernel[0] * picture.numbers(self.x_shape[3]) * _FLOAT_BYTES
 
     def call(self, last: Activation, first: Activation, middle: Activation, threads: int, *, by_channels: bool) -> TaskCall:
         """The task, but for the arrays of a call.
@@ -87,7 +112,8 @@ class SeparableSizes(NamedTuple):
         (samples, _, *out_size), (_, channels, *size) = self.out_shape, self.x_shape
         geometry = (samples, *size, channels, self.out_shape[1], *out_size, *self.kernel, *padding.strides, *padding.begins)
         filters = (0, 0, 0, 0, self.channels, *padding.dilations, self.strip, int(by_channels))
-        others = (*first.arguments[:3], *middle.arguments[:3], self.line)
+        picture = _NO_PICTURE if self.picture is None else self.picture.arguments(self.x_shape[3])
+        others = (*first.arguments[:3], *middle.arguments[:3], self.line, *picture)
         arguments = (0, 0, 0, 0, 0, 0, *geometry, self.work_bytes, *last.arguments, *filters, *others)
         return TaskCall("separable", "separable", arguments, threads)
 
@@ -122,4 +148,4 @@ def _sizes_of(geometry: ConvGeometry, variant: Variant, out_shape: tuple[int, ..
     if min(*padding.begins, *padding.ends) < 0:
         return None
     kernel = variant.weight_shape[2:]
-    return SeparableSizes(variant.x_shape, variant.x_shape[1], out_shape, kernel, padding, expands=False, projects=False)
+    return SeparableSizes(variant.x_shape, variant.x_shape[1], out_shape, kernel, padding, projects=False)

@@ -5,8 +5,8 @@ Weights lie in panels of ``PANEL`` output channels, of which a tile computes one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -14,9 +14,9 @@ from numba import types
 from .emission import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, moved, opaque
 from .float_tiles import COLUMNS, ROWS, Operands, emit_sums
 from .memory import emit_load, emit_store, splat
-from .vector_types import VF32, operation
+from .vector_types import F32, VF32, operation
 
-__all__ = ["PANEL", "WINDOWS", "pixel_tile", "window_tile"]
+__all__ = ["NEAR_STEPS", "NEAR_TAPS", "PANEL", "WINDOWS", "near_tile", "picture_tile", "pixel_tile", "window_tile"]
 
 PANEL = 16 * COLUMNS
 """Channels of a panel."""
@@ -25,8 +25,8 @@ WINDOWS = 8 if COLUMNS > 1 else 4
 _VECTOR_BYTES, _ADDRESS_BYTES = 64, 8
 _COLUMNS_OF_POINTER = 3
 """Columns whose addresses an instruction computes from one pointer."""
-_CASES = 4
-"""More than there are vectors in a panel."""
+_CASES, _KINDS = 4, 4
+"""More than there are vectors in a panel; kinds of tiles whose windows share pixels."""
 
 
 def _emit_cases(builder: Any, count: Any, vectors: Any, most: int, emit: Any) -> None:
@@ -100,7 +100,10 @@ def pixel_tile(
     _emit_cases(builder, rows, vectors, ROWS, emit)
 
 
-@operation(types.none, *[types.intp] * 10, *[types.float32] * 2, *[types.intp] * 2)
+_WINDOWS = operation(types.none, *[types.intp] * 10, *[types.float32] * 2, *[types.intp] * 2)
+
+
+@_WINDOWS
 def window_tile(
     builder: Any,
     count: Any,
@@ -139,30 +142,153 @@ def window_tile(
     """
 
     def emit(count: int, vectors: int) -> None:
-        first = range(0, count, _COLUMNS_OF_POINTER)
-
-        def tap(_index: Any, values: list[Any]) -> list[Any]:
-            filters, *pointers = values[: 1 + len(first)]
-            factors = _emit_vectors(builder, filters, vectors)
-            pointers = [opaque(builder, pointer) for pointer in pointers]
-            found: list[Any] = []
-            for column in range(count):
-                place = moved(builder, pointers[column // _COLUMNS_OF_POINTER], column % _COLUMNS_OF_POINTER, step)
-                for value, factor in zip(_emit_vectors(builder, place, vectors), factors, strict=True):
-                    found.append(emit_multiply_add(builder, value, factor, values[1 + len(first) + len(found)]))
-            filters = builder.add(filters, constant(COLUMNS * _VECTOR_BYTES))
-            return [filters, *(builder.add(pointer, tap_step) for pointer in pointers), *found]
-
-        def line(index: Any, values: list[Any]) -> list[Any]:
-            address = builder.add(lines, builder.mul(index, constant(_ADDRESS_BYTES)))
-            place = builder.add(emit_load(builder, address, ir.IntType(64)), offset)
-            pointers = [moved(builder, place, column, step) for column in first]
-            filters, *others = emit_loop(builder, [values[0], *pointers, *values[1:]], taps, tap)
-            return [filters, *others[len(first) :]]
-
-        values = [weights, *_emit_vectors(builder, bias, vectors) * count]
-        has_lines = builder.icmp_signed(">", line_count, constant(0))
-        _, *sums = emit_if(builder, has_lines, values, lambda values: emit_loop(builder, values, line_count, line))
+        walk = _Walk(count, vectors, lines, line_count, offset, step, taps, tap_step)
+        sums = _emit_windows(builder, walk, weights, bias, lambda place: _emit_vectors(builder, place, vectors))
         _emit_bounded(builder, sums, vectors, (low, high), target, target_row)
 
     _emit_cases(builder, count, vectors, WINDOWS, emit)
+
+
+@_WINDOWS
+def picture_tile(
+    builder: Any,
+    count: Any,
+    vectors: Any,
+    lines: Any,
+    line_count: Any,
+    offset: Any,
+    step: Any,
+    taps: Any,
+    tap_step: Any,
+    weights: Any,
+    bias: Any,
+    low: Any,
+    high: Any,
+    target: Any,
+    target_row: Any,
+) -> None:
+    """As ``window_tile``, of lines with one number to a pixel, each multiplied with all channels of the panel; up to ``ROWS``."""
+
+    def emit(count: int, vectors: int) -> None:
+        walk = _Walk(count, vectors, lines, line_count, offset, step, taps, tap_step)
+        read = lambda place: [splat(builder, emit_load(builder, place, F32))] * vectors  # noqa: E731
+        sums = _emit_windows(builder, walk, weights, bias, read)
+        _emit_bounded(builder, sums, vectors, (low, high), target, target_row)
+
+    _emit_cases(builder, count, vectors, ROWS, emit)
+
+
+NEAR_TAPS, NEAR_STEPS = (3, 5), (1, 2)
+"""Taps in a line, and pixels from window to window, of ``near_tile``."""
+
+
+@operation(types.none, *[types.intp] * 9, *[types.float32] * 2, *[types.intp] * 2)
+def near_tile(
+    builder: Any,
+    count: Any,
+    vectors: Any,
+    lines: Any,
+    line_count: Any,
+    offset: Any,
+    step: Any,
+    taps: Any,
+    weights: Any,
+    bias: Any,
+    low: Any,
+    high: Any,
+    target: Any,
+    target_row: Any,
+) -> None:
+    """As ``window_tile`` where taps are ``NEAR_TAPS`` pixels that follow each other, windows ``NEAR_STEPS`` pixels apart.
+
+    Windows share pixels, each of which is read once. ``step`` counts pixels.
+    """
+
+    def emit(case: int) -> None:
+        case, kind = divmod(case, _KINDS)
+        count, vectors = divmod(case, _CASES)
+        across, right = divmod(kind, len(NEAR_STEPS))
+        near = _Near(count, vectors, NEAR_TAPS[across], NEAR_STEPS[right])
+        sums = _emit_near(builder, near, lines, line_count, offset, weights, bias)
+        _emit_bounded(builder, sums, vectors, (low, high), target, target_row)
+
+    is_wide = builder.zext(builder.icmp_signed("==", taps, constant(NEAR_TAPS[1])), taps.type)
+    kind = builder.add(builder.mul(is_wide, constant(len(NEAR_STEPS))), builder.sub(step, constant(NEAR_STEPS[0])))
+    case = builder.add(builder.mul(count, constant(_CASES)), vectors)
+    sizes = [_CASES * one + other for one in range(1, WINDOWS + 1) for other in range(1, COLUMNS + 1)]
+    cases = [_KINDS * size + kind for size in sizes for kind in range(_KINDS)]
+    emit_choice(builder, builder.add(builder.mul(case, constant(_KINDS)), kind), cases, emit)
+
+
+class _Near(NamedTuple):
+    """Sizes of a tile of windows that share pixels."""
+
+    count: int
+    vectors: int
+    taps: int
+    step: int
+
+
+def _emit_near(builder: Any, near: _Near, lines: Any, line_count: Any, offset: Any, weights: Any, bias: Any) -> list[Any]:
+    pixel, vectors = COLUMNS * _VECTOR_BYTES, near.vectors
+
+    def line(index: Any, values: list[Any]) -> list[Any]:
+        filters, *sums = values
+        address = builder.add(lines, builder.mul(index, constant(_ADDRESS_BYTES)))
+        place = builder.add(emit_load(builder, address, ir.IntType(64)), offset)
+        taps = range(near.taps)
+        factors = [_emit_vectors(builder, builder.add(filters, constant(tap * pixel)), vectors) for tap in taps]
+        for column in range((near.count - 1) * near.step + near.taps):
+            values = _emit_vectors(builder, builder.add(place, constant(column * pixel)), vectors)
+            for window in range(near.count):
+                tap = column - window * near.step
+                if tap in taps:
+                    for vector, value in enumerate(values):
+                        at = window * vectors + vector
+                        sums[at] = emit_multiply_add(builder, value, factors[tap][vector], sums[at])
+        return [builder.add(filters, constant(near.taps * pixel)), *sums]
+
+    values = [weights, *_emit_vectors(builder, bias, vectors) * near.count]
+    has_lines = builder.icmp_signed(">", line_count, constant(0))
+    return emit_if(builder, has_lines, values, lambda values: emit_loop(builder, values, line_count, line))[1:]
+
+
+class _Walk(NamedTuple):
+    """Over windows: sizes and LLVM values, as for ``window_tile``."""
+
+    count: int
+    vectors: int
+    lines: Any
+    line_count: Any
+    offset: Any
+    step: Any
+    taps: Any
+    tap_step: Any
+
+
+def _emit_windows(builder: Any, walk: _Walk, weights: Any, bias: Any, read: Callable[[Any], list[Any]]) -> list[Any]:
+    """LLVM code of the sums; ``read(place)`` gives what stands at a tap of a window, one value for each vector."""
+    first = range(0, walk.count, _COLUMNS_OF_POINTER)
+
+    def tap(_index: Any, values: list[Any]) -> list[Any]:
+        filters, *pointers = values[: 1 + len(first)]
+        factors = _emit_vectors(builder, filters, walk.vectors)
+        pointers = [opaque(builder, pointer) for pointer in pointers]
+        found: list[Any] = []
+        for column in range(walk.count):
+            place = moved(builder, pointers[column // _COLUMNS_OF_POINTER], column % _COLUMNS_OF_POINTER, walk.step)
+            for value, factor in zip(read(place), factors, strict=True):
+                found.append(emit_multiply_add(builder, value, factor, values[1 + len(first) + len(found)]))
+        filters = builder.add(filters, constant(COLUMNS * _VECTOR_BYTES))
+        return [filters, *(builder.add(pointer, walk.tap_step) for pointer in pointers), *found]
+
+    def line(index: Any, values: list[Any]) -> list[Any]:
+        address = builder.add(walk.lines, builder.mul(index, constant(_ADDRESS_BYTES)))
+        place = builder.add(emit_load(builder, address, ir.IntType(64)), walk.offset)
+        pointers = [moved(builder, place, column, walk.step) for column in first]
+        filters, *others = emit_loop(builder, [values[0], *pointers, *values[1:]], walk.taps, tap)
+        return [filters, *others[len(first) :]]
+
+    values = [weights, *_emit_vectors(builder, bias, walk.vectors) * walk.count]
+    has_lines = builder.icmp_signed(">", walk.line_count, constant(0))
+    return emit_if(builder, has_lines, values, lambda values: emit_loop(builder, values, walk.line_count, line))[1:]

@@ -14,16 +14,28 @@ from ort_sdk_cpu.jit import inner
 
 from .arithmetic import zero_f32
 from .float_tiles import COLUMNS, ROWS
-from .memory import load_f32, load_f32_first, store_f32, store_f32_first
+from .memory import load_f32, load_f32_first, prefetch_second, store_f32, store_f32_first
 from .pixel_tiles import PANEL, pixel_tile
 from .records import argument, number
 from .results import finished
 
-__all__ = ["copy_vectors", "has_bounds_only", "highest", "lowest", "multiply_pixels", "panels_of"]
+__all__ = [
+    "FEW_TILES",
+    "bring_part",
+    "copy_line",
+    "copy_vectors",
+    "has_bounds_only",
+    "highest",
+    "lowest",
+    "multiply_pixels",
+    "panels_of",
+]
 
 _PANEL_BYTES = 4 * PANEL
 _STEPS = 512
 """Most channels summed in one chain."""
+FEW_TILES = 8
+"""Tiles up to which the processor sees by itself that the next panel is wanted."""
 _BOUNDED = 1
 
 
@@ -38,6 +50,18 @@ def copy_vectors(source: int, count: int, target: int) -> None:
     """Copy numbers into whole panels, zeros behind them; zeros only if there is no source."""
     for place in range(0, panels_of(count) * PANEL, 16):
         store_f32(target + place * 4, load_f32_first(source + place * 4, count - place) if source else zero_f32())
+
+
+@inner
+def copy_line(source: int, width: int, left: int, target: int, length: int) -> None:
+    """A line of a picture between zeros, in whole vectors; ``source`` is 0 for a line outside."""
+    for place in range(0, length, 16):
+        store_f32(target + place * 4, zero_f32())
+    if source:
+        begin, stop = max(0, -left), min(width, length - left)
+        for place in range(begin, stop, 16):
+            count = stop - place
+            store_f32_first(target + (left + place) * 4, load_f32_first(source + place * 4, count), count)
 
 
 @inner
@@ -56,6 +80,13 @@ def highest(activation: int, bound: float) -> Any:
 def has_bounds_only(record: int) -> Any:
     """Whether nothing but bounds is applied to the sums."""
     return argument(record, 20) <= _BOUNDED and argument(record, 23) == 0 and argument(record, 24) == 0
+
+
+@inner
+def bring_part(place: int, size: int, part: int, parts: int) -> None:
+    """Ask for a part of memory that is read soon."""
+    for line in range(size * part // parts // 64 * 64, size * (part + 1) // parts, 64):
+        prefetch_second(place + line)
 
 
 @inner
@@ -92,6 +123,8 @@ def multiply_pixels(
     is_direct = has_bounds_only(record) and left >= vectors * 16
     tiles, panel_weights = (pixels + ROWS - 1) // ROWS, weights + panel * depth * _PANEL_BYTES
     for index in range(tiles):
+        if tiles > FEW_TILES:
+            bring_part(panel_weights + depth * _PANEL_BYTES, depth * _PANEL_BYTES, index, tiles)
         first = pixels * index // tiles
         rows = pixels * (index + 1) // tiles - first
         offset = (pixel + first) * row_bytes + panel * _PANEL_BYTES
