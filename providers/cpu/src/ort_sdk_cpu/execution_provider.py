@@ -17,7 +17,6 @@ from .threads import RunScope, openmp_default, threads_of
 __all__ = ["CpuExecutionProvider"]
 
 
-
 class CpuExecutionProvider(ExecutionProvider):
     """Computes at once, on NumPy arrays.
 
