@@ -1,9 +1,13 @@
-"""MatMulNBits for one row of activations, or two: dot products with the rows of a weight [N, k_blocks, bytes], as integers.
+"""MatMulNBits for few rows of activations: dot products with the rows of a weight [N, k_blocks, bytes], as integers.
 
 A weight's row is read where it lies, 64 bytes at a time, a *span*: 16 lanes of 4 bytes, which belong to one block or several.
 Sixteen blocks, a *group*, are ``lanes`` spans, where ``lanes`` is the number of 4-byte lanes of a block.
 
-Arguments: see ``simd.nbits_arguments``; ``X`` is of ``arrange_i8``. Without zero points, half the codes' range is meant.
+Two rows are read side by side, so that activations are loaded once for both. They lie far apart: each is the next of a long run
+of rows, which processors foresee.
+
+Arguments: see ``simd.nbits_arguments``; ``X`` is of ``arrange_i8``. Without zero points, half the codes' range is meant. ``WORK``
+of a job: 4 KB.
 """
 
 from __future__ import annotations
@@ -14,21 +18,9 @@ import numpy as np
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
-from ort_sdk_cpu.simd.arithmetic import (
-    bit_and,
-    fused_multiply_add,
-    multiply,
-    reduce_add,
-    shift_right,
-    splat_f32,
-    splat_i32,
-    subtract,
-    to_f32,
-    zero_f32,
-    zero_i32,
-)
+from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, to_f32
 from ort_sdk_cpu.simd.codes import FIRST_CODES
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, load_i32_first, prefetch, read_f32, write_f32
+from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, load_i32_first, prefetch, read_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BIAS,
     BLOCK,
@@ -37,6 +29,8 @@ from ort_sdk_cpu.simd.nbits_arguments import (
     INDICES,
     OUT,
     SCALES,
+    WORK,
+    WORK_STRIDE,
     X_SCALES,
     X_STRIDE,
     X_SUMS,
@@ -48,44 +42,21 @@ from ort_sdk_cpu.simd.nbits_arguments import (
     N,
     X,
 )
-from ort_sdk_cpu.simd.products import add_products_u8_i8
 from ort_sdk_cpu.simd.records import argument
-from ort_sdk_cpu.simd.shuffles import lookup
+from ort_sdk_cpu.simd.spans import span_operations
 
 __all__ = ["rows_i8_2", "rows_i8_4", "rows_i8_8"]
 
 _AHEAD = 2048
-"""Bytes ahead of the reading that are asked for."""
+"""Bytes ahead of the reading of a row that are asked for."""
+_AHEAD_OF_SCALES = 1024
+_MANY, _TWO, _ONE = 4, 2, 1
+"""Rows of activations that are multiplied at a time."""
 
 
-@inner
-def _add_integer_products(total: Any, codes: Any, shift: int, mask: Any, x: int) -> Any:
-    """Products of the codes that start at bit ``shift`` of each byte with quantised activations."""
-    return add_products_u8_i8(total, bit_and(shift_right(codes, shift), mask), load_i32(x))
-
-
-def _dot(bits: int) -> Any:
-    """Products of a span with quantised activations, summed over the elements of each lane."""
-    byte = (1 << bits) - 1
-
-    @inner
-    def dot(codes: Any, x: int) -> Any:
-        mask, total = splat_i32(np.int32(byte * 0x01010101)), zero_i32()
-        for shift in range(0, 8, bits):
-            total = _add_integer_products(total, codes, shift, mask, x + shift * (64 // bits))
-        return to_f32(total)
-
-    @inner
-    def dot_of_bytes(codes: Any, x: int) -> Any:
-        return to_f32(add_products_u8_i8(zero_i32(), codes, load_i32(x)))
-
-    return dot_of_bytes if bits == 8 else dot
-
-
-def _pair(bits: int) -> Any:
-    """Dot products of a row with two rows of activations, which may be the same."""
-    first_codes, dot = FIRST_CODES[bits], _dot(bits)
-    x_step, half = 64 * (8 // bits), np.float32(1 << (bits - 1))
+def _zero_points(bits: int) -> Any:
+    """Zero points of up to 16 blocks of a row."""
+    first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
 
     @inner
     def zero_points(address: int, first: int, count: int, kind: int) -> Any:
@@ -95,74 +66,89 @@ def _pair(bits: int) -> Any:
             return load_f32_first(address + first * 4, count)
         return to_f32(first_codes(address + first * bits // 8, count))
 
-    @inner
-    def add_span(codes: Any, x: int, factors: Any, index: Any, total: Any) -> Any:
-        return fused_multiply_add(dot(codes, x), lookup(factors, index), total)
+    return zero_points
+
+
+@inner
+def _load_codes(address: int, apart: int, count: int) -> Any:
+    prefetch(address + _AHEAD)
+    prefetch(address + apart + _AHEAD)
+    if count >= 16:
+        return load_i32(address), load_i32(address + apart)
+    return load_i32_first(address, count), load_i32_first(address + apart, count)
+
+
+@inner
+def _load_scales(address: int, apart: int, count: int) -> Any:
+    prefetch(address + _AHEAD_OF_SCALES)
+    prefetch(address + apart + _AHEAD_OF_SCALES)
+    return load_f32_first(address, count), load_f32_first(address + apart, count)
+
+
+def _products(bits: int, rows: int) -> Any:
+    """Results of two rows of the weight, some rows apart, with some rows of activations."""
+    operations, zero_points, x_step = span_operations(bits, rows), _zero_points(bits), 64 * (8 // bits)
+    zero, store_factors, write = operations.zero, operations.store_factors, operations.write
+    take_offsets, add_span = operations.take_offsets, operations.add_span
 
     @inner
-    def pair(record: int, codes: int, scales: int, zeros: int, blocks: int, lanes: int, x: int, b: int, y: int, c: int) -> Any:
-        totals, offsets = (zero_f32(), zero_f32()), (zero_f32(), zero_f32())
-        kind, indices = argument(record, ZEROS_KIND), argument(record, INDICES)
-        x_scales, x_sums = argument(record, X_SCALES), argument(record, X_SUMS)
+    def products(record: int, column: int, apart: int, row: int, blocks: int, lanes: int, work: int) -> None:
+        kind, z_stride, x_stride = argument(record, ZEROS_KIND), argument(record, ZEROS_STRIDE), argument(record, X_STRIDE)
+        b_stride, indices, x = argument(record, BLOCK_STRIDE), argument(record, INDICES), argument(record, X) + row * x_stride
+        codes, scales = argument(record, CODES) + column * blocks * lanes * 4, argument(record, SCALES) + column * blocks * 4
+        zeros, x_scales = argument(record, ZEROS) + column * z_stride, argument(record, X_SCALES) + row * b_stride
+        x_sums, total = argument(record, X_SUMS) + row * b_stride, zero()
         for first in range(0, blocks, 16):
-            count, place = blocks - first, first * 4
-            prefetch(scales + place + _AHEAD)
-            scale = load_f32_first(scales + place, count)
-            shares = multiply(scale, zero_points(zeros, first, count, kind))
-            offsets = (
-                fused_multiply_add(shares, load_f32_first(x_sums + b + place, count), offsets[0]),
-                fused_multiply_add(shares, load_f32_first(x_sums + c + place, count), offsets[1]),
-            )
-            factors = multiply(scale, load_f32_first(x_scales + b + place, count))
-            others = multiply(scale, load_f32_first(x_scales + c + place, count))
+            count = blocks - first
+            scale = _load_scales(scales + first * 4, apart * blocks * 4, count)
+            store_factors(work, scale[0], scale[1], x_scales + first * 4, b_stride, count)
+            taken = multiply(scale[0], zero_points(zeros, first, count, kind))
+            others = multiply(scale[1], zero_points(zeros + apart * z_stride, first, count, kind))
+            total = take_offsets(total, taken, others, x_sums + first * 4, b_stride, count)
             for span in range(min(lanes, (count * lanes + 15) // 16)):
-                prefetch(codes + _AHEAD)
-                left, index = count * lanes - span * 16, load_i32(indices + span * 64)
-                value = load_i32(codes) if left >= 16 else load_i32_first(codes, left)
-                totals = (add_span(value, x, factors, index, totals[0]), add_span(value, y, others, index, totals[1]))
+                value = _load_codes(codes, apart * blocks * lanes * 4, count * lanes - span * 16)
+                total = add_span(total, value[0], value[1], x, x_stride, work, load_i32(indices + span * 64))
                 codes += 64
                 x += x_step
-                y += x_step
-        return reduce_add(subtract(totals[0], offsets[0])), reduce_add(subtract(totals[1], offsets[1]))
+        n, bias, out = argument(record, N), argument(record, BIAS) + column * 4, argument(record, OUT) + column * 4
+        start = read_f32(bias) if argument(record, BIAS) else np.float32(0)
+        other = read_f32(bias + apart * 4) if argument(record, BIAS) else np.float32(0)
+        write(total, out + row * n * 4, n * 4, apart * 4, start, other)
 
-    return pair
-
-
-@inner
-def _rows_of_column(record: int, column: int, blocks: int, lanes: int, pair: Any) -> None:
-    """Results of all rows of activations with a row of the weight."""
-    m, n, bias = argument(record, M), argument(record, N), argument(record, BIAS)
-    start = read_f32(bias + column * 4) if bias else np.float32(0)
-    codes, scales = argument(record, CODES) + column * blocks * lanes * 4, argument(record, SCALES) + column * blocks * 4
-    zeros, out = argument(record, ZEROS) + column * argument(record, ZEROS_STRIDE), argument(record, OUT) + column * 4
-    x_stride, b_stride = argument(record, X_STRIDE), argument(record, BLOCK_STRIDE)
-    for row in range(0, m - 1, 2):
-        x, b = argument(record, X) + row * x_stride, row * b_stride
-        first, second = pair(record, codes, scales, zeros, blocks, lanes, x, b, x + x_stride, b + b_stride)
-        write_f32(out + row * n * 4, first + start)
-        write_f32(out + (row + 1) * n * 4, second + start)
-    if m % 2:
-        x, b = argument(record, X) + (m - 1) * x_stride, (m - 1) * b_stride
-        first, _ = pair(record, codes, scales, zeros, blocks, lanes, x, b, x, b)
-        write_f32(out + (m - 1) * n * 4, first + start)
-
-
-@inner
-def _part(record: int, part: int, parts: int, bits: int, pair: Any) -> None:
-    n, block = argument(record, N), argument(record, BLOCK)
-    blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
-    for column in range(n * part // parts, n * (part + 1) // parts):
-        _rows_of_column(record, column, blocks, lanes, pair)
+    return products
 
 
 def _task(bits: int) -> Task:
-    pair = _pair(bits)
+    many, two, one = (_products(bits, rows) for rows in (_MANY, _TWO, _ONE))
 
-    def rows(record: int, part: int, parts: int) -> None:
-        _part(record, part, parts, bits, pair)
+    @inner
+    def pair_of_columns(record: int, column: int, apart: int, blocks: int, lanes: int, work: int) -> None:
+        row, rows = 0, argument(record, M)
+        while rows - row >= _MANY:
+            many(record, column, apart, row, blocks, lanes, work)
+            row += _MANY
+        if rows - row >= _TWO:
+            two(record, column, apart, row, blocks, lanes, work)
+            row += _TWO
+        if rows - row:
+            one(record, column, apart, row, blocks, lanes, work)
 
-    rows.__name__ = f"rows_i8_{bits}"
-    return task(rows)
+    def rows_i8(record: int, part: int, parts: int) -> None:
+        n, block, work = (
+            argument(record, N),
+            argument(record, BLOCK),
+            argument(record, WORK) + part * argument(record, WORK_STRIDE),
+        )
+        blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
+        first, last = n * part // parts, n * (part + 1) // parts
+        half = (last - first) // 2
+        for column in range(first, first + half):
+            pair_of_columns(record, column, half, blocks, lanes, work)
+        for column in range(first + 2 * half, last):
+            pair_of_columns(record, column, 0, blocks, lanes, work)
+
+    rows_i8.__name__ += f"_{bits}"
+    return task(rows_i8)
 
 
 rows_i8_2, rows_i8_4, rows_i8_8 = (_task(bits) for bits in (2, 4, 8))

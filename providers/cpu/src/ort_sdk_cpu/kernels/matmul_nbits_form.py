@@ -13,7 +13,7 @@ from .matmul_nbits_operands import Operands
 __all__ = ["Form", "choose_form"]
 
 
-FEW_ROWS = {(False, False): 6, (False, True): 4, (True, False): 8, (True, True): 4}
+FEW_ROWS = {(False, False): 10, (False, True): 4, (True, False): 8, (True, True): 4}
 """Most rows of activations for which no panels are made, by whether products are of float32, and the weight is [K, N]."""
 ROWS_IN_TURNS = 16
 """Most rows of activations for which the panels of a weight [K, N] are made in the order in which it lies in memory."""
@@ -125,6 +125,7 @@ def _rows(weight: BlockWeight, rows: int, parts: int, *, is_exact: bool) -> Form
         planes=planes,
         x_stride=stride,
         buffers=(rows * stride, SPARE_BYTES * parts if is_exact else sums, sums),
+        work_stride=0 if is_exact else SPARE_BYTES,
         n_parts=parts,
     )
 

@@ -1,8 +1,8 @@
 """Activations as integers of 24 bits in three digits of 8 bits: products of integers that are as exact as those of float32.
 
-In each block, ``x = scale * (65536 a + 256 b + c)`` to half a unit of the last digit, where a, b and c are int8 and ``scale`` is the
-largest magnitude over 8,355,700: about 2**-24 of it is lost, as in float32. Each digit has a *line* of memory of its own. A block
-with an infinity or NaN has NaN for a scale.
+In each block, ``x = scale * (65536 a + 256 b + c)`` to half a unit of the last digit, where a, b and c are int8 and ``scale`` is
+the largest magnitude over 8,355,700: about 2**-24 of it is lost, as in float32. Each digit has a *line* of memory of its own. A
+block with an infinity or NaN has NaN for a scale.
 
 Codes count from half their range, yet are multiplied as they are: sums of products *start* from minus half the range times the
 digits' sum. Starts are kept in two int32, of the first digit, and of the other two together, as 256 b + c.
