@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
-from ort_sdk_cpu.onednn.call import LayoutCall, empty_channels_last, layout_of
+from ort_sdk_cpu.onednn.call import empty_channels_last, is_channels_last, layout_of
 
 from .recycled import ResultMemory
 from .scratch import scratch_of
 
-__all__ = ["Call", "ChannelsLastKernel", "readable"]
+__all__ = ["ArraysCall", "Call", "ChannelsLastKernel", "readable"]
 
 KEPT_CALLS = 16
 """Calls for different shapes that a thread keeps per kernel, when it runs step by step."""
@@ -23,6 +23,16 @@ FEW_SHAPES = 2
 """Shapes for which calls are made. Where more are seen, each run may bring another, and making a call takes longer than most."""
 
 Call = Callable[[], Any]
+
+
+class ArraysCall(Protocol):
+    """Computes on arrays of given layouts. For one thread at a time."""
+
+    def run(self, *arrays: HostArray) -> None:
+        """Compute; the arrays, the output last, are not kept."""
+
+    def fixed(self, *arrays: HostArray) -> Call:
+        """The call on arrays that stay the same; it keeps them."""
 
 
 class ChannelsLastKernel(OpKernel):
@@ -61,7 +71,7 @@ class ChannelsLastKernel(OpKernel):
         """The inputs a call reads, in the order it takes them."""
         raise NotImplementedError
 
-    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
         """The call that reads operands like these and writes an output like this; None if oneDNN has none that is fast."""
         raise NotImplementedError
 
@@ -110,7 +120,7 @@ class ChannelsLastKernel(OpKernel):
             return True
         operands = [readable(array) for array in self.operands(inputs)]
         key = (*((array.shape, array.strides, array.dtype) for array in operands), out.strides)
-        calls: dict[Any, LayoutCall | None] = self._calls.__dict__
+        calls: dict[Any, ArraysCall | None] = self._calls.__dict__
         if key not in calls:
             if len(calls) >= FEW_SHAPES and self.write_varying(inputs, out):
                 self._varies = True
@@ -188,4 +198,6 @@ class ChannelsLastKernel(OpKernel):
 
 def readable(array: HostArray) -> HostArray:
     """The array, or a copy of it that oneDNN can read."""
+    if array.flags.aligned and (array.flags.c_contiguous or is_channels_last(array)):
+        return array
     return array if layout_of(array) is not None else np.array(array, order="C")

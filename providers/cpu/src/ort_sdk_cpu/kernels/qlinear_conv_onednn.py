@@ -13,14 +13,14 @@ from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo, Ru
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.instruction_set import has_vnni
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of
+from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.library import is_available
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
-from .channels_last import Call, ChannelsLastKernel, readable
+from .channels_last import ArraysCall, Call, ChannelsLastKernel, readable
 from .conv_geometry import ConvGeometry
 
 if TYPE_CHECKING:
@@ -147,7 +147,17 @@ class QLinearConvKernel(ChannelsLastKernel):
             return None
         result = geometry.output_shape(x.shape, shape)
         work = 2 * math.prod((result[0], *result[2:], *shape))
-        return result if work >= MINIMUM_WORK or is_channels_last(x) else None
+        return result if work >= MINIMUM_WORK or is_channels_last(x) or self._is_task_at_hand(x.shape) else None
+
+    def _is_task_at_hand(self, x_shape: Sequence[int]) -> bool:
+        """Whether a task computes the node, and costs little to have."""
+        if self._geometry.groups > 1 or not libraries.numba().is_usable:
+            return False
+        from ort_sdk_cpu.machine_code import is_at_hand
+
+        from .quantized_convolution import MODULE, PLAIN, is_known
+
+        return is_at_hand(MODULE, PLAIN) and is_known(self._parameters.weight_shape, self._geometry, x_shape)
 
     def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
         """Type of y_zero_point."""
@@ -157,7 +167,7 @@ class QLinearConvKernel(ChannelsLastKernel):
         """X: all else is constant."""
         return [inputs[X]]
 
-    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
         """The task, or else the primitive, on arrays of these layouts."""
         task = self._task_for(inputs[W])
         found = None if task is None else task.call(operands[0], out)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,21 +17,27 @@ from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, is_channels_last,
 from ort_sdk_cpu.onednn.constants import Argument
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 
+from .channels_last import ArraysCall
 from .conv_geometry import ConvGeometry, Padding
 from .integer_panels import PANEL, columns_of, packed_panels
 from .scratch import Scratch
 from .task_execution import TaskExecution
 
-__all__ = ["Sum", "TaskConvolution", "flip_of"]
+__all__ = ["MODULE", "PLAIN", "Sum", "TaskConvolution", "flip_of", "is_known"]
 
+MODULE, PLAIN = "integer_convolution", "quantized_convolution"
+"""Where the tasks are, and the one that adds nothing."""
 TEAM_WORK = 1 << 22
 """Multiplications and additions from which on several threads are worth waking."""
 _BLOCK_BYTES = 1 << 18
 """Of the input that is multiplied with all weights before the next: it stays in the second cache."""
 _MOST_SPREAD = 4
 """Channels of row-major data up to which they are put side by side, four bytes for each pixel."""
+_MOST_COPIED = 1 << 13
+"""Bytes of arrays that lie otherwise than the task wants, up to which NumPy copies them."""
 _LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
 _FOUR_BYTES, _FLIPPED = 0x01010101, 0x80808080
+_MOST_AXES = 4
 _INT8 = np.dtype(np.int8)
 _PLACES: dict[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.DST: 2, Argument.BIAS: 3, Argument.SRC_1: 4}
 _WORK_PLACE = 5
@@ -236,30 +243,32 @@ class TaskConvolution:
     def is_for(self, x_shape: Sequence[int]) -> bool:
         """Whether the task computes the convolution of an X of this shape."""
         shape = self._weight.shape
-        is_known = len(x_shape) == len(shape) and 0 not in x_shape and x_shape[1] == shape[1] * self._geometry.groups
-        return is_known and _is_known(shape, self._geometry.padding(x_shape, shape), self._geometry.groups)
+        is_fit = len(x_shape) == len(shape) and 0 not in x_shape and x_shape[1] == shape[1]
+        return is_fit and is_known(shape, self._geometry, x_shape)
 
-    def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, Sum] | None = None) -> LayoutCall | None:
+    def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, Sum] | None = None) -> ArraysCall | None:
         """The call on arrays like these: X, what is added if anything is, and the output.
 
         Returns:
             None if the task does not compute it.
         """
         shape, is_spread = self._weight.shape, _is_spread(x)
-        padding = self._geometry.padding(x.shape, shape)
-        weight = self._packed_for(x.dtype, is_spread=is_spread) if _is_known(shape, padding, self._geometry.groups) else None
+        weight = self._packed_for(x.dtype, is_spread=is_spread) if is_known(shape, self._geometry, x.shape) else None
         if weight is None:
             return None
-        image = _Image.of(x.shape, shape, out.shape, padding)
+        image = _Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
         threads = libraries.thread_count() if 2 * out.size * weight.depth >= TEAM_WORK else 1
         cut = _Cut(image, image.kind(is_spread=is_spread), threads)
         finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
         arguments = (*[0] * 6, *cut.arguments(self._x_zero_point), flip_of(x.dtype), *finish)
-        task = TaskCall("integer_convolution", "quantized_sum" if added else "quantized_convolution", arguments, threads)
+        task = TaskCall(MODULE, "quantized_sum" if added else PLAIN, arguments, threads)
         execution = TaskExecution(task, _PLACES, self._scratch, (_WORK_PLACE, cut.work_bytes * threads))
         execution.set(Argument.WEIGHTS, weight.panels)
         execution.set(Argument.BIAS, weight.columns)
         given = [(Argument.SRC, x), *([(Argument.SRC_1, added[0])] if added else []), (Argument.DST, out)]
+        copied = sum(array.size for argument, array in given if not _lies(array, _axes(argument, array, is_plain=is_spread)))
+        if copied <= _MOST_COPIED:
+            return _PlainCall(execution, [(argument, _axes(argument, array, is_plain=is_spread)) for argument, array in given])
         return LayoutCall(execution, [_argument(*pair, is_plain=is_spread) for pair in given], self._scratch)
 
     def _plain_finish(self, out: HostArray) -> tuple[float, ...]:
@@ -275,6 +284,51 @@ class TaskConvolution:
         return self._packed[key]
 
 
+class _PlainCall:
+    """The task without oneDNN, which would copy arrays that lie otherwise than the task wants. For one thread at a time.
+
+    Args:
+        execution: what runs.
+        arguments: of a call, DST last: which, and its axes from the outermost in memory to the innermost.
+    """
+
+    def __init__(self, execution: TaskExecution, arguments: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        self._execution, self._arguments = execution, arguments
+
+    def run(self, *arrays: HostArray) -> None:
+        """Compute; the arrays are not kept."""
+        for (argument, axes), array in zip(self._arguments, arrays, strict=True):
+            self._execution.set(argument, array if _lies(array, axes) else np.ascontiguousarray(array.transpose(axes)))
+        (argument, axes), out = self._arguments[-1], arrays[-1]
+        written = out if _lies(out, axes) else np.empty([out.shape[axis] for axis in axes], out.dtype)
+        self._execution.set(argument, written)
+        self._execution()
+        if written is not out:
+            np.copyto(out.transpose(axes), written)
+        for argument, _ in self._arguments:
+            self._execution.forget(argument)
+
+    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+        """The call on arrays that stay the same; it keeps them."""
+        pairs = zip(self._arguments, arrays, strict=True)
+        if not all(_lies(array, axes) for (_, axes), array in pairs):
+            return functools.partial(self.run, *arrays)
+        for (argument, _), array in zip(self._arguments, arrays, strict=True):
+            self._execution.set(argument, array)
+        return self._execution
+
+
+def _axes(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, ...]:
+    """From the outermost in memory to the innermost, as the task wants them."""
+    if is_plain and argument == Argument.SRC:
+        return tuple(range(array.ndim))
+    return (0, *range(2, array.ndim), 1)
+
+
+def _lies(array: HostArray, axes: Sequence[int]) -> bool:
+    return array.transpose(axes).flags.c_contiguous
+
+
 def _argument(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, MemoryDescriptor, MemoryDescriptor]:
     """How an array lies, and how the task wants it."""
     plain = contiguous(array.shape, array.dtype)
@@ -287,8 +341,11 @@ def _is_spread(x: HostArray) -> bool:
     return x.ndim == 4 and 1 < x.shape[1] <= _MOST_SPREAD and not is_channels_last(x)
 
 
-def _is_known(shape: Sequence[int], padding: Padding, groups: int) -> bool:
-    """Whether the task convolves with a weight of this shape."""
+def is_known(shape: Sequence[int], geometry: ConvGeometry, x_shape: Sequence[int]) -> bool:
+    """Whether the task convolves an X with a weight, of these shapes that fit together."""
+    if geometry.groups != 1 or len(shape) > _MOST_AXES:
+        return False
+    padding = geometry.padding(x_shape, shape)
     is_close = padding.dilations[-1] == 1 or shape[-1] == 1
     is_flat = math.prod(shape[2:-1]) == 1
-    return groups == 1 and len(shape) <= 4 and (is_close or is_flat) and min(*padding.begins, *padding.ends) >= 0
+    return (is_close or is_flat) and min(*padding.begins, *padding.ends) >= 0
