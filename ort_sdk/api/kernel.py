@@ -225,6 +225,9 @@ class OpKernel:
         ``bind`` takes output arrays whose axes lie in memory in any order. It is given the order that ``compute`` chose, so that
         neighbours that prefer another layout than row-major (channels last) keep it between them. False unless declared: outputs
         are row-major then.
+    ``returns_views``
+        ``compute`` returns a view of its first input where it can, as Reshape does, and ``bind`` copies: it is asked only for
+        arrays of which no view could be made. A view of a fixed buffer takes no call.
     ``packs_in_first_run``
         constant inputs of the host's may be packed as late as in the first run of the node's graph, so that a session that is
         made and not run costs nothing; they are packed before the first kernel of that run starts. The host still packs at
@@ -236,6 +239,7 @@ class OpKernel:
     shape_inputs: tuple[int, ...] | None = None
     contents_from_shapes: bool = False
     binds_any_layout: bool = False
+    returns_views: bool = False
     packs_in_first_run: bool = False
 
     def compute(self, *inputs: Any) -> Any:

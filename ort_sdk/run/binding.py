@@ -144,6 +144,15 @@ def _is_view(launched: ProgramStep, specialisation: Specialisation) -> bool:
     return are_known and all(isinstance(value, np.ndarray) and np.may_share_memory(value, recorded[0]) for value in recorded)
 
 
+def _may_be_view(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether a step's outputs share memory with its first input, as far as can be seen."""
+    source = specialisation.values[launched.inputs[0]]
+    outputs = [specialisation.values[index] for index in _asked_for(launched)]
+    if not all(isinstance(value, np.ndarray) for value in (source, *outputs)):
+        return True
+    return any(np.may_share_memory(value, source) for value in outputs)
+
+
 def _is_small_view(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
     """Whether a step's one output is a view that can be handed to the user as a copy."""
     provider = providers.get(launched.step.provider)
@@ -154,13 +163,14 @@ def _is_small_view(launched: ProgramStep, specialisation: Specialisation, provid
 
 
 def can_bind(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
-    """Whether a step's kernel offers binding, its shapes are known, and its provider can preallocate."""
+    """Whether a step's kernel offers binding, its shapes are known, and its provider can preallocate; not for a view's sake."""
     return (
         launched.outputs_known
         and getattr(launched.step.kernel, "bind", None) is not None
         and launched.step.provider in providers
         and any(launched.step.outputs)
         and all(hasattr(specialisation.values[index], "shape") for index in _asked_for(launched))
+        and not (getattr(launched.step.kernel, "returns_views", False) and _may_be_view(launched, specialisation))
     )
 
 

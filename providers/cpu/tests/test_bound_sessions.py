@@ -121,7 +121,8 @@ def test_replayed_runs_equal_runs_step_by_step(name, level):
         feeds = feeds_of(seed, 1 + seed % 3)
         held.append((replayed.run(None, feeds), plain.run(None, feeds)))
     for row in replayed.program_report():
-        assert row.bound_count == sum(op_type not in VIEWS for op_type in row.operators)
+        # A view that cannot be one is a copy, which is bound, too.
+        assert sum(op_type not in VIEWS for op_type in row.operators) <= row.bound_count <= len(row.operators)
     for found, expected in held:  # compared at the end: later runs must not have overwritten what a user holds
         for value, wanted in zip(found, expected, strict=True):
             np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5)

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
+import ort_sdk as ort
 from ort_sdk.api import schema_versions
 
 
@@ -140,3 +142,32 @@ def test_casts_of_integers(run_both, source, target):
 def test_indices_out_of_range_are_refused(run_both):
     with pytest.raises(Exception, match="index"):
         run_both("GatherElements", floats(3, 4), np.array([[4, 0], [0, 0]]), axis=1)
+
+
+@pytest.mark.parametrize("element_type", [np.float32, np.int64, np.bool_])
+def test_a_reshape_that_copies_is_bound_and_one_that_need_not_is_a_view(element_type):
+    x = np.random.default_rng(0).integers(-9, 9, (2, 5, 3, 4)).astype(element_type)
+    nodes = [
+        helper.make_node("Identity", ["x"], ["i"]),
+        helper.make_node("Where", ["always", "i", "i"], ["w"]),
+        helper.make_node("Reshape", ["w", "flat"], ["v"]),
+        helper.make_node("Transpose", ["v"], ["t"], perm=[1, 0]),
+        helper.make_node("Reshape", ["t", "rows"], ["r"]),
+        helper.make_node("Where", ["always", "r", "r"], ["y"]),
+    ]
+    constants = {"always": np.array(True), "flat": np.array([10, 12]), "rows": np.array([4, -1])}
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    infos, results = ([helper.make_tensor_value_info(name, kind, None)] for name in ("x", "y"))
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "graph", infos, results, initializers)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    for factor in (1, 0, 1):
+        for _ in range(3):
+            given = (x * factor).astype(element_type)
+            (found,) = session.run(None, {"x": given})
+            np.testing.assert_array_equal(found, given.reshape(10, 12).T.reshape(4, -1))
+    (row,) = session.program_report()
+    assert row.bound_count == 3

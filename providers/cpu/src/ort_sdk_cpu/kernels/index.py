@@ -38,7 +38,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "matmul_nbits": {MICROSOFT: ("MatMulNBits",)},
     "indexing": {"": ("GatherElements", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Tile")},
-    "movement": {"": ("Cast", "Concat", "Expand", "Gather", "Where")},
+    "movement": {"": ("Cast", "Concat", "Expand", "Flatten", "Gather", "Reshape", "Squeeze", "Unsqueeze", "Where")},
     "pad": {"": ("Pad",)},
     "quantized": {
         "": ("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"),

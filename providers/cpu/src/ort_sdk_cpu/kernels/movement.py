@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 
-from .bindable import MakeWriter, Writer, bindable
+from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .copies import CopyWriter
 
 __all__: list[str] = []
@@ -40,6 +40,24 @@ class _Concatenate:
         *inputs, out = arrays
         bounds = np.cumsum([array.shape[self._axis] for array in inputs])[:-1]
         return list(zip(np.split(out, bounds, axis=self._axis), inputs, strict=True))
+
+
+class _Reshaping(BindableKernel):
+    """A copy where the elements in their new shape cannot be seen as a view."""
+
+    returns_views = True
+
+
+@bindable("Flatten", "Reshape", "Squeeze", "Unsqueeze", any_type=True)
+def reshape(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """The input's elements in their order."""
+    return lambda _inputs, _outputs: CopyWriter(lambda *arrays: [(arrays[-1].reshape(arrays[0].shape), arrays[0])])
+
+
+@made_by("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+def reshaping(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+    """The kernel, which is bound where it has to copy."""
+    return _Reshaping(kernel, make_writer)
 
 
 @bindable("Where", any_type=True, elementwise=True)
