@@ -28,6 +28,8 @@ _WIDTH = 16 * COLUMNS
 """Columns of a panel."""
 _STEPS = 256
 """Steps along K for which a panel is made: so it stays in the cache near the core."""
+_ROW_STEPS = 128
+"""Steps of rows summed before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 _PANEL = (_STEPS + 1) * _WIDTH * 4
 """Bytes of a panel."""
 _COPY_ROW = _STEPS * 4 + 64
@@ -332,7 +334,7 @@ def _part_of_rows(record: int, batch: int, first_row: int, rows: int, first: int
     c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
     sums_row = (rows + _WIDTH - 1) // _WIDTH * _WIDTH * 4 + 64
     spare, own_rows, sums = work, work + 1024, work + 1024 + ROWS * _COPY_ROW
-    panels, blocks = sums + _BLOCK * sums_row, (k + _STEPS - 1) // _STEPS
+    panels, blocks = sums + _BLOCK * sums_row, (k + _ROW_STEPS - 1) // _ROW_STEPS
     _transposed_rows(a, a_row, rows, k, panels, spare)
     for column in range(first, stop, _BLOCK):
         count = min(_BLOCK, stop - column)
