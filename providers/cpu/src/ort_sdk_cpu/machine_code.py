@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import math
 import struct
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from .native_call import NO_BITS, NativeCall, Row
 __all__ = ["Task", "TaskCall", "TaskFunction", "compiler_environment", "entry", "is_at_hand", "task", "task_function"]
 
 WORD = 8
+
 _COMPILED = Path(__file__).parent / "compiled"
 
 _ENTRIES = """
@@ -150,6 +152,18 @@ def _code() -> _Code:
     return _Code()
 
 
+_pack_float, _unpack_word = struct.Struct("=f4x").pack, struct.Struct("=q").unpack
+
+
+def _float_word(number: float) -> int:
+    """A float32 as the first half of a word; infinite where it is too large for one."""
+    try:
+        word: int = _unpack_word(_pack_float(number))[0]
+    except OverflowError:
+        return _float_word(math.copysign(math.inf, number))
+    return word
+
+
 def _address(function: Any) -> int:
     """Of a function that ``ctypes`` calls."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -177,22 +191,24 @@ class TaskCall:
 
     def _fill(self, address: int, arguments: tuple[int | float, ...], threads: int) -> None:
         code = _code()
-        self._record = np.zeros(1 + len(arguments), np.int64)
-        self._record[0] = address
-        for position, argument in enumerate(arguments):
-            if isinstance(argument, float):
-                self._record[1 + position : 2 + position].view(np.float32)[0] = argument
-            else:
-                self._record[1 + position] = argument
-        record = self._record.ctypes.data
+        words = [_float_word(argument) if isinstance(argument, float) else argument for argument in arguments]
+        self._record = np.array([address, *words], np.int64)
+        self._threads = threads if libraries.has_openmp() else 1
+        record = address_of(self._record)
         self.run: Callable[[], Any] = functools.partial(code.alone, record)
         """Does the work; returns when it is done."""
-        self.row: Row = (_address(code.alone), record, 0, 0, 0, NO_BITS)
-        """The same for callers that need no Python."""
-        if threads > 1 and libraries.has_openmp():
+        if self._threads > 1:
             start, of_a_team = code.team
             self.run = functools.partial(start, of_a_team, record, threads, 0)
-            self.row = (_address(start), of_a_team, record, threads, 0, NO_BITS)
+
+    @property
+    def row(self) -> Row:
+        """The work for callers that need no Python."""
+        code, record = _code(), address_of(self._record)
+        if self._threads == 1:
+            return (_address(code.alone), record, 0, 0, 0, NO_BITS)
+        start, of_a_team = code.team
+        return (_address(start), of_a_team, record, self._threads, 0, NO_BITS)
 
     def point(self, position: int, array: HostArray | None) -> None:
         """Use an array's memory for an argument, 0 for None; it is not kept alive."""

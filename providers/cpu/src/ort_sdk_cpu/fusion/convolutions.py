@@ -152,8 +152,8 @@ class FollowedConvolution:
         """A new array; ``NotImplemented`` for shapes for which they are not computed as one."""
         there = iter(inputs)
         given = [next(there) if is_there else None for is_there in self._is_given]
-        shape = self._kernel.output_shape(given)
-        if any(value is not None and value.shape != shape for value in given[NODE_INPUTS - 1 :]):
+        added = [value for value in given[NODE_INPUTS - 1 :] if value is not None]
+        if added and {value.shape for value in added} != {self._kernel.output_shape(given)}:
             return NotImplemented
         result = self._kernel.computed(given)
         return NotImplemented if result is None else result

@@ -113,6 +113,8 @@ class WinogradKernel(ConvKernel):
         self._transformed: HostArray | None = None
         self._transformed_later: HostArray | None = None
         """A weight that was not packed."""
+        self._activation: tuple[tuple[Eltwise, ...], Activation] | None = None
+        """What is done to the sums, and the post-ops that say so."""
 
     @property
     def is_packed(self) -> bool:  # type: ignore[override]
@@ -170,7 +172,9 @@ class WinogradKernel(ConvKernel):
 
     def activation(self) -> Activation:
         """What is done to the sums."""
-        return Activation.of_post_ops(self._post_ops) or Activation()
+        if self._activation is None or self._activation[0] is not self._post_ops:
+            self._activation = (self._post_ops, Activation.of_post_ops(self._post_ops) or Activation())
+        return self._activation[1]
 
     def source_layout(self, shape: tuple[int, ...]) -> MemoryDescriptor:
         """How the task reads X."""
@@ -197,17 +201,24 @@ class WinogradKernel(ConvKernel):
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """The task, whatever the shapes: only the list of its sizes is made for them."""
-        x, weight, bias, added, last = (*inputs, *(None,) * (5 - len(inputs)))
-        if x.dtype != _FLOAT or not lies_channels_last(out) or any(z is not None and z.shape != out.shape for z in (added, last)):
+        given: list[Any] = [*inputs, *[None] * (5 - len(inputs))]
+        x, weight, bias, added, last = given
+        shape = out.shape
+        if x.dtype != _FLOAT or not lies_channels_last(out) or any(z is not None and z.shape != shape for z in (added, last)):
             return False
-        made = self.task(Variant(x.shape, self.constant_shape, bias is not None, added is not None), out.shape)
+        made = self.task(Variant(x.shape, self.constant_shape, bias is not None, added is not None), shape)
         if made is None:
             return super().write_varying(inputs, out)
-        source, *sums = self.arranged(x), *(None if array is None else as_channels_last(array) for array in (added, last))
-        vector = None if bias is None else np.ascontiguousarray(bias)
-        given = {Argument.SRC: source, Argument.WEIGHTS: self.weight_of(weight), Argument.BIAS: vector, Argument.DST: out}
-        places = {self.places[argument]: array for argument, array in given.items()}
-        run_on({**places, _ADDED_PLACE: sums[0], _LAST_PLACE: sums[1]}, made, _WORK_PLACE, self.scratch)
+        places = self.places
+        arrays = [
+            (places[Argument.SRC], self.arranged(x)),
+            (places[Argument.WEIGHTS], self.weight_of(weight)),
+            (places[Argument.BIAS], None if bias is None else np.ascontiguousarray(bias)),
+            (places[Argument.DST], out),
+        ]
+        sums = ((_ADDED_PLACE, added), (_LAST_PLACE, last))
+        arrays += [(place, as_channels_last(array)) for place, array in sums if array is not None]
+        run_on(arrays, made, _WORK_PLACE, self.scratch)
         return True
 
     def weight_of(self, weight: Any) -> HostArray:
