@@ -17,6 +17,8 @@ from .task_writer import TaskWriter, is_worth_a_task, threads_for
 __all__: list[str] = []
 
 _FLOAT = np.dtype(np.float32)
+LEAST_RANGE = 16
+"""Elements from which on a task quantizes by their range."""
 
 
 def _copied(compute: Any) -> Writer:
@@ -121,7 +123,8 @@ def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]
-        if not is_worth_a_task(x.size) or x.dtype != _FLOAT or len(outputs) != 3 or any(out is None for out in outputs):
+        is_wanted = x.dtype == _FLOAT and len(outputs) == 3 and not any(out is None for out in outputs)
+        if not is_wanted or x.size < LEAST_RANGE or not is_worth_a_task(x.size, "dynamic_quantization", "quantize_by_range"):
             return copied
         return _RangeWriter(x.size, copied)
 
