@@ -10,7 +10,7 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.activations import arrange_f32, arrange_i8, sum_blocks
 from ort_sdk_cpu.simd.arithmetic import add
-from ort_sdk_cpu.simd.digits import DIGITS, arrange_digits_of_columns, arrange_digits_of_rows
+from ort_sdk_cpu.simd.digits import arrange_digits
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.shuffles import transpose_rows
@@ -19,7 +19,6 @@ __all__ = [
     "add_parts",
     "arrange_rows_f32",
     "arrange_rows_i8",
-    "digits_of_columns",
     "digits_of_rows",
     "gather_tiles",
     "sum_rows",
@@ -45,11 +44,11 @@ def arrange_rows_i8(record: int, part: int, parts: int) -> None:
 
 @task
 def digits_of_rows(record: int, part: int, parts: int) -> None:
-    """``arrange_digits_of_rows`` of each row; ``x_stride`` bytes from line to line, of which a row has five."""
+    """``arrange_digits`` of each row; ``x_stride`` bytes from line to line, of which a row has five."""
     rows, k, x_stride = argument(record, 1), argument(record, 2), argument(record, 8)
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         offset = row * argument(record, 9)
-        arrange_digits_of_rows(
+        arrange_digits(
             argument(record, 0) + row * k * 4,
             k,
             argument(record, 3),
@@ -58,25 +57,6 @@ def digits_of_rows(record: int, part: int, parts: int) -> None:
             x_stride,
             argument(record, 6) + offset,
             argument(record, 7) + offset,
-        )
-
-
-@task
-def digits_of_columns(record: int, part: int, parts: int) -> None:
-    """``arrange_digits_of_columns`` of each row; a row has three lines of scales, of which one is used, and of sums."""
-    rows, k, x_stride, b_stride = argument(record, 1), argument(record, 2), argument(record, 8), argument(record, 9)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        offset = row * DIGITS * b_stride
-        arrange_digits_of_columns(
-            argument(record, 0) + row * k * 4,
-            k,
-            argument(record, 3),
-            argument(record, 4),
-            argument(record, 5) + row * DIGITS * x_stride,
-            x_stride,
-            argument(record, 6) + offset,
-            argument(record, 7) + offset,
-            b_stride,
         )
 
 

@@ -13,7 +13,7 @@ from .matmul_nbits_operands import Operands
 __all__ = ["Form", "choose_form"]
 
 
-FEW_ROWS = {(False, False): 10, (False, True): 4, (True, False): 8, (True, True): 4}
+FEW_ROWS = {(False, False): 10, (False, True): 4, (True, False): 8, (True, True): 6}
 """Most rows of activations for which no panels are made, by whether products are of float32, and the weight is [K, N]."""
 ROWS_IN_TURNS = 16
 """Most rows of activations for which the panels of a weight [K, N] are made in the order in which it lies in memory."""
@@ -40,10 +40,8 @@ WORK_PER_PART = 1 << 16
 """Elements of the weight, times rows of activations, below which another thread costs more than it gains."""
 ELEMENTS_PER_PART = 1 << 15
 """The same for numbers that are only read and written."""
-DIGITS = 3
-"""Of activations as integers of 24 bits."""
 LINES_OF_ROWS = 5
-"""Lines of a row of such activations for the rows of a weight [N, ...]."""
+"""Lines of a row of activations as integers of 24 bits."""
 MOST_PARTS_OF_K = 4
 """Parts of K whose results are added up."""
 

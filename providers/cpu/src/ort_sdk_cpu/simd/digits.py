@@ -23,7 +23,6 @@ from .arithmetic import (
     maximum_i32,
     multiply,
     reduce_add,
-    reduce_add_i32,
     reduce_max_bits,
     round_to_even,
     shift_left,
@@ -36,12 +35,12 @@ from .arithmetic import (
     zero_f32,
     zero_i32,
 )
-from .memory import load_f32_first, load_i32, load_i32_first, store_i8, store_i32, write_f32, write_i32
+from .memory import load_f32_first, load_i32, load_i32_first, store_i8, store_i32, write_f32
 from .products import add_products_u8_i8
 
-__all__ = ["DIGITS", "arrange_digits_of_columns", "arrange_digits_of_rows"]
+__all__ = ["arrange_digits"]
 
-DIGITS = 3
+_DIGITS = 3
 
 _LARGEST = np.float32(8355700)
 """A little less than 127 * 65536 + 127 * 256 + 127, as x / scale is rounded twice."""
@@ -98,10 +97,8 @@ def _lane_sums(place: int, stride: int, planes: int) -> Any:
 
 
 @inner
-def arrange_digits_of_rows(
-    row: int, size: int, block: int, planes: int, target: int, stride: int, scales: int, sums: int
-) -> None:
-    """Quantise a row for products with the rows of a weight [N, ...].
+def arrange_digits(row: int, size: int, block: int, planes: int, target: int, stride: int, scales: int, sums: int) -> None:
+    """Quantise a row, and take the elements that share a byte of the weight apart.
 
     Args:
         row: address of ``size`` float32.
@@ -117,46 +114,11 @@ def arrange_digits_of_rows(
     for start in range(0, size, block):
         place = start // block * 4
         _quantize_block(row + start * 4, min(block, size - start), target + start, stride, scales + place, sums + place)
-    for digit in range(DIGITS):
+    for digit in range(_DIGITS):
         clear_rest(target + digit * stride, size, block, planes)
         separate_planes(target + digit * stride, size, block, planes)
-    minus_half, starts, span = splat_i32(np.int32(-(1 << (8 // planes - 1)))), target + DIGITS * stride, 64 * planes
+    minus_half, starts, span = splat_i32(np.int32(-(1 << (8 // planes - 1)))), target + _DIGITS * stride, 64 * planes
     for number in range(padded_size(size, block, planes) // span):
         first, others = _lane_sums(target + number * span, stride, planes)
         store_i32(starts + number * 128, multiply(first, minus_half))
         store_i32(starts + number * 128 + 64, multiply(others, minus_half))
-
-
-@inner
-def _block_sums(place: int, stride: int, count: int) -> Any:
-    """Of the digits of ``count`` elements, in whole vectors of 16."""
-    first, others, ones = zero_i32(), zero_i32(), splat_i32(_ONES)
-    for element in range(0, count, 64):
-        left, line = (count - element + 15) // 16 * 4, place + element
-        first = add_products_u8_i8(first, ones, load_i32_first(line, left))
-        others = add(others, shift_left(add_products_u8_i8(zero_i32(), ones, load_i32_first(line + stride, left)), 8))
-        others = add_products_u8_i8(others, ones, load_i32_first(line + 2 * stride, left))
-    return reduce_add_i32(first), reduce_add_i32(others)
-
-
-@inner
-def arrange_digits_of_columns(
-    row: int, size: int, block: int, planes: int, target: int, stride: int, scales: int, sums: int, sum_stride: int
-) -> None:
-    """Quantise a row for products with the rows of a weight [K, N].
-
-    Args:
-        row, size, block, planes, stride: as for ``arrange_digits_of_rows``.
-        target: the digits' lines, elements in their order; zeros up to a multiple of 16.
-        scales: float32 scale of each block.
-        sums: three lines: int32 start of the first digit for each block; float32 sum of the quantised elements times the scale;
-            int32 start of the other digits.
-        sum_stride: bytes from one of these lines to the next.
-    """
-    half = 1 << (8 // planes - 1)
-    for start in range(0, size, block):
-        place, count = start // block * 4, min(block, size - start)
-        _quantize_block(row + start * 4, count, target + start, stride, scales + place, sums + sum_stride + place)
-        first, others = _block_sums(target + start, stride, count)
-        write_i32(sums + place, -half * first)
-        write_i32(sums + 2 * sum_stride + place, -half * others)

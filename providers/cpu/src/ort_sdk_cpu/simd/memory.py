@@ -24,6 +24,7 @@ __all__ = [
     "load_u8",
     "load_u8_first",
     "prefetch",
+    "prefetch_once",
     "prefetch_second",
     "read_f32",
     "splat",
@@ -37,6 +38,7 @@ __all__ = [
 
 _I8X16 = ir.VectorType(I8, LANES)
 _FOR_READING, _INTO_ALL_CACHES, _INTO_SECOND_CACHE, _DATA = (ir.Constant(I32, value) for value in (0, 3, 2, 1))
+_TO_BE_USED_ONCE = ir.Constant(I32, 0)
 
 
 def emit_load(builder: Any, address: Any, llvm: Any) -> Any:
@@ -159,12 +161,6 @@ def write_i64(builder: Any, address: Any, value: Any) -> None:
     emit_store(builder, address, value)
 
 
-@operation(types.none, types.intp, types.int32)
-def write_i32(builder: Any, address: Any, value: Any) -> None:
-    """Write one int32."""
-    emit_store(builder, address, value)
-
-
 @operation(f32x16, types.intp)
 def broadcast_f32(builder: Any, address: Any) -> Any:
     """The float32 at an address in every lane."""
@@ -207,3 +203,10 @@ def prefetch_second(builder: Any, address: Any) -> None:
     """The same, long before it is read: into the second cache only, as the first one would not keep it so long."""
     place = pointer(builder, address, I8)
     call(builder, "llvm.prefetch.p0", ir.VoidType(), place, _FOR_READING, _INTO_SECOND_CACHE, _DATA)
+
+
+@operation(types.none, types.intp)
+def prefetch_once(builder: Any, address: Any) -> None:
+    """The same for what is read once: it need not stay in any cache."""
+    place = pointer(builder, address, I8)
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, _FOR_READING, _TO_BE_USED_ONCE, _DATA)

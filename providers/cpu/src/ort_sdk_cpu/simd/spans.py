@@ -37,8 +37,8 @@ class SpanOperations(NamedTuple):
     """``add_span(sums, first, second, x, stride, factors, index)``: add the products of the codes of both rows with activations,
     each lane times the factor that its index names."""
     write: Any
-    """``write(sums, out, stride, apart, first, second)``: the sums over the lanes, plus a number for each row, ``apart`` bytes from
-    one to the other, ``stride`` bytes from row to row of activations."""
+    """``write(sums, out, stride, apart, first, second)``: the sums over the lanes, plus a number for each row, ``apart`` bytes
+    from one to the other, ``stride`` bytes from row to row of activations."""
 
 
 def span_operations(bits: int, rows: int) -> SpanOperations:

@@ -1,11 +1,12 @@
 """Strips of a weight [K, N] of packed integers: the columns of 64 bytes of a row, multiplied with one row of activations.
 
 The columns are kept in ``4 * planes`` vectors, where ``planes`` elements share a byte: for each 16 bytes, one vector for each
-position in a byte.
+position in a byte. Activations are float32 or int8.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -17,138 +18,114 @@ from .products import emit_products
 from .shuffles import emit_interleave, emit_lookup, emit_transpose_quarters, row_address
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, Vector, call, f32x16, operation
 
-__all__ = ["StripOperations", "strip_operations"]
+__all__ = ["STRIP_OPERATIONS", "StripOperations"]
 
 _QUARTERS = 4
 _I8X16 = ir.VectorType(I8, LANES)
 
 
 class StripOperations(NamedTuple):
-    """Operations for codes of some bits. In compiled code, each needs a global name."""
+    """Operations for codes of some bits and a kind of activations. In compiled code, each needs a global name."""
 
-    zero_i32: Any
-    """``zero_i32()``: sums of integers."""
-    zero_f32: Any
-    """``zero_f32()``: sums of float32."""
-    load_i32: Any
-    """``load_i32(address)``: sums of integers that were stored."""
-    load_f32: Any
-    """``load_f32(address)``: the same of float32."""
-    store_i32: Any
-    """``store_i32(address, sums)``."""
-    store_f32: Any
-    """``store_f32(address, sums)``."""
-    add_products: Any
-    """``add_products(total, address, stride, rows, flip, x)``: add four rows of codes, the last of ``rows`` for those missing,
-    with ``flip`` turned over in each 4 bytes, times the four int8 at ``x``."""
-    add_values: Any
-    """``add_values(total, address, table, flip, x)``: add one row of codes times the float32 at ``x``: as
-    the table says for 2 and 4 bits, for 8 with ``flip`` turned over and less 128."""
+    zero: Any
+    """``zero()``: sums of no products."""
+    load: Any
+    """``load(address)``: sums that were stored."""
+    store: Any
+    """``store(address, sums)``."""
+    add_rows: Any
+    """``add_rows(sums, first, second, third, fourth, offset, rows, flip, x, table)``: add four rows of codes, an offset behind
+    their addresses, times the activations at ``x``. Of float32 there are ``rows``; behind int8 there are zeros. ``flip`` is
+    turned over in each 4 bytes of codes; a table has the values of codes of 2 and 4 bits as float32."""
     fill: Any
     """``fill(value)``: a zero point of all columns."""
     load_zeros: Any
     """``load_zeros(address, flip, start)``: the zero points of the columns, packed as a row of codes, less ``start``."""
-    finish_i32: Any
-    """``finish_i32(sums, total, scales, zeros, x_scale, x_sum)``: add to the float32 at ``sums`` the total times ``x_scale`` less
+    finish: Any
+    """``finish(target, sums, scales, zeros, x_scale, x_sum)``: add to the float32 at ``target`` the sums times ``x_scale`` less
     zero points times ``x_sum``, all times the scales, which lie as their row has them."""
-    finish_f32: Any
-    """``finish_f32(sums, total, scales, zeros, x_scale, x_sum)``: the same."""
-
-
-def strip_operations(bits: int) -> StripOperations:
-    """Operations for codes of 2, 4 or 8 bits."""
-    strips = _Strips(bits)
-    integers, floats, address, number = strips.integers, strips.floats, types.intp, types.float32
-    return StripOperations(
-        operation(integers)(strips.zero_i32),
-        operation(floats)(strips.zero_f32),
-        operation(integers, address)(strips.load_i32),
-        operation(floats, address)(strips.load_f32),
-        operation(types.none, address, integers)(strips.store_i32),
-        operation(types.none, address, floats)(strips.store_f32),
-        operation(integers, integers, address, address, address, types.int32, address)(strips.add_products),
-        operation(floats, floats, address, f32x16, types.int32, address)(strips.add_values),
-        operation(floats, number)(strips.fill),
-        operation(floats, address, types.int32, number)(strips.load_zeros),
-        operation(types.none, address, integers, address, floats, number, number)(strips.finish_i32),
-        operation(types.none, address, floats, address, floats, number, number)(strips.finish_f32),
-    )
+    item: int
+    """Bytes from one activation to the next."""
 
 
 def _at(builder: Any, address: Any, offset: int) -> Any:
     return builder.add(address, ir.Constant(address.type, offset))
 
 
+def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    return call(builder, "llvm.fma.v16f32", VF32, x, y, z)
+
+
 class _Strips:
-    """LLVM code of the operations."""
+    """LLVM code of the operations that all kinds share."""
+
+    element: Any = VI32
+    item = 1
 
     def __init__(self, bits: int) -> None:
         self.bits, self.planes = bits, 8 // bits
-        count = _QUARTERS * self.planes
-        self.integers = Vector(f"i32x16[{count}]", ir.ArrayType(VI32, count))
-        self.floats = Vector(f"f32x16[{count}]", ir.ArrayType(VF32, count))
+        self.count = _QUARTERS * self.planes
+        self.sums = Vector(f"{self.element}[{self.count}]", ir.ArrayType(self.element, self.count))
+        self.floats = Vector(f"f32x16[{self.count}]", ir.ArrayType(VF32, self.count))
 
-    def zero_i32(self, builder: Any) -> Any:
-        return ir.Constant(self.integers.llvm, None)
+    def operations(self) -> StripOperations:
+        sums, floats, address, number, nothing = self.sums, self.floats, types.intp, types.float32, types.none
+        places = [address] * 6
+        return StripOperations(
+            operation(sums)(self.zero),
+            operation(sums, address)(self.load),
+            operation(nothing, address, sums)(self.store),
+            operation(sums, sums, *places, types.int32, address, f32x16)(self.add_rows),
+            operation(floats, number)(self.fill),
+            operation(floats, address, types.int32, number)(self.load_zeros),
+            operation(nothing, address, sums, address, floats, number, number)(self.finish),
+            self.item,
+        )
 
-    def zero_f32(self, builder: Any) -> Any:
-        return ir.Constant(self.floats.llvm, None)
+    def zero(self, builder: Any) -> Any:
+        return ir.Constant(self.sums.llvm, None)
 
-    def load_i32(self, builder: Any, address: Any) -> Any:
-        return self._loaded(builder, address, self.integers.llvm)
-
-    def load_f32(self, builder: Any, address: Any) -> Any:
-        return self._loaded(builder, address, self.floats.llvm)
-
-    def _loaded(self, builder: Any, address: Any, llvm: Any) -> Any:
-        total = ir.Constant(llvm, ir.Undefined)
-        for index in range(llvm.count):
-            total = builder.insert_value(total, emit_load(builder, _at(builder, address, index * 64), llvm.element), index)
+    def load(self, builder: Any, address: Any) -> Any:
+        total = ir.Constant(self.sums.llvm, None)
+        for index in range(self.count):
+            value = emit_load(builder, _at(builder, address, index * 64), self.element)
+            total = builder.insert_value(total, value, index)
         return total
 
-    def store_i32(self, builder: Any, address: Any, total: Any) -> None:
-        for index in range(total.type.count):
+    def store(self, builder: Any, address: Any, total: Any) -> None:
+        for index in range(self.count):
             emit_store(builder, _at(builder, address, index * 64), builder.extract_value(total, index))
 
-    def store_f32(self, builder: Any, address: Any, total: Any) -> None:
-        self.store_i32(builder, address, total)
-
-    def add_products(self, builder: Any, total: Any, address: Any, stride: Any, rows: Any, flip: Any, x: Any) -> Any:
-        places = [row_address(builder, address, stride, row, rows) for row in range(4)]
-        flips = splat(builder, flip)
-        loaded = [emit_load(builder, place, VI32) for place in places]
-        value = splat(builder, emit_load(builder, x, I32))
+    def add_rows(
+        self,
+        builder: Any,
+        total: Any,
+        first: Any,
+        second: Any,
+        third: Any,
+        fourth: Any,
+        offset: Any,
+        rows: Any,
+        flip: Any,
+        x: Any,
+        table: Any,
+    ) -> Any:
+        loaded = [emit_load(builder, builder.add(place, offset), VI32) for place in (first, second, third, fourth)]
+        value, flips = splat(builder, emit_load(builder, x, I32)), splat(builder, flip)
         vectors = [codes for part in emit_interleave(builder, loaded, 1) for codes in unpacked(builder, part, self.bits, flips)]
         for index, codes in enumerate(vectors):
             product = emit_products(builder, builder.extract_value(total, index), codes, value)
             total = builder.insert_value(total, product, index)
         return total
 
-    def add_values(self, builder: Any, total: Any, address: Any, table: Any, flip: Any, x: Any) -> Any:
-        value = splat(builder, emit_load(builder, x, F32))
-        for index, codes in enumerate(self._row_codes(builder, address)):
-            number = self._number(builder, codes, table, flip)
-            product = call(builder, "llvm.fma.v16f32", VF32, number, value, builder.extract_value(total, index))
-            total = builder.insert_value(total, product, index)
-        return total
-
-    def _row_codes(self, builder: Any, address: Any) -> list[Any]:
-        """The codes of 64 bytes, with what lies above them in their byte."""
-        found = []
-        for quarter in range(_QUARTERS):
-            codes = builder.zext(emit_load(builder, _at(builder, address, quarter * LANES), _I8X16), VI32)
-            shifts = [ir.Constant(VI32, [plane * self.bits] * LANES) for plane in range(self.planes)]
-            found += [builder.lshr(codes, shift) for shift in shifts]
-        return found
-
-    def _number(self, builder: Any, codes: Any, table: Any, flip: Any) -> Any:
-        if self.bits < 8:
-            return emit_lookup(builder, table, codes)
-        flipped = builder.xor(codes, splat(builder, flip))
-        return builder.fsub(builder.sitofp(flipped, VF32), ir.Constant(VF32, [128.0] * LANES))
+    def numbers(self, builder: Any, total: Any) -> list[Any]:
+        """The sums as float32, in the order of the columns."""
+        floats = [builder.sitofp(builder.extract_value(total, index), VF32) for index in range(self.count)]
+        planes = [emit_transpose_quarters(builder, floats[plane :: self.planes]) for plane in range(self.planes)]
+        return [planes[index % self.planes][index // self.planes] for index in range(self.count)]
 
     def fill(self, builder: Any, value: Any) -> Any:
-        return self._floats(builder, [splat(builder, value)] * (_QUARTERS * self.planes))
+        return self._floats(builder, [splat(builder, value)] * self.count)
 
     def load_zeros(self, builder: Any, address: Any, flip: Any, start: Any) -> Any:
         flips, mask = splat(builder, flip), ir.Constant(VI32, [(1 << self.bits) - 1] * LANES)
@@ -167,21 +144,13 @@ class _Strips:
             total = builder.insert_value(total, vector, index)
         return total
 
-    def finish_i32(self, builder: Any, sums: Any, total: Any, scales: Any, zeros: Any, x_scale: Any, x_sum: Any) -> None:
-        parts = [builder.extract_value(total, index) for index in range(_QUARTERS * self.planes)]
-        planes = [emit_transpose_quarters(builder, parts[plane :: self.planes]) for plane in range(self.planes)]
-        ordered = [planes[index % self.planes][index // self.planes] for index in range(len(parts))]
-        floats = self._floats(builder, [builder.sitofp(part, VF32) for part in ordered])
-        self.finish_f32(builder, sums, floats, scales, zeros, x_scale, x_sum)
-
-    def finish_f32(self, builder: Any, sums: Any, total: Any, scales: Any, zeros: Any, x_scale: Any, x_sum: Any) -> None:
+    def finish(self, builder: Any, target: Any, total: Any, scales: Any, zeros: Any, x_scale: Any, x_sum: Any) -> None:
         factor, taken = splat(builder, x_scale), splat(builder, builder.fneg(x_sum))
-        for index in range(_QUARTERS * self.planes):
-            place = _at(builder, sums, index * 64)
-            value = builder.fmul(builder.extract_value(total, index), factor)
-            value = call(builder, "llvm.fma.v16f32", VF32, builder.extract_value(zeros, index), taken, value)
+        for index, number in enumerate(self.numbers(builder, total)):
+            place = _at(builder, target, index * 64)
+            value = _fma(builder, builder.extract_value(zeros, index), taken, builder.fmul(number, factor))
             scale = self._scale(builder, scales, index)
-            emit_store(builder, place, call(builder, "llvm.fma.v16f32", VF32, value, scale, emit_load(builder, place, VF32)))
+            emit_store(builder, place, _fma(builder, value, scale, emit_load(builder, place, VF32)))
 
     def _scale(self, builder: Any, scales: Any, index: int) -> Any:
         """Scales of a vector: of its 16 * planes columns, those at its position."""
@@ -194,3 +163,59 @@ class _Strips:
             vectors = [builder.shuffle_vector(x, y, lanes) for x, y in zip(vectors[::2], vectors[1::2], strict=True)]
             plane //= 2
         return vectors[0]
+
+
+class _StripsF32(_Strips):
+    """For activations of float32."""
+
+    element = VF32
+    item = 4
+
+    def add_rows(
+        self,
+        builder: Any,
+        total: Any,
+        first: Any,
+        second: Any,
+        third: Any,
+        fourth: Any,
+        offset: Any,
+        rows: Any,
+        flip: Any,
+        x: Any,
+        table: Any,
+    ) -> Any:
+        item = ir.Constant(x.type, self.item)
+        for row, address in enumerate((first, second, third, fourth)):
+            is_there = builder.icmp_signed("<", ir.Constant(rows.type, row), rows)
+            number = emit_load(builder, row_address(builder, x, item, row, rows), F32)
+            value = splat(builder, builder.select(is_there, number, ir.Constant(F32, 0.0)))
+            for index, codes in enumerate(self._row_codes(builder, builder.add(address, offset))):
+                product = _fma(builder, self._number(builder, codes, table, flip), value, builder.extract_value(total, index))
+                total = builder.insert_value(total, product, index)
+        return total
+
+    def _row_codes(self, builder: Any, address: Any) -> list[Any]:
+        """The codes of 64 bytes, with what lies above them in their byte."""
+        found = []
+        for quarter in range(_QUARTERS):
+            codes = builder.zext(emit_load(builder, _at(builder, address, quarter * LANES), _I8X16), VI32)
+            shifts = [ir.Constant(VI32, [plane * self.bits] * LANES) for plane in range(self.planes)]
+            found += [builder.lshr(codes, shift) for shift in shifts]
+        return found
+
+    def _number(self, builder: Any, codes: Any, table: Any, flip: Any) -> Any:
+        if self.bits < 8:
+            return emit_lookup(builder, table, codes)
+        flipped = builder.and_(builder.xor(codes, splat(builder, flip)), ir.Constant(VI32, [255] * LANES))
+        return builder.fsub(builder.sitofp(flipped, VF32), ir.Constant(VF32, [128.0] * LANES))
+
+    def numbers(self, builder: Any, total: Any) -> list[Any]:
+        return [builder.extract_value(total, index) for index in range(self.count)]
+
+
+STRIP_OPERATIONS: dict[str, Callable[[int], StripOperations]] = {
+    "f32": lambda bits: _StripsF32(bits).operations(),
+    "i8": lambda bits: _Strips(bits).operations(),
+}
+"""Operations for codes of 2, 4 or 8 bits, by the kind of activations."""
