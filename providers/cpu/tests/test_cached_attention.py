@@ -5,7 +5,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import cached_attention, group_query_attention
+from ort_sdk_cpu.kernels import attention_over_cache, cached_attention, group_query_attention
 
 import ort_sdk
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libr
 
 MICROSOFT = "com.microsoft"
 POSITIONS = 200
-MAKERS = [(group_query_attention._GroupQueryAttention, "call")]
+MAKERS = [(group_query_attention._GroupQueryAttention, "call"), (attention_over_cache._Attention, "call")]
 """What computes nodes by tasks."""
 
 
@@ -213,3 +213,86 @@ def test_what_contradicts_itself_is_left_to_the_shared_set(calls, wrong):
     with pytest.raises(ort_sdk.api.OrtSdkError):
         made_of(group_model(inputs, do_rotary=1)).run(None, inputs)
     assert not calls
+
+
+def heads_case(length, past, *, heads=4, key_heads=2, size=32, four=False, value_size=None):
+    """Queries, keys and values, and a past if there is one, as Attention takes them."""
+    value_size = size if value_size is None else value_size
+    sizes = {"query": (heads, size), "key": (key_heads, size), "value": (key_heads, value_size)}
+    inputs = {
+        name: random(2, own, length, width, seed=seed) if four else random(2, length, own * width, seed=seed)
+        for seed, (name, (own, width)) in enumerate(sizes.items())
+    }
+    if past:
+        inputs |= {
+            "past_key": random(2, key_heads, past, size, seed=5),
+            "past_value": random(2, key_heads, past, value_size, seed=6),
+        }
+    return inputs
+
+
+def attention_model(inputs, has_present, **attributes):
+    names = [name if name in inputs else "" for name in ("query", "key", "value", "mask", "past_key", "past_value")]
+    while not names[-1]:
+        names.pop()
+    outputs = ["y", "present_key", "present_value"] if has_present else ["y"]
+    if inputs["query"].ndim == 3:
+        attributes = {"q_num_heads": 4, "kv_num_heads": 2} | attributes
+    return model_of(helper.make_node("Attention", names, outputs, **attributes), inputs, outputs)
+
+
+MASKS = {
+    "none": lambda *_: {},
+    "bool": lambda length, keys: {"mask": random(length, keys, seed=7) < 1},
+    "numbers": lambda length, keys: {"mask": random(2, 1, length, keys, seed=7)},
+    "of heads": lambda length, keys: {"mask": random(2, 4, length, keys, seed=7)},
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("attributes", [{}, {"is_causal": 1}, {"softcap": 1.5}, {"scale": 0.3, "is_causal": 1}], ids=str)
+@pytest.mark.parametrize("four", [False, True])
+@pytest.mark.parametrize(("length", "past"), [(1, 70), (3, 65), (40, 0), (33, 64)])
+def test_attention(calls, length, past, four, attributes, mask):
+    inputs = heads_case(length, past, four=four) | MASKS[mask](length, past + length)
+    compare(attention_model(inputs, past > 0, **attributes), inputs, calls)
+
+
+def test_attention_with_values_of_another_size_and_hidden_queries(calls, by_shared_set):
+    inputs = heads_case(5, 40, four=True, value_size=48) | {"mask": np.arange(45) < np.array([[9], [0], [45], [1], [3]])}
+    result, *_ = by_shared_set(attention_model(inputs, has_present=True), inputs)
+    assert (result[:, :, 1] == 0).all()
+    assert calls
+
+
+def multi_head_model(inputs, has_present, **attributes):
+    named = ("query", "key", "value", "bias", "mask", "attention_bias", "past_key", "past_value")
+    names = [name if name in inputs else "" for name in named]
+    while not names[-1]:
+        names.pop()
+    outputs = ["y", "present_key", "present_value"] if has_present else ["y"]
+    node = helper.make_node("MultiHeadAttention", names, outputs, domain=MICROSOFT, num_heads=4, **attributes)
+    return model_of(node, inputs, outputs)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("more", ["none", "attention_bias", "mask"])
+@pytest.mark.parametrize("attributes", [{}, {"unidirectional": 1}, {"scale": 0.3}], ids=str)
+@pytest.mark.parametrize(("length", "past"), [(1, 70), (40, 0), (3, 65)])
+def test_multi_head_attention_with_a_cache(calls, length, past, attributes, more, bias):
+    inputs = heads_case(length, past, key_heads=4)
+    if bias:
+        inputs["bias"] = random(3 * 128, seed=9)
+    if more == "attention_bias":
+        inputs[more] = random(2, 4, length, past + length, seed=8)
+    if more == "mask":
+        inputs[more] = np.array([[1] * (past + length), [1] * (past + length - 1) + [0]], np.int32)
+    model = multi_head_model(inputs, has_present=True, **attributes)
+    is_left = more == "mask" and length > 1 and "unidirectional" in attributes
+    compare(model, inputs, calls, expects_task=not is_left)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_attention_over_keys_of_an_encoder(calls, length):
+    inputs = {"query": random(2, length, 256), "key": random(2, 4, 600, 64, seed=1), "value": random(2, 4, 600, 64, seed=2)}
+    compare(multi_head_model(inputs, has_present=False), inputs, calls)

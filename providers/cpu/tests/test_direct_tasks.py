@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import direct_attention, direct_task
+from ort_sdk_cpu.kernels import bindable, direct_attention
 
 import ort_sdk as ort
 
@@ -55,7 +55,7 @@ def calls(monkeypatch):
 
         return run
 
-    monkeypatch.setattr(direct_task, "directly", directly)
+    monkeypatch.setattr(bindable, "directly", directly)
     return counted
 
 

@@ -30,9 +30,9 @@ def _kernels(opset: KernelRegistry, domain: str, op_type: str) -> tuple[KernelCr
     rows = opset.candidates(domain, op_type)
     if not index.load(domain, op_type):
         return rows
-    from .kernels.bindable import bound_kernel
+    from .kernels.bindable import BINDERS, bound_kernel
     from .kernels.direct_kernel import DIRECT, direct_kernel
 
-    if (domain, op_type) in DIRECT:
+    if (domain, op_type) in DIRECT and (domain, op_type) not in BINDERS:
         return tuple(KernelCreateInfo(row.kernel_def, functools.partial(direct_kernel, row.create)) for row in rows)
     return tuple(KernelCreateInfo(row.kernel_def, functools.partial(bound_kernel, row.create)) for row in rows)

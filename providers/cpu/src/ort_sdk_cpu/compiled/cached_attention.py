@@ -17,7 +17,8 @@ All tasks take the same arguments. Steps are in bytes, and an address is 0 where
 - 55 to 58: rows of the past, rows of the cache, whether new keys are put into it, whether it is the past's memory;
 - 59, 60: parts of the queries of a head of keys; whether attention also fills the cache;
 - 61 to 63: working memory, bytes of each part; where rotated queries go (batch, heads, tokens, size);
-- 64, 65: float32, the factor of scores and their cap.
+- 64, 65: float32, the factor of scores and their cap;
+- 66: new keys.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _Q, _K, _V, _PAST_K, _PAST_V, _KEYS, _VALUES, _OUT, _MASK, _BIASES = 0, 4, 8, 12
 _COS, _SIN, _ROTARY_ROW, _PAIRS, _IS_INTERLEAVED, _IDS, _ROTARY_ROWS, _COUNTS, _SINKS = 38, 39, 40, 41, 42, 43, 44, 45, 46
 _BATCH, _KEY_HEADS, _GROUP, _LENGTH, _SIZE, _VALUE_SIZE, _LEFT, _RIGHT = 47, 48, 49, 50, 51, 52, 53, 54
 _PAST_ROWS, _CAPACITY, _HAS_CACHE, _IS_IN_PLACE, _PARTS, _FILLS, _WORK, _PART_BYTES, _ROTATED = 55, 56, 57, 58, 59, 60, 61, 62, 63
-_SCALE, _SOFTCAP = 64, 65
+_SCALE, _SOFTCAP, _NEW = 64, 65, 66
 
 _BLOCK = 64
 """Keys at a time: their scores stay in registers' reach, and they themselves in the nearest cache."""
@@ -168,7 +169,7 @@ def _copy_past(record: int, batch: int, head: int, first: int, stop: int) -> Non
 @inner
 def _put_new(record: int, batch: int, head: int) -> None:
     """The new rows of a head to the cache, and what is behind them."""
-    size, value_size, length = argument(record, _SIZE), argument(record, _VALUE_SIZE), argument(record, _LENGTH)
+    size, value_size, length = argument(record, _SIZE), argument(record, _VALUE_SIZE), argument(record, _NEW)
     start, capacity = _count(record, batch, 0), argument(record, _CAPACITY)
     k_bias, v_bias = argument(record, _BIASES + 1), argument(record, _BIASES + 2)
     k_bias, v_bias = k_bias + head * size * 4 if k_bias else 0, v_bias + head * value_size * 4 if v_bias else 0

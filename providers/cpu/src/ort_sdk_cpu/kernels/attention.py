@@ -16,7 +16,10 @@ from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu import libraries
 
-from .bindable import MakeWriter, Writer, bindable
+from .attention_over_cache import multi_head_over_cache
+from .bindable import MakeWriter, Writer, bindable, copied
+from .cached_attention import MOST_FEW
+from .direct_kernel import computed_by, directly
 from .normalization import softmax_last
 from .scratch import Scratch, scratch_of
 from .task_writer import are_floats
@@ -28,12 +31,17 @@ __all__: list[str] = []
 
 BLOCK = 1 << 16
 """Scores computed at a time."""
+MIN_FEW = 1 << 18
+"""Elements of queries times those of keys from which the task for few queries is worth loading."""
 MIN_WORK = 1 << 15
 """Products of queries and keys from which a compiled task is worth loading."""
 
 _NAMESPACE = NumpyNamespace()
 _UNSUPPORTED_INPUTS = (6, 7, 8, 9)
 """Past keys and values, their length, and beams."""
+
+
+computed_by("MultiHeadAttention", domain="com.microsoft")(multi_head_over_cache)
 
 
 @bindable("MultiHeadAttention", domain="com.microsoft")
@@ -44,11 +52,14 @@ def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
     scratch, heads = scratch_of(info), int(info.attribute("num_heads"))
     filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
     is_causal, scale = bool(info.attribute("unidirectional", 0)), info.attribute("scale", 0.0)
+    few = multi_head_over_cache(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         query, key, value = (*inputs, None, None)[:3]
         if key is None or value is None or key.ndim == 5:
             return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
+        if few is not None and query.ndim == 3 and query.shape[1] <= MOST_FEW and query.size * key.size >= MIN_FEW:
+            return copied(directly(few, compute))
         core = _Attention.of(query, key, heads, scale, scratch)
         dtype = outputs[0].dtype
         ahead = causal_bias(np, core.length, core.keys, dtype) if is_causal else None

@@ -18,6 +18,8 @@ from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.fusion.operation import ElementOperation, operation_of
 
+from .direct_kernel import calling, directly
+
 __all__ = [
     "BINDERS",
     "BindableKernel",
@@ -145,7 +147,7 @@ class BindableKernel(OpKernel):
         self._compute = direct.through_writer(info, self._compute, self._make_writer)
         call = direct_task.direct_call(info, self._make_writer)
         if call is not None:
-            self._compute = direct_task.directly(call, self._compute)
+            self._compute = directly(call, self._compute)
 
     @property
     def compute(self) -> Callable[..., Any]:
@@ -238,7 +240,7 @@ def _bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
         return kernel
     make_writer = binding.binder(info, kernel.compute)
     if make_writer is None:
-        return kernel
+        return calling(kernel, info)
     maker = MAKERS.get((info.domain, info.op_type))
     made = None if maker is None else maker(info, kernel, make_writer)
     if made is not None:

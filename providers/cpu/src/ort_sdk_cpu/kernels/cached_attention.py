@@ -20,10 +20,10 @@ from .scratch import shared_scratch
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
-__all__ = ["CachedAttention", "Rotary", "is_readable", "takes"]
+__all__ = ["MOST_FEW", "CachedAttention", "Rotary", "is_readable", "takes"]
 
 FLOAT = np.dtype(np.float32)
-FEW_KINDS = "q" * 64 + "ff"
+FEW_KINDS = "q" * 64 + "ffq"
 MOST_FEW = 16
 """Queries of a head of keys that are attended at once."""
 VECTOR = 16
@@ -131,6 +131,11 @@ class CachedAttention:
         else:
             self._attend_many(self._arguments(sizes), sizes, self._threads(sizes))
 
+    @property
+    def _new(self) -> int:
+        """New keys of a head."""
+        return 0 if self.k is None else int(self.k.shape[2 if self.k.ndim == 4 else 1])
+
     def _threads(self, sizes: tuple[int, ...]) -> int:
         """How many are worth their waking for what is read and written of the cache."""
         batch, key_heads, _, _, size, value_size, *_ = sizes
@@ -145,12 +150,12 @@ class CachedAttention:
         rows, items, fills = group * length, batch * key_heads, self.k is not None
         pieces = 1 if items >= threads else min(rows, -(-threads // items))
         if pieces > 1 and fills:
-            _task("extend")(min(items, threads), *arguments, 1, 0, 0, 0, 0, self.scale, self.softcap)
+            _task("extend")(min(items, threads), *arguments, 1, 0, 0, 0, 0, self.scale, self.softcap, self._new)
             fills = False
         part_bytes = SPARE_BYTES + -(-rows // pieces) * (size * 4 + BLOCK * 4 + value_size * 4 + 8) & -64
         scratch, threads = shared_scratch(), min(threads, items * pieces)
         work = scratch.address("attention", threads * part_bytes)
-        _task("attend_few")(threads, *arguments, pieces, int(fills), work, part_bytes, 0, self.scale, self.softcap)
+        _task("attend_few")(threads, *arguments, pieces, int(fills), work, part_bytes, 0, self.scale, self.softcap, self._new)
 
     def _arguments(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """Those that both tasks take."""
@@ -204,7 +209,7 @@ class CachedAttention:
             if self.rotary is not None:
                 turned = scratch.address("queries", self.heads * batch * length * size * 4)
                 q, bias = (turned, self.heads * length * size * 4, length * size * 4, size * 4), 0
-            _task("extend")(min(batch * key_heads, threads), *arguments, 1, 0, 0, 0, turned, self.scale, self.softcap)
+            _task("extend")(min(batch * key_heads, threads), *arguments, 1, 0, 0, 0, turned, self.scale, self.softcap, self._new)
         threads = shape.threads(libraries.thread_count())
         work = scratch.address("attention", threads * shape.part_bytes)
         value_bias = 0 if self.k is not None else arguments[37]

@@ -15,7 +15,9 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import strides_over
 
+from .attention_over_cache import multi_head_over_cache
 from .attention_task import KINDS, UNLIMITED, AttentionShape, places
+from .cached_attention import MOST_FEW
 from .recycled import ResultMemory
 from .scratch import scratch_of
 
@@ -31,8 +33,9 @@ MIN_WORK = 1 << 12
 
 def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
     """Attention of queries, keys and values with a bias and numbers added to the scores; ``NotImplemented`` for any other."""
+    over_cache = multi_head_over_cache(info)
     if any(info.wants_output(index) for index in range(1, len(info.outputs))) or info.attribute("unidirectional", 0):
-        return None
+        return over_cache
     results = ResultMemory()
     heads, scale, scratch = int(info.attribute("num_heads")), float(info.attribute("scale", 0.0)), scratch_of(info)
 
@@ -45,7 +48,10 @@ def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
         added: HostArray | None = None,
         *past: Any,
     ) -> Any:
-        if key is None or value is None or mask is not None or any(array is not None for array in past):
+        is_plain = mask is None and all(array is None for array in past)
+        if over_cache is not None and (not is_plain or _is_of_few(query, key)):
+            return over_cache(query, key, value, bias, mask, added, *past)
+        if key is None or value is None or not is_plain:
             return NotImplemented
         given = (query.shape, key.shape, value.shape, None if bias is None else bias.shape)
         plan = _planned(*given, None if added is None else added.shape, heads, scale, libraries.thread_count())
@@ -59,6 +65,13 @@ def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
         return out
 
     return call
+
+
+def _is_of_few(query: HostArray, key: HostArray | None) -> bool:
+    """Whether there are few queries, and much work for them."""
+    if query.ndim != 3 or query.shape[1] > MOST_FEW or key is None or key.ndim not in {3, 4}:
+        return False
+    return bool(query.size * key.shape[key.ndim - 2] >= MIN_WORK)
 
 
 @functools.cache

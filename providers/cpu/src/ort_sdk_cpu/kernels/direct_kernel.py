@@ -7,7 +7,7 @@ from typing import Any
 
 from ort_sdk.api import KernelInfo, OpKernel
 
-__all__ = ["DIRECT", "DirectMaker", "computed_by", "direct_kernel"]
+__all__ = ["DIRECT", "DirectMaker", "calling", "computed_by", "direct_kernel", "directly"]
 
 DirectMaker = Callable[[KernelInfo], "Callable[..., Any] | None"]
 """Makes a node's ``call(*inputs)``, which returns its outputs, or ``NotImplemented`` for arrays it is not for; None for none."""
@@ -38,16 +38,26 @@ class _DirectKernel(OpKernel):
         self.deterministic = kernel.deterministic
         self.shape_inputs = kernel.shape_inputs
         self.contents_from_shapes = kernel.contents_from_shapes
-        otherwise = kernel.compute
+        self.compute = directly(call, kernel.compute)  # type: ignore[method-assign]
 
-        def compute(*inputs: Any) -> Any:
-            result = call(*inputs)
-            return otherwise(*inputs) if result is NotImplemented else result
 
-        self.compute = compute  # type: ignore[method-assign]
+def directly(call: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel's function: the call, or the other one for arrays it is not for."""
+
+    def run(*inputs: Any) -> Any:
+        result = call(*inputs)
+        return otherwise(*inputs) if result is NotImplemented else result
+
+    return run
 
 
 def direct_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     """The kernel of a node whose operator is in ``DIRECT``: the shared set's, if the node has no call of its own."""
-    kernel, call = create(info), DIRECT[info.domain, info.op_type](info)
+    return calling(create(info), info)
+
+
+def calling(kernel: Any, info: KernelInfo) -> Any:
+    """A kernel of the shared set over the node's call, if it has one."""
+    maker = DIRECT.get((info.domain, info.op_type))
+    call = None if maker is None else maker(info)
     return kernel if call is None else _DirectKernel(kernel, call)

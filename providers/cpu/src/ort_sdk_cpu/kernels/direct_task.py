@@ -24,7 +24,7 @@ from .task_writer import MIN_ELEMENTS, threads_for
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
-__all__ = ["DirectCall", "direct_call", "directly"]
+__all__ = ["DirectCall", "direct_call"]
 
 DirectCall = Callable[..., Any]
 
@@ -45,7 +45,8 @@ def direct_call(info: KernelInfo, make_writer: MakeWriter) -> DirectCall | None:
     key = (info.domain, info.op_type)
     if key not in _MAKERS and key not in _RECURRENT:
         return None
-    types = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
+    inputs = [argument for index, argument in enumerate(info.inputs) if index not in _INTEGER_INPUTS.get(key, ())]
+    types = {argument.element_type for argument in (*inputs, *info.outputs) if argument is not None}
     if types != {TensorElementType.FLOAT} or not libraries.numba().is_usable:
         return None
     if key in _MAKERS:
@@ -53,16 +54,6 @@ def direct_call(info: KernelInfo, make_writer: MakeWriter) -> DirectCall | None:
     from .direct_recurrent import direct_recurrent
 
     return direct_recurrent(info, make_writer)
-
-
-def directly(call: DirectCall, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel's function: the call, or the other one for arrays it is not for."""
-
-    def run(*inputs: Any) -> Any:
-        result = call(*inputs)
-        return otherwise(*inputs) if result is NotImplemented else result
-
-    return run
 
 
 def _task(module: str, name: str, kinds: str) -> Callable[[], TaskFunction]:
@@ -234,6 +225,9 @@ def _attention(info: KernelInfo) -> DirectCall | None:
 
 
 _MICROSOFT = "com.microsoft"
+
+_INTEGER_INPUTS = {(_MICROSOFT, "MultiHeadAttention"): (4, 8, 9)}
+"""Inputs that need not be of float32: masks, lengths and beams."""
 
 _RECURRENT = {("", "GRU"), ("", "LSTM")}
 

@@ -33,6 +33,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         MICROSOFT: ("FusedGemm", "FusedMatMul", "FusedMatMulActivation", "TransposeMatMul"),
     },
     "attention": {MICROSOFT: ("MultiHeadAttention",)},
+    "attention_over_cache": {"": ("Attention",)},
     "group_query_attention": {MICROSOFT: ("GroupQueryAttention",)},
     "conv": {"": ("Conv", "ConvTranspose"), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
