@@ -25,7 +25,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     to_i32,
 )
 from ort_sdk_cpu.simd.bytes import store_i8_first
-from ort_sdk_cpu.simd.memory import load_f32_first, load_u8_first, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_u8, load_u8_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 
 __all__ = ["dequantize", "quantize"]
@@ -45,9 +45,9 @@ def quantize(record: int, part: int, parts: int) -> None:
     low, high = splat_f32(number(record, 5)), splat_f32(number(record, 6))
     vectors = (count + 15) // 16
     for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place = vector * 16
-        value = load_f32_first(x + place * 4, count - place)
-        store_i8_first(out + place, _steps(value, scale, zero, low, high), count - place)
+        place, left = vector * 16, count - vector * 16
+        value = load_f32(x + place * 4) if left >= 16 else load_f32_first(x + place * 4, left)
+        store_i8_first(out + place, _steps(value, scale, zero, low, high), left)
 
 
 @task
@@ -58,6 +58,10 @@ def dequantize(record: int, part: int, parts: int) -> None:
     zero, scale = splat_f32(number(record, 4)), splat_f32(number(record, 5))
     vectors = (count + 15) // 16
     for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place = vector * 16
-        value = bit_xor(load_u8_first(x + place, count - place), flip)
-        store_f32_first(out + place * 4, multiply(subtract(to_f32(value), zero), scale), count - place)
+        place, left = vector * 16, count - vector * 16
+        value = load_u8(x + place) if left >= 16 else load_u8_first(x + place, left)
+        real = multiply(subtract(to_f32(bit_xor(value, flip)), zero), scale)
+        if left >= 16:
+            store_f32(out + place * 4, real)
+        else:
+            store_f32_first(out + place * 4, real, left)

@@ -33,7 +33,7 @@ from ort_sdk_cpu.simd.arithmetic import (
 )
 from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first, lookup_bytes, store_bytes_first, store_i8_first
 from ort_sdk_cpu.simd.functions import exp_of_negative
-from ort_sdk_cpu.simd.memory import load_u8_first
+from ort_sdk_cpu.simd.memory import load_u8, load_u8_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import first_lanes
 
@@ -95,13 +95,17 @@ def _real(record: int, place: int, value: Any) -> Any:
 
 
 @inner
+def _bytes(place: int, left: int) -> Any:
+    return load_u8(place) if left >= 16 else load_u8_first(place, left)
+
+
+@inner
 def _combine_row(record: int, a: int, b: int, out: int, a_step: int, b_step: int, first: int, stop: int) -> None:
     is_product = argument(record, 3)
     for place in range(first, stop, 16):
         left = stop - place
-        x = load_u8_first(a + place, left) if a_step else broadcast_u8(a)
-        y = load_u8_first(b + place, left) if b_step else broadcast_u8(b)
-        x, y = _real(record, 4, x), _real(record, 7, y)
+        x = _real(record, 4, _bytes(a + place, left) if a_step else broadcast_u8(a))
+        y = _real(record, 7, _bytes(b + place, left) if b_step else broadcast_u8(b))
         store_i8_first(out + place, _steps(record, 10, multiply(x, y) if is_product else add(x, y)), left)
 
 
