@@ -223,7 +223,7 @@ def near_tile(
 class _Near(NamedTuple):
     """Sizes of a tile of windows that share pixels."""
 
-    count: int
+    windows: int
     vectors: int
     taps: int
     step: int
@@ -238,9 +238,9 @@ def _emit_near(builder: Any, near: _Near, lines: Any, line_count: Any, offset: A
         place = builder.add(emit_load(builder, address, ir.IntType(64)), offset)
         taps = range(near.taps)
         factors = [_emit_vectors(builder, builder.add(filters, constant(tap * pixel)), vectors) for tap in taps]
-        for column in range((near.count - 1) * near.step + near.taps):
+        for column in range((near.windows - 1) * near.step + near.taps):
             values = _emit_vectors(builder, builder.add(place, constant(column * pixel)), vectors)
-            for window in range(near.count):
+            for window in range(near.windows):
                 tap = column - window * near.step
                 if tap in taps:
                     for vector, value in enumerate(values):
@@ -248,7 +248,7 @@ def _emit_near(builder: Any, near: _Near, lines: Any, line_count: Any, offset: A
                         sums[at] = emit_multiply_add(builder, value, factors[tap][vector], sums[at])
         return [builder.add(filters, constant(near.taps * pixel)), *sums]
 
-    values = [weights, *_emit_vectors(builder, bias, vectors) * near.count]
+    values = [weights, *_emit_vectors(builder, bias, vectors) * near.windows]
     has_lines = builder.icmp_signed(">", line_count, constant(0))
     return emit_if(builder, has_lines, values, lambda values: emit_loop(builder, values, line_count, line))[1:]
 
@@ -256,7 +256,7 @@ def _emit_near(builder: Any, near: _Near, lines: Any, line_count: Any, offset: A
 class _Walk(NamedTuple):
     """Over windows: sizes and LLVM values, as for ``window_tile``."""
 
-    count: int
+    windows: int
     vectors: int
     lines: Any
     line_count: Any
@@ -268,14 +268,14 @@ class _Walk(NamedTuple):
 
 def _emit_windows(builder: Any, walk: _Walk, weights: Any, bias: Any, read: Callable[[Any], list[Any]]) -> list[Any]:
     """LLVM code of the sums; ``read(place)`` gives what stands at a tap of a window, one value for each vector."""
-    first = range(0, walk.count, _COLUMNS_OF_POINTER)
+    first = range(0, walk.windows, _COLUMNS_OF_POINTER)
 
     def tap(_index: Any, values: list[Any]) -> list[Any]:
         filters, *pointers = values[: 1 + len(first)]
         factors = _emit_vectors(builder, filters, walk.vectors)
         pointers = [opaque(builder, pointer) for pointer in pointers]
         found: list[Any] = []
-        for column in range(walk.count):
+        for column in range(walk.windows):
             place = moved(builder, pointers[column // _COLUMNS_OF_POINTER], column % _COLUMNS_OF_POINTER, walk.step)
             for value, factor in zip(read(place), factors, strict=True):
                 found.append(emit_multiply_add(builder, value, factor, values[1 + len(first) + len(found)]))
@@ -289,6 +289,6 @@ def _emit_windows(builder: Any, walk: _Walk, weights: Any, bias: Any, read: Call
         filters, *others = emit_loop(builder, [values[0], *pointers, *values[1:]], walk.taps, tap)
         return [filters, *others[len(first) :]]
 
-    values = [weights, *_emit_vectors(builder, bias, walk.vectors) * walk.count]
+    values = [weights, *_emit_vectors(builder, bias, walk.vectors) * walk.windows]
     has_lines = builder.icmp_signed(">", walk.line_count, constant(0))
     return emit_if(builder, has_lines, values, lambda values: emit_loop(builder, values, walk.line_count, line))[1:]
