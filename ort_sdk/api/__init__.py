@@ -68,6 +68,7 @@ from .hookspecs import (
     hookimpl,
     hookspec,
 )
+from .in_place import may_overwrite, overwriting
 from .kernel import (
     NOT_PACKED,
     REQUIRED,
@@ -208,8 +209,10 @@ __all__ = [
     "find_schema",
     "hookimpl",
     "hookspec",
+    "may_overwrite",
     "newest_opset",
     "operator_names",
+    "overwriting",
     "schema_domains",
     "schema_versions",
     "tensor_type",

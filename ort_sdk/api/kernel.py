@@ -228,6 +228,9 @@ class OpKernel:
     ``returns_views``
         ``compute`` returns a view of its first input where it can, as Reshape does, and ``bind`` copies: it is asked only for
         arrays of which no view could be made. A view of a fixed buffer takes no call.
+    ``in_place``
+        pairs of an input and an output that may be in its memory: a caller of a run may give one memory for both. Then
+        ``may_overwrite`` tells ``compute`` that it may write into that input, and return it as the output.
     ``packs_in_first_run``
         constant inputs of the host's may be packed as late as in the first run of the node's graph, so that a session that is
         made and not run costs nothing; they are packed before the first kernel of that run starts. The host still packs at
@@ -241,6 +244,7 @@ class OpKernel:
     binds_any_layout: bool = False
     returns_views: bool = False
     packs_in_first_run: bool = False
+    in_place: tuple[tuple[int, int], ...] = ()
 
     def compute(self, *inputs: Any) -> Any:
         """Run the node: any shapes, returns new arrays, never aliases of inputs unless the kernel def says so."""

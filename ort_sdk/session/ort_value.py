@@ -261,6 +261,15 @@ class OrtValue:
         if not self._access.fill(self._value, same_type.reshape(shape), CPU_DEVICE):
             self._value = self._access.from_host(same_type.reshape(shape))
 
+    def holds(self, array: Any) -> bool:
+        """Whether an array of the host is the value, in the same memory."""
+        value = self._value
+        if not isinstance(value, np.ndarray) or not isinstance(array, np.ndarray) or self._access.device != CPU_DEVICE:
+            return False
+        where, other = value.__array_interface__, array.__array_interface__
+        same = all(where[name] == other[name] for name in ("data", "shape", "typestr", "strides"))
+        return same and value.flags.writeable and value.flags.c_contiguous
+
     def overwrite(self, other: OrtValue) -> None:
         """Take the contents of a tensor of the same type and shape, over the host if the devices differ."""
         source, contents = other._access.device, other._value

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, Array, OrtDevice
-from ort_sdk.plan import Fetch
+from ort_sdk.api import CPU_DEVICE, Array, HostArray, overwriting
+from ort_sdk.plan import ExecutionPlan, Fetch
 from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 
 from .build import SessionState
@@ -39,6 +39,7 @@ class SessionRuns:
         self._access = {
             provider.device: DeviceAccess(provider.device, provider) for provider in state.providers if not provider.device.is_cpu
         }
+        self._in_place = _in_place(state.plan)
         self._scope = _scope_of([scope for provider in state.providers if (scope := provider.run_scope()) is not None])
 
     def program_report(self) -> tuple[ProgramRow, ...]:
@@ -73,10 +74,12 @@ class SessionRuns:
             if isinstance(target, OrtValue):
                 check_preallocated(target, self.fetches[index])
         with self._scope(control):
-            results = self._runner.run(self._reader.read_values(given), control)
+            feeds = self._reader.read_values(given)
+            with overwriting(self._overwritten(feeds, dict(zip(indices, targets, strict=True)))):
+                results = self._runner.run(feeds, control)
             placed = [
-                self._place(results, index, target.device if isinstance(target, OrtValue) else target)
-                for index, target in zip(indices, targets, strict=True)
+                self._place(results, index, target, is_last=index not in indices[position + 1 :])
+                for position, (index, target) in enumerate(zip(indices, targets, strict=True))
             ]
         return [
             self._delivered(value, self.fetches[index], target)
@@ -96,11 +99,26 @@ class SessionRuns:
                 results[index] = self._transfers.copy(results[index], device, CPU_DEVICE)
         return results
 
-    def _place(self, results: list[Array], index: int, device: OrtDevice) -> Array:
-        """A result on a device, in memory of its own."""
-        fetch = self.fetches[index]
+    def _overwritten(self, feeds: Sequence[Array], targets: Mapping[int, Target]) -> list[HostArray]:
+        """Feeds whose memory the caller wants an output in that may be there."""
+        found = []
+        for feed, fetch in self._in_place:
+            target = targets.get(fetch)
+            if isinstance(target, OrtValue) and target.holds(feeds[feed]):
+                found.append(feeds[feed])
+        return found
+
+    def _place(self, results: list[Array], index: int, target: Target, *, is_last: bool) -> Array:
+        """A result where it is wanted, in memory of its own; one that is copied into given memory of the host as it is."""
+        fetch, device = self.fetches[index], target.device if isinstance(target, OrtValue) else target
         if fetch.device == device == CPU_DEVICE:
-            return hand_out([results[index]])[0]
+            if isinstance(target, OrtValue) and fetch.is_owned:
+                return results[index]
+            wanted = [results[index]]
+            if is_last:
+                # No other list may hold it: what is held here only is handed out without a copy.
+                results[index] = None
+            return hand_out(wanted)[0]
         # A program may keep a result that is the same in every run.
         if fetch.device == device and fetch.is_owned and is_held_here_only(results, index):
             return results[index]
@@ -112,8 +130,25 @@ class SessionRuns:
         made = OrtValue.wrap(value, access, fetch.type or "")
         if not isinstance(target, OrtValue):
             return made
+        if target.holds(value):
+            return target
         fill_preallocated(target, made, fetch.name)
         return target
+
+
+def _in_place(plan: ExecutionPlan) -> tuple[tuple[int, int], ...]:
+    """Feeds and fetches that may be in the same memory, by position: the kernel that makes the fetch alone reads the feed."""
+    feeds = {feed.index: position for position, feed in enumerate(plan.feeds)}
+    fetches = {fetch.index: position for position, fetch in enumerate(plan.fetches)}
+    found = []
+    for step in plan.steps:
+        for source, target in getattr(step.kernel, "in_place", ()):
+            if source < len(step.inputs) and target < len(step.outputs):
+                feed, fetch = feeds.get(step.inputs[source]), fetches.get(step.outputs[target])
+                readers = sum(each.inputs.count(step.inputs[source]) for each in plan.steps)
+                if feed is not None and fetch is not None and readers == 1 and step.inputs[source] not in fetches:
+                    found.append((feed, fetch))
+    return tuple(found)
 
 
 def _scope_of(scopes: Sequence[ProviderScope]) -> ProviderScope:

@@ -1,6 +1,7 @@
 """Attention operators with a key-value cache by compiled tasks, beside onnxruntime and the shared set."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
@@ -296,3 +297,53 @@ def test_multi_head_attention_with_a_cache(calls, length, past, attributes, more
 def test_attention_over_keys_of_an_encoder(calls, length):
     inputs = {"query": random(2, length, 256), "key": random(2, 4, 600, 64, seed=1), "value": random(2, 4, 600, 64, seed=2)}
     compare(multi_head_model(inputs, has_present=False), inputs, calls)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_shared_buffer_is_filled_in_place(threads, monkeypatch):
+    filled = []
+    run = cached_attention.CachedAttention.run
+    monkeypatch.setattr(cached_attention.CachedAttention, "run", lambda self: filled.append(self.is_in_place) or run(self))
+    case = group_case(past=3, capacity=40, rotary=32)
+    model = group_model(case, do_rotary=1)
+    ours, theirs = made_of(model, threads), onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    caches = {session: [case[name].copy() for name in ("past_key", "past_value")] for session in (ours, theirs)}
+    for total in range(4, 12):
+        results = []
+        for session, library in ((ours, ort_sdk), (theirs, onnxruntime)):
+            binding = session.io_binding()
+            feeds = case | {name: random(*case[name].shape, seed=total) for name in ("query", "key", "value")}
+            feeds |= {"seqlens_k": np.array([total - 1], np.int32), "total_sequence_length": np.array([total], np.int32)}
+            values = [library.OrtValue.ortvalue_from_numpy(cache) for cache in caches[session]]
+            for name, array in feeds.items():
+                if not name.startswith("past"):
+                    binding.bind_cpu_input(name, array)
+            binding.bind_output("y")
+            for kind, value in zip(("key", "value"), values, strict=True):
+                binding.bind_ortvalue_input(f"past_{kind}", value)
+                binding.bind_ortvalue_output(f"present_{kind}", value)
+            session.run_with_iobinding(binding)
+            results.append(binding.get_outputs()[0].numpy().copy())
+        np.testing.assert_allclose(results[0], results[1], rtol=2e-5, atol=2e-6)
+        for own, other in zip(caches[ours], caches[theirs], strict=True):
+            np.testing.assert_allclose(own[:, :, :total], other[:, :, :total], rtol=2e-5, atol=2e-6)
+    assert filled == [True] * 8
+
+
+def test_a_buffer_that_others_read_is_not_filled_in_place(calls):
+    case = group_case(past=3, capacity=40)
+    model = onnx.load_from_string(group_model(case))
+    model.graph.node.append(helper.make_node("Neg", ["past_key"], ["negative"]))
+    model.graph.output.append(helper.make_tensor_value_info("negative", TensorProto.FLOAT, None))
+    session = made_of(model.SerializeToString())
+    before = case["past_key"].copy()
+    binding = session.io_binding()
+    values = {name: ort_sdk.OrtValue.ortvalue_from_numpy(array) for name, array in case.items()}
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    binding.bind_ortvalue_output("present_key", values["past_key"])
+    binding.bind_output("negative")
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.get_outputs()[1].numpy(), -before)
+    assert (values["past_key"].numpy()[:, :, 3] == case["key"].reshape(1, 2, 32)).all()
+    assert calls

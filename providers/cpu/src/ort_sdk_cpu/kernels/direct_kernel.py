@@ -38,6 +38,7 @@ class _DirectKernel(OpKernel):
         self.deterministic = kernel.deterministic
         self.shape_inputs = kernel.shape_inputs
         self.contents_from_shapes = kernel.contents_from_shapes
+        self.in_place = getattr(getattr(call, "__self__", None), "in_place", ())
         self.compute = directly(call, kernel.compute)  # type: ignore[method-assign]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray, KernelInfo, may_overwrite
 from ort_sdk.opset.contrib.query_groups import GroupSettings
 
 from .cached_attention import CachedAttention, Rotary, is_readable, takes
@@ -35,6 +35,9 @@ def group_query_attention(info: KernelInfo) -> Callable[..., Any] | None:
 
 class _GroupQueryAttention:
     """One node."""
+
+    in_place = ((3, 1), (4, 2))
+    """Past keys and values, and what becomes of them."""
 
     def __init__(self, settings: GroupSettings, outputs: int) -> None:
         self._settings, self._outputs, self._results = settings, outputs, ResultMemory()
@@ -66,7 +69,8 @@ class _GroupQueryAttention:
             return NotImplemented
         sinks = np.zeros(settings.heads, np.float32) if settings.smooth and head_sink is None else head_sink
         capacity = max(past_rows, int(total_sequence_length.flat[0]))
-        cached = self._cached(parts, past_key, past_value, counts, capacity)
+        is_in_place = capacity == past_rows and may_overwrite(past_key) and may_overwrite(past_value)
+        cached = self._cached(parts, past_key, past_value, counts, capacity, is_in_place=is_in_place)
         scores = (query.shape[0], settings.heads, query.shape[1], cached.most_keys)
         if not _is_bias(attention_bias, scores) or not is_readable(sinks):
             return NotImplemented
@@ -102,6 +106,8 @@ class _GroupQueryAttention:
         past_value: HostArray | None,
         counts: list[tuple[int, int, int]],
         capacity: int,
+        *,
+        is_in_place: bool,
     ) -> CachedAttention:
         settings, (q, k, v) = self._settings, parts
         batch, length, width = q.shape
@@ -112,8 +118,8 @@ class _GroupQueryAttention:
             key_heads=settings.key_heads,
             scale=settings.scale or 1 / math.sqrt(size),
             q=q,
-            keys=self._results.empty(cache),
-            values=self._results.empty(cache),
+            keys=past_key if is_in_place and past_key is not None else self._results.empty(cache),
+            values=past_value if is_in_place and past_value is not None else self._results.empty(cache),
             out=self._results.empty((batch, length, width)),
             counts=np.array(counts, np.int64),
             most_keys=max(count[2] for count in counts),
@@ -124,6 +130,7 @@ class _GroupQueryAttention:
             left=settings.window - 1 if settings.window >= 0 else -1,
             right=0 if settings.causal else -1,
             softcap=settings.softcap,
+            is_in_place=is_in_place,
         )
 
 

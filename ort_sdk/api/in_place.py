@@ -1,0 +1,34 @@
+"""Outputs in the memory of inputs, where the caller of a run gave the same memory for both (ONNX Runtime's MayInplace)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+
+from .memory import HostArray
+
+__all__ = ["may_overwrite", "overwriting"]
+
+
+class _Current(threading.local):
+    arrays: tuple[HostArray, ...] = ()
+
+
+_current = _Current()
+
+
+def may_overwrite(array: HostArray | None) -> bool:
+    """Whether a kernel that declares ``in_place`` may write its output into this input's memory in the run of this thread."""
+    return any(array is given for given in _current.arrays)
+
+
+@contextlib.contextmanager
+def overwriting(arrays: Sequence[HostArray]) -> Iterator[None]:
+    """Let kernels overwrite inputs, for the host: nothing else reads them, and the caller wants the outputs there."""
+    before = _current.arrays
+    _current.arrays = tuple(arrays)
+    try:
+        yield
+    finally:
+        _current.arrays = before
