@@ -22,6 +22,9 @@ from .loops import OUTER_DIMENSIONS, Loops, memory_order, strides_over
 
 __all__ = ["VaryingChain"]
 
+SMALLEST_WORK = 1 << 14
+"""Elements times steps below which NumPy's functions take less time than packing the record."""
+
 _DTYPES = {"f": np.dtype(np.float32), "b": np.dtype(np.bool_)}
 
 
@@ -33,7 +36,7 @@ class VaryingChain:
     """
 
     def __init__(self, group: Group) -> None:
-        chain, self._cost = group.chain, group.cost
+        chain, self._cost, self._steps = group.chain, group.cost, len(group.positions)
         self._types, self._inputs = chain.inputs + chain.output_types, len(chain.inputs)
         self._sources = [_sources(chain, output) for output in chain.outputs]
         """Inputs that each output is made of."""
@@ -42,9 +45,11 @@ class VaryingChain:
         self._results = [ResultMemory() for _ in chain.outputs]
 
     def compute(self, *inputs: HostArray) -> Any:
-        """New outputs; ``NotImplemented`` where they are not all of one shape, or loops over that have too many dimensions."""
+        """New outputs; ``NotImplemented`` where they are small or not of one shape, or loops over them have too many dimensions."""
         shape = self._shape(inputs)
-        if shape is None or 0 in shape or sum(size != 1 for size in shape) > OUTER_DIMENSIONS + 1:
+        if shape is None or math.prod(shape) * self._steps < SMALLEST_WORK:
+            return NotImplemented
+        if sum(size != 1 for size in shape) > OUTER_DIMENSIONS + 1:
             return NotImplemented
         order = _order(inputs, shape)
         lying = tuple(shape[axis] for axis in order)
