@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import has_vnni
 from ort_sdk_cpu.kernels.qgemm_onednn import QGemmKernel
-from ort_sdk_cpu.kernels.qlinear_conv_onednn import QLinearConvKernel
-from ort_sdk_cpu.onednn import library as onednn_library
+from ort_sdk_cpu.kernels.qlinear_conv_onednn import QLinearConvKernel, can_compute
 
 MICROSOFT = "com.microsoft"
 PARAMETERS = tuple(range(1, 9))
-needs_vnni = pytest.mark.skipif(not (onednn_library.is_available() and has_vnni()), reason="oneDNN or VNNI is missing")
+needs_library = pytest.mark.skipif(not can_compute(), reason="oneDNN is missing, or VNNI and numba")
 needs_compiler = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
 
 
@@ -57,7 +55,7 @@ CONVOLUTIONS = [
 ]
 
 
-@needs_vnni
+@needs_library
 @pytest.mark.parametrize("x_type", [np.uint8, np.int8])
 @pytest.mark.parametrize(("w_type", "w_zero"), [(np.int8, 0), (np.uint8, 128), (np.int8, "per channel")])
 @pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), CONVOLUTIONS, ids=str)
@@ -85,7 +83,7 @@ def test_qlinear_conv(make_kernel, run_both, x_shape, w_shape, attributes, x_typ
         np.testing.assert_array_equal(bound[0], found[0])
 
 
-@needs_vnni
+@needs_library
 def test_weights_that_do_not_fit_are_left_to_numpy(make_kernel):
     x, w = np.ones((1, 16, 30, 30), np.uint8), np.full((16, 16, 3, 3), 255, np.uint8)
     given = (x, number(1), number(0, np.uint8), w, number(1), number(3, np.uint8), number(1e3), number(0, np.uint8))
@@ -94,7 +92,7 @@ def test_weights_that_do_not_fit_are_left_to_numpy(make_kernel):
     assert int(kernel.compute(*given).max()) == round(252 * 144 / 1e3)
 
 
-@needs_vnni
+@needs_library
 @pytest.mark.parametrize("transposed", [0, 1])
 @pytest.mark.parametrize("sizes", [(1, 300, 500), (37, 64, 96), (5, 1000, 33)], ids=str)
 def test_qgemm(make_kernel, run_both, sizes, transposed, monkeypatch):
@@ -129,7 +127,7 @@ def test_qlinear_matmul(make_kernel, run_both, shape, b_zero, monkeypatch):
     expected = rounded(sums, 0.02 * scales.astype(np.float64) / 0.5, 99, np.uint8)
     constants = tuple(range(1, 8))
     kernel = make_kernel("QLinearMatMul", (a, *parameters), {}, "", None, constants, ())
-    if has_vnni() and onednn_library.is_available():
+    if can_compute():
         assert isinstance(kernel, QGemmKernel)
     found, bound = run_both("QLinearMatMul", a, *parameters, constants=constants)
     assert found[0].shape == (*shape[:-1], columns)

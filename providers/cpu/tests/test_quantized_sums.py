@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import has_vnni
 from ort_sdk_cpu.onednn import library as onednn_library
 
 import ort_sdk as ort
 
 pytestmark = pytest.mark.skipif(
-    not onednn_library.is_available() or not libraries.numba().is_usable or not has_vnni(),
-    reason="oneDNN, numba or VNNI is missing",
+    not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is missing"
 )
 
 MICROSOFT = "com.microsoft"

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
-from ort_sdk_cpu.instruction_set import has_vnni
-from ort_sdk_cpu.onednn.library import is_available
 
-from .qlinear_conv_onednn import QLinearConvKernel, QuantizedConv
+from .qlinear_conv_onednn import QLinearConvKernel, QuantizedConv, can_compute
 
 __all__ = ["QGemmKernel", "with_onednn"]
 
@@ -27,7 +25,7 @@ def with_onednn(info: KernelInfo, kernel: Any) -> QGemmKernel | None:
         info: the node.
         kernel: computes what oneDNN does not.
     """
-    if not is_available() or not has_vnni() or info.attribute("transA", 0) or info.attribute("alpha", 1.0) != 1:
+    if not can_compute() or info.attribute("transA", 0) or info.attribute("alpha", 1.0) != 1:
         return None
     values = _constants(info)
     if any(value is None for value in values.values()) or not {B, Y_SCALE, Y_ZERO_POINT} <= values.keys():

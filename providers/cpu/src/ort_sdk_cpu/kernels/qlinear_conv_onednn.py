@@ -26,7 +26,7 @@ from .conv_geometry import ConvGeometry
 if TYPE_CHECKING:
     from .quantized_convolution import Sum, TaskConvolution
 
-__all__ = ["QLinearConvKernel", "QuantizedConv", "with_onednn"]
+__all__ = ["QLinearConvKernel", "QuantizedConv", "can_compute", "with_onednn"]
 
 X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
 MINIMUM_WORK = 1 << 20
@@ -37,16 +37,15 @@ _FLOAT = np.dtype(np.float32)
 
 
 def with_onednn(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
-    """The kernel over oneDNN; None if it computes nothing of the node.
+    """The kernel over oneDNN and the compiled task; None if it computes nothing of the node.
 
-    All parameters must be constant, and weights less their zero point must fit into 8 bits. Processors without VNNI would
-    lose exactness: they add pairs of products in 16 bits.
+    All parameters must be constant, and weights less their zero point must fit into 8 bits.
 
     Args:
         info: the node.
         kernel: computes what oneDNN does not.
     """
-    if not is_available() or not has_vnni() or info.attribute("channels_last", 0):
+    if not can_compute() or info.attribute("channels_last", 0):
         return None
     constants = [info.constant_input(index) for index in range(X_SCALE, BIAS)]
     if any(constant is None for constant in constants) or (info.has_input(BIAS) and info.constant_input(BIAS) is None):
@@ -58,6 +57,14 @@ def with_onednn(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
         return QLinearConvKernel(info, kernel, parameters)
     except (InvalidArgument, InvalidGraph):
         return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
+
+
+def can_compute() -> bool:
+    """Whether there is something to compute with.
+
+    oneDNN loses exactness on processors without VNNI, where it adds pairs of products in 16 bits; the task does not.
+    """
+    return is_available() and (has_vnni() or libraries.numba().is_usable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +215,7 @@ class QLinearConvKernel(ChannelsLastKernel):
         return np.ascontiguousarray(weight if shift is None else _shifted(weight, shift).astype(_INT8))
 
     def _primitive_call(self, inputs: Sequence[Any], x: HostArray, out: HostArray) -> PrimitiveCall | None:
-        primitive = self._primitive(x, out)
+        primitive = self._primitive(x, out) if has_vnni() else None
         if primitive is None:
             return None
         arguments = [
