@@ -45,7 +45,7 @@ class VaryingChain:
         self._results = [ResultMemory() for _ in chain.outputs]
 
     def compute(self, *inputs: HostArray) -> Any:
-        """New outputs; ``NotImplemented`` where they are small or not of one shape, or loops over them have too many dimensions."""
+        """New outputs; ``NotImplemented`` where they are small or not of one shape, or lie along too many dimensions."""
         shape = self._shape(inputs)
         if shape is None or math.prod(shape) * self._steps < SMALLEST_WORK:
             return NotImplemented
