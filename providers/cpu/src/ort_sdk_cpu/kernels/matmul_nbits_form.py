@@ -102,8 +102,7 @@ def choose_form(weight: BlockWeight, operands: Operands, rows: int, threads: int
     if rows > FEW_ROWS[is_exact, operands.by_columns]:
         return _panels(weight, operands, rows, parts, is_exact=is_exact)
     if operands.by_columns:
-        # Memory limits the products of one row, and is read faster where there are no integers to be put in order.
-        return _columns(weight, operands, rows, parts, is_exact=is_exact or rows == 1)
+        return _columns(weight, operands, rows, parts, is_exact=is_exact)
     if is_exact and has_vnni():
         return _rows_by_digits(weight, rows, parts)
     return _rows(weight, rows, parts, is_exact=is_exact)
