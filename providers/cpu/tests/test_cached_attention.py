@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import attention_over_cache, cached_attention, group_query_attention
+from ort_sdk_cpu.kernels import attention_over_cache, cached_attention, group_query_attention, rotary
 
 import ort_sdk
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libr
 
 MICROSOFT = "com.microsoft"
 POSITIONS = 200
-MAKERS = [(group_query_attention._GroupQueryAttention, "call"), (attention_over_cache._Attention, "call")]
+MAKERS = [(group_query_attention._GroupQueryAttention, "call"), (attention_over_cache._Attention, "call"), (rotary, "_rotated")]
 """What computes nodes by tasks."""
 
 
@@ -49,19 +49,23 @@ def calls(monkeypatch):
 def by_shared_set(monkeypatch):
     """Compares a session with one whose nodes the shared set computes; gives the latter's results."""
 
-    def check(model, inputs):
-        session = made_of(model)
-        for maker in MAKERS:
-            monkeypatch.setattr(*maker, lambda *_: NotImplemented)
-        reference = made_of(model)
+    def results(model, inputs):
         try:
-            expected = reference.run(None, inputs)
+            return made_of(model).run(None, inputs)
         except ort_sdk.api.OrtSdkError as error:
-            with pytest.raises(type(error)):
-                session.run(None, inputs)
+            return type(error)
+
+    def check(model, inputs):
+        found = results(model, inputs)
+        with monkeypatch.context() as patch:
+            for owner, name in MAKERS:
+                patch.setattr(owner, name, lambda *_, **__: NotImplemented)
+            expected = results(model, inputs)
+        if isinstance(expected, type):
+            assert found is expected
             return []
-        for found, wanted in zip(session.run(None, inputs), expected, strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=3e-6)
+        for own, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(own, wanted, rtol=2e-5, atol=3e-6)
         return expected
 
     return check
@@ -347,3 +351,30 @@ def test_a_buffer_that_others_read_is_not_filled_in_place(calls):
     np.testing.assert_array_equal(binding.get_outputs()[1].numpy(), -before)
     assert (values["past_key"].numpy()[:, :, 3] == case["key"].reshape(1, 2, 32)).all()
     assert calls
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "pairs"), [((2, 7, 4 * 32), 16), ((2, 4, 7, 32), 16), ((2, 7, 4 * 32), 8), ((1, 90, 4 * 96), 48)]
+)
+@pytest.mark.parametrize("positions", ["tokens", "first", "none"])
+def test_rotary_embedding(by_shared_set, interleaved, shape, pairs, positions):
+    length, size = shape[2 if len(shape) == 4 else 1], shape[-1] if len(shape) == 4 else shape[-1] // 4
+    inputs = {"x": random(*shape), "cos": random(POSITIONS, pairs, seed=1), "sin": random(POSITIONS, pairs, seed=2)}
+    attributes = {"interleaved": interleaved} | ({"num_heads": 4, "rotary_embedding_dim": 2 * pairs} if 2 * pairs < size else {})
+    ids = np.random.default_rng(3).integers(0, POSITIONS, (shape[0], length))
+    if positions == "none":
+        inputs |= {name: random(shape[0], length, pairs, seed=4) for name in ("cos", "sin")}
+        node = helper.make_node("RotaryEmbedding", ["x", "cos", "sin"], ["y"], **{"num_heads": 4} | attributes)
+        by_shared_set(model_of(node, inputs, ["y"]), inputs)
+        return
+    inputs["ids"] = ids if positions == "tokens" else np.array([11])
+    names = ["x", "ids", "cos", "sin"]
+    node = helper.make_node("RotaryEmbedding", names, ["y"], domain=MICROSOFT, **attributes)
+    model = model_of(node, inputs, ["y"])
+    by_shared_set(model, inputs)
+    expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, inputs)[0]
+    np.testing.assert_allclose(made_of(model).run(None, inputs)[0], expected, rtol=1e-5, atol=1e-6)
+    if positions == "tokens":
+        standard = helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "ids"], ["y"], **{"num_heads": 4} | attributes)
+        by_shared_set(model_of(standard, inputs, ["y"]), inputs)

@@ -16,11 +16,12 @@ from ort_sdk_cpu.contention import is_team_awake
 
 from .attention_task import KINDS, AttentionShape, places
 from .scratch import shared_scratch
+from .task_writer import threads_for
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
-__all__ = ["MOST_FEW", "CachedAttention", "Rotary", "is_readable", "takes"]
+__all__ = ["MOST_FEW", "CachedAttention", "Rotary", "is_readable", "rotated", "takes"]
 
 FLOAT = np.dtype(np.float32)
 FEW_KINDS = "q" * 64 + "ffq"
@@ -31,6 +32,9 @@ BLOCK, SPARE_BYTES = 64, 192
 """Keys at a time, as in ``compiled.cached_attention``; bytes of a part's working memory that do not depend on sizes."""
 BYTES_PER_THREAD, BYTES_TO_WAKE = 1 << 18, 3 << 20
 """Bytes read or written that take longer than telling a thread that looks for work, or waking one that sleeps."""
+
+ROTATION_WORK = 2
+"""Elements of a few instructions each that one that is rotated is worth."""
 
 NOTHING = (0, 0, 0, 0)
 
@@ -216,6 +220,21 @@ class CachedAttention:
         limits = (group, arguments[45], self.left, self.right, arguments[46], self.softcap)
         operands = (*q, *arguments[18:26], *arguments[26:35], bias, value_bias)
         _attention()(threads, *operands, *shape.arguments, batch, work, shape.part_bytes, *limits)
+
+
+def rotated(x: tuple[int, ...], out: tuple[int, ...], rotary: Rotary, sizes: tuple[int, int, int, int]) -> None:
+    """Rotate heads.
+
+    Args:
+        x: address, and bytes from one to the next of batch, heads and rows.
+        out: where they go, the same.
+        rotary: how.
+        sizes: batch, tokens, heads and elements of a head.
+    """
+    batch, length, heads, size = sizes
+    threads = threads_for(ROTATION_WORK * batch * length * heads * size)
+    rest = (0, 0, batch, heads, 1, length, size, size, *[0] * 11)
+    _task("rotate")(threads, *x, *[0] * 22, *out, *[0] * 8, *rotary.arguments, *rest, 1.0, 0.0, 0)
 
 
 def takes(arguments: Sequence[NodeArg | None]) -> bool:

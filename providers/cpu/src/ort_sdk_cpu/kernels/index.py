@@ -13,8 +13,8 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "": (
             *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitwiseAnd", "BitwiseNot", "BitwiseOr"),
             *("BitwiseXor", "Ceil", "Cos", "Cosh", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual", "IsNaN", "Less"),
-            *("LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Round", "Sign", "Sin", "Sinh"),
-            *("Sqrt", "Sub", "Sum", "Tan", "Tanh", "Xor"),
+            *("LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Round", "Sign"),
+            *("Sin", "Sinh", "Sqrt", "Sub", "Sum", "Tan", "Tanh", "Xor"),
         ),
     },
     "activation": {
@@ -34,6 +34,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "attention": {MICROSOFT: ("MultiHeadAttention",)},
     "attention_over_cache": {"": ("Attention",)},
+    "rotary": {"": ("RotaryEmbedding",), MICROSOFT: ("RotaryEmbedding",)},
     "group_query_attention": {MICROSOFT: ("GroupQueryAttention",)},
     "conv": {"": ("Conv", "ConvTranspose"), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
