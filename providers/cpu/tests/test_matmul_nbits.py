@@ -291,3 +291,25 @@ def test_threads_share_a_kernel(rows):
     for thread in threads:
         thread.join()
     assert not faults
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_number_that_is_not_finite_stays_in_its_row(bits, value):
+    case = Case(bits, 32, 256, 6)
+    a = np.random.default_rng(0).standard_normal((3, 256)).astype(np.float32)
+    expected = case.kernel(EXACT).compute(a, None, None)
+    a[1, 40] = value
+    found = case.kernel(EXACT).compute(a, None, None)
+    np.testing.assert_array_equal(found[[0, 2]], expected[[0, 2]])
+    assert not np.isfinite(found[1]).any()
+
+
+@pytest.mark.parametrize("factor", [1e-37, 1e-20, 1e30])
+def test_small_and_large_activations_keep_their_digits(factor):
+    case = Case(4, 32, 256, 6)
+    a = np.random.default_rng(0).standard_normal((1, 256)).astype(np.float32) * np.float32(factor)
+    expected = a.astype(np.float64) @ case.weight.T
+    scale = (np.abs(a.astype(np.float64)) @ np.abs(case.weight).T).max()
+    found = case.kernel(EXACT).compute(a, None, None)
+    np.testing.assert_allclose(found / scale, expected / scale, rtol=0, atol=TOLERANCE + 256 * 1.2e-38 / scale)
