@@ -209,6 +209,27 @@ def test_truth_values_inside_and_outside():
 
 
 @needs_compiler
+@pytest.mark.parametrize("slopes", [(1,), (5, 1), (6, 5, 48)])
+@pytest.mark.parametrize("in_chain", [True, False])
+def test_slopes_of_values_below_zero(slopes, in_chain):
+    x, slope = _random(6, 5, 48), _random(*slopes, seed=3)
+    x[0, 0, :3] = np.nan, -np.inf, -0.0
+    nodes = [
+        node("Softsign", ["x"], ["d"]),
+        node("PRelu", ["d", "s"], ["p"]),
+        node("Neg" if in_chain else "Softsign", ["p"], ["y"]),
+    ]
+    session = _session(_model(nodes, {"x": x}, {"y": TensorProto.FLOAT}, {"s": slope}))
+    (result,) = _fused(session, {"x": x})
+    with np.errstate(invalid="ignore"):
+        signed = x.astype(np.float64) / (1 + np.abs(x))
+        expected = np.where(signed < 0, signed * slope, signed)
+        expected = -expected if in_chain else expected / (1 + np.abs(expected))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    assert _groups(session) == ([("PRelu", "Neg")] if in_chain else [])
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     ("op_type", "attributes", "expected"),
     [

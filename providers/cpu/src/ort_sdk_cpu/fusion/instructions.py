@@ -116,6 +116,12 @@ def _leaky_relu(body: FunctionBody, attributes: Mapping[str, Any], values: Seque
     return _select(body, is_negative, scaled, values[0])
 
 
+def _prelu(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    is_negative = body.value(f"fcmp olt {FLOAT} {values[0]}, zeroinitializer")
+    scaled = body.value(f"fmul {FLOAT} {values[0]}, {values[1]}")
+    return _select(body, is_negative, scaled, values[0])
+
+
 def _clip(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
     x, low, high = (*values, "", "")[:3]
     raised = body.intrinsic("maximum", x, low) if low else x
@@ -186,6 +192,7 @@ RULES: dict[str, Rule] = {
     "Neg": Rule(lambda body, _, values: body.value(f"fneg {FLOAT} {values[0]}")),
     "Not": Rule(lambda body, _, values: body.value(f"xor {BOOL} {values[0]}, splat (i1 true)"), "b", "b"),
     "Or": _logical("or"),
+    "PRelu": Rule(_prelu, "ff"),
     "Pow": Rule(_power, "ff"),
     "QuickGelu": Rule(_swish, cost=8),
     "Reciprocal": Rule(lambda body, _, values: body.value(f"fdiv {FLOAT} {splat(1)}, {values[0]}"), cost=3),

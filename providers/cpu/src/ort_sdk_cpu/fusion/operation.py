@@ -15,7 +15,7 @@ _ATTRIBUTES: dict[tuple[str, str], Mapping[str, Any]] = {
         ("", op_type): {}
         for op_type in (
             *("Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual"),
-            *("HardSwish", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu"),
+            *("HardSwish", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu"),
             *("Round", "Sigmoid", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor"),
         )
     },
@@ -30,7 +30,11 @@ _ATTRIBUTES: dict[tuple[str, str], Mapping[str, Any]] = {
 }
 """Operators that can be part of a chain, with the defaults of the attributes that matter."""
 
-_FIRST_VERSIONS = {"Add": 7, "And": 7, "Clip": 11, "Div": 7, "Mul": 7, "Or": 7, "Pow": 7, "Sub": 7, "Sum": 8, "Xor": 7}
+_FIRST_VERSIONS = {
+    **dict.fromkeys(("Add", "And", "Div", "Mul", "Or", "PRelu", "Pow", "Sub", "Xor"), 7),
+    "Clip": 11,
+    "Sum": 8,
+}
 """Versions below these do not broadcast as NumPy does, or have attributes in place of inputs."""
 
 

@@ -116,6 +116,19 @@ def variadic(info: KernelInfo, _compute: Any) -> MakeWriter:
     return make
 
 
+@bindable("PRelu", elementwise=True)
+def prelu(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """X, and slope · x where x is below zero."""
+    if _kind(info) != "f" or info.since_version < 7:
+        return None
+
+    def write(x: HostArray, slope: HostArray, out: HostArray) -> None:
+        np.multiply(x, slope, out)
+        np.copyto(out, x, where=~(x < 0))
+
+    return lambda _inputs, _outputs: write
+
+
 def _broadcast(info: KernelInfo, function: Any) -> MakeWriter | None:
     return None if info.since_version < 7 else lambda _inputs, _outputs: function
 
