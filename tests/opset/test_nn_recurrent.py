@@ -136,6 +136,22 @@ def test_only_the_final_state_may_be_asked_for(op_type):
     compare(op_type, inputs, ["", "y1"], opset=14, attributes={"hidden_size": HIDDEN}, rtol=1e-4)
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("op_type", GATES)
+def test_of_no_steps_nothing_comes_out_and_states_are_zero(op_type, direction):
+    """onnxruntime says so of RNN; its LSTM gives memory nobody wrote, and its GRU ends the process."""
+    directions = DIRECTIONS[direction]
+    inputs = [normal(0, BATCH, INPUT), *weights(op_type, directions), None, *initial_states(op_type, directions)]
+    attributes = {"hidden_size": HIDDEN, "direction": direction}
+    if op_type == "RNN":
+        compare(op_type, inputs, 2, opset=14, attributes=attributes)
+    types = [1] * outputs_of(op_type)
+    sequence, *states = run_sdk(*make_model(op_type, inputs, len(types), opset=14, attributes=attributes, output_types=types))
+    assert sequence.shape == (0, directions, BATCH, HIDDEN)
+    for state in states:
+        np.testing.assert_array_equal(state, np.zeros((directions, BATCH, HIDDEN), np.float32))
+
+
 @pytest.mark.parametrize(("op_type", "opset"), [("RNN", 1), ("GRU", 1), ("GRU", 3), ("LSTM", 1)])
 def test_first_versions_compute_the_same(op_type, opset):
     inputs = [normal(TIME, BATCH, INPUT), *weights(op_type, 1)]

@@ -190,7 +190,7 @@ def _kernel(info: KernelInfo, xp: Any, cell: Cell) -> Compute:
             )
             step = cell.make_step(xp, weights, functions[index])
             outputs, final = _run(xp, step, _input_gates(xp, x, weights, cell), initial, mask, reverse=reverse)
-            sequences.append(xp.stack(outputs) if wants_sequence else None)
+            sequences.append(_stacked(xp, outputs, final[0]) if wants_sequence else None)
             finals.append(final)
         axis = 1 if batch_first else 0
         states = tuple(xp.stack([final[state] for final in finals], axis=axis) for state in range(cell.states))
@@ -263,6 +263,8 @@ def _run(xp: Any, step: Step, gates: Array, state: State, mask: Array | None, *,
     sequence is zero, as in ONNX Runtime.
     """
     length = gates.shape[0]
+    if not length:
+        return [], tuple(xp.zeros_like(value) for value in state)
     outputs: list[Array] = [None] * length
     for time in reversed(range(length)) if reverse else range(length):
         after = step(gates[time, ...], state)
@@ -275,6 +277,11 @@ def _run(xp: Any, step: Step, gates: Array, state: State, mask: Array | None, *,
     if mask is not None:
         state = tuple(xp.where(mask[0, ...], value, xp.zeros_like(value)) for value in state)
     return outputs, state
+
+
+def _stacked(xp: Any, outputs: list[Array], state: Array) -> Array:
+    """Outputs of all time steps: (time, batch, hidden); of none as well."""
+    return xp.stack(outputs) if outputs else xp.zeros((0, *state.shape), dtype=state.dtype)
 
 
 def _sequence(xp: Any, sequences: list[Array | None], batch_first: bool) -> Array | None:
