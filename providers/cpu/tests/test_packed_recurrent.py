@@ -49,6 +49,22 @@ def test_layers_of_sessions(form, programs, tmp_path):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("steps", "batch"), [(1, 1), (4, 2), (20, 3)])
+def test_weights_that_are_inputs_may_differ_from_run_to_run(form, steps, batch):
+    model = model_of(form, "forward")
+    weights = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
+    del model.graph.initializer[:]
+    model.graph.input.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, weight.shape) for name, weight in weights.items()
+    )
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for factor in (1, 0.5, -0.25, 1, 0.75):
+        feeds = {"x": x_of(steps, batch)} | {name: weight * np.float32(factor) for name, weight in weights.items()}
+        for found, wanted in zip(session.run(None, feeds), ReferenceEvaluator(model).run(None, feeds), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_direction_backwards_is_one_forwards_over_the_sequence_turned_round(form, direction):

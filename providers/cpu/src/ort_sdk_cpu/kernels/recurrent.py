@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 MIN_WORK = 1 << 14
-"""Weights times steps from which a compiled task is worth loading."""
+"""Weights times steps from which a compiled task is worth compiling."""
 _SEQUENCE_LENS, _STATES, _PEEPHOLES = 4, slice(5, 7), 7
 
 
@@ -124,11 +124,19 @@ class _LayerWriters:
 
     def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
         x, size = inputs[0], shape[-1] * shape[-2]
+        if not x.size or not libraries.numba().is_usable or not are_floats((*inputs[: BIAS + 1], *inputs[_STATES])):
+            return False
         is_large = self.weights.are_packed or x.shape[0] * len(BACKWARDS[self._direction]) * size >= MIN_WORK
-        return is_large and bool(x.size) and libraries.numba().is_usable and are_floats((*inputs[: BIAS + 1], *inputs[_STATES]))
+        return is_large or _is_at_hand(self._name)
 
     def _write_stepwise(self, write: Callable[..., None], given: int, *arrays: Any) -> None:
         write(given, *self.weights.plain(arrays))
+
+
+def _is_at_hand(name: str) -> bool:
+    from ort_sdk_cpu.machine_code import is_at_hand
+
+    return is_at_hand("recurrent", name)
 
 
 def _task(name: str, x: HostArray, shape: tuple[int, ...], scratch: Scratch, *, reverse: bool) -> RecurrentTask:
@@ -160,6 +168,8 @@ class _Tasks:
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if it is more than a task, or they do not lie as it needs them."""
+        if not self._weights.are_constant:
+            return None  # Each run makes panels of its own.
         x, before, after, last = self._sorted(arrays)
         if len(self._tasks) != 1 or not all(array is None or array.flags.c_contiguous for array in (x, *before)):
             return None
