@@ -16,14 +16,14 @@ FORMS = {"lstm": ("LSTM", 4, {}), "gru": ("GRU", 3, {"linear_before_reset": 1}),
 HIDDEN, INPUTS = 70, 24
 
 
-def model_of(form, direction):
+def model_of(form, direction, hidden=HIDDEN):
     op_type, gates, attributes = FORMS[form]
     count, rng = 2 if direction == "bidirectional" else 1, np.random.default_rng(0)
-    shapes = {"w": (count, gates * HIDDEN, INPUTS), "r": (count, gates * HIDDEN, HIDDEN), "b": (count, 2 * gates * HIDDEN)}
+    shapes = {"w": (count, gates * hidden, INPUTS), "r": (count, gates * hidden, hidden), "b": (count, 2 * gates * hidden)}
     weights = [
         numpy_helper.from_array((rng.standard_normal(shape) / 8).astype(np.float32), name) for name, shape in shapes.items()
     ]
-    node = helper.make_node(op_type, ["x", *shapes], ["y", "h"], hidden_size=HIDDEN, direction=direction, **attributes)
+    node = helper.make_node(op_type, ["x", *shapes], ["y", "h"], hidden_size=hidden, direction=direction, **attributes)
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["steps", "batch", INPUTS])
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "h")]
     graph = helper.make_graph([node], "layer", [x], outputs, weights)
@@ -50,9 +50,9 @@ def test_layers_of_sessions(form, programs, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("steps", "batch"), [(1, 1), (4, 2), (20, 3)])
-def test_weights_that_are_inputs_may_differ_from_run_to_run(form, steps, batch):
-    model = model_of(form, "forward")
+@pytest.mark.parametrize(("hidden", "steps", "batch"), [(4, 4, 2), (4, 20, 3), (70, 4, 2), (70, 20, 3)])
+def test_weights_that_are_inputs_may_differ_from_run_to_run(form, hidden, steps, batch):
+    model = model_of(form, "forward", hidden)
     weights = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
     del model.graph.initializer[:]
     model.graph.input.extend(
