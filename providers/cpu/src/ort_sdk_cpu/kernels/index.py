@@ -1,4 +1,4 @@
-"""Which module binds which operator, so that a module is imported when an operator needs it."""
+"""Which module binds or computes which operator, so that a module is imported when an operator needs it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""Module → domain → operators it declares binders for."""
+"""Module → domain → operators it binds, or computes in another way."""
 
 _MODULE_OF = {
     (domain, op_type): module for module, domains in MODULES.items() for domain, names in domains.items() for op_type in names
@@ -72,7 +72,7 @@ _MODULE_OF = {
 
 
 def load(domain: str, op_type: str) -> bool:
-    """Import the module that binds an operator; False if there is none."""
+    """Import the module an operator is in; False if there is none."""
     module = _MODULE_OF.get((domain, op_type))
     if module is None:
         return False
