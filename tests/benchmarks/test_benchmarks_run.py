@@ -20,6 +20,10 @@ SMALL = {
     "bench_qdq.py": ["--layers", "1", "--rounds", "1", "--runs", "1"],
     "bench_vision.py": ["--models", "mobilenet_v2-b1", "resnet50-int8-b1", "--size", "32", "--runs", "1", "--repetitions", "1"],
     "bench_transformers.py": ["--models", "tiny", "--rounds", "1", "--seconds", "0.001"],
+    "bench_shapes.py": [
+        *("--model", str(ROOT / "examples" / "digits" / "digits.onnx"), "--input", "image=1..8,1,8,8"),
+        *("--count", "3", "--repetitions", "1"),
+    ],
     "bench_small.py": ["--rows", "tiny", "encoder-turns", "--repetitions", "1", "--seconds", "0.001"],
     "bench_session.py": ["--megabytes", "0.1", "--nodes", "9", "--rounds", "1", "--warm", "1"],
     "bench_weights.py": ["--quick", "--rounds", "1"],
@@ -37,6 +41,7 @@ ROWS = {
     "bench_qdq.py": ["ort_sdk, DQ+MatMul", "onnxruntime, MatMulNBits", "ort_sdk, folder, later", "ort_sdk, saved, first"],
     "bench_vision.py": ["mobilenet_v2-b1", "resnet50-int8-b1"],
     "bench_session.py": ["ort_sdk", "onnxruntime"],
+    "bench_shapes.py": ["digits"],
     "bench_small.py": ["tiny", "encoder-turns"],
     "bench_transformers.py": ["tiny encoder", "tiny LSTM"],
     "bench_weights.py": [
