@@ -33,6 +33,8 @@ BLOCK = 1 << 16
 """Scores computed at a time."""
 MIN_FEW = 1 << 18
 """Elements of queries times those of keys from which the task for few queries is worth loading."""
+MIN_KEYS_OF_FEW = 16
+"""Keys for each query from which it is."""
 MIN_WORK = 1 << 15
 """Products of queries and keys from which a compiled task is worth loading."""
 
@@ -58,15 +60,20 @@ def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
         query, key, value = (*inputs, None, None)[:3]
         if key is None or value is None or key.ndim == 5:
             return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
-        if few is not None and query.ndim == 3 and query.shape[1] <= MOST_FEW and query.size * key.size >= MIN_FEW:
-            return copied(directly(few, compute))
         core = _Attention.of(query, key, heads, scale, scratch)
+        if few is not None and query.ndim == 3 and _is_for_few(core, query.size * key.size):
+            return copied(directly(few, compute))
         dtype = outputs[0].dtype
         ahead = causal_bias(np, core.length, core.keys, dtype) if is_causal else None
         is_compiled = _is_worth_a_task(core, query, outputs[0])
         return _Writer(core, filter_value, ahead, dtype, core.compiled(query, value) if is_compiled else None)
 
     return make
+
+
+def _is_for_few(core: _Attention, work: int) -> bool:
+    """Whether the task for few queries is faster: with many keys for each, of which the other's tiles would be mostly empty."""
+    return core.length <= MOST_FEW and core.keys >= MIN_KEYS_OF_FEW * core.length and work >= MIN_FEW
 
 
 def _is_worth_a_task(core: _Attention, query: HostArray, out: HostArray) -> bool:
