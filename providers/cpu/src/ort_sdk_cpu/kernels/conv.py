@@ -65,9 +65,11 @@ def conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> 
     """The kernel over oneDNN where that computes the node fast."""
     from .conv_onednn import with_onednn
     from .signal_conv import with_windows
+    from .signal_depthwise import with_filters
 
     made = with_onednn(info, BindableKernel(kernel, make_writer), _activation(info))
-    return with_windows(info, made or BindableKernel(kernel, make_writer)) or made
+    other = made or BindableKernel(kernel, make_writer)
+    return with_windows(info, other) or with_filters(info, other) or made
 
 
 def _activation(info: KernelInfo) -> InPlace | None:

@@ -19,7 +19,7 @@ from .compiled_product import Activation, CompiledProduct, Sizes
 from .copies import CopyWriter
 from .scratch import Scratch, scratch_of
 
-__all__ = ["SignalConvKernel", "with_windows"]
+__all__ = ["ProductConvKernel", "SignalConvKernel", "is_channels_last", "with_windows"]
 
 MIN_INNER = 16
 """Elements of a window below which a product has too little to do for each result."""
@@ -43,7 +43,7 @@ _ACTIVATIONS = {
 }
 
 
-def with_windows(info: KernelInfo, kernel: Any) -> SignalConvKernel | None:
+def with_windows(info: KernelInfo, kernel: Any) -> ProductConvKernel | None:
     """The kernel over products; None if the node is no such convolution.
 
     Args:
@@ -78,7 +78,7 @@ def with_windows(info: KernelInfo, kernel: Any) -> SignalConvKernel | None:
     if windows.taps * channels < MIN_INNER or min(windows.begin, windows.end) < 0:
         return None
     epilogue = _Epilogue(_ACTIVATIONS[activation], _slope(info, activation))
-    return SignalConvKernel(info, kernel, _Sizes(channels, outputs, axis, windows), epilogue)
+    return ProductConvKernel(info, kernel, _Sizes(channels, outputs, axis, windows), epilogue)
 
 
 def _slope(info: KernelInfo, activation: str) -> float:
@@ -119,6 +119,91 @@ class _Epilogue:
 
 
 class SignalConvKernel(OpKernel):
+    """A convolution along one axis whose result has channels last.
+
+    Args:
+        info: the node.
+        kernel: computes what this does not.
+        outputs: channels of the result.
+        axis: spatial axis the windows lie along.
+    """
+
+    binds_any_layout = True
+
+    def __init__(self, info: KernelInfo, kernel: Any, outputs: int, axis: int) -> None:
+        self._kernel, self._outputs, self._axis, self._scratch = kernel, outputs, axis, scratch_of(info)
+        self._matrix: tuple[HostArray, HostArray] | None = None
+        self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
+
+    def count(self, length: int) -> int:
+        """Windows of a signal."""
+        raise NotImplementedError
+
+    def _takes(self, x: HostArray) -> bool:
+        """Whether an input is computed here."""
+        raise NotImplementedError
+
+    def _product(self, x: HostArray) -> Any:
+        """What writes a result of inputs of this shape: a call of X, the arranged weight, the bias and rows, with ``fixed``."""
+        raise NotImplementedError
+
+    def _arranged(self, weight: HostArray) -> HostArray:
+        """The weight as the product reads it."""
+        raise NotImplementedError
+
+    def followed_by(self, post_ops: Any, x_shape: tuple[int, ...], *, adds_last: bool) -> Any:
+        """The other kernel with more done to its result, for inputs that are its own; None if it cannot, as for signals."""
+        follow = getattr(self._kernel, "followed_by", None)
+        return None if follow is None or self._is_signal(x_shape) else follow(post_ops, x_shape, adds_last=adds_last)
+
+    def compute(self, *inputs: Any) -> Any:
+        """A new array (N, M, *spatial), channels last."""
+        x, axis = inputs[X], 2 + self._axis
+        if not self._takes(x):
+            return self._kernel.compute(*inputs)
+        shape = [x.shape[0], *x.shape[2:], self._outputs]
+        shape[axis - 1] = self.count(x.shape[axis])
+        out = np.moveaxis(np.empty(shape, FLOAT), -1, 1)
+        self._product(x)(x, *self._constants(inputs), _rows(out))
+        return out
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """A call that reads the inputs' slots and writes into the output's array."""
+        x, out = inputs[X], outputs[0]
+        are_fixed = all(slot.is_fixed for slot in (*inputs, out))
+        if are_fixed and self._takes(x.array) and is_channels_last(out.array):
+            constants = self._constants([slot.array for slot in inputs])
+            fixed: Callable[[], Any] = self._product(x.array).fixed(x.array, *constants, _rows(out.array))
+            return fixed
+        other: Callable[[], Any] = self._kernel.bind(inputs, outputs)
+        if are_fixed:
+            return other
+        product: Any = None
+
+        def call() -> None:
+            nonlocal product
+            array, written = x.array, out.array
+            if not self._takes(array) or not is_channels_last(written):
+                other()
+                return
+            product = product or self._product(array)
+            product(array, *self._constants([slot.array for slot in inputs]), _rows(written))
+
+        return call
+
+    def _is_signal(self, shape: tuple[int, ...]) -> bool:
+        """Whether X extends along the windows only."""
+        return math.prod(shape[2:]) == shape[2 + self._axis]
+
+    def _constants(self, inputs: Sequence[Any]) -> tuple[HostArray, HostArray | None]:
+        """The weight as it is read, made once, and the bias."""
+        weight, bias = inputs[WEIGHT], inputs[BIAS] if len(inputs) > BIAS else None
+        if self._matrix is None or self._matrix[0] is not weight:
+            self._matrix = (weight, self._arranged(weight))
+        return self._matrix[1], None if bias is None else np.ascontiguousarray(bias)
+
+
+class ProductConvKernel(SignalConvKernel):
     """Y[n, m, t] = activation(bias[m] + sum over c, k of X[n, c, t * stride + k - begin] * W[m, c, k]).
 
     With channels last, windows are the rows of a matrix whose rows overlap, and so are results.
@@ -130,73 +215,28 @@ class SignalConvKernel(OpKernel):
         epilogue: what follows the product.
     """
 
-    binds_any_layout = True
-
     def __init__(self, info: KernelInfo, kernel: Any, sizes: _Sizes, epilogue: _Epilogue) -> None:
-        self._kernel, self._sizes, self._epilogue, self._scratch = kernel, sizes, epilogue, scratch_of(info)
-        self._matrix: tuple[HostArray, HostArray] | None = None
-        self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
+        super().__init__(info, kernel, sizes.outputs, sizes.axis)
+        self._sizes, self._epilogue = sizes, epilogue
 
-    def followed_by(self, post_ops: Any, x_shape: tuple[int, ...], *, adds_last: bool) -> Any:
-        """The other kernel with more done to its result, for inputs that are its own; None if it cannot, as for signals."""
-        follow = getattr(self._kernel, "followed_by", None)
-        return None if follow is None or self._is_signal(x_shape) else follow(post_ops, x_shape, adds_last=adds_last)
-
-    def compute(self, *inputs: Any) -> Any:
-        """A new array (N, M, *spatial), channels last."""
-        x, axis = inputs[X], 2 + self._sizes.axis
-        if not self._takes(x):
-            return self._kernel.compute(*inputs)
-        shape = [x.shape[0], *x.shape[2:], self._sizes.outputs]
-        shape[axis - 1] = self._sizes.windows.count(x.shape[axis])
-        out = np.moveaxis(np.empty(shape, FLOAT), -1, 1)
-        self._product(x)(x, *self._constants(inputs), _rows(out))
-        return out
-
-    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
-        """A call that reads the inputs' slots and writes into the output's array."""
-        x, out = inputs[X], outputs[0]
-        are_fixed = all(slot.is_fixed for slot in (*inputs, out))
-        if are_fixed and self._takes(x.array) and _is_channels_last(out.array):
-            constants = self._constants([slot.array for slot in inputs])
-            return self._product(x.array).fixed(x.array, *constants, _rows(out.array))
-        other: Callable[[], Any] = self._kernel.bind(inputs, outputs)
-        if are_fixed:
-            return other
-        product: _WindowProduct | None = None
-
-        def call() -> None:
-            nonlocal product
-            array, written = x.array, out.array
-            if not self._takes(array) or not _is_channels_last(written):
-                other()
-                return
-            product = product or self._product(array)
-            product(array, *self._constants([slot.array for slot in inputs]), _rows(written))
-
-        return call
+    def count(self, length: int) -> int:
+        """Windows of a signal."""
+        return self._sizes.windows.count(length)
 
     def _takes(self, x: HostArray) -> bool:
         if x.dtype != FLOAT or x.ndim not in {3, 4} or not x.size or x.shape[1] != self._sizes.channels:
             return False
-        if x.ndim == 3 and x.shape[1] > 1 and not _is_channels_last(x):
+        if x.ndim == 3 and x.shape[1] > 1 and not is_channels_last(x):
             return False  # The other kernel turns such a signal faster; it is slow where a further axis makes it a picture.
-        return self._is_signal(x.shape) and self._sizes.windows.count(x.shape[2 + self._sizes.axis]) > 0
-
-    def _is_signal(self, shape: tuple[int, ...]) -> bool:
-        """Whether X extends along the windows only."""
-        return math.prod(shape[2:]) == shape[2 + self._sizes.axis]
+        return self._is_signal(x.shape) and self.count(x.shape[2 + self._axis]) > 0
 
     def _product(self, x: HostArray) -> _WindowProduct:
-        return _WindowProduct(x.shape[2 + self._sizes.axis], self._sizes, self._epilogue, self._scratch)
+        return _WindowProduct(x.shape[2 + self._axis], self._sizes, self._epilogue, self._scratch)
 
-    def _constants(self, inputs: Sequence[Any]) -> tuple[HostArray, HostArray | None]:
-        """The weight as (taps * C, M), made once, and the bias."""
-        weight, bias = inputs[WEIGHT], inputs[BIAS] if len(inputs) > BIAS else None
-        if self._matrix is None or self._matrix[0] is not weight:
-            by_tap = weight.reshape(self._sizes.outputs, self._sizes.channels, -1).transpose(2, 1, 0)
-            self._matrix = (weight, np.ascontiguousarray(by_tap).reshape(-1, self._sizes.outputs))
-        return self._matrix[1], None if bias is None else np.ascontiguousarray(bias)
+    def _arranged(self, weight: HostArray) -> HostArray:
+        """(taps * C, M)."""
+        by_tap = weight.reshape(self._sizes.outputs, self._sizes.channels, -1).transpose(2, 1, 0)
+        return np.ascontiguousarray(by_tap).reshape(-1, self._sizes.outputs)
 
 
 class _WindowProduct:
@@ -286,7 +326,8 @@ class _WindowProduct:
         return padded
 
 
-def _is_channels_last(array: HostArray) -> bool:
+def is_channels_last(array: HostArray) -> bool:
+    """Whether (N, C, *spatial) lies as (N, *spatial, C), without gaps."""
     return bool(np.moveaxis(array, 1, -1).flags.c_contiguous)
 
 
