@@ -23,6 +23,10 @@ LARGEST_TEAM = 4
 """Threads up to which it is asked: a larger team rarely finds fewer than two processors free."""
 _LOOK_AGAIN_NS, _LOOK_CLOSER_NS = 5_000_000, 2_000_000
 """Time between two looks, which take some microseconds each: when nobody was there, and when somebody was."""
+_REST_NS = 5_000_000
+"""Time since a look was due from which threads have gone to sleep, and the system wakes them where it likes."""
+_RUNS_AFTER_REST = 4
+"""Runs then before each of which a team is looked after, whatever the time."""
 _PROCESSOR_FIELD = 36
 """Of what the system tells of a thread, behind its name."""
 _LOAD, _TASKS = Path("/proc/loadavg"), Path("/proc/self/task")
@@ -61,6 +65,8 @@ class _State(threading.local):
     has_met = False
     """Whether the last look found others."""
     look_at_ns = 0
+    runs_after_rest = 0
+    """Of those still to come."""
     team: tuple[_Thread, ...] = ()
     """The others in its team, which OpenMP keeps for it."""
 
@@ -93,12 +99,18 @@ def works_alone(threads: int) -> bool:
     state = _state
     now = time.perf_counter_ns()
     if now >= state.look_at_ns:
+        if now - state.look_at_ns > _REST_NS:
+            state.runs_after_rest = _RUNS_AFTER_REST
         has_met, state.has_met = state.has_met, _free_processors(threads, state) < 2
         # Many wait for a processor for some microseconds.
         state.works_alone = has_met and state.has_met
-        if not state.works_alone and _teams.are_expected:
-            _keep_apart(threads, state)
         state.look_at_ns = now + (_LOOK_CLOSER_NS if state.has_met else _LOOK_AGAIN_NS)
+    elif state.runs_after_rest:
+        state.runs_after_rest -= 1
+    else:
+        return state.works_alone
+    if not state.works_alone and _teams.are_expected:
+        _keep_apart(threads, state)
     return state.works_alone
 
 

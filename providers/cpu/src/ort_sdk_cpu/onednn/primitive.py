@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from ort_sdk_cpu.contention import expect_teams
 from ort_sdk_cpu.threads import team_of
 
 from .attributes import PrimitiveAttributes
@@ -54,6 +55,8 @@ class Primitive:
         """``dnnl_primitive_t``."""
         onednn = library()
         create, destroy = onednn.functions.dnnl_primitive_create, onednn.functions.dnnl_primitive_destroy
+        if self._threads > 1:
+            expect_teams()
         # The library looks among those made before for one of the threads there are now, not of those described.
         with team_of(self._threads):
             made = onednn.new_handle(f"creating primitive {self.implementation}", create, self._descriptor)
