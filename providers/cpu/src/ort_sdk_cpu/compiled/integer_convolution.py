@@ -114,7 +114,7 @@ def _plain_tile(record: int, count: int, x: int, panel: int, offset: int, soon: 
     quantized_tile(
         *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
         *(argument(record, _ZERO_POINT), argument(record, _OUT_FLIP), argument(record, _OUT) + offset),
-        *(argument(record, _OUT_CHANNELS), left, 0),
+        *(argument(record, _OUT_CHANNELS), left),
     )
 
 

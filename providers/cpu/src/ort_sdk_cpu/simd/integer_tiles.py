@@ -16,7 +16,7 @@ from numba import types
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 from .bytes import I8X64, emit_load_bytes_first, emit_store_bytes_first
-from .emission import constant, emit_choice, emit_if, emit_loop, emit_prefetch, moved, opaque
+from .emission import constant, emit_choice, emit_loop, emit_prefetch, moved, opaque
 from .memory import emit_load, splat
 from .products import emit_products
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, operation
@@ -149,22 +149,7 @@ def _scaled(builder: Any, sums: list[Any], scales: list[Any]) -> list[Any]:
     return [builder.fmul(builder.sitofp(value, VF32), scale) for value, scale in zip(sums, scales, strict=True)]
 
 
-def _with_offsets(builder: Any, sums: list[list[Any]], offsets: Any) -> list[list[Any]]:
-    """The sums with a number for each row added, if there is an address of any."""
-
-    def add(values: list[Any]) -> list[Any]:
-        found = []
-        for index, value in enumerate(values):
-            place = builder.add(offsets, constant(4 * (index // _VECTORS)))
-            found.append(builder.add(value, splat(builder, emit_load(builder, place, I32))))
-        return found
-
-    is_there = builder.icmp_signed("!=", offsets, constant(0))
-    found = emit_if(builder, is_there, [value for row in sums for value in row], add)
-    return [found[start : start + _VECTORS] for start in range(0, len(found), _VECTORS)]
-
-
-@operation(types.none, *[types.intp] * 17)
+@operation(types.none, *[types.intp] * 16)
 def quantized_tile(
     builder: Any,
     rows: Any,
@@ -183,7 +168,6 @@ def quantized_tile(
     out: Any,
     out_row: Any,
     left: Any,
-    row_offsets: Any,
 ) -> None:
     """Multiply, scale and round to 8 bits.
 
@@ -205,14 +189,13 @@ def quantized_tile(
         out: address of the first row's results.
         out_row: bytes from row to row.
         left: columns there are from the first on; the others are not written.
-        row_offsets: address of what is added to all sums of a row: one int32 for each; 0 for nothing.
     """
 
     def emit(case: int) -> None:
         given = _Operands(case, x, x_row, x_line, lines, steps, flip, w, columns, soon, soon_step)
         sums, scales = _sums(builder, given), _columns(builder, builder.add(columns, constant(_STEP_BYTES)))
         zero = builder.trunc(zero_point, I32)
-        for row, values in enumerate(_with_offsets(builder, sums, row_offsets)):
+        for row, values in enumerate(sums):
             found = [_rounded(builder, value) for value in _scaled(builder, values, scales)]
             narrow = _flipped(builder, _narrowed(builder, found, zero), out_flip)
             emit_store_bytes_first(builder, moved(builder, out, row, out_row), narrow, left)
