@@ -31,6 +31,8 @@ def run(command, folder=ROOT):
 @pytest.mark.parametrize(("command", "shown"), CONSOLE, ids=[command for command, _ in CONSOLE])
 def test_shown_output(command, shown):
     done = run(command)
+    if "compiled CPU kernel" in done.stderr:  # told once on each machine
+        done = run(command)
     assert done.stdout + done.stderr == shown
 
 
