@@ -111,7 +111,7 @@ def test_one_filter_per_channel(counted, channels, attributes, has_bias):
 def test_one_spatial_axis(counted):
     nodes = [
         helper.make_node("Conv", ["x", "e"], ["h"]),
-        helper.make_node("Conv", ["h", "w"], ["y"], group=48, kernel_shape=[5], pads=[4, 0], strides=[2]),
+        helper.make_node("Conv", ["h", "w"], ["y"], group=48, kernel_shape=[5], auto_pad="SAME_UPPER", strides=[2]),
     ]
     model = model_of(nodes, {"e": random(48, 40, 1), "w": random(48, 1, 5)}, "x", 3)
     check(model, [{"x": random(2, 40, length)} for length in (600, 601, 602, 777, 801)])
