@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["ALL_BITS", "NO_BITS", "NativeCall", "Row", "joined"]
+__all__ = ["ALL_BITS", "NO_BITS", "NativeCall", "Row", "in_turn"]
 
 Row = tuple[int, int, int, int, int, int]
 """Address of a C function, four words for it, and which bits of the 32-bit number it returns must be 0."""
@@ -26,7 +27,20 @@ class NativeCall:
     prepare: Callable[[], object] | None = None
 
 
-def joined(calls: Sequence[NativeCall]) -> NativeCall:
+def in_turn(calls: Sequence[Callable[[], Any]]) -> Callable[[], None]:
+    """A call that makes several, one after the other; it needs no Python if none of them does."""
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    natives: list[Any] = [getattr(call, "native", None) for call in calls]
+    if None not in natives:
+        run.native = _joined(natives)  # type: ignore[attr-defined]
+    return run
+
+
+def _joined(calls: Sequence[NativeCall]) -> NativeCall:
     """Several calls, one after the other."""
     prepares = [call.prepare for call in calls if call.prepare is not None]
 

@@ -32,7 +32,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_i32,
 )
 from ort_sdk_cpu.simd.codes import FIRST_CODES
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, load_i32_first, prefetch, read_f32, write_f32
+from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, read_f32, write_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BIAS,
     BLOCK,
@@ -54,13 +54,11 @@ from ort_sdk_cpu.simd.nbits_arguments import (
 )
 from ort_sdk_cpu.simd.products import add_products_u8_i8
 from ort_sdk_cpu.simd.records import argument
+from ort_sdk_cpu.simd.row_pairs import load_code_pair, load_scale_pair
 from ort_sdk_cpu.simd.shuffles import lookup
 
 __all__ = ["rows_i24_2", "rows_i24_4", "rows_i24_8"]
 
-_AHEAD = 2048
-"""Bytes ahead of the reading of a row that are asked for."""
-_AHEAD_OF_SCALES = 1024
 _LINES = 5
 """Lines of a row of activations."""
 _FIRST_DIGIT = np.float32(65536)
@@ -117,21 +115,11 @@ def _dots(bits: int) -> Any:
 
 
 @inner
-def _load_codes(address: int, apart: int, count: int) -> Any:
-    prefetch(address + _AHEAD)
-    prefetch(address + apart + _AHEAD)
-    if count >= 16:
-        return load_i32(address), load_i32(address + apart)
-    return load_i32_first(address, count), load_i32_first(address + apart, count)
-
-
-@inner
 def _load_scales(address: int, apart: int, x_scales: int, count: int) -> Any:
     """Scales of up to 16 blocks of two rows, times those of the activations."""
-    prefetch(address + _AHEAD_OF_SCALES)
-    prefetch(address + apart + _AHEAD_OF_SCALES)
+    first, second = load_scale_pair(address, apart, count)
     x_scale = load_f32_first(x_scales, count)
-    return multiply(load_f32_first(address, count), x_scale), multiply(load_f32_first(address + apart, count), x_scale)
+    return multiply(first, x_scale), multiply(second, x_scale)
 
 
 def _zero_points(bits: int) -> Any:
@@ -173,7 +161,7 @@ def _pair(bits: int) -> Any:
             for span in range(min(lanes, (count * lanes + 15) // 16)):
                 index, rows = (
                     load_i32(indices + span * 64),
-                    _load_codes(codes, apart * blocks * lanes * 4, count * lanes - span * 16),
+                    load_code_pair(codes, apart * blocks * lanes * 4, count * lanes - span * 16),
                 )
                 products = dots(rows[0], rows[1], x, stride, starts)
                 total = fused_multiply_add(products[0], lookup(scale, index), total)

@@ -20,7 +20,7 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, to_f32
 from ort_sdk_cpu.simd.codes import FIRST_CODES
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, load_i32_first, prefetch, read_f32
+from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, read_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BIAS,
     BLOCK,
@@ -43,13 +43,11 @@ from ort_sdk_cpu.simd.nbits_arguments import (
     X,
 )
 from ort_sdk_cpu.simd.records import argument
+from ort_sdk_cpu.simd.row_pairs import load_code_pair, load_scale_pair
 from ort_sdk_cpu.simd.spans import span_operations
 
 __all__ = ["rows_i8_2", "rows_i8_4", "rows_i8_8"]
 
-_AHEAD = 2048
-"""Bytes ahead of the reading of a row that are asked for."""
-_AHEAD_OF_SCALES = 1024
 _MANY, _TWO, _ONE = 4, 2, 1
 """Rows of activations that are multiplied at a time."""
 
@@ -69,22 +67,6 @@ def _zero_points(bits: int) -> Any:
     return zero_points
 
 
-@inner
-def _load_codes(address: int, apart: int, count: int) -> Any:
-    prefetch(address + _AHEAD)
-    prefetch(address + apart + _AHEAD)
-    if count >= 16:
-        return load_i32(address), load_i32(address + apart)
-    return load_i32_first(address, count), load_i32_first(address + apart, count)
-
-
-@inner
-def _load_scales(address: int, apart: int, count: int) -> Any:
-    prefetch(address + _AHEAD_OF_SCALES)
-    prefetch(address + apart + _AHEAD_OF_SCALES)
-    return load_f32_first(address, count), load_f32_first(address + apart, count)
-
-
 def _products(bits: int, rows: int) -> Any:
     """Results of two rows of the weight, some rows apart, with some rows of activations."""
     operations, zero_points, x_step = span_operations(bits, rows), _zero_points(bits), 64 * (8 // bits)
@@ -100,13 +82,13 @@ def _products(bits: int, rows: int) -> Any:
         x_sums, total = argument(record, X_SUMS) + row * b_stride, zero()
         for first in range(0, blocks, 16):
             count = blocks - first
-            scale = _load_scales(scales + first * 4, apart * blocks * 4, count)
+            scale = load_scale_pair(scales + first * 4, apart * blocks * 4, count)
             store_factors(work, scale[0], scale[1], x_scales + first * 4, b_stride, count)
             taken = multiply(scale[0], zero_points(zeros, first, count, kind))
             others = multiply(scale[1], zero_points(zeros + apart * z_stride, first, count, kind))
             total = take_offsets(total, taken, others, x_sums + first * 4, b_stride, count)
             for span in range(min(lanes, (count * lanes + 15) // 16)):
-                value = _load_codes(codes, apart * blocks * lanes * 4, count * lanes - span * 16)
+                value = load_code_pair(codes, apart * blocks * lanes * 4, count * lanes - span * 16)
                 total = add_span(total, value[0], value[1], x, x_stride, work, load_i32(indices + span * 64))
                 codes += 64
                 x += x_step

@@ -13,7 +13,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.native_call import joined
+from ort_sdk_cpu.native_call import in_turn
 
 from .compiled_product import Activation, CompiledProduct, Sizes
 from .copies import CopyWriter
@@ -282,16 +282,8 @@ class _WindowProduct:
         if not is_short or (self._is_single and bias is not None):
             return functools.partial(self, x, matrix, bias, rows)
         padded = np.zeros(shape, FLOAT)
-        calls = [call for sample, out in zip(x, rows, strict=True) for call in self._steps(sample, matrix, bias, out, padded)]
-        natives: list[Any] = [getattr(call, "native", None) for call in calls]
-
-        def run() -> None:
-            for call in calls:
-                call()
-
-        if None not in natives:
-            run.native = joined(natives)  # type: ignore[attr-defined]
-        return run
+        pairs = zip(x, rows, strict=True)
+        return in_turn([call for sample, out in pairs for call in self._steps(sample, matrix, bias, out, padded)])
 
     def _steps(
         self, sample: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray, padded: HostArray

@@ -13,7 +13,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.machine_code import TaskCall
-from ort_sdk_cpu.native_call import joined
+from ort_sdk_cpu.native_call import in_turn
 
 from .copies import CopyWriter
 from .scratch import Scratch
@@ -134,16 +134,7 @@ class _Filtered:
         signal = np.empty(self._shape, FLOAT)
         copy = CopyWriter(lambda: [(signal, x.transpose(0, 2, 1))]).fixed()
         self._aim(signal, matrix, bias, rows)
-        work = self._call.kept(self, signal, matrix, bias, rows)
-
-        def run() -> None:
-            copy()
-            work()
-
-        natives: list[Any] = [getattr(copy, "native", None), getattr(work, "native", None)]
-        if None not in natives:
-            run.native = joined(natives)  # type: ignore[attr-defined]
-        return run
+        return in_turn([copy, self._call.kept(self, signal, matrix, bias, rows)])
 
     def _aim(self, signal: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> None:
         for place, array in ((_X, signal), (_FILTERS, matrix), (_BIAS, bias), (_Y, rows)):

@@ -1,0 +1,33 @@
+"""Reading two rows of a weight of packed integers side by side, some bytes apart; what follows is asked for meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk_cpu.jit import inner
+
+from .memory import load_f32_first, load_i32, load_i32_first, prefetch
+
+__all__ = ["load_code_pair", "load_scale_pair"]
+
+_AHEAD = 2048
+"""Bytes ahead of the reading of a row that are asked for."""
+_AHEAD_OF_SCALES = 1024
+
+
+@inner
+def load_code_pair(address: int, apart: int, count: int) -> Any:
+    """Up to 16 lanes of codes of both rows; ``count`` may be more."""
+    prefetch(address + _AHEAD)
+    prefetch(address + apart + _AHEAD)
+    if count >= 16:
+        return load_i32(address), load_i32(address + apart)
+    return load_i32_first(address, count), load_i32_first(address + apart, count)
+
+
+@inner
+def load_scale_pair(address: int, apart: int, count: int) -> Any:
+    """Scales of up to 16 blocks of both rows."""
+    prefetch(address + _AHEAD_OF_SCALES)
+    prefetch(address + apart + _AHEAD_OF_SCALES)
+    return load_f32_first(address, count), load_f32_first(address + apart, count)
