@@ -28,6 +28,15 @@ class Constant:
         return np.ascontiguousarray(self.array).reshape(-1).view(np.uint8)
 
 
+class UnalignedConstant(Constant):
+    """The same with its bytes at an odd address."""
+
+    def packed(self):
+        unaligned = np.empty(self.nbytes + 1, np.uint8)[1:]
+        unaligned[:] = super().packed()
+        return unaligned
+
+
 def _argument(name, value):
     return None if value is None else NodeArg(name, tensor_type(element_type_of(value)), value.shape)
 
@@ -117,6 +126,12 @@ def _layouts(shape, dtype=np.float32, seed=0):
     for array in found:
         array.flags.writeable = False
     return found
+
+
+@pytest.fixture
+def unaligned_constant():
+    """``unaligned_constant(array)``: a constant as it may lie in a file."""
+    return UnalignedConstant
 
 
 @pytest.fixture

@@ -75,19 +75,11 @@ def test_numbers_that_are_none_stay(make_kernel):
     assert np.isnan(found).sum() == 64
 
 
-def test_packed_weights_and_other_shapes(make_kernel):
+def test_packed_weights_and_other_shapes(make_kernel, unaligned_constant):
     x, w, bias = operands((1, 48, 32, 33), 50)
     kernel = make_kernel("Conv", (x, w, bias), {}, "", None, (1, 2), ())
 
-    class Constant:
-        shape = w.shape
-
-        def packed(self):
-            unaligned = np.empty(w.nbytes + 1, np.uint8)[1:]
-            unaligned[:] = w.reshape(-1).view(np.uint8)
-            return unaligned
-
-    kernel.use_prepacked(kernel.prepack(Constant(), 1, None), 1)
+    kernel.use_prepacked(kernel.prepack(unaligned_constant(w), 1, None), 1)
     np.testing.assert_array_equal(kernel.plain_inputs([x, None, bias])[1], w)
     for shape in ((1, 48, 32, 33), (3, 48, 5, 1), (2, 48, 33, 34), (0, 48, 8, 8)):
         other = random(np.random.default_rng(2), *shape)

@@ -76,20 +76,12 @@ def test_activations_and_addends(make_kernel, activation, channels):
     np.testing.assert_allclose(kernel.compute(x, w, bias, added), expected, rtol=1e-5, atol=5e-6)
 
 
-def test_packed_weights_and_other_shapes(make_kernel):
+def test_packed_weights_and_other_shapes(make_kernel, unaligned_constant):
     x, w, bias = operands((1, 50, 32, 33), (3, 3))
     attributes = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
     kernel = make_kernel("Conv", (x, w, bias), {**attributes, "group": 50}, "", None, (1, 2), ())
 
-    class Constant:
-        shape = w.shape
-
-        def packed(self):
-            unaligned = np.empty(w.nbytes + 1, np.uint8)[1:]
-            unaligned[:] = w.reshape(-1).view(np.uint8)
-            return unaligned
-
-    kernel.use_prepacked(kernel.prepack(Constant(), 1, None), 1)
+    kernel.use_prepacked(kernel.prepack(unaligned_constant(w), 1, None), 1)
     np.testing.assert_array_equal(kernel.plain_inputs([x, None, bias])[1], w)
     for shape in ((1, 50, 32, 33), (3, 50, 5, 1), (2, 50, 33, 34), (0, 50, 8, 8)):
         other = random(np.random.default_rng(2), *shape)

@@ -79,10 +79,10 @@ def test_addends_and_activations(make_kernel, run_both, activation, parameters, 
         np.testing.assert_array_equal(bound[0], found[0])
 
 
-def test_packed_weights_and_other_shapes(make_kernel):
+def test_packed_weights_and_other_shapes(make_kernel, unaligned_constant):
     x, w, bias = operands((1, 40, 12, 13), 50)
     kernel = make_kernel("Conv", (x, w, bias), {"pads": [1, 1, 1, 1]}, "", None, (1, 2), ())
-    kernel.use_prepacked(kernel.prepack(make_constant(w), 1, None), 1)
+    kernel.use_prepacked(kernel.prepack(unaligned_constant(w), 1, None), 1)
     for shape in ((1, 40, 12, 13), (3, 40, 5, 1), (2, 40, 33, 34), (0, 40, 8, 8)):
         other = random(np.random.default_rng(2), *shape)
         expected = in_float64(make_kernel, other, w, bias, {"pads": [1, 1, 1, 1]})
@@ -96,18 +96,6 @@ def test_weight_of_no_axes_is_refused_in_the_run(make_kernel):
     assert not isinstance(kernel, WinogradKernel)
     with pytest.raises(OrtSdkError):
         kernel.compute(x, w)
-
-
-def make_constant(array):
-    class Constant:
-        shape = array.shape
-
-        def packed(self):
-            unaligned = np.empty(array.nbytes + 1, np.uint8)[1:]
-            unaligned[:] = array.reshape(-1).view(np.uint8)
-            return unaligned
-
-    return Constant()
 
 
 def test_nan_stays_near(make_kernel):
