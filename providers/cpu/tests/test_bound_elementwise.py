@@ -86,6 +86,9 @@ def test_clip(check, layouts):
         for bounds in [(), (low,), (low, high), (None, high), (None, None), (high, low)]:
             check("Clip", x, *bounds)
         check("Clip", x, version=6, min=-1.0, max=0.25)
+    for x in (*layouts((130, 513)), *layouts((130, 513), np.float64), np.array([np.nan, np.inf, -np.inf, 2], np.float32)):
+        for bounds in ({"min": -1.0, "max": 0.25}, {"min": 0.5}, {"max": 0.5}, {}):
+            check("Clip", x, version=6, **bounds)
 
 
 def test_bounds_of_large_arrays(check, layouts):

@@ -19,7 +19,7 @@ def random(*shape, seed=0):
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
 
 
-def model_of(nodes, ranks, constants=None):
+def model_of(nodes, ranks, constants=None, opset=20):
     """One node or several; ``ranks`` are those of the inputs that are no constants, by name."""
     nodes = nodes if isinstance(nodes, list) else [nodes]
     constants = constants or {}
@@ -30,7 +30,7 @@ def model_of(nodes, ranks, constants=None):
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in nodes[-1].output if name]
     weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "graph", inputs, outputs, weights)
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(MICROSOFT, 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
 
 
@@ -125,6 +125,14 @@ def test_bounds(low, high, calls):
     found = stepwise(model).run(None, {"x": np.full((30, 30), np.nan, np.float32)})[0]
     assert np.isnan(found).all()
     assert calls == {"task": 4, "other": 0}
+
+
+@pytest.mark.parametrize("bounds", [{"min": -0.5, "max": 1.0}, {"max": 0.25}, {"min": 0.0}, {}])
+def test_bounds_that_are_attributes(bounds, calls):
+    model = model_of(helper.make_node("Clip", ["x"], ["y"], **bounds), {"x": 2}, opset=10)
+    special = np.resize(np.array([np.inf, -np.inf, -0.0, 0.3], np.float32), (1, 777))
+    check(model, [{"x": found} for found in (random(40, 50), random(3, 333), special)])
+    assert calls == {"task": 3, "other": 0}
 
 
 def attention_feeds(length, keys, width=32, values=32, batch=2):

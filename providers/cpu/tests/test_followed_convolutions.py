@@ -65,10 +65,11 @@ TAILS = {
     "a value handed out": ([node("Sigmoid", ["c"], ["y"]), node("Mul", ["c", "y"], ["other"])], lambda c, _z: _sigmoid(c)),
     "relu of a sum": ([node("Add", ["c", "z"], ["a"]), node("Relu", ["a"], ["y"])], lambda c, z: np.maximum(c + z, 0)),
 }
+_HARD_SWISH = TAILS["hard swish in parts, scaled"]
 FUSED = {"bounded by numbers", "silu", "silu and residual", "hard swish", "hard swish in parts, scaled", "hard sigmoid as gate"}
 
 
-def _model(tail, kernel, *, group=1, channels=32, outputs=40):
+def _model(tail, kernel, *, group=1, channels=32, outputs=40, opset=20):
     rng = np.random.default_rng(3)
     sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
     scale = np.sqrt(np.prod(sizes) * channels // group)
@@ -83,7 +84,7 @@ def _model(tail, kernel, *, group=1, channels=32, outputs=40):
     result = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     weights = [numpy_helper.from_array(array, name) for name, array in (("w", weight), ("b", bias))]
     graph = helper.make_graph([conv, *tail], "graph", infos, result, weights)
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString(), feeds, weight, bias
 
 
@@ -120,6 +121,16 @@ def test_windows_along_one_axis_of_a_picture():
     for _ in range(4):
         np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-5, atol=5e-6)
     assert any("Conv" in group for row in session.program_report() for group in row.fused)
+
+
+def test_bounds_that_are_attributes():
+    clipped = [node("Clip", ["a"], ["k"], min=0.0, max=6.0) if each.op_type == "Clip" else each for each in _HARD_SWISH[0]]
+    model, feeds, weight, bias = _model(clipped, 3, opset=10)
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    expected = _HARD_SWISH[1](_in_float64(feeds["x"], weight, bias, 1), feeds["z"])
+    for _ in range(4):
+        np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-5, atol=5e-6)
+    assert any({"Conv", "Clip"} <= set(group) for row in session.program_report() for group in row.fused)
 
 
 def test_shapes_in_turn():

@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -185,6 +186,22 @@ def test_special_values_are_those_of_the_single_operators():
     plain = _session(model, programs=False).run(None, {"x": x})
     for name, result, expected in zip(outputs, _fused(session, {"x": x}), plain, strict=True):
         np.testing.assert_allclose(result, expected, rtol=3e-6, atol=1e-37, err_msg=name)
+
+
+@needs_compiler
+def test_bounds_that_are_attributes():
+    x = np.concatenate([_random(3, 33), np.array([[np.nan, np.inf, -np.inf] * 11], np.float32)])
+    nodes = [
+        node("Clip", ["x"], ["a"]),
+        node("Clip", ["a"], ["b"], min=-0.5),
+        node("Add", ["b", "b"], ["c"]),
+        node("Clip", ["c"], ["y"], max=0.75),
+    ]
+    model = _model(nodes, {"x": x}, {"a": TensorProto.FLOAT, "y": TensorProto.FLOAT}, opset=10)
+    session = _session(model)
+    for result, expected in zip(_fused(session, {"x": x}), onnxruntime.InferenceSession(model).run(None, {"x": x}), strict=True):
+        np.testing.assert_array_equal(result, expected)
+    assert _groups(session) == [("Clip", "Clip", "Add", "Clip")]
 
 
 @needs_compiler

@@ -122,8 +122,9 @@ def _prelu(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[
     return _select(body, is_negative, scaled, values[0])
 
 
-def _clip(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
-    x, low, high = (*values, "", "")[:3]
+def _clip(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    bounds = [splat(attributes[name]) for name in ("min", "max")] if attributes else values[1:]
+    x, low, high = (values[0], *bounds, "", "")[:3]
     raised = body.intrinsic("maximum", x, low) if low else x
     return body.intrinsic("minimum", raised, high) if high else raised
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ort_sdk.api import KernelInfo
 
-__all__ = ["ElementOperation", "operation_of"]
+__all__ = ["ElementOperation", "clip_bounds", "operation_of"]
 
 _ATTRIBUTES: dict[tuple[str, str], Mapping[str, Any]] = {
     **{
@@ -32,10 +32,14 @@ _ATTRIBUTES: dict[tuple[str, str], Mapping[str, Any]] = {
 
 _FIRST_VERSIONS = {
     **dict.fromkeys(("Add", "And", "Div", "Mul", "Or", "PRelu", "Pow", "Sub", "Xor"), 7),
-    "Clip": 11,
     "Sum": 8,
 }
-"""Versions below these do not broadcast as NumPy does, or have attributes in place of inputs."""
+"""Versions below these do not broadcast as NumPy does."""
+
+_LARGEST = 3.4028234663852886e38
+"""Of float32."""
+
+_CLIP_WITH_INPUTS = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +55,13 @@ def operation_of(info: KernelInfo) -> ElementOperation | None:
     defaults = _ATTRIBUTES.get((info.domain, info.op_type))
     if defaults is None or info.since_version < _FIRST_VERSIONS.get(info.op_type, 1):
         return None
+    if info.op_type == "Clip":
+        return ElementOperation(info.op_type, clip_bounds(info))
     return ElementOperation(info.op_type, {name: info.attribute(name, default) for name, default in defaults.items()})
+
+
+def clip_bounds(info: KernelInfo) -> dict[str, float]:
+    """``min`` and ``max`` of a Clip that has them as attributes, as before opset 11; empty where they are inputs."""
+    if info.since_version >= _CLIP_WITH_INPUTS:
+        return {}
+    return {"min": float(info.attribute("min", -_LARGEST)), "max": float(info.attribute("max", _LARGEST))}

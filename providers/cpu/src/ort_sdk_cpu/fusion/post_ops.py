@@ -169,6 +169,8 @@ def _of_number_first(op_type: str, number: float, before: tuple[Eltwise, ...]) -
 
 def _function(op_type: str, attributes: Mapping[str, Any]) -> Eltwise | None:
     """A function of one number. Gelu is not among them: oneDNN's has more than twice the error of the compiled one."""
+    if op_type == "Clip" and attributes:
+        return Eltwise(Algorithm.CLIP_V2, attributes["min"], attributes["max"])
     if op_type == "HardSwish":
         return Eltwise(Algorithm.HARD_SWISH, 1 / 6, 0.5)
     if op_type == "HardSigmoid":

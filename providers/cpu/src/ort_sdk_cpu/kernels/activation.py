@@ -11,6 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.contrib.gelu import exact_gelu
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu.fusion.operation import clip_bounds
 
 from .bindable import MakeWriter, Writer, bindable
 from .bounds import clamp, largest, rectifier
@@ -82,10 +83,12 @@ def hard_sigmoid(info: KernelInfo, _compute: Any) -> MakeWriter:
 
 
 @bindable("Clip", elementwise=True)
-def clip(info: KernelInfo, compute: Any) -> MakeWriter:
+def clip(info: KernelInfo, _compute: Any) -> MakeWriter:
     """min(max(x, min), max)."""
-    if info.since_version < 11:
-        return _writer_of(through(compute))
+    bounds = clip_bounds(info)
+    if bounds:
+        low, high = (np.asarray(bounds[name], _dtype(info)) for name in ("min", "max"))
+        return _writer_of(lambda x, out: clamp(x, low, high, out), "clip", *bounds.values())
     return lambda _inputs, _outputs: _clip
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.fusion.operation import clip_bounds
 
 from .bindable import MakeWriter
 from .recycled import SMALLEST_BYTES, ResultMemory
@@ -187,20 +188,21 @@ def _gelu(info: KernelInfo) -> DirectCall | None:
 
 
 def _clip(info: KernelInfo) -> DirectCall | None:
-    """Bounded by numbers, which are inputs."""
-    task, results = _task("elementwise", "clip", "qqqff"), ResultMemory()
+    """Bounded by numbers, which are inputs or, of old versions, attributes."""
+    task, results, given = _task("elementwise", "clip", "qqqff"), ResultMemory(), clip_bounds(info)
+    least, largest = given.get("min", -math.inf), given.get("max", math.inf)
 
     def call(x: HostArray, low: HostArray | None = None, high: HostArray | None = None) -> Any:
         size, out = x.size, results.like(x)
         if size < MIN_ELEMENTS or out.strides != x.strides or any(bound is not None and bound.size != 1 for bound in (low, high)):
             return NotImplemented
-        bounds = (-math.inf if low is None else low.item(), math.inf if high is None else high.item())
+        bounds = (least if low is None else low.item(), largest if high is None else high.item())
         if math.isnan(bounds[0]) or math.isnan(bounds[1]):
             return NotImplemented
         task()(threads_for(size), address_of(x), address_of(out), size, *bounds)
         return out
 
-    return call if info.since_version >= 11 else None
+    return call
 
 
 def _silu(info: KernelInfo) -> DirectCall | None:
