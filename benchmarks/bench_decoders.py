@@ -23,19 +23,30 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parent))
 import decoder_models as models
+import exported_decoder_models as exported
 
 REST_SECONDS = 0.05
 """Before each turn, for the other library's threads to stop waiting for more."""
 WARM_RUNS = 3
 PREFILL = 128
-KINDS: dict[str, Callable[[models.DecoderShape], bytes]] = {
+FRAMES = 1500
+"""Of an encoder."""
+Shape = models.DecoderShape | exported.ExportedShape
+KINDS: dict[str, Callable[[Any], bytes]] = {
     "group": models.group,
     "attention": models.attention,
     "multi_head": models.multi_head,
     "cross": models.cross,
     "chain": models.chain,
     "layers": lambda shape: models.layers(shape, LAYERS),
+    "gpt": exported.gpt,
+    "whisper": exported.whisper,
 }
+WHOLE: dict[str, list[Shape]] = {
+    "gpt": [exported.GPT_2, exported.TINY_DECODER],
+    "whisper": [exported.WHISPER_TINY, exported.WHISPER_BASE, exported.TINY_DECODER],
+}
+"""Kinds that are whole models, with their sizes."""
 SHARING = {"group", "attention", "layers"}
 """Kinds in which heads may share keys."""
 LAYERS = 2
@@ -52,13 +63,14 @@ class Decoding:
         threads: of the session.
     """
 
-    def __init__(self, library: str, model: bytes, shape: models.DecoderShape, mode: str, threads: int) -> None:
+    def __init__(self, library: str, model: bytes, shape: Shape, mode: str, threads: int) -> None:
         self._library, self._shape, self._mode = importlib.import_module(library), shape, mode
         options = self._library.SessionOptions()
         options.intra_op_num_threads = threads
         self._session = self._library.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self._names = [argument.name for argument in self._session.get_inputs()]
         self._caches = [name for name in self._names if name.startswith("past.")]
+        self._encoded = [name for name in self._names if name.startswith("encoder.")]
         self._presents = [output.name for output in self._session.get_outputs() if output.name.startswith("present.")]
 
     def start(self, past: int, capacity: int, length: int) -> None:
@@ -68,14 +80,21 @@ class Decoding:
         rows = capacity if self._mode == "shared" else past
         tokens = self._shape.cache(rows)
         self._state: dict[str, Any] = {name: rng.standard_normal(tokens, np.float32) for name in self._caches}
-        widths = {"query": self._shape.width, "x": self._shape.width}
-        inputs = {name: widths.get(name, self._shape.key_width) for name in ("query", "key", "value", "x")}
         self._tokens = {
-            name: rng.standard_normal((1, length, width), np.float32) for name, width in inputs.items() if name in self._names
+            name: rng.standard_normal((1, length, width), np.float32) for name, width in self._widths() if name in self._names
         }
+        if isinstance(self._shape, exported.ExportedShape):
+            self._tokens["input_ids"] = rng.integers(0, self._shape.words, (1, length))
+        self._state |= {name: rng.standard_normal(self._shape.cache(FRAMES), np.float32) for name in self._encoded}
         if self._mode != "run":
             make = self._library.OrtValue.ortvalue_from_numpy
             self._state = {name: make(array) for name, array in self._state.items()}
+
+    def _widths(self) -> list[tuple[str, int]]:
+        """Inputs of numbers that may be, and their widths."""
+        shape = self._shape
+        key_width = shape.width if isinstance(shape, exported.ExportedShape) else shape.key_width
+        return [("query", shape.width), ("x", shape.width), ("key", key_width), ("value", key_width)]
 
     def step(self) -> Any:
         """One run; the result."""
@@ -93,7 +112,7 @@ class Decoding:
     def _run(self, feeds: dict[str, Any]) -> Any:
         y, *caches = self._session.run(["y", *self._presents], feeds | self._state)
         if caches:
-            self._state = dict(zip(self._caches, caches, strict=True))
+            self._state |= dict(zip(self._caches, caches, strict=True))
         return y
 
     def _run_bound(self, feeds: dict[str, Any]) -> Any:
@@ -111,7 +130,7 @@ class Decoding:
         self._session.run_with_iobinding(binding)
         y, *caches = binding.get_outputs()
         if caches and self._mode == "bound":
-            self._state = dict(zip(self._caches, caches, strict=True))
+            self._state |= dict(zip(self._caches, caches, strict=True))
         return y.numpy()
 
 
@@ -137,9 +156,7 @@ def error_of(pair: list[Decoding], past: int, length: int) -> float:
     return max(float(np.abs(ours - theirs).max() / np.abs(theirs).max()) for ours, theirs in zip(*found, strict=True))
 
 
-def measured(
-    kind: str, shape: models.DecoderShape, mode: str, cases: list[tuple[int, int]], arguments: argparse.Namespace
-) -> None:
+def measured(kind: str, shape: Shape, mode: str, cases: list[tuple[int, int]], arguments: argparse.Namespace) -> None:
     model = KINDS[kind](shape)
     pair = [Decoding(library, model, shape, mode, arguments.threads) for library in ("ort_sdk", "onnxruntime")]
     for past, length in cases:
@@ -156,10 +173,15 @@ def measured(
         print(f"{kind:<11}{shape.name:<14}{mode:<8}{what:<13}{row}", flush=True)
 
 
+def shapes_of(kind: str) -> list[Shape]:
+    every: list[Any] = list(models.SHAPES.values())
+    return WHOLE.get(kind) or [shape for shape in every if kind in SHARING or shape.heads == shape.key_heads]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Decoding beside onnxruntime")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--shapes", nargs="+", default=["Phi", "Llama", "Qwen", "Whisper"], help="parts of names")
+    parser.add_argument("--shapes", nargs="+", default=["Phi", "Llama", "Qwen", "Whisper", "GPT"], help="parts of names")
     parser.add_argument("--modes", nargs="+", default=["run", "bound", "shared"], choices=["run", "bound", "shared"])
     parser.add_argument("--past", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--prefill", type=int, default=PREFILL)
@@ -169,8 +191,8 @@ def main() -> int:
     arguments = parser.parse_args()
     print(f"{'':<46}{'ms':>10}{'theirs':>10}{'ratio':>8}{'error':>10}")
     for kind in arguments.kinds:
-        for name, shape in models.SHAPES.items():
-            is_asked = any(part in name for part in arguments.shapes) and (kind in SHARING or shape.heads == shape.key_heads)
+        for shape in shapes_of(kind):
+            is_asked = any(part in shape.name for part in arguments.shapes)
             for mode in arguments.modes:
                 if is_asked and (mode == "run" or kind in {"group", "layers"}):
                     cases = [(past, 1) for past in arguments.past] + ([(0, arguments.prefill)] if kind != "cross" else [])

@@ -9,7 +9,7 @@ import onnx
 from models import as_model, value
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["BERT_BASE", "MINILM", "EncoderShape", "decoder", "encoder", "recurrent", "voice_activity"]
+__all__ = ["BERT_BASE", "MINILM", "EncoderShape", "Writer", "decoder", "encoder", "recurrent", "voice_activity"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ BERT_BASE = EncoderShape(layers=12, heads=12, size=64, inner=3072)
 MINILM = EncoderShape(layers=6, heads=12, size=32, inner=1536)
 
 
-class _Writer:
+class Writer:
     """Collects nodes and weights; each method adds the nodes an exporter writes for it and returns the result's name."""
 
     def __init__(self) -> None:
@@ -49,6 +49,11 @@ class _Writer:
     def constant(self, *elements: float, dtype: type = np.int64, scalar: bool = False) -> str:
         array = np.array(elements[0] if scalar else elements, dtype)
         name = f"c{array.tolist()}{array.dtype}"
+        self.weights[name] = numpy_helper.from_array(array, name)
+        return name
+
+    def kept(self, name: str, array: np.ndarray) -> str:
+        """A constant that nodes share."""
         self.weights[name] = numpy_helper.from_array(array, name)
         return name
 
@@ -130,7 +135,7 @@ class _Writer:
 
 def encoder(shape: EncoderShape) -> onnx.ModelProto:
     """A BERT-like encoder of any batch and sequence: input_ids, attention_mask, token_type_ids to last_hidden_state."""
-    writer = _Writer()
+    writer = Writer()
     seen = writer.node("Unsqueeze", "attention_mask", writer.constant(1, 2))
     kept = writer.node("Sub", writer.number(1), writer.node("Cast", seen, to=TensorProto.FLOAT))
     mask = writer.node("Mul", kept, writer.number(-10000.0))
@@ -147,7 +152,7 @@ def encoder(shape: EncoderShape) -> onnx.ModelProto:
 
 def decoder(shape: EncoderShape) -> onnx.ModelProto:
     """A decoder of one token after a cache: input_ids, attention_mask and the cache to logits and the longer cache."""
-    writer = _Writer()
+    writer = Writer()
     seen = writer.node("Unsqueeze", "attention_mask", writer.constant(1, 2))
     kept = writer.node("Sub", writer.number(1), writer.node("Cast", seen, to=TensorProto.FLOAT))
     mask = writer.node("Mul", kept, writer.number(-10000.0))
@@ -176,7 +181,7 @@ def decoder(shape: EncoderShape) -> onnx.ModelProto:
 def recurrent(op_type: str, *, steps: int = 100, hidden: int = 512, layers: int = 2) -> onnx.ModelProto:
     """Layers of LSTM or GRU over a sequence ``x`` of (steps, 1, hidden)."""
     gates = {"LSTM": 4, "GRU": 3}[op_type] * hidden
-    writer, current = _Writer(), "x"
+    writer, current = Writer(), "x"
     for _ in range(layers):
         scale = hidden**-0.5
         weights = [writer.weight(1, gates, hidden, scale=scale) for _ in range(2)]
@@ -190,7 +195,7 @@ def recurrent(op_type: str, *, steps: int = 100, hidden: int = 512, layers: int 
 
 def voice_activity() -> onnx.ModelProto:
     """A detector of speech in 512 samples: Fourier transform as a convolution, four convolutions, LSTM of 128, one number."""
-    writer = _Writer()
+    writer = Writer()
     transform = writer.node(
         "Conv", "x", writer.weight(258, 1, 256, scale=1 / 16), strides=[128], pads=[64, 64], kernel_shape=[256]
     )
