@@ -25,12 +25,13 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
     zero_i32,
 )
+from ort_sdk_cpu.simd.bytes import broadcast_u8, store_i8_first
 from ort_sdk_cpu.simd.memory import (
+    broadcast_f32,
     load_f32,
     load_f32_first,
     load_i32_first,
     load_u8_first,
-    read_f32,
     store_f32_first,
     store_i8,
     write_f32,
@@ -58,14 +59,17 @@ def _range_of(x: int, count: int) -> Any:
 
 @task
 def quantize_by_range(record: int, _part: int, _parts: int) -> None:
-    """Quantize to uint8. Arguments: addresses of x, of the result, and of scale and zero point (float32); count, from 16 on."""
-    x, out, parameters, count = argument(record, 0), argument(record, 1), argument(record, 2), argument(record, 3)
+    """Quantize to uint8.
+
+    Arguments: addresses of x, of the result, of its scale (float32) and its zero point (uint8); count, from 16 on.
+    """
+    x, out, count = argument(record, 0), argument(record, 1), argument(record, 4)
     low, high = _range_of(x, count)
     scale = _ONE if low == high else (high - low) / _STEPS
     steps, most = splat_f32(scale), splat_f32(_STEPS)
     zero_point = round_to_even(minimum(most, maximum(zero_f32(), divide(splat_f32(-low), steps))))
-    write_f32(parameters, scale)
-    store_f32_first(parameters + 4, zero_point, 1)
+    write_f32(argument(record, 2), scale)
+    store_i8_first(argument(record, 3), to_i32(zero_point), 1)
     for vector in range((count + 15) // 16):
         place = min(vector * 16, count - 16)
         value = add(round_to_even(divide(load_f32(x + place * 4), steps)), zero_point)
@@ -83,10 +87,9 @@ def _row_sum(row: int, depth: int) -> Any:
 @inner
 def _finish_columns(record: int, row: int, first: int, stop: int, row_sum: int) -> None:
     columns, depth = argument(record, 9), argument(record, 10)
-    parameters, zero_points, bias = argument(record, 3), argument(record, 6), argument(record, 7)
-    a_zero = int(read_f32(parameters + 4))
-    a_scale, zero = splat_f32(read_f32(parameters)), splat_i32(a_zero)
-    shift = splat_i32(row_sum - depth * a_zero)
+    zero_points, bias, a_zero_point = argument(record, 6), argument(record, 7), argument(record, 11)
+    a_scale, zero = broadcast_f32(argument(record, 3)), broadcast_u8(a_zero_point) if a_zero_point else zero_i32()
+    shift = subtract(splat_i32(row_sum), multiply(splat_i32(depth), zero))
     for column in range(first, stop, 16):
         left, place = stop - column, (row * columns + column) * 4
         sums = load_i32_first(argument(record, 0) + place, left)
@@ -104,9 +107,9 @@ def _finish_columns(record: int, row: int, first: int, stop: int, row_sum: int) 
 def sums_to_float(record: int, part: int, parts: int) -> None:
     """Sums of products of quantized numbers as float32.
 
-    Arguments: addresses of the sums (int32) of A and B without zero points; of A (uint8), of the result, of A's scale and zero
-    point (float32), of the sums of B's columns (int32), of its scales, one per column, of its zero points (int32) or 0, of a bias
-    or 0; rows, columns, and how many products are summed.
+    Arguments: addresses of the sums (int32) of A and B without zero points; of A (uint8), of the result, of A's scale (float32),
+    of the sums of B's columns (int32), of its scales, one per column, of its zero points (int32) or 0, of a bias or 0; rows,
+    columns, and how many products are summed; address of A's zero point (uint8) or 0.
     """
     rows, columns, depth = argument(record, 8), argument(record, 9), argument(record, 10)
     pieces = (columns + _COLUMNS - 1) // _COLUMNS

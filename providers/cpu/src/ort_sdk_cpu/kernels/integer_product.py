@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, RuntimeException, Slot
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import has_vnni
-from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.machine_code import TaskCall, task_function
+from ort_sdk_cpu.native_call import in_turn
 from ort_sdk_cpu.onednn.call import PrimitiveCall
 from ort_sdk_cpu.onednn.constants import Argument
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.library import is_available
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
 from ort_sdk_cpu.onednn.primitive import matmul
+from ort_sdk_cpu.threads import team_of
 
 from .scratch import scratch_of
 from .task_writer import threads_for
@@ -29,6 +34,10 @@ __all__ = ["over_onednn"]
 MODULE = "dynamic_quantization"
 KEPT_CALLS = 16
 """Calls for different numbers of rows that a thread keeps per kernel."""
+TEAM_PRODUCTS = 1 << 21
+"""Multiplications that take about as long on one thread as waking another."""
+SMALL_BYTES = 1 << 16
+"""Working memory up to which a bound call has its own, and needs no Python."""
 _UINT8, _INT8, _INT32, _FLOAT = (np.dtype(kind) for kind in (np.uint8, np.int8, np.int32, np.float32))
 
 
@@ -107,12 +116,38 @@ class _Matrix:
         return np.ascontiguousarray(signed)
 
 
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A, and what remains to be done before it is there."""
+
+    codes: HostArray
+    """uint8, (rows, inner), contiguous."""
+    scale: HostArray
+    """float32, one element."""
+    zero_point: HostArray | None
+    """uint8, one element; None for 0."""
+    source: HostArray | None = None
+    """What codes, scale and zero point have to be made of first."""
+
+    def quantizing(self) -> tuple[int, ...]:
+        """Arguments of the task that makes them."""
+        arrays = (self.source, self.codes, self.scale, self.zero_point)
+        return (*(0 if array is None else address_of(array) for array in arrays), self.codes.size)
+
+
+Memory = Callable[[str, tuple[int, ...], np.dtype[Any]], HostArray]
+"""Gives arrays with any contents, by a name, shape and type."""
+
+
+def _own_memory(_name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+    return np.empty(shape, dtype)
+
+
 class _Calls(threading.local):
     """What a thread keeps."""
 
     def __init__(self) -> None:
         self.by_rows: dict[int, tuple[PrimitiveCall, TaskCall]] = {}
-        self.quantize: TaskCall | None = None
 
 
 class IntegerProductKernel(OpKernel):
@@ -136,13 +171,13 @@ class IntegerProductKernel(OpKernel):
 
     def can_compute(self, inputs: Sequence[Any]) -> bool:
         """Whether the inputs are what is computed here."""
-        a, bias = inputs[0], inputs[self.bias] if len(inputs) > self.bias else None
+        a, bias = inputs[0], self._bias(inputs)
         inner, columns = self._parameters.shape
         fits = a.ndim > 0 and a.size >= inner >= 16 and a.shape[-1] == inner
         return bool(fits and (bias is None or (bias.dtype == _FLOAT and bias.shape == (columns,))))
 
-    def write(self, inputs: Sequence[Any], out: HostArray) -> None:
-        """Compute into an output that is contiguous."""
+    def operand(self, inputs: Sequence[Any], memory: Memory) -> _Operand:
+        """A, in working memory where it is not there yet."""
         raise NotImplementedError
 
     def compute(self, *inputs: Any) -> Any:
@@ -150,59 +185,88 @@ class IntegerProductKernel(OpKernel):
         if not self.can_compute(inputs):
             return self._compute(*inputs)
         out = np.empty((*inputs[0].shape[:-1], self._parameters.shape[1]), _FLOAT)
-        self.write(inputs, out)
+        self._write(inputs, out)
         return out
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the output's array."""
         output = outputs[0]
+        native = self._fixed(inputs, output) if all(slot.is_fixed for slot in (*inputs, output)) else None
+        if native is not None:
+            return native
 
         def call() -> None:
             arrays = [slot.array for slot in inputs]
             if self.can_compute(arrays):
-                self.write(arrays, output.array)
+                self._write(arrays, output.array)
             else:
                 np.copyto(output.array, self._compute(*arrays))
 
         return call
 
-    def multiply(self, a: HostArray, parameters: HostArray, bias: HostArray | None, out: HostArray) -> None:
-        """The product.
+    def _bias(self, inputs: Sequence[Any]) -> HostArray | None:
+        return inputs[self.bias] if len(inputs) > self.bias else None
 
-        Args:
-            a: uint8, (rows, inner), contiguous.
-            parameters: its scale and zero point: float32, (2,).
-            bias: float32, (columns,), or None.
-            out: float32, contiguous.
-        """
-        rows, (_, columns) = len(a), self._parameters.shape
+    def _fixed(self, inputs: Sequence[Slot], output: Slot) -> Callable[[], Any] | None:
+        """The call on arrays that stay, which needs no Python; None for much work, and for what is not computed here."""
+        arrays, (inner, columns) = [slot.array for slot in inputs], self._parameters.shape
+        rows = arrays[0].size // inner
+        is_small = rows * (inner + 4 * columns) <= SMALL_BYTES
+        if not is_small or not self.can_compute(arrays) or not all(array is None or array.flags.c_contiguous for array in arrays):
+            return None
+        operand, (product, finish) = self.operand(arrays, _own_memory), self._made(rows)
+        sums, out, bias = np.empty((rows, columns), _INT32), output.array, self._bias(arrays)
+        _aim(finish, operand, sums, bias, out)
+        calls = [product.fixed(operand.codes, sums), finish.kept(operand, sums, bias, out, self)]
+        if operand.source is not None:
+            calls.insert(0, TaskCall(MODULE, "quantize_by_range", operand.quantizing()).kept(operand))
+        return in_turn(calls)
+
+    def _write(self, inputs: Sequence[Any], out: HostArray) -> None:
+        """Compute into an output that is contiguous."""
+        operand = self.operand(inputs, self._scratch.array)
+        if operand.source is not None:
+            task_function(MODULE, "quantize_by_range", "qqqqq")(1, *operand.quantizing())
+        product, finish = self._calls_for(len(operand.codes))
+        sums = self._scratch.array("integer sums", (len(operand.codes), self._parameters.shape[1]), _INT32)
+        product.run(operand.codes, sums)
+        bias = self._bias(inputs)
+        _aim(finish, operand, sums, None if bias is None else np.ascontiguousarray(bias), out)
+        finish.run()
+
+    def _calls_for(self, rows: int) -> tuple[PrimitiveCall, TaskCall]:
         calls = self._calls.by_rows
         if rows not in calls:
             while len(calls) >= KEPT_CALLS:
                 del calls[next(iter(calls))]
             calls[rows] = self._made(rows)
-        product, finish = calls[rows]
-        sums = self._scratch.array("integer sums", (rows, columns), _INT32)
-        product.run(a, sums)
-        bias = None if bias is None else np.ascontiguousarray(bias)
-        for place, array in ((0, sums), (1, a), (2, out), (3, parameters), (7, bias)):
-            finish.point(place, array)
-        finish.run()
+        return calls[rows]
 
     def _made(self, rows: int) -> tuple[PrimitiveCall, TaskCall]:
+        """The product and what follows its sums, for so many rows."""
         (inner, columns), parameters = self._parameters.shape, self._parameters
         src, dst = contiguous((rows, inner), _UINT8), contiguous((rows, columns), _INT32)
-        primitive = matmul(src, any_layout((inner, columns), _INT8), None, dst)
+        is_small = rows * inner * columns < TEAM_PRODUCTS
+        with team_of(1) if is_small else contextlib.nullcontext():
+            primitive = matmul(src, any_layout((inner, columns), _INT8), None, dst)
         if primitive is None:
             raise RuntimeException(f"oneDNN has no fast product of uint8 ({rows}, {inner}) and int8 ({inner}, {columns})")
         layout = primitive.layout(Argument.WEIGHTS)
         constants = [(int(Argument.WEIGHTS), layout, self._matrix.in_layout(layout))]
-        product = PrimitiveCall(primitive, [(Argument.SRC, src, src), (Argument.DST, dst, dst)], constants, self._scratch)
-        finish = TaskCall(MODULE, "sums_to_float", (*[0] * 8, rows, columns, inner), threads_for(4 * rows * columns))
+        ends = [(Argument.SRC, src, src), (Argument.DST, dst, dst)]
+        product = PrimitiveCall(primitive, ends, constants, self._scratch, is_small=is_small)
+        finish = TaskCall(MODULE, "sums_to_float", (*[0] * 8, rows, columns, inner, 0), threads_for(4 * rows * columns))
         zero_points = parameters.zero_points if parameters.zero_points.any() else None
         for place, array in ((4, self._matrix.column_sums), (5, parameters.scales), (6, zero_points)):
             finish.point(place, array)
         return product, finish
+
+
+def _aim(finish: TaskCall, operand: _Operand, sums: HostArray, bias: HostArray | None, out: HostArray) -> None:
+    """Tell the task where all is."""
+    places = ((0, sums), (1, operand.codes), (2, out), (3, operand.scale), (7, bias), (11, operand.zero_point))
+    for place, array in places:
+        finish.point(place, array)
 
 
 class _DynamicKernel(IntegerProductKernel):
@@ -211,18 +275,10 @@ class _DynamicKernel(IntegerProductKernel):
     def can_compute(self, inputs: Sequence[Any]) -> bool:
         return super().can_compute(inputs) and inputs[0].dtype == _FLOAT
 
-    def write(self, inputs: Sequence[Any], out: HostArray) -> None:
+    def operand(self, inputs: Sequence[Any], memory: Memory) -> _Operand:
         a = np.ascontiguousarray(inputs[0])
-        codes = self._scratch.array("quantized", (a.size // a.shape[-1], a.shape[-1]), _UINT8)
-        parameters = self._scratch.array("quantization", (2,), _FLOAT)
-        quantize = self._calls.quantize
-        if quantize is None:
-            quantize = self._calls.quantize = TaskCall(MODULE, "quantize_by_range", (0, 0, 0, 0))
-        for place, array in enumerate((a, codes, parameters)):
-            quantize.point(place, array)
-        quantize.set(3, a.size)
-        quantize.run()
-        self.multiply(codes, parameters, inputs[self.bias] if len(inputs) > self.bias else None, out)
+        codes = memory("quantized", (a.size // a.shape[-1], a.shape[-1]), _UINT8)
+        return _Operand(codes, memory("scale", (1,), _FLOAT), memory("zero point", (1,), _UINT8), a)
 
 
 class _QuantizedKernel(IntegerProductKernel):
@@ -235,10 +291,6 @@ class _QuantizedKernel(IntegerProductKernel):
         is_single = inputs[2].size == 1 and inputs[2].dtype == _FLOAT and (zero_point is None or zero_point.size == 1)
         return super().can_compute(inputs) and inputs[0].dtype == _UINT8 and bool(is_single)
 
-    def write(self, inputs: Sequence[Any], out: HostArray) -> None:
-        a, scale, zero_point, bias = inputs[0], inputs[2], *(*inputs[4:], None, None, None)[0:3:2]
-        parameters = self._scratch.array("quantization", (2,), _FLOAT)
-        parameters[0] = scale.reshape(())
-        parameters[1] = 0 if zero_point is None else zero_point.reshape(())
-        rows = math.prod(a.shape[:-1])
-        self.multiply(np.ascontiguousarray(a).reshape(rows, -1), parameters, bias, out)
+    def operand(self, inputs: Sequence[Any], memory: Memory) -> _Operand:
+        a, zero_point = inputs[0], inputs[4] if len(inputs) > 4 else None
+        return _Operand(np.ascontiguousarray(a).reshape(math.prod(a.shape[:-1]), -1), inputs[2], zero_point)

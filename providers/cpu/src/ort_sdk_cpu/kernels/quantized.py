@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,20 +142,29 @@ class _RangeWriter:
     def __init__(self, size: int, otherwise: Writer) -> None:
         from ort_sdk_cpu.machine_code import TaskCall
 
-        self._call = TaskCall("dynamic_quantization", "quantize_by_range", (0, 0, 0, size))
-        self._parameters, self._otherwise = np.empty(2, np.float32), otherwise
-        self._call.point(2, self._parameters)
+        self._call = TaskCall("dynamic_quantization", "quantize_by_range", (0, 0, 0, 0, size))
+        self._otherwise = otherwise
 
-    def __call__(self, x: HostArray, out: HostArray, scale: HostArray, zero_point: HostArray) -> None:
+    def __call__(self, *arrays: HostArray) -> None:
         """Write the outputs."""
+        if self._points_at(arrays):
+            self._call.run()
+        else:
+            self._otherwise(*arrays)
+
+    def fixed(self, *arrays: HostArray) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if they lie otherwise."""
+        return self._call.kept(*arrays) if self._points_at(arrays) else None
+
+    def _points_at(self, arrays: Sequence[HostArray]) -> bool:
+        """Tell the task where all is; False if it cannot go over them."""
+        x, out = arrays[:2]
         order = memory_order(x)
         if not x.transpose(order).flags.c_contiguous or not out.transpose(order).flags.c_contiguous:
-            self._otherwise(x, out, scale, zero_point)
-            return
-        self._call.point(0, x)
-        self._call.point(1, out)
-        self._call.run()
-        scale[...], zero_point[...] = self._parameters
+            return False
+        for place, array in enumerate(arrays):
+            self._call.point(place, array)
+        return True
 
 
 @bindable("ConvInteger")
