@@ -44,8 +44,8 @@ class BoundSteps:
     """Value → its buffer, fixed for the life of the program."""
     fresh: dict[int, Callable[[], Array]] = field(default_factory=dict)
     """Value handed to the user → makes the array for this run."""
-    copied: dict[int, Callable[[], Array]] = field(default_factory=dict)
-    """Value handed to the user as a copy of its buffer → makes the array for this run."""
+    copied: set[int] = field(default_factory=set)
+    """Values handed to the user as copies of their buffers, which are NumPy's arrays."""
     feeds: set[int] = field(default_factory=set)
     """Values of the user that each run copies to their buffers."""
     providers: dict[int, ExecutionProvider] = field(default_factory=dict)
@@ -128,10 +128,7 @@ def _keep_view(
     for target, view in zip(launched.outputs, made, strict=True):
         _fix(target, view, bound)
     bound.views.add(position)
-    for target in fetched:
-        provider = providers[launched.step.provider]
-        element_type, shape = provider.execution_provider.describe(specialisation.values[target])
-        bound.copied[target] = functools.partial(provider.allocator.allocate, shape, element_type)
+    bound.copied.update(fetched)
 
 
 def _is_view(launched: ProgramStep, specialisation: Specialisation) -> bool:
@@ -208,13 +205,12 @@ def _give_buffers(
     for output in outputs:
         is_on_host = output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject
         if held[output.index] >= len(specialisation.steps):
-            allocate = functools.partial(output.provider.allocator.allocate, output.shape, output.element_type)
             if is_on_host and output.index not in escaping and _host_bytes(output) <= COPIED_BYTES:
                 if output.index in specialisation.fetches:
-                    bound.copied[output.index] = allocate
+                    bound.copied.add(output.index)
                 on_host.append(output)
                 continue
-            bound.fresh[output.index] = allocate
+            bound.fresh[output.index] = functools.partial(output.provider.allocator.allocate, output.shape, output.element_type)
             bound.slots[output.index] = ValueSlot()
         elif is_on_host:
             on_host.append(output)

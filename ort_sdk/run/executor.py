@@ -50,28 +50,28 @@ class RunControl:
         return self.terminate is None and self.observer is None
 
 
-@dataclass(slots=True)
-class _Local(threading.local):
-    control: RunControl = field(default_factory=RunControl)
+class _Current(threading.local):
+    control = RunControl()
 
 
-_local = _Local()
+current = _Current()
+"""What may interrupt or watch the run of this thread, for the bodies its kernels run."""
 
 
 class RunScope:
-    """Makes a run's control current on this thread, for the bodies its kernels run."""
+    """Makes a run's control current on this thread."""
 
     __slots__ = ("_control", "_previous")
 
     def __init__(self, control: RunControl) -> None:
         self._control = control
-        self._previous = _local.control
+        self._previous = current.control
 
     def __enter__(self) -> None:
-        _local.control = self._control
+        current.control = self._control
 
     def __exit__(self, *_: object) -> None:
-        _local.control = self._previous
+        current.control = self._previous
 
 
 def execute(plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl) -> list[Array]:
@@ -225,7 +225,7 @@ class BodyRunner:
         plan = self.plan
         if len(inputs) != len(plan.feeds):
             raise Fail(f"body '{plan.name}' takes {len(plan.feeds)} inputs ({', '.join(self.input_names)}), got {len(inputs)}")
-        control = _local.control
+        control = current.control
         if self._run_programs is not None and control.observer is None and control.program_observer is None:
             return self._run_programs([*inputs, *(implicit_inputs[position] for position, _ in plan.captures)], control)
         frame = plan.new_frame()

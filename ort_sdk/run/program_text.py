@@ -189,20 +189,14 @@ class _Writer:
             if frees[position]:
                 self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
         self._release_slots()
-        for index, allocate in self._bound.copied.items():
-            self._names[f"a{index}"] = allocate
-            self._names["copyto"] = np.copyto
-            self._lines.append(f"r{index} = a{index}()")
-            self._lines.append(f"copyto(r{index}, v{index})")
         copied = self._bound.copied
-        fetched = (f"r{index}" if index in copied else f"v{index}" for index in specialisation.fetches)
+        fetched = (f"v{index}.copy()" if index in copied else f"v{index}" for index in specialisation.fetches)
         return ProgramText(self._lines, f"[{', '.join(fetched)}]", self._names, self._steps, self._ends, self._calls)
 
     def _feeds(self) -> None:
         for position, feed in enumerate(self._specialisation.plan.feeds):
             if feed.index in self._bound.feeds:
-                self._names["copyto"] = np.copyto
-                self._lines.append(f"copyto(v{feed.index}, feeds[{position}])")
+                self._lines.append(f"v{feed.index}[...] = feeds[{position}]")
             elif feed.index not in self._specialisation.constants:
                 self._lines.append(f"v{feed.index} = feeds[{position}]")
                 self._fill_slot(feed.index)

@@ -16,6 +16,7 @@ _C_CONTIGUOUS = 0x0001
 _OWNS_DATA = 0x0004
 _WRITEABLE = 0x0400
 _READY = _C_CONTIGUOUS | _WRITEABLE
+_OWN = _READY | _OWNS_DATA
 MAX_HIDDEN_BYTES = 1 << 16
 """Bytes beyond its own that a result may keep alive by being a view of a larger array."""
 
@@ -64,7 +65,10 @@ def hand_out(values: list[Any]) -> list[Any]:
     for position in range(len(values)):
         kind = type(values[position])
         if kind is np.ndarray:
-            if not _is_sole(values, position):
+            # Asked here, since a call would take longer than what mostly is the answer: its memory is its own.
+            if sys.getrefcount(values[position]) > _HELD_ONCE or (
+                values[position].flags.num & _OWN != _OWN and not _is_sole_view(values, position)
+            ):
                 values[position] = _own_copy(values[position])
         elif isinstance(values[position], np.ndarray):
             values[position] = np.array(values[position])
@@ -102,28 +106,21 @@ def _copied(element: Any) -> Any:
     return dict(element) if isinstance(element, dict) else element
 
 
-def _references(values: list[Any], position: int) -> tuple[int, int]:
-    """References to an array and to the one whose memory it is, as this function sees them."""
-    value = values[position]
-    root = value.base
-    return sys.getrefcount(value), sys.getrefcount(root)
+def _root_references(values: list[Any], position: int) -> int:
+    """References to the object whose memory an array is, as this function sees them."""
+    root = values[position].base
+    return sys.getrefcount(root)
 
 
 _HELD_ONCE = _holders([object()], 0)
-_FRESH_REFERENCES = _references([np.empty(1)], 0)[0]
-_ROOT_REFERENCES = _references([np.empty((1, 1)).reshape(1)], 0)[1]
+_ROOT_HELD_ONCE = _root_references([np.empty((1, 1)).reshape(1)], 0)
 
 
-def _is_sole(values: list[Any], position: int) -> bool:
-    references, root_references = _references(values, position)
-    flags = values[position].flags.num
-    if references > _FRESH_REFERENCES or flags & _READY != _READY:
+def _is_sole_view(values: list[Any], position: int) -> bool:
+    """Whether an array is the only view of memory that is not its own, and can be handed out as it is."""
+    if values[position].flags.num & _READY != _READY or _root_references(values, position) > _ROOT_HELD_ONCE:
         return False
-    if flags & _OWNS_DATA:
-        return True
     root = values[position].base
-    if root_references > _ROOT_REFERENCES:
-        return False
     if type(root) is not np.ndarray:
         return getattr(type(root), LENT_MEMORY, False)
     return bool(root.flags.num & _OWNS_DATA) and root.nbytes <= 2 * values[position].nbytes + MAX_HIDDEN_BYTES

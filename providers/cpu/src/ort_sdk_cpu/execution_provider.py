@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, OrtDevice, StepFusion
 
 from . import libraries
+from .floating_point_errors import IgnoredErrors
 from .kernels.scratch import shared_scratch
 from .threads import RunScope, openmp_default, threads_of
 
@@ -42,12 +41,16 @@ class CpuExecutionProvider(ExecutionProvider):
         """Threads a kernel may use."""
         self.has_products = False
         """Whether a kernel of the session may compute products with NumPy."""
+        self._sets_threads = False
         libraries.bound_spinning(config)
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Threads are the session's. NumPy's warnings about infinities and NaNs, which are values of ONNX's, stay off."""
-        if not self.has_products and self.threads == openmp_default() and not libraries.is_openmp_loaded():
-            return np.errstate(all="ignore")
+        if not self._sets_threads:
+            # What is loaded stays loaded.
+            self._sets_threads = self.has_products or self.threads != openmp_default() or libraries.is_openmp_loaded()
+            if not self._sets_threads:
+                return IgnoredErrors()
         return RunScope(self.threads, has_products=self.has_products)
 
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:

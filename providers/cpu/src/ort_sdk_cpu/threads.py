@@ -21,6 +21,7 @@ import numpy as np
 from ort_sdk.api import InvalidArgument, RuntimeException
 
 from .contention import works_alone
+from .floating_point_errors import ignore_errors, restore_errors
 
 __all__ = [
     "THREADS_KEY",
@@ -146,17 +147,17 @@ class RunScope:
     def __init__(self, threads: int, *, has_products: bool) -> None:
         self._threads = threads
         self._has_products = has_products
-        # Infinities and NaNs are values of ONNX's operators: NumPy's warnings about them stay off.
-        self._errors = np.errstate(all="ignore")
 
     def __enter__(self) -> None:
-        self._errors.__enter__()
+        self._errors = ignore_errors()
         self._previous = _current.threads
-        _current.threads = self._threads
-        self._openmp = _openmp_threads(self._threads)
-        self._is_alone = self._threads > 1 and _is_alone_better(self._threads)
-        if self._is_alone:
-            _keep_to_one_thread()
+        _current.threads = threads = self._threads
+        self._openmp, self._is_alone = None, False
+        if _openmp() is not None:
+            self._openmp = _openmp_threads(threads)
+            if threads > 1 and _current.levels is None and works_alone(threads):
+                self._is_alone = True
+                _keep_to_one_thread()
         if self._has_products:
             _blas_limit.enter()
 
@@ -168,7 +169,7 @@ class RunScope:
         if self._openmp is not None:
             _openmp_threads(self._openmp)
         _current.threads = self._previous
-        self._errors.__exit__(kind, error, traceback)
+        restore_errors(self._errors)
 
 
 def _openmp_threads(count: int) -> int | None:
@@ -181,10 +182,6 @@ def _openmp_threads(count: int) -> int | None:
         return None
     openmp.omp_set_num_threads(count)
     return before
-
-
-def _is_alone_better(threads: int) -> bool:
-    return not is_alone() and _openmp() is not None and works_alone(threads)
 
 
 def _keep_to_one_thread() -> None:
