@@ -25,7 +25,7 @@ class DerivedTensor:
         element_type: element type of the result.
         shape: its dimensions in elements.
         sources: what is read.
-        compute: gives the elements, a new array that nobody else holds or a view of a source's.
+        compute: gives the elements, a new array that nobody else holds or a view of a source's; called with the sources.
     """
 
     __slots__ = ("_compute", "element_type", "shape", "sources", "transformation")
@@ -36,7 +36,7 @@ class DerivedTensor:
         element_type: TensorElementType,
         shape: tuple[int, ...],
         sources: Sequence[Tensor],
-        compute: Callable[[], HostArray],
+        compute: Callable[..., HostArray],
     ) -> None:
         self.transformation = transformation
         self.element_type = element_type
@@ -62,7 +62,7 @@ class DerivedTensor:
         return view
 
     def _assembled(self) -> HostArray:
-        return self._compute()
+        return self._compute(*self.sources)
 
     def packed(self) -> HostArray:
         """The bytes as ONNX packs them, computed now."""
@@ -95,7 +95,7 @@ class StreamedTensor(DerivedTensor):
         element_type: of whole bytes; no strings.
         shape: dimensions.
         sources: what is read.
-        stream: gives the bytes of the elements in order, in contiguous ``uint8`` vectors.
+        stream: gives the bytes of the elements in order, in contiguous ``uint8`` vectors; called with the sources.
     """
 
     __slots__ = ("_stream",)
@@ -106,7 +106,7 @@ class StreamedTensor(DerivedTensor):
         element_type: TensorElementType,
         shape: tuple[int, ...],
         sources: Sequence[Tensor],
-        stream: Callable[[], Iterator[HostArray]],
+        stream: Callable[..., Iterator[HostArray]],
     ) -> None:
         self.transformation = transformation  # not by the base's initializer: large models have hundreds of these
         self.element_type = element_type
@@ -116,7 +116,7 @@ class StreamedTensor(DerivedTensor):
 
     def pieces(self) -> Iterator[HostArray]:
         """See ``DerivedTensor``."""
-        return self._stream()
+        return self._stream(*self.sources)
 
     def _assembled(self) -> HostArray:
         content: HostArray = np.empty(self.nbytes, np.uint8)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from .transformer import TransformerContext
 
 __all__ = [
     "NBitsConstants",
-    "NBitsWeight",
+    "NBitsLayout",
     "accuracy_level",
     "bias_of",
     "derived_constant",
@@ -39,7 +40,7 @@ TOLERANCE = 1e-6
 """How far the factors of a Gemm may be from 1."""
 UINT8 = TensorElementType.UINT8
 
-_SIGNED = frozenset(element_type for element_type in TensorElementType if element_type.onnx_name.startswith("int"))
+_SIGNED = frozenset({TensorElementType.INT2, TensorElementType.INT4, TensorElementType.INT8})
 
 _REPEATED = {2: 0x55, 4: 0x11, 8: 1}
 """Bits → the byte that repeats an element in every place of a byte, by multiplication."""
@@ -58,7 +59,7 @@ def accuracy_level(context: TransformerContext) -> int:
 
 
 def is_signed(element_type: TensorElementType) -> bool:
-    """Whether a type of integers has negative ones."""
+    """Whether a type of a quantised weight has negative numbers."""
     return element_type in _SIGNED
 
 
@@ -72,25 +73,56 @@ NBitsConstants = tuple[str, str, str]
 """Names of the constant inputs of a MatMulNBits node: weight, scales, and zero points (empty for the operator's default)."""
 
 
-class NBitsWeight:
-    """A quantised matrix that MatMulNBits can multiply by.
+class _Derivation:
+    """How one of the constants is derived from its source."""
 
-    With ``is_transposed`` the tensors are laid out as MatMulNBits wants them but for signs and padding: the weight [N, K] or
-    [N, k_blocks, block_size], scales and zero points [N, k_blocks], [N, k_blocks, 1], [N] or []. Else they are
-    DequantizeLinear's for a [K, N] matrix.
+    __slots__ = ("compute", "element_type", "kind", "shape", "transformation")
+
+    def __init__(
+        self,
+        kind: type[DerivedTensor],
+        transformation: str,
+        element_type: TensorElementType,
+        shape: tuple[int, ...],
+        compute: Callable[[Tensor], Any],
+    ) -> None:
+        self.kind = kind
+        self.transformation = transformation
+        self.element_type = element_type
+        self.shape = shape
+        self.compute = compute
+
+    def of(self, source: Tensor) -> DerivedTensor:
+        """The constant."""
+        return self.kind(self.transformation, self.element_type, self.shape, (source,), self.compute)
+
+
+class NBitsLayout:
+    """A kind of quantised matrix that MatMulNBits can multiply by: models have many matrices of few kinds.
+
+    Args:
+        size_k: rows of the [K, N] matrix.
+        size_n: its columns.
+        block_size: elements of K in a block.
+        element_type: of the weight, which is [K, N].
+        scale_type: of the scales.
+        scale_rank: axes of the scales, which are DequantizeLinear's.
+        zero_point_rank: axes of the zero points, which are DequantizeLinear's; None if there are none.
+        is_transposed: the tensors are laid out as MatMulNBits wants them but for signs and padding: the weight [N, K] or
+            [N, k_blocks, block_size], scales and zero points [N, k_blocks], [N, k_blocks, 1], [N] or [].
     """
 
     __slots__ = (
-        "_layout",
-        "bits",
-        "block_size",
-        "blocks",
-        "is_transposed",
-        "scales",
+        "_attributes",
+        "_blocks",
+        "_element_type",
+        "_is_transposed",
+        "_scales",
+        "_text",
+        "_weight",
+        "_zero_points",
         "size_k",
         "size_n",
-        "weight",
-        "zero_points",
     )
 
     def __init__(
@@ -98,117 +130,110 @@ class NBitsWeight:
         size_k: int,
         size_n: int,
         block_size: int,
-        weight: Tensor,
-        scales: Tensor,
-        zero_points: Tensor | None,
+        element_type: TensorElementType,
+        scale_type: TensorElementType,
+        scale_rank: int,
+        zero_point_rank: int | None,
         *,
         is_transposed: bool = False,
     ) -> None:
+        bits = element_type.bit_width
         self.size_k = size_k
         self.size_n = size_n
-        self.block_size = block_size
-        self.weight = weight
-        self.scales = scales
-        self.zero_points = zero_points
-        self.is_transposed = is_transposed
-        self.bits = bits = weight.element_type.bit_width
-        """Bits of an element."""
-        self.blocks = -(-size_k // block_size)
-        """Blocks along K."""
-        self._layout = f"{'transposed ' if is_transposed else ''}K={size_k} N={size_n} bits={bits} block_size={block_size}"
+        self._element_type = element_type
+        self._is_transposed = is_transposed
+        self._blocks = -(-size_k // block_size)
+        self._attributes = {"K": size_k, "N": size_n, "bits": bits, "block_size": block_size}
+        self._text = f"{'transposed ' if is_transposed else ''}K={size_k} N={size_n} bits={bits} block_size={block_size}"
+        self._weight = self._derive_weight(block_size * bits // 8)
+        self._scales = self._derive_scales(scale_type, scale_rank)
+        self._zero_points = None if zero_point_rank is None else self._derive_zero_points(zero_point_rank)
 
     def attributes(self, accuracy: int) -> dict[str, int]:
         """Attributes of the MatMulNBits node."""
-        size = {"K": self.size_k, "N": self.size_n, "bits": self.bits, "block_size": self.block_size}
-        return {**size, "accuracy_level": accuracy}
+        return {**self._attributes, "accuracy_level": accuracy}
 
-    def add_to(self, graph: Graph, names: NBitsConstants, *, has_zero_points: bool = True) -> NBitsConstants:
-        """Add the constants to a graph, unless it has them.
+    def add_to(
+        self, graph: Graph, names: NBitsConstants, weight: Tensor, scales: Tensor, zero_points: Tensor | None
+    ) -> NBitsConstants:
+        """Add the constants made of a matrix of this kind to a graph, unless it has them.
 
         Args:
             graph: changed.
             names: those wanted; that of zero points is not used where there are none.
-            has_zero_points: False leaves them out because they are the operator's default.
+            weight: the matrix.
+            scales: its scales.
+            zero_points: its zero points; not looked at if the kind has none.
         """
-        weight, scales, wanted = names
-        zero_points = self._zero_points() if has_zero_points else None
+        derivation = self._zero_points
         return (
-            derived_constant(graph, weight, self._weight()),
-            derived_constant(graph, scales, self._scales()),
-            "" if zero_points is None else derived_constant(graph, wanted, zero_points),
+            derived_constant(graph, names[0], self._weight.of(weight)),
+            derived_constant(graph, names[1], self._scales.of(scales)),
+            "" if derivation is None or zero_points is None else derived_constant(graph, names[2], derivation.of(zero_points)),
         )
 
-    def _text(self, start: str) -> str:
-        return f"{start} {self._layout}"
+    def _derive_weight(self, block_bytes: int) -> _Derivation:
+        element_type, shape = self._element_type, (self.size_n, self._blocks, block_bytes)
+        if self._is_transposed:
+            return _in_place(f"MatMulNBits weight {self._text}", element_type, shape, self.size_k)
+        columns = _columns(element_type, self.size_k, self.size_n, self._blocks * block_bytes)
+        return _Derivation(StreamedTensor, f"{WEIGHT_FROM_DEQUANTIZE_LINEAR} {self._text}", UINT8, shape, columns)
 
-    def _weight(self) -> DerivedTensor:
-        source, bits = self.weight, self.bits
-        row_bytes = self.block_size * bits // 8
-        shape = (self.size_n, self.blocks, row_bytes)
-        signed = is_signed(source.element_type)
-        if not self.is_transposed:
-            columns = partial(_columns, source, bits, self.size_k, self.size_n, self.blocks * row_bytes, is_signed=signed)
-            return StreamedTensor(self._text(WEIGHT_FROM_DEQUANTIZE_LINEAR), UINT8, shape, [source], columns)
-        return _in_place(self._text("MatMulNBits weight"), source, shape, self.size_k)
+    def _derive_scales(self, element_type: TensorElementType, rank: int) -> _Derivation:
+        shape = (self.size_n, self._blocks)
+        text = f"{'MatMulNBits scales' if self._is_transposed else SCALES_FROM_DEQUANTIZE_LINEAR} {self._text}"
+        if rank < 2:
+            return _Derivation(DerivedTensor, text, element_type, shape, lambda source: _spread(_elements(source), shape))
+        if self._is_transposed:
+            return _Derivation(DerivedTensor, text, element_type, shape, lambda source: _elements(source).reshape(shape))
+        return _Derivation(StreamedTensor, text, element_type, shape, _columns_of_floats)
 
-    def _scales(self) -> DerivedTensor:
-        source, shape = self.scales, (self.size_n, self.blocks)
-        element_type = source.element_type
-        text = self._text("MatMulNBits scales" if self.is_transposed else SCALES_FROM_DEQUANTIZE_LINEAR)
-        if len(source.shape) < 2:
-            return DerivedTensor(text, element_type, shape, [source], lambda: _spread(_elements(source), shape))
-        if self.is_transposed:
-            return DerivedTensor(text, element_type, shape, [source], lambda: _elements(source).reshape(shape))
-        return StreamedTensor(text, element_type, shape, [source], partial(_columns_of_floats, source))
-
-    def _zero_points(self) -> DerivedTensor | None:
-        source = self.zero_points
-        signed = is_signed(self.weight.element_type)
-        if source is None:
-            if signed:
-                return None
-            source = zero_of(self.weight.element_type)
-        bits, shape = self.bits, (self.size_n, -(-self.blocks * self.bits // 8))
-        if len(source.shape) < 2:
-            text = self._text("MatMulNBits zero points" if self.is_transposed else ZERO_POINTS_FROM_DEQUANTIZE_LINEAR)
-            return DerivedTensor(text, UINT8, shape, [source], partial(_spread_codes, source, shape))
-        if self.is_transposed:
-            return _in_place(self._text("MatMulNBits zero points"), source, shape, self.blocks)
-        columns = partial(_columns, source, bits, self.blocks, self.size_n, shape[1], is_signed=signed)
-        return StreamedTensor(self._text(ZERO_POINTS_FROM_DEQUANTIZE_LINEAR), UINT8, shape, [source], columns)
+    def _derive_zero_points(self, rank: int) -> _Derivation:
+        element_type = self._element_type
+        shape = (self.size_n, -(-self._blocks * element_type.bit_width // 8))
+        start = "MatMulNBits zero points" if self._is_transposed else ZERO_POINTS_FROM_DEQUANTIZE_LINEAR
+        text = f"{start} {self._text}"
+        if rank < 2:
+            return _Derivation(DerivedTensor, text, UINT8, shape, lambda source: _spread_codes(source, shape))
+        if self._is_transposed:
+            return _in_place(text, element_type, shape, self._blocks)
+        columns = _columns(element_type, self._blocks, self.size_n, shape[1])
+        return _Derivation(StreamedTensor, text, UINT8, shape, columns)
 
 
-def _in_place(text: str, source: Tensor, shape: tuple[int, ...], columns: int) -> DerivedTensor:
+def _in_place(text: str, element_type: TensorElementType, shape: tuple[int, ...], columns: int) -> _Derivation:
     """Rows that are packed as wanted: a view of the source, unless signs or padding differ.
 
     Args:
         text: the transformation.
-        source: rows of ``columns`` elements.
+        element_type: of the source.
         shape: of the result, bytes; the first axis counts rows.
-        columns: elements in a row.
+        columns: elements in a row of the source.
     """
-    element_type = source.element_type
     bits, row_bytes, signed = element_type.bit_width, UINT8.nbytes(int(np.prod(shape[1:]))), is_signed(element_type)
     if not signed and columns * bits == row_bytes * 8:
-        return DerivedTensor(text, UINT8, shape, [source], lambda: source.packed().reshape(shape))
-    return StreamedTensor(
-        text, UINT8, shape, [source], partial(_rows, source, bits, shape[0], columns, row_bytes, is_signed=signed)
-    )
+        return _Derivation(DerivedTensor, text, UINT8, shape, lambda source: source.packed().reshape(shape))
+
+    def stream(source: Tensor) -> Iterator[HostArray]:
+        from .nbits_packing import packed_rows
+
+        return packed_rows(source.packed(), bits, shape[0], columns, row_bytes, is_signed=signed)
+
+    return _Derivation(StreamedTensor, text, UINT8, shape, stream)
 
 
 # What packs is imported when something is packed: kernels may well read DequantizeLinear's constants where they are.
 
 
-def _columns(source: Tensor, *layout: int, is_signed: bool) -> Iterator[HostArray]:
-    from .nbits_packing import transposed_rows
+def _columns(element_type: TensorElementType, rows: int, columns: int, row_bytes: int) -> Callable[[Tensor], Iterator[HostArray]]:
+    bits, signed = element_type.bit_width, is_signed(element_type)
 
-    return transposed_rows(source.packed(), *layout, is_signed=is_signed)
+    def stream(source: Tensor) -> Iterator[HostArray]:
+        from .nbits_packing import transposed_rows
 
+        return transposed_rows(source.packed(), bits, rows, columns, row_bytes, is_signed=signed)
 
-def _rows(source: Tensor, *layout: int, is_signed: bool) -> Iterator[HostArray]:
-    from .nbits_packing import packed_rows
-
-    return packed_rows(source.packed(), *layout, is_signed=is_signed)
+    return stream
 
 
 def _columns_of_floats(source: Tensor) -> Iterator[HostArray]:

@@ -11,7 +11,7 @@ from ort_sdk.graph import Graph
 from ort_sdk.graph.derived_tensor import StreamedTensor
 from ort_sdk.graph.tensor import ArrayTensor, pack_elements
 from ort_sdk.optimizer import nbits_packing
-from ort_sdk.optimizer.nbits_constants import NBitsWeight
+from ort_sdk.optimizer.nbits_constants import NBitsLayout, zero_of
 from ort_sdk.optimizer.nbits_packing import packed_rows, transposed_floats, transposed_rows
 from tests.optimizer.extended.quantized_models import integers
 
@@ -87,8 +87,9 @@ def test_elements_are_packed_as_onnx_packs_them(name, shape):
 def derived_weight(size_k, size_n):
     weight = ArrayTensor(np.zeros((size_k, size_n), np.uint8))
     scales = ArrayTensor(np.ones((size_k // 32, size_n), np.float32))
+    layout = NBitsLayout(size_k, size_n, 32, weight.element_type, scales.element_type, 2, 0)
     graph = Graph()
-    name, *_ = NBitsWeight(size_k, size_n, 32, weight, scales, None).add_to(graph, ("w", "s", "z"))
+    name, *_ = layout.add_to(graph, ("w", "s", "z"), weight, scales, zero_of(weight.element_type))
     return graph.initializers[name]
 
 

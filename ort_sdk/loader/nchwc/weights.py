@@ -20,7 +20,7 @@ def plain_weight(tensor: Tensor, block: int, shape: tuple[int, ...], *, in_block
         in_blocks: whether the input's channels are in blocks, too (``OIHWBiBo``; else ``OIHWBo``).
     """
 
-    def compute() -> HostArray:
+    def compute(tensor: Tensor) -> HostArray:
         stored = _by_blocks(tensor, block, in_blocks=in_blocks)
         order = (0, 5, 1, 4, 2, 3) if in_blocks else (0, 4, 1, 2, 3)
         plain = stored.transpose(order).reshape(tensor.shape)
@@ -35,7 +35,7 @@ def shortened(tensor: Tensor, channels: int) -> Tensor:
     if tensor.shape == (channels,):
         return tensor
 
-    def compute() -> HostArray:
+    def compute(tensor: Tensor) -> HostArray:
         return tensor.numpy()[:channels].copy()
 
     return DerivedTensor(f"first {channels}", tensor.element_type, (channels,), [tensor], compute)

@@ -143,7 +143,7 @@ def _deferred(node: Node, graph: Graph, output: NodeArg, tensors: Sequence[Tenso
         if tensor is not None:
             alone.add_initializer(name, tensor)
 
-    def compute() -> HostArray:
+    def compute(*_sources: Tensor) -> HostArray:
         arrays = [None if tensor is None else _read(tensor) for tensor in tensors]
         results = context.evaluate(alone.nodes[0], alone, arrays)
         if not results:

@@ -154,7 +154,7 @@ def _scaled_weight(weight: Tensor, affine: _Affine) -> Tensor:
     dtype = weight.element_type.numpy_dtype
     wide = dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
 
-    def compute() -> HostArray:
+    def compute(*_sources: Tensor) -> HostArray:
         scale, _ = affine.rows()
         elements = private_array(weight).astype(wide, copy=False)
         if scale is not None:
@@ -169,7 +169,7 @@ def _moved_bias(weight: Tensor, bias: Tensor | None, affine: _Affine) -> Tensor:
     """The bias after the arithmetic, computed when it is read."""
     dtype = weight.element_type.numpy_dtype
 
-    def compute() -> HostArray:
+    def compute(*_sources: Tensor) -> HostArray:
         scale, shift = affine.rows()
         row = np.zeros(weight.shape[0]) if bias is None else bias.numpy().astype(np.float64)
         row = row if scale is None else row * scale

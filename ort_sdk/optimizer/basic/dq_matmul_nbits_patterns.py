@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 import numpy as np
 
 from ort_sdk.api import Tensor, TensorElementType
 from ort_sdk.graph import Node
-from ort_sdk.optimizer.nbits_constants import NBitsWeight, accuracy_level, bias_of, drop_added, is_plain_product
+from ort_sdk.optimizer.nbits_constants import NBitsLayout, accuracy_level, bias_of, drop_added, is_plain_product, zero_of
 from ort_sdk.optimizer.pattern import GraphMatcher, Match
 
 __all__ = ["fuse_product"]
@@ -17,18 +16,26 @@ LEAST_BLOCK = 16
 DEFAULT_ZERO = 8
 
 
+_Tensors = tuple[Tensor, Tensor, "Tensor | None"]
+"""Weight, scales and zero points, if there are any."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """Nodes from DequantizeLinear to just before the product, and the weight they make."""
 
     nodes: tuple[Node, ...]
-    weight: NBitsWeight
+    layout: NBitsLayout
+    weight: Tensor
+    scales: Tensor
+    zero_points: Tensor | None
+    """None: the operator's default."""
 
 
 def fuse_product(matcher: GraphMatcher, node: Node) -> bool:
     """Replace a MatMul or Gemm and what makes its weight by MatMulNBits, if they are one of the two patterns."""
     found = _direct(matcher, node.inputs[1]) or _reshaped(matcher, node.inputs[1])
-    return found is not None and _is_product(matcher, node, found.weight) and _replace(matcher, node, found)
+    return found is not None and _is_product(matcher, node, found) and _replace(matcher, node, found)
 
 
 def _direct(matcher: GraphMatcher, name: str) -> _Found | None:
@@ -39,11 +46,11 @@ def _direct(matcher: GraphMatcher, name: str) -> _Found | None:
     tensors = _tensors(matcher, dequantize, axis=0, rank=2)
     if tensors is None:
         return None
-    weight, scales, zero_points = tensors
+    weight, scales, _ = tensors
     (size_k, size_n), block_size = weight.shape, dequantize.attributes["block_size"]
     if size_k % block_size or tuple(scales.shape) != (size_k // block_size, size_n):
         return None
-    return _Found((dequantize,), NBitsWeight(size_k, size_n, block_size, weight, scales, zero_points))
+    return _found((dequantize,), (size_k, size_n, block_size), tensors)
 
 
 def _reshaped(matcher: GraphMatcher, name: str) -> _Found | None:
@@ -59,17 +66,28 @@ def _reshaped(matcher: GraphMatcher, name: str) -> _Found | None:
     tensors = _tensors(matcher, dequantize, axis=2, rank=3)
     if tensors is None or list(transpose.attributes.get("perm", (1, 0))) != [1, 0]:
         return None
-    weight, scales, zero_points = tensors
+    weight, scales, _ = tensors
     size_n, blocks, block_size = weight.shape
     is_whole = dequantize.attributes["block_size"] == block_size and tuple(scales.shape) == (size_n, blocks, 1)
     if not is_whole or not _reshapes_to(matcher, reshape, size_n, blocks * block_size):
         return None
     nodes = (dequantize, reshape, transpose) if cast is None else (dequantize, reshape, transpose, cast)
-    found = NBitsWeight(blocks * block_size, size_n, block_size, weight, scales, zero_points, is_transposed=True)
-    return _Found(nodes, found)
+    return _found(nodes, (blocks * block_size, size_n, block_size), tensors, is_transposed=True)
 
 
-def _tensors(matcher: GraphMatcher, dequantize: Node, *, axis: int, rank: int) -> tuple[Tensor, Tensor, Tensor | None] | None:
+def _found(nodes: tuple[Node, ...], sizes: tuple[int, int, int], tensors: _Tensors, *, is_transposed: bool = False) -> _Found:
+    weight, scales, zero_points = tensors
+    if zero_points is None:
+        zero_points = zero_of(weight.element_type)
+    elif _is_default(zero_points):
+        zero_points = None
+    types, rank = (weight.element_type, scales.element_type), len(scales.shape)
+    zero_point_rank = None if zero_points is None else len(zero_points.shape)
+    layout = NBitsLayout(*sizes, *types, rank, zero_point_rank, is_transposed=is_transposed)
+    return _Found(nodes, layout, weight, scales, zero_points)
+
+
+def _tensors(matcher: GraphMatcher, dequantize: Node, *, axis: int, rank: int) -> _Tensors | None:
     """Weight, scales and zero points of a DequantizeLinear of constants in blocks along an axis."""
     value, scale, zero_point = [*dequantize.inputs, ""][:3]
     weight, scales = matcher.graph.constant(value), matcher.graph.constant(scale)
@@ -98,26 +116,26 @@ def _reshapes_to(matcher: GraphMatcher, reshape: Node, size_n: int, size_k: int)
     return rows in {size_n, 0, -1} and columns in {size_k, -1} and (rows, columns) != (-1, -1)
 
 
-def _is_product(matcher: GraphMatcher, node: Node, weight: NBitsWeight) -> bool:
+def _is_product(matcher: GraphMatcher, node: Node, found: _Found) -> bool:
     a, output = matcher.argument(node.inputs[0]), matcher.argument(node.outputs[0])
-    if a.element_type is not weight.scales.element_type or node.inputs.count(node.inputs[1]) != 1:
+    if a.element_type is not found.scales.element_type or node.inputs.count(node.inputs[1]) != 1:
         return False
-    if a.shape and isinstance(a.shape[-1], int) and a.shape[-1] != weight.size_k:
+    if a.shape and isinstance(a.shape[-1], int) and a.shape[-1] != found.layout.size_k:
         return False
-    if output.shape and isinstance(output.shape[-1], int) and output.shape[-1] != weight.size_n:
+    if output.shape and isinstance(output.shape[-1], int) and output.shape[-1] != found.layout.size_n:
         return False
-    return is_plain_product(matcher, node, weight.size_n)
+    return is_plain_product(matcher, node, found.layout.size_n)
 
 
 def _replace(matcher: GraphMatcher, node: Node, found: _Found) -> bool:
-    graph, weight = matcher.graph, found.weight
+    graph = matcher.graph
     dequantize = found.nodes[0]
     names = [f"{name}_mnb" for name in dequantize.inputs]
     wanted = (names[0], names[1], names[2] if len(names) > 2 else f"{names[0]}_zero_point")
     before = len(graph.initializers)
-    constants = weight.add_to(graph, wanted, has_zero_points=not _is_default(weight.zero_points))
+    constants = found.layout.add_to(graph, wanted, found.weight, found.scales, found.zero_points)
     inputs = [node.inputs[0], *constants, "", bias_of(node)]
-    attributes = weight.attributes(accuracy_level(matcher.context))
+    attributes = found.layout.attributes(accuracy_level(matcher.context))
     new = matcher.new_node(node, "MatMulNBits", inputs, attributes)
     if new is not None and matcher.context.is_as_preferred(new, [node, *found.nodes], graph):
         return matcher.replace(Match(node, *found.nodes), new)
@@ -125,10 +143,8 @@ def _replace(matcher: GraphMatcher, node: Node, found: _Found) -> bool:
     return False
 
 
-def _is_default(zero_points: Tensor | None) -> bool:
+def _is_default(zero_points: Tensor) -> bool:
     """Whether all zero points are those MatMulNBits takes where none are given."""
-    if zero_points is None:
-        return False
     packed = zero_points.packed()
     whole = packed if int(np.prod(zero_points.shape)) % 2 == 0 else packed[:-1]
     last_fits = whole is packed or int(packed[-1] & 15) == DEFAULT_ZERO

@@ -149,14 +149,14 @@ def _raised(source: Tensor, shape: tuple[int, ...]) -> DerivedTensor:
     size = source.nbytes
     return StreamedTensor(
         DATA_FROM_INT8, UINT8, shape, [source],
-        lambda: packed_rows(source.packed(), 8, size, 1, 1, is_signed=True),
+        lambda read: packed_rows(read.packed(), 8, size, 1, 1, is_signed=True),
     )  # fmt: skip
 
 
 def _spread(source: Tensor, shape: tuple[int, ...]) -> DerivedTensor:
     """One number for all blocks, or one for each of a matrix's channels, seen at every block."""
 
-    def compute() -> HostArray:
+    def compute(source: Tensor) -> HostArray:
         values = source.numpy().reshape(-1)
         laid_out = values.reshape(shape) if values.size == int(np.prod(shape)) else values.reshape((1,) * len(shape))
         return np.broadcast_to(laid_out, shape)

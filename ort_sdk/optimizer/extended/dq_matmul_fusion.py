@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ort_sdk.api import InvalidArgument, TensorElementType
 from ort_sdk.graph import Node
-from ort_sdk.optimizer.nbits_constants import NBitsWeight, accuracy_level, bias_of, drop_added, is_plain_product
+from ort_sdk.optimizer.nbits_constants import (
+    NBitsLayout,
+    accuracy_level,
+    bias_of,
+    drop_added,
+    is_plain_product,
+    is_signed,
+    zero_of,
+)
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
@@ -17,8 +26,19 @@ __all__ = ["DQMatMulToMatMulNBits"]
 BLOCK_SIZE_KEY = "session.qdq_matmulnbits_block_size"
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 DEFAULT_BLOCK_SIZE = 32
-WEIGHT_TYPES = frozenset(TensorElementType.from_onnx_name(name) for name in ("int2", "uint2", "int4", "uint4", "int8", "uint8"))
+WEIGHT_TYPES = frozenset(
+    {
+        TensorElementType.INT2,
+        TensorElementType.UINT2,
+        TensorElementType.INT4,
+        TensorElementType.UINT4,
+        TensorElementType.INT8,
+        TensorElementType.UINT8,
+    }
+)
 PRODUCTS = ("MatMul", "Gemm")
+MOST_LAYOUTS = 256
+"""Kinds of matrices that are remembered."""
 SCALE_TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.FLOAT16})
 
 
@@ -44,20 +64,16 @@ class DQMatMulToMatMulNBits(FusionPass):
     def fuse(self, matcher: GraphMatcher, node: Node) -> object:
         """See the class."""
         constant = read_constant(matcher, node)
-        if constant is None or len(constant.weight.shape) != 2 or not _is_multipliable(constant):
+        if constant is None:
             return None
         products = _products(matcher, constant)
-        weight = _read_weight(constant, matcher.context, is_transposed=products[0][1] is not None) if products else None
-        if weight is None:
+        layout = _layout(constant, matcher.context, is_transposed=products[0][1] is not None) if products else None
+        if layout is None:
             return None
         for product, _ in products:
-            if product.execution_provider != node.execution_provider or not is_plain_product(matcher, product, weight.size_n):
+            if product.execution_provider != node.execution_provider or not is_plain_product(matcher, product, layout.size_n):
                 return None
-        return _replace(matcher, constant, weight, products)
-
-
-def _is_multipliable(constant: DequantizedConstant) -> bool:
-    return constant.weight.element_type in WEIGHT_TYPES and constant.scales.element_type in SCALE_TYPES
+        return _replace(matcher, constant, layout, products)
 
 
 def _products(matcher: GraphMatcher, constant: DequantizedConstant) -> list[_Product]:
@@ -91,28 +107,65 @@ def _product(matcher: GraphMatcher, node: Node, matrix: str, transpose: Node | N
     return (node, transpose) if matcher.maker(node.inputs[0], *DEQUANTIZE) is None else None
 
 
-def _read_weight(constant: DequantizedConstant, context: TransformerContext, *, is_transposed: bool) -> NBitsWeight | None:
-    """The matrix with its scales, if MatMulNBits can tell them apart as DequantizeLinear does."""
-    along_k = 1 if is_transposed else 0
-    size_k, size_n = constant.weight.shape[along_k], constant.weight.shape[1 - along_k]
-    if constant.block_size:
-        block_size = constant.block_size
-        if block_size not in BLOCK_SIZES or constant.axis != along_k:
+def _layout(constant: DequantizedConstant, context: TransformerContext, *, is_transposed: bool) -> NBitsLayout | None:
+    """How the constants of MatMulNBits come from the matrix, if the operator can tell them apart as DequantizeLinear does."""
+    weight, scales, zero_points = constant.weight, constant.scales, constant.zero_points
+    shape = weight.shape
+    if len(shape) != 2:
+        return None
+    return _layout_of(
+        weight.element_type,
+        shape[::-1] if is_transposed else shape,
+        scales.element_type,
+        scales.shape,
+        None if zero_points is None else zero_points.shape,
+        constant.axis if not is_transposed else 1 - constant.axis,
+        constant.block_size,
+        constant.block_size or _chosen_block_size(context, shape[1 if is_transposed else 0]),
+        is_transposed,
+    )
+
+
+@lru_cache(MOST_LAYOUTS)
+def _layout_of(
+    element_type: TensorElementType,
+    sizes: tuple[int, int],
+    scale_type: TensorElementType,
+    scale_shape: tuple[int, ...],
+    zero_point_shape: tuple[int, ...] | None,
+    axis: int,
+    source_block_size: int,
+    block_size: int,
+    is_transposed: bool,
+) -> NBitsLayout | None:
+    """``_layout`` of a matrix whose sizes are (K, N) and whose axis, 0 for K, is that of channels or blocks."""
+    if element_type not in WEIGHT_TYPES or scale_type not in SCALE_TYPES or not all(sizes):
+        return None
+    size_k, size_n = sizes
+    if source_block_size:
+        if block_size not in BLOCK_SIZES or axis != 0:
             return None
         blocks = -(-size_k // block_size)
         expected: tuple[int, ...] = (size_n, blocks) if is_transposed else (blocks, size_n)
     else:
-        block_size = _chosen_block_size(context, size_k)
-        is_whole = not constant.scales.shape
-        expected = () if is_whole else (size_n,)
-        if not is_whole and constant.axis != 1 - along_k:
+        expected = (size_n,) if scale_shape else ()
+        if scale_shape and axis != 1:
             return None
-    scales, zero_points = constant.scales, constant.zero_points
-    if not size_k or not size_n or tuple(scales.shape) != expected:
+    if scale_shape != expected or (zero_point_shape is not None and zero_point_shape != expected):
         return None
-    if zero_points is not None and tuple(zero_points.shape) != expected:
-        return None
-    return NBitsWeight(size_k, size_n, block_size, constant.weight, scales, zero_points, is_transposed=is_transposed)
+    default_rank = (
+        None if is_signed(element_type) else 0
+    )  # of a scalar zero, where DequantizeLinear's default is not the operator's
+    return NBitsLayout(
+        size_k,
+        size_n,
+        block_size,
+        element_type,
+        scale_type,
+        len(scale_shape),
+        default_rank if zero_point_shape is None else len(zero_point_shape),
+        is_transposed=is_transposed,
+    )
 
 
 def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
@@ -132,12 +185,15 @@ def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
     return int(text)
 
 
-def _replace(matcher: GraphMatcher, constant: DequantizedConstant, weight: NBitsWeight, products: Sequence[_Product]) -> bool:
+def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBitsLayout, products: Sequence[_Product]) -> bool:
     value, scale = constant.node.inputs[:2]
-    zero_points = constant.zero_points_name or "fused_DQ_MatMul_zero_point"
+    zero_points, zero_points_name = constant.zero_points, constant.zero_points_name
+    if zero_points is None:
+        zero_points, zero_points_name = zero_of(constant.weight.element_type), "fused_DQ_MatMul_zero_point"
     before = len(matcher.graph.initializers)
-    names = weight.add_to(matcher.graph, (f"{value}_T", f"{scale}_T", f"{zero_points}_T"))
-    attributes = weight.attributes(accuracy_level(matcher.context))
+    wanted = (f"{value}_T", f"{scale}_T", f"{zero_points_name}_T")
+    names = layout.add_to(matcher.graph, wanted, constant.weight, constant.scales, zero_points)
+    attributes = layout.attributes(accuracy_level(matcher.context))
     replaced = [
         matcher.fuse(
             Match(product[0], *_members(matcher, constant, product, products)),
