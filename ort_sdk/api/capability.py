@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from .data_classes import dataclass
 from .graph_viewer import GraphViewer, NodeView
 from .kernel_registry import KernelCreateInfo
 

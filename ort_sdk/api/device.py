@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from .data_classes import dataclass
 from .errors import InvalidArgument
 
 __all__ = ["CPU_DEVICE", "OrtDevice", "OrtMemType", "OrtMemoryInfo"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from .data_classes import dataclass, field
 from .device import OrtMemoryInfo
 from .element_type import TensorElementType
 from .kernel import Array

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from .data_classes import dataclass
 from .element_type import TensorElementType, tensor_type_element
 
 __all__ = ["AttributeValue", "Dimension", "GraphViewer", "NodeArg", "NodeView", "Shape", "Tensor"]

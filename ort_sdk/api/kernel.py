@@ -7,11 +7,11 @@ of the provider's arrays, or an object with a ``compute`` method and any of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from .data_classes import dataclass, field
 from .element_type import TensorElementType
 from .errors import InvalidArgument, InvalidGraph
 from .graph_viewer import AttributeValue, NodeArg, Tensor

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
+from .data_classes import dataclass, field
 from .device import OrtMemType
 from .errors import KernelRegistrationError
 from .kernel import KernelFactory, KernelInfo

@@ -11,10 +11,11 @@ import json
 import mmap
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+
+from .data_classes import dataclass
 
 __all__ = [
     "FormalParameter",

@@ -8,9 +8,9 @@ provider may answer with kernels that do the work of several steps at once. Valu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from .data_classes import dataclass
 from .element_type import TensorElementType
 from .kernel import Array
 

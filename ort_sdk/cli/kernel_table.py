@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ort_sdk.api import KernelRegistry, schema_versions
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph.operator_schemas import OperatorSchemas
 
 __all__ = ["KernelRow", "kernel_page", "kernel_rows"]

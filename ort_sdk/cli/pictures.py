@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, NodeArg, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.optional_packages import needs_package
 
 from .output import shape_text

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.plan import Step
 
 from .arguments import LEVELS, add_nodes_argument, provider_entries

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg, Tensor, tensor_type
+from ort_sdk.api.data_classes import dataclass, field
 
 from .node import Body, Node
 from .runtime_optimization import RuntimeOptimization

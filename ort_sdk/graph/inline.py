@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg, find_schema
+from ort_sdk.api.data_classes import dataclass
 
 from .attribute_check import check_attributes
 from .captures import implicit_inputs

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ort_sdk.api.data_classes import dataclass, field
 
 from .graph import Graph
 from .node import Node

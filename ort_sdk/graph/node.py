@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
+
+from ort_sdk.api.data_classes import dataclass, field
 
 if TYPE_CHECKING:
     from .graph import Graph

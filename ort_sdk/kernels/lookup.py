@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import KernelCreateInfo, KernelDef, KernelInfo, KernelRegistry
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.type_strings import Argument, TypeStrings
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ort_sdk.api import (
     Fail,
@@ -16,6 +15,7 @@ from ort_sdk.api import (
     schema_domains,
     schema_versions,
 )
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Model
 from ort_sdk.graph.type_strings import Argument, OpIdentifier, TypeStrings, resolve_type_strings, type_strings_of
 from ort_sdk.loader.model_file import load_type_strings

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Fail
+from ort_sdk.api.data_classes import dataclass
 
 from .types import text
 

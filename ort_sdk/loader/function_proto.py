@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Function, Graph, Node
 from ort_sdk.graph.operator_schemas import OperatorSchemas
 

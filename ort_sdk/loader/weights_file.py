@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -12,6 +11,7 @@ from typing import IO, Any, Self
 import numpy as np
 
 from ort_sdk.api import HostArray, Tensor, TensorElementType
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph.derived_tensor import DerivedTensor
 
 from .checksum import CHECKSUM_NAME, RunningChecksum, checksum

@@ -9,9 +9,9 @@ and no reader supports.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ort_sdk.api import InvalidGraph, InvalidProtobuf
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["MIN_PAYLOAD_BYTES", "StrippedModel", "strip_payloads"]
 

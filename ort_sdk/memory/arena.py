@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_sdk.api import HostArray, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["ARENA_ALIGNMENT_BYTES", "Arena", "BufferLifetime", "lay_out"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ort_sdk.api import CPU_DEVICE, Allocator, Array, ExternalDataLoader, HostArray, OrtDevice, OrtMemoryInfo, Tensor
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
 from ort_sdk.loader.byte_source import ByteSource
 from ort_sdk.loader.loaded_tensor import LoadedTensor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ from ort_sdk.api import (
     RuntimeException,
     Tensor,
 )
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.loader.loaded_tensor import LoadedTensor
 from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 

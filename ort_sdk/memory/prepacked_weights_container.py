@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ort_sdk.api import NotPacked, OrtDevice, PrePackedWeights
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.loader.byte_source import ByteSource
 
 __all__ = ["PackedEntry", "PrepackKey", "PrepackedWeightsContainer", "shared_entry"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from ort_sdk.api import (
     find_schema,
     schema_versions,
 )
+from ort_sdk.api.data_classes import dataclass, field
 
 from .families import declared_operators, load_operator
 from .namespace import ArrayNamespace

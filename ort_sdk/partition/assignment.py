@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ort_sdk.api import (
@@ -16,6 +15,7 @@ from ort_sdk.api import (
     KernelRegistry,
     OrtDevice,
 )
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Node
 from ort_sdk.kernels import KernelTypeStrResolver, KnownKernels, RegistryLookup
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from ort_sdk.api import CPU_DEVICE, KernelDef, OrtDevice
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Node
 
 from .assignment import Assignment

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array, OrtDevice, Shape, Tensor
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["ABSENT", "Constants", "ExecutionPlan", "Feed", "Fetch", "Step"]
 

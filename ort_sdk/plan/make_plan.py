@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, Array, NodeArg, OrtDevice, Tensor
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Node
 
 from .execution_plan import ABSENT, Constants, ExecutionPlan, Feed, Fetch, Step

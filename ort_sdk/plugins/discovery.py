@@ -7,7 +7,8 @@ import importlib.metadata
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from ort_sdk.api.data_classes import dataclass
 
 from .state import ProviderRecord, ProviderState
 

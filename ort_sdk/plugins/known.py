@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["KNOWN_PROVIDERS", "KnownProvider", "hardware_of", "install_hint"]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from enum import StrEnum
+
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["ProviderRecord", "ProviderState"]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ort_sdk.api import EPFail, ExecutionProvider, FusedSteps, FusibleProgram, FusibleStep, OrtDevice, ProgramValue
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import ABSENT, Step
 
 from .binding import BindingProvider, can_bind

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.memory import Arena
 from ort_sdk.plan import ExecutionPlan
 

@@ -9,12 +9,12 @@ like any other run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Array
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 
 from .executor import BodyRunner, RunControl, RunScope, halt, raise_step_error, require_outputs, store_outputs

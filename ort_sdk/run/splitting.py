@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, Array
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import ABSENT, Constants, ExecutionPlan, Feed, Fetch
 
 __all__ = ["MIN_REST_STEPS", "SplitPlan", "body_as_main", "last_readers", "split_plan"]

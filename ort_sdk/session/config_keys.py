@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["CONFIG_KEYS", "ConfigKey"]
 

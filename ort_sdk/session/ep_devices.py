@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, field
 
 from ort_sdk.api import Fail
 from ort_sdk.api import OrtDevice as Device
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.plugins import plugin_manager
 
 from .enums import OrtDeviceMemoryType, OrtHardwareDeviceType

@@ -6,12 +6,12 @@ The common case, an array of the declared type with a fitting shape, passes with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Array, Fail, InvalidArgument, tensor_type_element
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.plan import Feed
 

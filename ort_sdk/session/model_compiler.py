@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ort_sdk.api import Fail, InvalidArgument, NoSuchFile
 from ort_sdk.api import NotImplemented as OrtNotImplemented
+from ort_sdk.api.data_classes import dataclass
 
 from .enums import GraphOptimizationLevel, OrtCompileApiFlags
 from .inference_session import InferenceSession

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ort_sdk.api import Dimension
 from ort_sdk.api import NodeArg as GraphNodeArg
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Model
 
 __all__ = ["UNSET_VERSION", "ModelMetadata", "NodeArg", "public_node_arg"]

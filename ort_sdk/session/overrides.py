@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ort_sdk.api import InvalidArgument, NodeArg, Shape, Tensor
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Model
 
 __all__ = ["ModelOverrides", "apply_overrides"]

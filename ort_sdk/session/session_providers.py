@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import (
@@ -23,6 +22,7 @@ from ort_sdk.api import (
     OrtDevice,
     OrtMemoryInfo,
 )
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Model
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 from ort_sdk.kernels import KernelTypeStrResolver, resolver_of

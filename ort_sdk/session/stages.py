@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Fail, ModelLoadCanceled, NodeArg
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Model
 from ort_sdk.partition import Assignment
 from ort_sdk.plugins import plugin_manager

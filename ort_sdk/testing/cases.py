@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["KINDS", "ModelCase", "load_cases"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import InvalidGraph, Tensor
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Node
 
 from . import NCHWC

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import InvalidGraph, NodeArg, Shape, Tensor
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.graph.editing import add_constant, unused_name
 from ort_sdk.graph.tensor import ArrayTensor

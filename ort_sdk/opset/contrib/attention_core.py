@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array, InvalidArgument
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = [
     "Attended",

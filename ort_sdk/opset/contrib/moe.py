@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 from .gelu import sigmoid, tanh_gelu

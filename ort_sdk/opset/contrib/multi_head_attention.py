@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 from .attention import MASK_FILTER_VALUE

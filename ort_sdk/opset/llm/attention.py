@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 from .attention_mask import AllowedKeys, attention_bias

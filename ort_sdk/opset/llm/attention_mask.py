@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["AllowedKeys", "attention_bias"]
 

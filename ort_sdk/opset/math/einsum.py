@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 __all__: list[str] = []

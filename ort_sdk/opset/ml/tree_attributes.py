@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidGraph, KernelInfo, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 
 from .tree_nodes import LEAF, MEMBER, MODES, TreeNodes, tree_nodes
 

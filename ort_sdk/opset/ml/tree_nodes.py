@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["MODES", "TreeNodes", "tree_nodes"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 from .conv import add_bias

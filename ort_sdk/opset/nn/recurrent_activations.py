@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array, InvalidGraph, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["Activation", "activations"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Array, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["WindowAttributes", "Windows", "im2col", "padded", "tap_slices", "window_view"]
 

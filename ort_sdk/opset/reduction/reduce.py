@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Array, Compute, HostArray, KernelInfo, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.axes import normalized_axes
 from ort_sdk.opset.definition import operator
 

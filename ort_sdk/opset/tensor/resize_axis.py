@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["COORDINATE_MODES", "NEAREST_MODES", "AxisPlan", "Filter", "nearest_sources", "source_coordinates", "weighted_taps"]
 

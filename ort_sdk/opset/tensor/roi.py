@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 __all__ = ["max_roi_pool", "roi_align"]

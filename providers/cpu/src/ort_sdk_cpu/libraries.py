@@ -14,10 +14,10 @@ import platform
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ort_sdk.api import InvalidArgument
+from ort_sdk.api.data_classes import dataclass
 
 from .instruction_set import InstructionSet, instruction_set, machine_instruction_set
 from .threads import current_threads

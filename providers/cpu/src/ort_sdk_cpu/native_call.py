@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["ALL_BITS", "NO_BITS", "NativeCall", "Row", "in_turn"]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
+
+from ort_sdk.api.data_classes import dataclass
 
 from .device import DeviceContext
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyopencl as cl
 
 from ort_sdk.api import Fail
+from ort_sdk.api.data_classes import dataclass, field
 
 __all__ = ["DeviceContext", "device_context", "find_devices"]
 

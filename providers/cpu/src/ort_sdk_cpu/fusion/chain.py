@@ -8,7 +8,8 @@ outer dimensions, and between those along the inner one, which is the size of an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from ort_sdk.api.data_classes import dataclass
 
 from .instructions import BOOL, FLOAT, LANES, RULES, FunctionBody
 from .loops import OUTER_DIMENSIONS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.kernels.any_layout import FixedSlot
 
 from .post_ops import Tail, tail_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ort_sdk.api import FusibleProgram, FusibleStep, ProgramValue, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 
 from .chain import Chain, ChainStep
 from .instructions import RULES

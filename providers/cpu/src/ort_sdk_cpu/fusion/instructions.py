@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["BOOL", "FLOAT", "LANES", "RULES", "FunctionBody", "Rule"]
 

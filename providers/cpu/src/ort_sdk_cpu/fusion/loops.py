@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["OUTER_DIMENSIONS", "Loops", "memory_order", "strides_over"]
 

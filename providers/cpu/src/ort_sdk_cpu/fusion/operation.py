@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from ort_sdk.api import KernelInfo
+from ort_sdk.api.data_classes import dataclass, field
 
 __all__ = ["ElementOperation", "clip_bounds", "operation_of"]
 

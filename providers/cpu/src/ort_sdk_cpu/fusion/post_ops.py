@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ort_sdk.api import FusibleProgram, FusibleStep, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.onednn.attributes import Eltwise
 from ort_sdk_cpu.onednn.constants import Algorithm
 

@@ -11,10 +11,10 @@ import mmap
 import platform
 import struct
 import sys
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ort_sdk.api import RuntimeException
+from ort_sdk.api.data_classes import dataclass
 
 from .object_file import ObjectFile, Relocation, Section, Symbol
 

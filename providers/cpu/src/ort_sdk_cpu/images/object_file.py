@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
+
+from ort_sdk.api.data_classes import dataclass
 
 __all__ = ["ObjectFile", "Relocation", "Section", "Symbol"]
 

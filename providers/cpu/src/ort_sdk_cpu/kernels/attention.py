@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace

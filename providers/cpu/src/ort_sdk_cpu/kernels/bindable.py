@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.fusion.operation import ElementOperation, operation_of
 

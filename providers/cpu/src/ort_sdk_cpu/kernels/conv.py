@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk.opset.numpy_namespace import NumpyNamespace

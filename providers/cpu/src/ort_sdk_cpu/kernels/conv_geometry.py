@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_sdk.api import KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.nn.conv_transpose import TransposeAttributes
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, row_major_strides, strided

@@ -7,7 +7,6 @@ import copy
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from ort_sdk.api import (
     Tensor,
     TensorElementType,
 )
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.onednn.activations import eltwise_of
 from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PostOp, PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of

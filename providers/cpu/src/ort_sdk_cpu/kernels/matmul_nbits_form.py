@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 from ort_sdk_cpu.instruction_set import has_vnni
 

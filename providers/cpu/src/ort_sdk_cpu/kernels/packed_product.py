@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, RuntimeException, Slot, Tensor
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PostOp, PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import PrimitiveCall
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op

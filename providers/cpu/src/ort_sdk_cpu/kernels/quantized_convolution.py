@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, is_channels_last, layout_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OrtMemoryInfo, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.allocator import CpuAllocator
 
 __all__ = ["BIAS", "RECURRENT", "UNITS", "WEIGHT", "DirectionWeights", "LayerWeights", "panels_of"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.axes import normalized_axes
 from ort_sdk_cpu.fusion.loops import memory_order
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.machine_code import TaskCall

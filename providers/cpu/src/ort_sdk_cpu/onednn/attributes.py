@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from ort_sdk.api.data_classes import dataclass
 
 from .constants import USER_SCRATCHPAD, Algorithm
 from .library import OneDnn, check, library

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, RuntimeException
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import threads
 from ort_sdk_cpu.kernels.scratch import growth
 from ort_sdk_cpu.native_call import ALL_BITS, NO_BITS, NativeCall
