@@ -55,7 +55,6 @@ class GraphMatcher:
         self._added: list[Node] = []
         self.shared: dict[Hashable, str] = {}
         """What fusions of this pass have added and may use again: what it is → value."""
-        self._positions: dict[Node, int] = {}
 
     # Reading
 
@@ -267,66 +266,55 @@ class GraphMatcher:
         if not self._replacements:
             return False
         graph, are_shapes_known = self.graph, self.graph.is_inferred and not self._added
-        new_after = {self._last(nodes): new for nodes, new in self._replacements}
-        kept: list[Node] = list(self._added)
-        for node in graph.nodes:
-            if node not in self._taken:
-                kept.append(node)
-            elif node in new_after:
-                kept.append(new_after[node])
-        graph.nodes = kept
+        graph.nodes = [*self._added, *self._replaced()]
         graph.touch()
         graph.is_inferred = are_shapes_known  # of the values that are made as before
-        if self._added or any(sum(map(bool, new.outputs)) > 1 for _, new in self._replacements):
+        if self._added or any(len(new.outputs) > 1 for _, new in self._replacements):
             graph.sort(free_values(graph))
-        replaced = [node for nodes, _ in self._replacements for node in nodes]
-        self._forget([*replaced, *self._drop_unread(replaced)])
+        gone = [node for nodes, _ in self._replacements for node in nodes]
+        while gone:
+            gone = self._forget(gone)
         return True
 
-    def _drop_unread(self, readers: Sequence[Node]) -> list[Node]:
-        """Take out nodes that replaced ones shared and nothing reads any more, and their makers likewise; returns them."""
-        graph = self.graph
-        dropped: list[Node] = []
-        while True:
-            makers = {
-                id(maker): maker
-                for node in readers
-                for name in node.inputs
-                if (maker := graph.producer(name)) is not None and not graph.consumers(name)
-            }
-            unread = {
-                key: maker
-                for key, maker in makers.items()
-                if not any(name in self._outputs or graph.consumers(name) for name in maker.outputs if name)
-            }
-            if not unread:
-                return dropped
-            graph.nodes = [node for node in graph.nodes if id(node) not in unread]
-            are_shapes_known = graph.is_inferred
-            graph.touch()
-            graph.is_inferred = are_shapes_known
-            readers = list(unread.values())
-            dropped.extend(readers)
+    def _replaced(self) -> Iterator[Node]:
+        """The graph's nodes, with new ones in the places of the last ones of the matches they replace."""
+        left = [len(nodes) for nodes, _ in self._replacements]
+        replacement = {node: index for index, (nodes, _) in enumerate(self._replacements) for node in nodes}
+        for node in self.graph.nodes:
+            index = replacement.get(node)
+            if index is None:
+                yield node
+                continue
+            left[index] -= 1
+            if not left[index]:
+                yield self._replacements[index][1]
 
-    def _last(self, nodes: list[Node]) -> Node:
-        if len(nodes) == 1:
-            return nodes[0]
-        if not self._positions:
-            self._positions = {node: position for position, node in enumerate(self.graph.nodes)}
-        return max(nodes, key=self._positions.__getitem__)
-
-    def _forget(self, nodes: list[Node]) -> None:
-        """Drop values that are gone and constants that nothing reads any more."""
+    def _forget(self, gone: Sequence[Node]) -> list[Node]:
+        """Drop values that nodes no longer make, and constants and nodes that nothing reads any more; returns these nodes."""
         graph = self.graph
-        initializers, kept = graph.initializers, {argument.name for argument in graph.inputs} | self._outputs
-        for node in nodes:
-            for name in node.outputs:
-                if name and graph.producer(name) is None:
-                    graph.values.pop(name, None)
-            for name in node.inputs:
-                if name in initializers and not graph.consumers(name) and name not in kept:
-                    del initializers[name]
-                    graph.values.pop(name, None)
+        kept = {argument.name for argument in graph.inputs} | self._outputs
+        for name in {name for node in gone for name in node.outputs if graph.producer(name) is None}:
+            graph.values.pop(name, None)
+        makers: dict[Node, None] = {}
+        for name in {name for node in gone for name in node.inputs if name and not graph.consumers(name)} - kept:
+            if graph.initializers.pop(name, None) is not None:
+                graph.values.pop(name, None)
+            elif (maker := graph.producer(name)) is not None:
+                makers[maker] = None
+        unread = [maker for maker in makers if not self._is_read(maker)]
+        self._take_out(unread)
+        return unread
+
+    def _is_read(self, node: Node) -> bool:
+        return any(name in self._outputs or self.graph.consumers(name) for name in node.outputs if name)
+
+    def _take_out(self, nodes: Sequence[Node]) -> None:
+        if not nodes:
+            return
+        graph, are_shapes_known, out = self.graph, self.graph.is_inferred, set(nodes)
+        graph.nodes = [node for node in graph.nodes if node not in out]
+        graph.touch()
+        graph.is_inferred = are_shapes_known
 
 
 class FusionPass:

@@ -23,7 +23,7 @@ from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 from ort_sdk_cpu import libraries
 
 from .bindable import BindableKernel, MakeWriter, bindable, made_by
-from .matmul_nbits_operands import BIAS, GROUP_INDEX, SCALES, WEIGHT, ZERO_POINTS, Operands, columns_of, rows_of
+from .matmul_nbits_operands import BIAS, GROUP_INDEX, SCALES, WEIGHT, ZERO_POINTS, Operands, column_sources, columns_of, rows_of
 from .matmul_nbits_packing import computed_operands, pack_operand
 from .matmul_nbits_product import NBitsProduct, Product, address
 from .scratch import scratch_of
@@ -81,7 +81,7 @@ class MatMulNBitsKernel(BindableKernel):
         self._weight = BlockWeight.of(info)
         is_exact = info.attribute("accuracy_level", 0) != INT8_ACTIVATIONS
         self._shape_products = NBitsProduct(self._weight, scratch_of(info), is_exact=is_exact)
-        self._columns = columns_of(self._weight, info)
+        self._columns = column_sources(self._weight, info)
         self._computed = computed_operands(info)
         self._views: dict[int, HostArray] = {}
         self._products: dict[int, Product] = {}
@@ -139,7 +139,7 @@ class MatMulNBitsKernel(BindableKernel):
 
     def _product(self, inputs: Sequence[Any], rows: int) -> Product | None:
         """The call for a number of rows, kept if no operand may change; None if there is nothing to compute."""
-        operands = self._columns or self._operands(inputs)
+        operands = self._operands(inputs) if self._columns is None else columns_of(self._weight, self._columns)
         if not rows or not self._weight.size_n:
             return None
         product = self._shape_products.bind(operands, rows)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, Tensor, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 from ort_sdk.opset.contrib.matmul_nbits_layout import (
     SCALES_FROM_DEQUANTIZE_LINEAR,
@@ -21,7 +21,9 @@ __all__ = [
     "SCALES",
     "WEIGHT",
     "ZERO_POINTS",
+    "Columns",
     "Operands",
+    "column_sources",
     "columns_of",
     "is_signed",
     "rows_of",
@@ -79,20 +81,33 @@ def rows_of(weight: BlockWeight, codes: HostArray, scales: HostArray, zero_point
     )
 
 
-def columns_of(weight: BlockWeight, info: KernelInfo) -> Operands | None:
-    """Operands of a DequantizeLinear node that the host would derive the node's from, as views.
+Columns = tuple[Tensor, Tensor, "Tensor | None"]
+"""A DequantizeLinear node's weight [K, N], scales, and zero points if there are any."""
+
+
+def column_sources(weight: BlockWeight, info: KernelInfo) -> Columns | None:
+    """Constants of a DequantizeLinear node that the host would derive the node's from.
 
     Returns:
         None if the node's operands are its own, or DequantizeLinear's cannot be read in place.
     """
     codes = _source(info, WEIGHT, WEIGHT_FROM_DEQUANTIZE_LINEAR)
+    if codes is None:
+        return None
     scales = _source(info, SCALES, SCALES_FROM_DEQUANTIZE_LINEAR)
     zero_points = _source(info, ZERO_POINTS, ZERO_POINTS_FROM_DEQUANTIZE_LINEAR)
-    if codes is None or scales is None or (zero_points is None and info.has_input(ZERO_POINTS)):
+    if scales is None or (zero_points is None and info.has_input(ZERO_POINTS)):
         return None
     row_bits = weight.size_n * weight.bits
     if row_bits % 8 or row_bits < STRIP_BYTES * 8 or scales.element_type is not TensorElementType.FLOAT:
         return None
+    return codes, scales, zero_points
+
+
+def columns_of(weight: BlockWeight, sources: Columns) -> Operands:
+    """Operands of a DequantizeLinear node, as views."""
+    codes, scales, zero_points = sources
+    row_bytes = weight.size_n * weight.bits // 8
     is_raised = is_signed(codes.element_type)
     half = 1 << (weight.bits - 1)
     default, kind = half, 0
@@ -102,12 +117,12 @@ def columns_of(weight: BlockWeight, info: KernelInfo) -> Operands | None:
     return Operands(
         by_columns=True,
         codes=codes.packed(),
-        codes_stride=row_bits // 8,
+        codes_stride=row_bytes,
         scales=scales.packed() if scales.shape else np.full(weight.size_n, scales.numpy(), dtype=np.float32),
         scales_stride=weight.size_n * 4 if len(scales.shape) == 2 else 0,
         zero_points=zero_points.packed() if kind and zero_points is not None else None,
         zero_points_kind=kind,
-        zero_points_stride=row_bits // 8 if zero_points is not None and len(zero_points.shape) == 2 else 0,
+        zero_points_stride=row_bytes if zero_points is not None and len(zero_points.shape) == 2 else 0,
         default_zero_point=default,
         flip=sign_bits(weight.bits) if is_raised else 0,
     )

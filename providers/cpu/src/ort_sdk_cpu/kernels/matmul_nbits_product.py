@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -40,11 +41,8 @@ class NBitsProduct:
         self._weight = weight
         self._is_exact = is_exact
         self._scratch = scratch
-        codes, half = np.arange(16) & ((1 << weight.bits) - 1), 1 << (weight.bits - 1)
-        self._table = (codes - half).astype(np.float32)
-        self._flipped_table = np.roll(self._table, len(self._table) // 2 if weight.bits == 4 else 2)
-        lanes = weight.block_size * weight.bits // 32
-        self._indices = (np.arange(16 * lanes) // lanes).astype(np.int32)
+        self._table, self._flipped_table = _tables(weight.bits)
+        self._indices = _indices(weight.block_size * weight.bits // 32)
 
     def bind(self, operands: Operands, rows: int) -> Product:
         """A product with a weight for a number of rows of activations, at least one, and at least one column.
@@ -93,6 +91,20 @@ class NBitsProduct:
             places.GROUP: form.group,
             places.INDICES: address(self._indices),
         }
+
+
+@cache
+def _tables(bits: int) -> tuple[HostArray, HostArray]:
+    """The number that each of sixteen codes stands for; the same of codes whose sign bit is turned over."""
+    codes, half = np.arange(16) & ((1 << bits) - 1), 1 << (bits - 1)
+    table = (codes - half).astype(np.float32)
+    return table, np.roll(table, len(table) // 2 if bits == 4 else 2)
+
+
+@cache
+def _indices(lanes: int) -> HostArray:
+    """The block that each of the lanes of sixteen blocks is of."""
+    return (np.arange(16 * lanes) // lanes).astype(np.int32)
 
 
 class _Calls:
