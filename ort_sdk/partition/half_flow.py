@@ -13,6 +13,11 @@ from .insert_cast import NARROW
 
 __all__ = ["HalfFlow"]
 
+MOST_FLOAT_BYTES = 1 << 17
+"""Of a constant in float: matrices stay as they are, so that memory does not have them twice as large."""
+ARRANGING = frozenset({"Conv", "ConvTranspose", "FusedConv", "GRU", "LSTM", "RNN"})
+"""Operators whose kernels put their weights in order, in float memory of their own, whatever the size."""
+
 
 class HalfFlow:
     """The values that nodes which compute in float hand to others that do, straight or through nodes that move elements.
@@ -49,8 +54,30 @@ class HalfFlow:
             return False
         if self._support(node) is HalfSupport.WIDENED:
             return True
-        outputs = self._half_outputs(node)
+        outputs = self.half_outputs(node)
         return not outputs or not self._wanted.isdisjoint(outputs)
+
+    def widens_constants(self, node: Node) -> bool:
+        """Whether a node computes in float, has constants that shall be so, and can be given and make all in float."""
+        if self._support(node) is not HalfSupport.WIDENED or self.half_outputs(node) != self._made(node):
+            return False
+        inputs = list(self.half_inputs(node))
+        if len(inputs) != sum(self._is_half(name) for name in node.inputs):
+            return False
+        constants = [tensor for index in inputs if (tensor := self._graph.constant(node.inputs[index])) is not None]
+        is_small = all(2 * tensor.nbytes <= MOST_FLOAT_BYTES for tensor in constants)
+        return bool(constants) and (is_small or node.op_type in ARRANGING)
+
+    def half_outputs(self, node: Node) -> list[str]:
+        """The outputs that are not float."""
+        return [name for name in node.outputs if self._is_half(name)]
+
+    def half_inputs(self, node: Node) -> Iterator[int]:
+        """Indices of the inputs that are not float and are read where the node computes."""
+        kernel_def = self._kernels[id(node)].kernel_def
+        for index, name in enumerate(node.inputs):
+            if self._is_half(name) and not kernel_def.input_on_host(index):
+                yield index
 
     def _support(self, node: Node) -> HalfSupport:
         found = self._kernels.get(id(node))
@@ -58,16 +85,6 @@ class HalfFlow:
 
     def _is_half(self, name: str) -> bool:
         return bool(name) and self._graph.node_arg(name).type in NARROW
-
-    def _half_outputs(self, node: Node) -> list[str]:
-        return [name for name in node.outputs if self._is_half(name)]
-
-    def _half_inputs(self, node: Node) -> Iterator[int]:
-        """Indices of the inputs that are read where the node computes."""
-        kernel_def = self._kernels[id(node)].kernel_def
-        for index, name in enumerate(node.inputs):
-            if self._is_half(name) and not kernel_def.input_on_host(index):
-                yield index
 
     def _is_neighbour(self, node: Node, index: int) -> bool:
         """Whether the kernel of a node knows no half type, and another of its provider makes the input."""
@@ -85,19 +102,19 @@ class HalfFlow:
         if support is HalfSupport.NATIVE:
             return []
         if support is HalfSupport.MOVED:
-            return self._half_outputs(node) if self._moves_float(node) else []
+            return self.half_outputs(node) if self._moves_float(node) else []
         kernel_def = self._kernels[id(node)].kernel_def
         return [
             name
             for index, name in enumerate(node.outputs)
             if self._is_half(name)
             and not kernel_def.output_on_host(index)
-            and _has_type_of(node, index, set(self._half_inputs(node)))
+            and _has_type_of(node, index, set(self.half_inputs(node)))
             and self._can_round(node.execution_provider, self._graph.node_arg(name).type or "")
         ]
 
     def _moves_float(self, node: Node) -> bool:
-        inputs = list(self._half_inputs(node))
+        inputs = list(self.half_inputs(node))
         possible = {index for index in inputs if node.inputs[index] in self._possible and self._is_neighbour(node, index)}
         return bool(possible) and all(index in possible or self._is_small(node.inputs[index]) for index in inputs)
 
@@ -113,11 +130,11 @@ class HalfFlow:
         if support is HalfSupport.NATIVE:
             return
         if support is HalfSupport.MOVED:
-            outputs = self._half_outputs(node)
+            outputs = self.half_outputs(node)
             if self._wanted.isdisjoint(outputs):
                 return
             self._wanted.update(outputs)
-        for index in self._half_inputs(node):
+        for index in self.half_inputs(node):
             if node.inputs[index] in self._possible and self._is_neighbour(node, index):
                 self._wanted.add(node.inputs[index])
 

@@ -6,13 +6,14 @@ the casts between neighbours. It is part of how such a device computes, not an o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ort_sdk.api import KernelCreateInfo, NodeArg
+from ort_sdk.api import KernelCreateInfo, NodeArg, TensorElementType
 from ort_sdk.graph import Graph, Node
 
 from .assignment import Assignment, Placement, ProviderBinding
+from .float_constants import add_float_constant
 from .half_flow import HalfFlow
 from .insert_cast import NARROW, WIDE, cast_name, cast_node
 from .plain_casts import plain_cast
@@ -24,8 +25,11 @@ def keep_float(assignment: Assignment, opset_imports: Mapping[str, int], provide
     """Make the values float that only pass between nodes that compute in float, on one provider.
 
     Who reads such a value in its own type (a graph output, another provider, a body, a kernel that knows the type) reads it
-    rounded by a Cast, which is put in once per value. Weights stay as they are. Afterwards the graph is not ONNX's any more:
-    the inputs of a node that share a type parameter may differ in type.
+    rounded by a Cast, which is put in once per value. Afterwards the graph is not ONNX's any more: the inputs of a node that
+    share a type parameter may differ in type.
+
+    A node that has small constants, or whose kernel puts its weights in order, reads them in float, and with them all else: they
+    would be widened in each run, and could not be put in order ahead.
 
     Casts that stand in the way without rounding are put as what they are: one between equal half types as an Identity, a
     CastLike as a Cast.
@@ -79,6 +83,10 @@ class _Keeper:
         """Keep the values of one graph in float, not those of its bodies."""
         self._simplify_casts(graph)
         flow = HalfFlow(graph, self._kernels, lambda provider, half: self._rounding_kernel(provider, half) is not None)
+        self._keep(graph, flow)
+        self._widen_constants(graph, flow)
+
+    def _keep(self, graph: Graph, flow: HalfFlow) -> None:
         kept = flow.kept()
         if not kept:
             return
@@ -90,11 +98,46 @@ class _Keeper:
             if readers[name].are_all:
                 graph.set_value(replace(known, type=WIDE))
             else:
-                casts.setdefault(id(node), []).append(self._rounded(graph, node, known, readers[name]))
+                casts.setdefault(id(node), []).append(self._rounded(graph, node, known, readers[name].places))
         graph.nodes = [placed for node in graph.nodes for placed in (node, *casts.get(id(node), ()))]
         graph.touch()
         touched = [*kept.values(), *(node for name in kept for node, _ in readers[name].places)]
         self._match_again(graph, {id(node): node for node in touched}.values())
+
+    def _widen_constants(self, graph: Graph, flow: HalfFlow) -> None:
+        """Let nodes with constants read and make nothing but float."""
+        changed, nodes = [], list[Node]()
+        wide_names: dict[str, str] = {}
+        for node in graph.nodes:
+            if not flow.widens_constants(node):
+                nodes.append(node)
+                continue
+            nodes += self._widen_inputs(graph, node, flow, wide_names)
+            nodes += [node, *(self._rounded(graph, node, graph.node_arg(name)) for name in flow.half_outputs(node))]
+            changed.append(node)
+        if changed:
+            graph.nodes = nodes
+            graph.touch()
+            self._match_again(graph, changed)
+
+    def _widen_inputs(self, graph: Graph, node: Node, flow: HalfFlow, wide_names: dict[str, str]) -> Iterator[Node]:
+        """Give a node its inputs in float; the casts that are needed for that.
+
+        Args:
+            graph: gets the values in float.
+            node: is changed.
+            flow: knows which inputs are meant.
+            wide_names: of values and constants there are in float already; those of this node are added.
+        """
+        for index in flow.half_inputs(node):
+            name = node.inputs[index]
+            if name not in wide_names:
+                tensor = graph.constant(name)
+                wide_names[name] = cast_name(graph, name) if tensor is None else add_float_constant(graph, name, tensor)
+                if tensor is None:
+                    graph.set_value(replace(graph.node_arg(name), name=wide_names[name], type=WIDE))
+                    yield self._placed(graph, self._cast(name, wide_names[name], WIDE, node.execution_provider))
+            node.inputs[index] = wide_names[name]
 
     def _simplify_casts(self, graph: Graph) -> None:
         for position, node in enumerate(graph.nodes):
@@ -117,23 +160,24 @@ class _Keeper:
             self._rounding[key] = self._lookup(graph, self._cast("x", "y", half, provider))
         return self._rounding[key]
 
-    def _cast(self, source: str, target: str, half: str, provider: str) -> Node:
-        node = cast_node(source, target, NARROW[half], self._opset_imports.get("", 1))
+    def _cast(self, source: str, target: str, type_string: str, provider: str) -> Node:
+        node = cast_node(source, target, NARROW.get(type_string, TensorElementType.FLOAT), self._opset_imports.get("", 1))
         node.execution_provider = provider
         return node
 
-    def _rounded(self, graph: Graph, node: Node, known: NodeArg, readers: _FloatReaders) -> Node:
-        """Let a node make a value in float under another name, and the Cast that makes it from that."""
+    def _rounded(self, graph: Graph, node: Node, known: NodeArg, readers: Iterable[tuple[Node, int]] = ()) -> Node:
+        """Let a node make a value in float under another name, which readers read at an input; the Cast that makes it of that."""
         wide = cast_name(graph, known.name)
         graph.set_value(replace(known, name=wide, type=WIDE))
         node.outputs = [wide if name == known.name else name for name in node.outputs]
-        for reader, index in readers.places:
+        for reader, index in readers:
             reader.inputs[index] = wide
-        half, provider = known.type or "", node.execution_provider
-        cast = self._cast(wide, known.name, half, provider)
-        found = self._rounding_kernel(provider, half)
+        return self._placed(graph, self._cast(wide, known.name, known.type or "", node.execution_provider))
+
+    def _placed(self, graph: Graph, cast: Node) -> Node:
+        found = self._lookup(graph, cast)
         if found is None:
-            raise AssertionError(f"no kernel of {provider} rounds float to {half}")
+            raise AssertionError(f"no kernel of {cast.execution_provider} casts {cast.inputs[0]} to {cast.outputs[0]}")
         self._kernels[id(cast)] = found
         self._casts.append((graph, cast))
         return cast
