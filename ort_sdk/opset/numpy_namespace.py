@@ -51,6 +51,13 @@ class NumpyNamespace(ArrayNamespace):
             return to_single(array)
         return array.astype(element_type.numpy_dtype, copy=False)
 
+    def reshape(self, x: HostArray, shape: Sequence[int], *, copy: bool | None = None) -> HostArray:
+        # NumPy's functions of these names look for the methods, which takes longer than making a view.
+        return x.reshape(shape) if copy is None else np.reshape(x, shape, copy=copy)
+
+    def permute_dims(self, x: HostArray, axes: Sequence[int]) -> HostArray:
+        return x.transpose(axes)
+
     def round_and_clip(self, values: HostArray, shift: HostArray | None, low: float, high: float, dtype: Any) -> HostArray:
         buffer = np.asarray(values)
         np.rint(buffer, out=buffer)

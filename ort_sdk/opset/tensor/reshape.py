@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
@@ -14,6 +15,13 @@ from .common import normalize_axes, normalize_axis
 __all__ = ["flatten", "reshape", "reshape_1", "squeeze", "squeeze_1", "unsqueeze", "unsqueeze_1"]
 
 _VIEW = ((0, 0),)
+_MOST_KNOWN = 16
+"""Shapes that a kernel keeps the outcome of: most inputs have one of a few, and working it out takes longer than the view."""
+
+
+def _known(shape_of: Callable[[Sequence[int], Any], tuple[int, ...]]) -> Callable[[Sequence[int], Any], tuple[int, ...]]:
+    """The same function of (shape, what is asked for), which remembers."""
+    return functools.lru_cache(maxsize=_MOST_KNOWN)(shape_of)
 
 
 def _target_shape(info: KernelInfo, shape: Sequence[int], target: Sequence[int], *, allow_zero: bool) -> tuple[int, ...]:
@@ -47,10 +55,10 @@ def reshape_1(info: KernelInfo, xp: Any) -> Compute:
 def reshape(info: KernelInfo, xp: Any) -> Compute:
     """The input in the shape of the second input: 0 copies a dimension unless ``allowzero``, -1 is inferred."""
     allow_zero = bool(info.attribute("allowzero", 0))
-    function = xp.reshape
+    function, target = xp.reshape, _known(functools.partial(_target_shape, info, allow_zero=allow_zero))
 
     def compute(data: Array, shape: HostArray) -> Array:
-        return function(data, _target_shape(info, data.shape, shape.tolist(), allow_zero=allow_zero))
+        return function(data, target(data.shape, tuple(shape.tolist())))
 
     return compute
 
@@ -93,9 +101,10 @@ def squeeze_1(info: KernelInfo, xp: Any) -> Compute:
 @operator("Squeeze", since=13, moves=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
 def squeeze(info: KernelInfo, xp: Any) -> Compute:
     """The input without the axes of size 1 that the second input names, or without any of them."""
+    function, target = xp.reshape, _known(functools.partial(_squeezed, info))
 
     def compute(data: Array, axes: HostArray | None = None) -> Array:
-        return xp.reshape(data, _squeezed(info, data.shape, None if axes is None else axes.reshape(-1).tolist()))
+        return function(data, target(data.shape, None if axes is None else tuple(axes.reshape(-1).tolist())))
 
     return compute
 
@@ -110,8 +119,9 @@ def unsqueeze_1(info: KernelInfo, xp: Any) -> Compute:
 @operator("Unsqueeze", since=13, moves=True, alias=_VIEW, shape_inputs=(1,), host_inputs=(1,))
 def unsqueeze(info: KernelInfo, xp: Any) -> Compute:
     """The input with axes of size 1 where the second input says they are in the output."""
+    function, target = xp.reshape, _known(functools.partial(_unsqueezed, info))
 
     def compute(data: Array, axes: HostArray) -> Array:
-        return xp.reshape(data, _unsqueezed(info, data.shape, axes.reshape(-1).tolist()))
+        return function(data, target(data.shape, tuple(axes.reshape(-1).tolist())))
 
     return compute

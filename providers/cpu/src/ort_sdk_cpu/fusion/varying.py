@@ -46,8 +46,8 @@ class VaryingChain:
 
     def compute(self, *inputs: HostArray) -> Any:
         """New outputs; ``NotImplemented`` where they are small or not of one shape, or lie along too many dimensions."""
-        shape = self._shape(inputs)
-        if shape is None or math.prod(shape) * self._steps < SMALLEST_WORK:
+        shape = _broadcast([array.shape for array in inputs])
+        if shape is None or math.prod(shape) * self._steps < SMALLEST_WORK or not self._is_of_all(inputs, shape):
             return NotImplemented
         if sum(size != 1 for size in shape) > OUTER_DIMENSIONS + 1:
             return NotImplemented
@@ -66,13 +66,12 @@ class VaryingChain:
         results = tuple(output.transpose(back) for output in outputs)
         return results if len(results) > 1 else results[0]
 
-    def _shape(self, inputs: Sequence[HostArray]) -> tuple[int, ...] | None:
-        """Of all outputs; None if they have not the same, or the inputs do not go together."""
-        try:
-            shapes = {_broadcast([inputs[source].shape for source in sources]) for sources in self._sources}
-        except ValueError:
-            return None
-        return shapes.pop() if len(shapes) == 1 and shapes == {_broadcast([array.shape for array in inputs])} else None
+    def _is_of_all(self, inputs: Sequence[HostArray], shape: tuple[int, ...]) -> bool:
+        """Whether every output has the shape that all inputs have together."""
+        return all(
+            len(sources) == len(inputs) or _broadcast([inputs[source].shape for source in sources]) == shape
+            for sources in self._sources
+        )
 
     def _new(self, place: int, shape: tuple[int, ...]) -> HostArray:
         kind = self._types[self._inputs + place]
@@ -91,10 +90,21 @@ def _sources(chain: Chain, output: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """What arrays of these shapes are broadcast to."""
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """What arrays of these shapes are broadcast to; None if they do not go together."""
     different = set(shapes)
-    return different.pop() if len(different) == 1 else np.broadcast_shapes(*different)
+    widest = max(different, key=_extent)
+    # NumPy's own function takes longer than computing on a thousand elements.
+    if all(shape == widest[len(widest) - len(shape) :] or math.prod(shape) == 1 for shape in different):
+        return widest
+    try:
+        return np.broadcast_shapes(*different)
+    except ValueError:
+        return None
+
+
+def _extent(shape: tuple[int, ...]) -> tuple[int, int]:
+    return len(shape), math.prod(shape)
 
 
 def _order(inputs: Sequence[HostArray], shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from ort_sdk_cpu.fusion.operation import clip_bounds
 
 from .bindable import MakeWriter
 from .recycled import SMALLEST_BYTES, ResultMemory
-from .task_writer import MIN_ELEMENTS, threads_for
+from .task_writer import MIN_ELEMENTS, is_worth_a_task, threads_for
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
@@ -57,16 +57,33 @@ def direct_call(info: KernelInfo, make_writer: MakeWriter) -> DirectCall | None:
     return direct_recurrent(info, make_writer)
 
 
-def _task(module: str, name: str, kinds: str) -> Callable[[], TaskFunction]:
-    """Gives the task, which is loaded when it is first wanted."""
+class _Task:
+    """A task, which is loaded when it is first wanted.
 
-    @functools.cache
-    def loaded() -> TaskFunction:
-        from ort_sdk_cpu.machine_code import task_function
+    Args:
+        module: see ``TaskFunction``, like the next two.
+        name: see there.
+        kinds: see there.
+    """
 
-        return task_function(module, name, kinds)
+    def __init__(self, module: str, name: str, kinds: str) -> None:
+        self._names, self._kinds = (module, name), kinds
+        self._function: TaskFunction | None = None
 
-    return loaded
+    def __call__(self) -> TaskFunction:
+        if self._function is None:
+            from ort_sdk_cpu.machine_code import task_function
+
+            self._function = task_function(*self._names, self._kinds)
+        return self._function
+
+    def pays(self, size: int) -> bool:
+        """Whether it is worth loading for so many elements, or there already."""
+        return size >= MIN_ELEMENTS or (size > 0 and (self._function is not None or self._is_kept))
+
+    @functools.cached_property
+    def _is_kept(self) -> bool:
+        return is_worth_a_task(MIN_ELEMENTS - 1, *self._names)
 
 
 def _is_vector(array: HostArray | None, width: int) -> bool:
@@ -80,11 +97,11 @@ def _address(array: HostArray | None) -> int:
 def _softmax(info: KernelInfo) -> DirectCall | None:
     axis = int(info.attribute("axis", -1 if info.since_version >= 13 else 1))
     is_flattened = info.since_version < 13
-    task, results = _task("rows", "softmax", "qqqq"), ResultMemory()
+    task, results = _Task("rows", "softmax", "qqqq"), ResultMemory()
 
     def call(x: HostArray) -> Any:
         rank, size = x.ndim, x.size
-        if size < MIN_ELEMENTS or axis not in {-1, rank - 1} or not x.flags.c_contiguous:
+        if not task.pays(size) or not rank or axis not in {-1, rank - 1} or not x.flags.c_contiguous:
             return NotImplemented
         out, width = results.empty(x.shape), x.shape[-1]
         task()(threads_for(size), address_of(x), address_of(out), size // width, width)
@@ -99,11 +116,11 @@ def _normalization(info: KernelInfo) -> DirectCall | None:
         return None
     axis, epsilon = int(info.attribute("axis", -1)), float(info.attribute("epsilon", 1e-5))
     name = "layer_normalization" if info.op_type == "LayerNormalization" else "rms_normalization"
-    task, results = _task("rows", name, "q" * 9 + "f"), ResultMemory()
+    task, results = _Task("rows", name, "q" * 9 + "f"), ResultMemory()
 
     def call(x: HostArray, scale: HostArray, shift: HostArray | None = None) -> Any:
         size, width = x.size, x.shape[-1] if x.ndim else 0
-        if size < MIN_ELEMENTS or axis not in {-1, x.ndim - 1} or not x.flags.c_contiguous:
+        if not task.pays(size) or axis not in {-1, x.ndim - 1} or not x.flags.c_contiguous:
             return NotImplemented
         if not _is_vector(scale, width) or not _is_vector(shift, width):
             return NotImplemented
@@ -121,13 +138,13 @@ def _skip_normalization(info: KernelInfo) -> DirectCall | None:
     if not wanted or wanted[0] or set(wanted) - {0, 3}:
         return None
     epsilon, has_shift = float(info.attribute("epsilon", 1e-12)), info.op_type == "SkipLayerNormalization"
-    task = _task("rows", "layer_normalization" if has_shift else "rms_normalization", "q" * 9 + "f")
+    task = _Task("rows", "layer_normalization" if has_shift else "rms_normalization", "q" * 9 + "f")
     gives_total, results = len(wanted) > 1, ResultMemory()
 
     def call(x: HostArray, skip: HostArray, scale: HostArray, *others: Any) -> Any:
         shift, bias = (*others, None, None)[:2] if has_shift else (None, *others, None)[:2]
         size, width = x.size, x.shape[-1] if x.ndim else 0
-        if size < MIN_ELEMENTS or skip.shape != x.shape or not (x.flags.c_contiguous and skip.flags.c_contiguous):
+        if not task.pays(size) or skip.shape != x.shape or not (x.flags.c_contiguous and skip.flags.c_contiguous):
             return NotImplemented
         if not (_is_vector(scale, width) and _is_vector(shift, width) and _is_vector(bias, width)):
             return NotImplemented
@@ -143,20 +160,20 @@ def _skip_normalization(info: KernelInfo) -> DirectCall | None:
 
 def _activation(name: str) -> Callable[[KernelInfo], DirectCall | None]:
     """A function of each element, after adding a vector to each row if there is a second input."""
-    plain, biased = _task("elementwise", name, "qqq"), _task("elementwise", f"bias_{name}", "qqqqq")
+    plain, biased = _Task("elementwise", name, "qqq"), _Task("elementwise", f"bias_{name}", "qqqqq")
 
     def make(_info: KernelInfo) -> DirectCall:
         results = ResultMemory()
 
         def call(x: HostArray, bias: HostArray | None = None) -> Any:
             size = x.size
-            if size < MIN_ELEMENTS:
+            if not (plain if bias is None else biased).pays(size):
                 return NotImplemented
             # Lies as the input does, if that has no gaps.
             out, threads = results.like(x), threads_for(ACTIVATION_WORK * size)
             if bias is None and out.strides == x.strides:
                 plain()(threads, address_of(x), address_of(out), size)
-            elif bias is not None and x.flags.c_contiguous and _is_vector(bias, x.shape[-1]):
+            elif bias is not None and x.ndim and x.flags.c_contiguous and _is_vector(bias, x.shape[-1]):
                 biased()(threads, address_of(x), address_of(bias), address_of(out), size // bias.size, bias.size)
             else:
                 return NotImplemented
@@ -189,12 +206,12 @@ def _gelu(info: KernelInfo) -> DirectCall | None:
 
 def _clip(info: KernelInfo) -> DirectCall | None:
     """Bounded by numbers, which are inputs or, of old versions, attributes."""
-    task, results, given = _task("elementwise", "clip", "qqqff"), ResultMemory(), clip_bounds(info)
+    task, results, given = _Task("elementwise", "clip", "qqqff"), ResultMemory(), clip_bounds(info)
     least, largest = given.get("min", -math.inf), given.get("max", math.inf)
 
     def call(x: HostArray, low: HostArray | None = None, high: HostArray | None = None) -> Any:
         size, out = x.size, results.like(x)
-        if size < MIN_ELEMENTS or out.strides != x.strides or any(bound is not None and bound.size != 1 for bound in (low, high)):
+        if not task.pays(size) or out.strides != x.strides or any(bound is not None and bound.size != 1 for bound in (low, high)):
             return NotImplemented
         bounds = (least if low is None else low.item(), largest if high is None else high.item())
         if math.isnan(bounds[0]) or math.isnan(bounds[1]):
@@ -208,11 +225,11 @@ def _clip(info: KernelInfo) -> DirectCall | None:
 def _silu(info: KernelInfo) -> DirectCall | None:
     """X * sigmoid(alpha * x)."""
     alpha = float(info.attribute("alpha", 1.702 if info.op_type == "QuickGelu" else 1.0))
-    task, results = _task("elementwise", "silu", "qqqf"), ResultMemory()
+    task, results = _Task("elementwise", "silu", "qqqf"), ResultMemory()
 
     def call(x: HostArray) -> Any:
         size, out = x.size, results.like(x)
-        if size < MIN_ELEMENTS or out.strides != x.strides:
+        if not task.pays(size) or out.strides != x.strides:
             return NotImplemented
         task()(threads_for(ACTIVATION_WORK * size), address_of(x), address_of(out), size, alpha)
         return out
