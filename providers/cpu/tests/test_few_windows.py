@@ -70,18 +70,42 @@ def test_convolution(run_both, monkeypatch, name, has_bias):
     np.testing.assert_allclose(bound[0], expected, rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize(("activation", "parameters"), [("Relu", None), ("LeakyRelu", [0.25]), ("Tanh", None)])
+ACTIVATIONS = {
+    "Relu": (None, lambda y: np.maximum(y, 0)),
+    "LeakyRelu": ([0.25], lambda y: np.where(y < 0, 0.25 * y, y)),
+    "Sigmoid": (None, lambda y: 1 / (1 + np.exp(-y))),
+    "Tanh": (None, np.tanh),
+    "HardSigmoid": ([0.1, 0.4], lambda y: np.clip(0.1 * y + 0.4, 0, 1)),
+    "Clip": ([-0.5, 2.0], lambda y: np.clip(y, -0.5, 2)),
+    "Softsign": (None, lambda y: y / (1 + np.abs(y))),
+}
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("has_sum", [False, True])
-def test_fused(run_both, activation, parameters, has_sum):
+def test_fused(run_both, activation, has_sum):
+    parameters, function = ACTIVATIONS[activation]
     x, weight, bias = random(1, 64, 6), random(40, 64, 3, seed=1), random(40, seed=2)
     added = random(1, 40, 4, seed=3)
     expected = convolved(x, weight, bias, strides=[1], dilations=[1], pads=[0, 0], group=1) + (added if has_sum else 0)
-    slope = {"Relu": 0.0, "LeakyRelu": 0.25}.get(activation)
-    expected = np.tanh(expected) if slope is None else np.where(expected < 0, slope * expected, expected)
     extra = {} if parameters is None else {"activation_params": parameters}
     inputs = [x, weight, bias, *([added] if has_sum else [])]
     _, bound = run_both("FusedConv", *inputs, domain="com.microsoft", activation=activation, **extra)
-    np.testing.assert_allclose(bound[0], expected, rtol=1e-5, atol=2e-5)
+    np.testing.assert_allclose(bound[0], function(expected), rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("activation", ["Sigmoid", "Tanh", "HardSigmoid", "Clip"])
+def test_activations_of_groups_and_of_what_is_not_finite(run_both, activation):
+    parameters, function = ACTIVATIONS[activation]
+    x, weight = random(2, 128, 3), random(96, 32, 1, seed=1)
+    x[0, 0, 0], x[1, 40, 1], x[1, 100, 2] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        plain = convolved(x, weight, None, strides=[1], dilations=[1], pads=[0, 0], group=4)
+    extra = {} if parameters is None else {"activation_params": parameters}
+    _, bound = run_both("FusedConv", x, weight, group=4, domain="com.microsoft", activation=activation, **extra)
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(bound[0], function(plain), rtol=1e-5, atol=2e-5)
 
 
 def test_infinities_and_rectifier(run_both):

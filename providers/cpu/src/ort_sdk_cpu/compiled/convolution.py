@@ -11,13 +11,14 @@ import numpy as np
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, reduce_add, zero_f32
+from ort_sdk_cpu.simd import functions
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, reduce_add, splat_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32_first, write_f32
 from ort_sdk_cpu.simd.records import argument, number
 
 __all__ = ["windows"]
 
-_RECTIFIED = 1
+_RECTIFIED, _SIGMOID, _TANH, _HARD_SIGMOID, _BOUNDED = 1, 2, 3, 4, 5
 
 
 @inner
@@ -116,13 +117,33 @@ def _one_window(record: int, weight: int, row: int, work: int, depth: int, place
     write_f32(argument(record, 4) + place, _finished(record, total, row, place))
 
 
+@inner
+def _activate(record: int, place: int, count: int) -> None:
+    """Activation of finished results in place, but for the one that each result met when it was written."""
+    activation, first, second = argument(record, 18), splat_f32(number(record, 19)), splat_f32(number(record, 24))
+    for start in range(0, count * 4, 64):
+        left = count - start // 4
+        value = load_f32_first(place + start, left)
+        if activation == _SIGMOID:
+            value = functions.sigmoid(value)
+        elif activation == _TANH:
+            value = functions.tanh(value)
+        elif activation == _HARD_SIGMOID:
+            line = fused_multiply_add(value, first, second)
+            value = minimum(splat_f32(np.float32(1)), maximum(zero_f32(), line))
+        elif activation == _BOUNDED:
+            value = minimum(second, maximum(first, value))
+        store_f32_first(place + start, value, left)
+
+
 @task
 def windows(record: int, part: int, parts: int) -> None:
     """activation(Conv(X, W, B) + Z) of one or two spatial axes.
 
     Arguments: addresses of X, W, B or 0, Z or 0, Y, and of working memory (parts, output positions, depth); X's height and width,
-    the kernel's, Y's, strides, dilations, padding at the top and left; activation (1: numbers below zero are multiplied by
-    the slope); slope; samples, X's channels, Y's channels, groups.
+    the kernel's, Y's, strides, dilations, padding at the top and left; activation and its first number; samples, X's channels,
+    Y's channels, groups; the activation's second number. Activations: 1 multiplies numbers below zero by the first number, 2 is
+    the sigmoid, 3 the hyperbolic tangent, 4 the hard sigmoid of alpha and beta, 5 bounds from below and above.
     """
     samples, channels = argument(record, 20), argument(record, 21)
     outputs, groups = argument(record, 22), argument(record, 23)
@@ -144,3 +165,6 @@ def windows(record: int, part: int, parts: int) -> None:
                 for first in range(0, positions, 4):
                     count = positions - first
                     _four_windows(record, weight, row, work + first * depth * 4, depth * 4, depth, count, place + first * 4)
+        if argument(record, 18) > _RECTIFIED:
+            written = (sample * outputs + group * per_group + start) * positions
+            _activate(record, argument(record, 4) + written * 4, (stop - start) * positions)

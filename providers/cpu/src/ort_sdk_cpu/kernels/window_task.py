@@ -11,6 +11,8 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.onednn.activations import eltwise_of
+from ort_sdk_cpu.onednn.constants import Algorithm
 
 from .bindable import Writer
 from .task_writer import TaskWriter, are_floats
@@ -27,6 +29,14 @@ MAX_WORK_BYTES = 1 << 20
 """Of copied windows, per thread."""
 WORK_PER_THREAD = 1 << 18
 """Multiplications that are worth another thread."""
+_ACTIVATIONS = {
+    Algorithm.RELU: 1,
+    Algorithm.LOGISTIC: 2,
+    Algorithm.TANH: 3,
+    Algorithm.HARD_SIGMOID: 4,
+    Algorithm.CLIP_V2: 5,
+}
+"""As the task numbers them."""
 _X, _WEIGHT, _BIAS, _ADDED, _WORK = 0, 1, 2, 3, 5
 _FLOAT_BYTES = 4
 
@@ -44,8 +54,8 @@ def window_writer(info: KernelInfo, windows: Windows, inputs: Sequence[Any], oth
     positions, depth = math.prod(windows.output_shape), math.prod(weight.shape[1:])
     is_small = 0 < positions <= MAX_WINDOWS and positions * depth * _FLOAT_BYTES <= MAX_WORK_BYTES
     is_worth = depth >= MIN_DEPTH and weight.size >= MIN_WEIGHTS and x.size > 0 and libraries.numba().is_usable
-    slope = _slope(info)
-    if not is_small or not is_worth or slope is None or weight.ndim not in {3, 4} or not are_floats(inputs):
+    activation = _activation(info)
+    if not is_small or not is_worth or activation is None or weight.ndim not in {3, 4} or not are_floats(inputs):
         return None
     groups = int(info.attribute("group", 1))
     if x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
@@ -53,15 +63,18 @@ def window_writer(info: KernelInfo, windows: Windows, inputs: Sequence[Any], oth
     work = x.shape[0] * positions * weight.size
     threads = max(1, min(libraries.thread_count(), work // WORK_PER_THREAD))
     sizes = (x.shape[0], x.shape[1], weight.shape[0], groups)
-    return _WindowWriter(_geometry(windows), slope, sizes, len(inputs), otherwise, threads, positions * depth)
+    code, first, second = activation
+    arguments = (*_geometry(windows), code, first, *sizes, second)
+    return _WindowWriter(arguments, len(inputs), otherwise, threads, positions * depth)
 
 
-def _slope(info: KernelInfo) -> float | None:
-    """Factor of results below zero: 1 without an activation; None for another activation."""
+def _activation(info: KernelInfo) -> tuple[int, float, float] | None:
+    """Number and parameters of the node's activation, 0 for none; None for one that the task does not have."""
     name, parameters = str(info.attribute("activation", "") or ""), info.attribute("activation_params", None) or ()
-    if name == "LeakyRelu":
-        return float(parameters[0]) if parameters else 0.01
-    return {"": 1.0, "Relu": 0.0}.get(name)
+    if not name:
+        return 0, 0.0, 0.0
+    found = eltwise_of(name, tuple(parameters))
+    return None if found is None else (_ACTIVATIONS[found.algorithm], float(found.alpha), float(found.beta))
 
 
 def _geometry(windows: Windows) -> tuple[int, ...]:
@@ -83,18 +96,9 @@ def _geometry(windows: Windows) -> tuple[int, ...]:
 class _WindowWriter(TaskWriter):
     """Keeps the memory that windows are copied to."""
 
-    def __init__(
-        self,
-        geometry: tuple[int, ...],
-        slope: float,
-        sizes: tuple[int, ...],
-        given: int,
-        otherwise: Writer,
-        threads: int,
-        elements: int,
-    ) -> None:
+    def __init__(self, arguments: tuple[int | float, ...], given: int, otherwise: Writer, threads: int, elements: int) -> None:
         places = (_X, _WEIGHT, *(index if index < given else None for index in (_BIAS, _ADDED)), given, None)
-        super().__init__("convolution", "windows", (*geometry, int(slope != 1), slope, *sizes), places, otherwise, threads)
+        super().__init__("convolution", "windows", arguments, places, otherwise, threads)
         self._work = np.empty(threads * elements, np.float32)
         self._call.point(_WORK, self._work)
 
