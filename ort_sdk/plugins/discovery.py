@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
+import importlib
 import logging
-import re
 from collections.abc import Iterator
+from functools import reduce
+from typing import Any
 
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.distributions import Distribution, distributions
 
 from .state import ProviderRecord, ProviderState
 
-__all__ = ["Discovered", "read_entry_points"]
+__all__ = ["Discovered", "EntryPoint", "read_entry_points"]
 
 logger = logging.getLogger("ort_sdk.plugins")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """What a distribution offers under a name."""
+
+    name: str
+    value: str
+    """``module``, or ``module:attribute.of.it``; extras in brackets may follow, which mean nothing any more."""
+
+    def load(self) -> Any:
+        """Import the module and give it or its attribute.
+
+        Raises:
+            ValueError: the value is neither.
+            Exception: whatever the import raises.
+        """
+        module, _, attribute = (part.strip() for part in self.value.partition("[")[0].partition(":"))
+        names = [*module.split("."), *(attribute.split(".") if attribute else ())]
+        if not all(name.isidentifier() for name in names):
+            raise ValueError(f"entry point '{self.name}' is {self.value!r}; it must be 'module' or 'module:attribute'")
+        return reduce(getattr, filter(None, attribute.split(".")), importlib.import_module(module))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +46,7 @@ class Discovered:
     """An entry point with its record; no entry point if its distribution's metadata cannot be read."""
 
     record: ProviderRecord
-    entry_point: importlib.metadata.EntryPoint | None = None
+    entry_point: EntryPoint | None = None
 
 
 def read_entry_points(group: str) -> list[Discovered]:
@@ -30,45 +54,45 @@ def read_entry_points(group: str) -> list[Discovered]:
 
     ``importlib.metadata.entry_points`` fails as a whole on one malformed file, so each distribution is read on its own.
     """
-    found = [row for name in _distributions_with(group) for row in _read_distribution(name, group)]
+    found = [row for each, text in _distributions_with(group) for row in _read_distribution(each, text, group)]
     return sorted(found, key=lambda row: (row.record.entry_point_name, row.record.distribution))
 
 
-def _distributions_with(group: str) -> list[str]:
-    """Names of distributions whose entry-point file mentions the group: a text search, since most mention nothing."""
-    names: dict[str, None] = {}
-    for distribution in importlib.metadata.distributions():
+def _distributions_with(group: str) -> list[tuple[Distribution, str]]:
+    """Distributions whose entry-point file mentions the group, most do not, with its text.
+
+    The first of several copies on ``sys.path`` counts, which is the one that Python imports.
+    """
+    texts: dict[str, tuple[Distribution, str]] = {}
+    for each in distributions():
         try:
-            mentioned = group in (distribution.read_text("entry_points.txt") or "")
-            name = _field(distribution, "Name") if mentioned else ""
+            texts.setdefault(each.key, (each, each.read_text("entry_points.txt") or ""))
         except (OSError, UnicodeError) as error:
             logger.info("skipped a distribution whose entry_points.txt cannot be read: %s", error)
-            continue
-        if name:
-            names.setdefault(name)
-    return list(names)
+    return [(each, text) for each, text in texts.values() if group in text and each.name]
 
 
-def _field(distribution: importlib.metadata.Distribution, field: str) -> str:
-    """A field of a distribution's metadata; empty if it has none.
-
-    ``Distribution.metadata`` parses the text as an email, with all of the standard library's modules for that.
-    """
-    texts = (distribution.read_text(name) for name in ("METADATA", "PKG-INFO", ""))
-    header = next((text for text in texts if text), "").partition("\n\n")[0]
-    found = re.search(rf"^{field}:(.*)$", header, re.IGNORECASE | re.MULTILINE)
-    return "" if found is None else found[1].strip()
-
-
-def _read_distribution(name: str, group: str) -> Iterator[Discovered]:
-    # By name, since the first of several copies on sys.path is the one that Python imports.
-    distribution = importlib.metadata.distribution(name)
-    record = ProviderRecord(name, distribution=name, version=_field(distribution, "Version"))
+def _read_distribution(distribution: Distribution, text: str, group: str) -> Iterator[Discovered]:
+    name = distribution.name
+    record = ProviderRecord(name, distribution=name, version=distribution.version)
     try:
-        entry_points = dict.fromkeys(distribution.entry_points.select(group=group))
-    except Exception as error:  # noqa: BLE001 - other people's metadata: any fault is recorded and the next one is read
-        reason = f"entry_points.txt of {record.source()} cannot be read: {type(error).__name__}: {error}"
+        entry_points = dict.fromkeys(_entry_points(text, group))
+    except ValueError as error:
+        reason = f"entry_points.txt of {record.source()} cannot be read: {error}"
         yield Discovered(record.moved_to(ProviderState.REFUSED, reason, f"Reinstall it: pip install --force-reinstall {name}"))
         return
     for entry_point in entry_points:
         yield Discovered(dataclasses.replace(record, entry_point_name=entry_point.name), entry_point)
+
+
+def _entry_points(text: str, group: str) -> Iterator[EntryPoint]:
+    """Entry points of one group in the text of a file."""
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1].strip()
+        elif line and section == group and not line.startswith(("#", ";")):
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise ValueError(f"the line {line!r} in group {group} is not 'name = value'")
+            yield EntryPoint(name.strip(), value.strip())

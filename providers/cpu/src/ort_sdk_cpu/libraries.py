@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import platform
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from ort_sdk.api import InvalidArgument
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.distributions import distributions, version_of
 
 from .instruction_set import InstructionSet, instruction_set, machine_instruction_set
 from .threads import current_threads
@@ -110,10 +109,9 @@ def onednn() -> Library:
 @functools.cache
 def onednn_path() -> Path | None:
     """Shared library of the installed distribution."""
-    for file in importlib.metadata.files(ONEDNN_DISTRIBUTION) or ():
-        if file.name == ONEDNN_FILE:
-            path = Path(str(file.locate())).resolve()
-            return path if path.is_file() else None
+    for found in distributions(ONEDNN_DISTRIBUTION):
+        paths = (path.resolve() for path in found.files() if path.name == ONEDNN_FILE)
+        return next((path for path in paths if path.is_file()), None)
     return None
 
 
@@ -196,13 +194,3 @@ def report() -> list[str]:
     else:
         lines.append(f"compiled kernels use one thread: {OPENMP_FILE} is missing; {OPENMP_REMEDY}")
     return lines
-
-
-def version_of(distribution: str) -> str:
-    """Version of an installed distribution; empty if there is none. ``importlib.metadata.version`` loads an email parser."""
-    try:
-        metadata = importlib.metadata.distribution(distribution).read_text("METADATA") or ""
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-    found = re.search(r"^Version:(.*)$", metadata, re.MULTILINE)
-    return "" if found is None else found[1].strip()
