@@ -188,7 +188,7 @@ def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
 def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBitsLayout, products: Sequence[_Product]) -> bool:
     value, scale = constant.node.inputs[:2]
     zero_points, zero_points_name = constant.zero_points, constant.zero_points_name
-    if zero_points is None:
+    if zero_points is None and not is_signed(constant.weight.element_type):
         zero_points, zero_points_name = zero_of(constant.weight.element_type), "fused_DQ_MatMul_zero_point"
     before = len(matcher.graph.initializers)
     wanted = (f"{value}_T", f"{scale}_T", f"{zero_points_name}_T")
