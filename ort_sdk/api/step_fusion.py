@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .data_classes import dataclass
+from .data_classes import dataclass, field
 from .element_type import TensorElementType
 from .kernel import Array
 
@@ -29,7 +29,7 @@ class ProgramValue:
 
 @dataclass(frozen=True, slots=True)
 class FusibleStep:
-    """A step that will be bound to buffers."""
+    """A step that will be bound to buffers, or any step where shapes vary."""
 
     kernel: Any
     """The provider's kernel of the node."""
@@ -38,6 +38,9 @@ class FusibleStep:
     """Value numbers; 0 for an absent input."""
     outputs: tuple[int, ...]
     """Value numbers; 0 for one that nobody asked for."""
+    domain: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class FusibleProgram:
     """What a provider sees of a program."""
 
     steps: Mapping[int, FusibleStep]
-    """Position in the program → step, in order: the provider's steps that will be bound."""
+    """Position in the program → step, in order: the provider's steps that will be bound, or all where shapes vary."""
     values: Mapping[int, ProgramValue]
     """Value number → what is known of it, for the values of these steps."""
     readers: Mapping[int, Sequence[int]]
@@ -74,6 +77,9 @@ class FusedSteps:
     """Numbers of the values it reads."""
     outputs: tuple[int, ...]
     """Numbers of the values it writes: those of the steps' outputs that anything else reads."""
+    repeated: tuple[int, ...] = ()
+    """Positions of further steps before the last whose work the kernel does again, as of those that work out a shape, ascending.
+    Others may read what they make; they are left out where nothing does any more. Only where shapes vary."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ort_sdk.api import Array, OrtDevice, Shape, Tensor
-from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.data_classes import dataclass, field
 
 __all__ = ["ABSENT", "Constants", "ExecutionPlan", "Feed", "Fetch", "Step"]
 
@@ -36,6 +36,8 @@ class Step:
     """Empty for a copy."""
     device: OrtDevice
     """Where the step's outputs are, unless the kernel leaves them on the host."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,4 +208,5 @@ def _step(node: Node, found: NodeKernel, inputs: tuple[int, ...], outputs: tuple
         node=node.name,
         provider=node.execution_provider,
         device=found.device,
+        attributes=node.attributes,
     )

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ort_sdk.api import EPFail, ExecutionProvider, FusedSteps, FusibleProgram, FusibleStep, OrtDevice, ProgramValue
+from ort_sdk.api import ExecutionProvider, FusedSteps, FusibleProgram, FusibleStep, OrtDevice, ProgramValue
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import ABSENT, Step
 
 from .binding import BindingProvider, can_bind
+from .fusion_checks import check_answer, unread_steps
 from .specialise import ProgramStep, Specialisation
 
 __all__ = ["Fused", "fuse_steps"]
@@ -49,14 +50,14 @@ def fuse_steps(
         program = _shown(specialisation, name, providers, may_compile=may_compile, shapes_vary=shapes_vary)
         fusion = provider.execution_provider.fuse_steps(program)
         is_complete = is_complete and fusion.is_complete
-        _check(name, program, fusion.fused)
+        check_answer(name, program, fusion.fused)
         answers.extend((name, fused) for fused in fusion.fused if not shapes_vary or hasattr(fused.kernel, "compute"))
     if not answers:
         return Fused(specialisation, (), is_complete)
     steps = specialisation.steps
     several = [fused.positions for _, fused in answers if len(fused.positions) > 1]
     groups = tuple(tuple(steps[position].step.op_type for position in positions) for positions in several)
-    return Fused(replace(specialisation, steps=_replaced(steps, answers, providers, shapes_vary)), groups, is_complete)
+    return Fused(replace(specialisation, steps=_replaced(specialisation, answers, providers, shapes_vary)), groups, is_complete)
 
 
 def _shown(
@@ -68,9 +69,9 @@ def _shown(
     shapes_vary: bool,
 ) -> FusibleProgram:
     steps = {
-        position: FusibleStep(launched.step.kernel, launched.step.op_type, launched.inputs, _asked_for(launched))
+        position: _fusible(launched)
         for position, launched in enumerate(specialisation.steps)
-        if launched.step.provider == name and can_bind(launched, specialisation, providers)
+        if launched.step.provider == name and (shapes_vary or can_bind(launched, specialisation, providers))
     }
     shown = {index for step in steps.values() for index in (*step.inputs, *step.outputs)} - {ABSENT}
     describe = providers[name].execution_provider.describe
@@ -80,6 +81,11 @@ def _shown(
         if hasattr(specialisation.values[index], "shape")
     }
     return FusibleProgram(steps, values, _readers(specialisation), may_compile, shapes_vary)
+
+
+def _fusible(launched: ProgramStep) -> FusibleStep:
+    step = launched.step
+    return FusibleStep(step.kernel, step.op_type, launched.inputs, _asked_for(launched), step.domain, step.attributes)
 
 
 def _asked_for(launched: ProgramStep) -> tuple[int, ...]:
@@ -96,45 +102,29 @@ def _readers(specialisation: Specialisation) -> dict[int, list[int]]:
     return readers
 
 
-def _check(name: str, program: FusibleProgram, answers: Sequence[FusedSteps]) -> None:
-    taken: set[int] = set()
-    for fused in answers:
-        positions = set(fused.positions)
-        if not positions <= program.steps.keys() - taken or tuple(sorted(positions)) != fused.positions:
-            raise EPFail(f"{name}: fuse_steps gave steps {fused.positions}; each must be one it was shown, once, in order")
-        taken |= positions
-        _check_order(name, program, fused)
-
-
-def _check_order(name: str, program: FusibleProgram, fused: FusedSteps) -> None:
-    last = fused.positions[-1]
-    made = {index for position in fused.positions for index in program.steps[position].outputs} - {ABSENT}
-    read = {index for position in fused.positions for index in program.steps[position].inputs} - {ABSENT}
-    for index in made:
-        others = [reader for reader in program.readers.get(index, ()) if reader not in fused.positions]
-        if others and (index not in fused.outputs or min(others) < last):
-            raise EPFail(
-                f"{name}: fuse_steps made one of steps {fused.positions}, but step {min(others)} reads value {index}, which is "
-                f"one of their outputs {fused.outputs} only after step {last}"
-            )
-    if not set(fused.inputs) <= read - made or not set(fused.outputs) <= made:
-        raise EPFail(f"{name}: fuse_steps: steps {fused.positions} have no inputs {fused.inputs} or no outputs {fused.outputs}")
-
-
 def _replaced(
-    steps: Sequence[ProgramStep],
+    specialisation: Specialisation,
     answers: Sequence[tuple[str, FusedSteps]],
     providers: Mapping[str, BindingProvider],
     shapes_vary: bool,
 ) -> list[ProgramStep]:
+    steps = specialisation.steps
     left: list[ProgramStep | None] = list(steps)
     for name, fused in answers:
         members = [steps[position] for position in fused.positions]
         for position in fused.positions:
             left[position] = None
-        compute = _OneOrAll(fused, [member.step for member in members]) if shapes_vary else None
+        compute = _one_or_all(fused, specialisation) if shapes_vary else None
         left[fused.positions[-1]] = _fused_step(name, fused, members, providers[name].device, compute)
+    for position in unread_steps([fused for _, fused in answers], steps, specialisation.fetches):
+        left[position] = None
     return [launched for launched in left if launched is not None]
+
+
+def _one_or_all(fused: FusedSteps, specialisation: Specialisation) -> _OneOrAll:
+    members = [specialisation.steps[position].step for position in sorted((*fused.repeated, *fused.positions))]
+    read = {index for step in members for index in step.inputs}.difference(fused.inputs)
+    return _OneOrAll(fused, members, {index: array for index, array in specialisation.constants.items() if index in read})
 
 
 class _OneOrAll:
@@ -143,18 +133,19 @@ class _OneOrAll:
     Args:
         fused: what the provider answered.
         members: the steps.
+        constants: what they read that the kernel is not given.
     """
 
-    def __init__(self, fused: FusedSteps, members: Sequence[Step]) -> None:
+    def __init__(self, fused: FusedSteps, members: Sequence[Step], constants: Mapping[int, Any]) -> None:
         self._compute, self._inputs, self._outputs = fused.kernel.compute, fused.inputs, fused.outputs
-        self._members = members
+        self._members, self._constants = members, constants
 
     def __call__(self, *inputs: Any) -> Any:
         result = self._compute(*inputs)
         return self._one_by_one(inputs) if result is NotImplemented else result
 
     def _one_by_one(self, inputs: Sequence[Any]) -> Any:
-        values = {ABSENT: None, **dict(zip(self._inputs, inputs, strict=True))}
+        values = {ABSENT: None, **self._constants, **dict(zip(self._inputs, inputs, strict=True))}
         for step in self._members:
             result = step.compute(*[values[index] for index in step.inputs])
             values.update(zip(step.outputs, result if type(result) is tuple else (result,), strict=False))
