@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels.any_layout import FixedSlot
+from ort_sdk_cpu.kernels.compiled_product import Activation
 from ort_sdk_cpu.kernels.joinable_product import Operands, joinable_product
 from ort_sdk_cpu.kernels.scratch import shared_scratch
 from ort_sdk_cpu.kernels.task_writer import MIN_ELEMENTS
@@ -58,6 +59,24 @@ def test_products(case, alpha):
         call()
         np.testing.assert_allclose(out, expected, rtol=2e-5, atol=2e-5 * np.sqrt(a.shape[-1]))
         out.fill(np.nan)
+
+
+@pytest.mark.parametrize(
+    ("activation", "slope", "function"),
+    [
+        (Activation.RELU, 0.0, lambda x: np.maximum(x, 0)),
+        (Activation.RELU, 0.25, lambda x: np.where(x < 0, 0.25 * x, x)),
+        (Activation.SIGMOID, 0.0, lambda x: 1 / (1 + np.exp(-x))),
+        (Activation.TANH, 0.0, np.tanh),
+    ],
+)
+@pytest.mark.parametrize("case", ["matrices", "one row", "heads and transposed heads"])
+def test_activations(case, activation, slope, function):
+    a, b = CASES[case]
+    expected = function(0.5 * (a.astype(np.float64) @ b.astype(np.float64)))
+    out = np.full(expected.shape, np.nan, np.float32)
+    joinable_product(Operands(a, b, out, alpha=0.5, activation=activation, slope=slope), shared_scratch())()
+    np.testing.assert_allclose(out, expected, rtol=2e-5, atol=5e-5)
 
 
 @pytest.mark.parametrize("addend", [_random(33), _random(1, 33), _random(20, 33), _random(20, 40)[:, :33]])

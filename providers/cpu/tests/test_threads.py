@@ -116,10 +116,18 @@ def test_products_by_numpy_use_one_thread_during_a_run_only():
     if functions is None:
         pytest.skip("NumPy has no OpenBLAS of its own")
     before = functions[0]()
-    provider = _provider()
+    provider, matrix = _provider(), np.eye(3, dtype=np.float32)
     provider.has_products = True
-    with provider.run_scope(), provider.run_scope():
+    with provider.run_scope():
+        assert functions[0]() == before
+        np.testing.assert_array_equal(threads.matrix_product(matrix, matrix), matrix)
         assert functions[0]() == 1
+        with provider.run_scope():
+            threads.matrix_product(matrix, matrix)
+        threads.matrix_product(matrix, matrix)
+        assert functions[0]() == 1
+    assert functions[0]() == before
+    threads.matrix_product(matrix, matrix)
     assert functions[0]() == before
 
 

@@ -51,7 +51,7 @@ class CpuExecutionProvider(ExecutionProvider):
             self._sets_threads = self.has_products or self.threads != openmp_default() or libraries.is_openmp_loaded()
             if not self._sets_threads:
                 return IgnoredErrors()
-        return RunScope(self.threads, has_products=self.has_products)
+        return RunScope(self.threads)
 
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:
         """Convolutions do what follows them; other chains of element-wise steps become compiled kernels."""

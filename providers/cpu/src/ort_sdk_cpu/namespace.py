@@ -8,6 +8,7 @@ from ort_sdk.api import HostArray
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
 from . import libraries
+from .threads import matrix_product
 
 __all__ = ["CpuNamespace"]
 
@@ -17,6 +18,8 @@ MIN_WORK = 1 << 14
 
 class CpuNamespace(NumpyNamespace):
     """Adapter over NumPy and compiled tasks."""
+
+    matmul = staticmethod(matrix_product)
 
     def attention(self, q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray | None:
         """As the base says; None for other types than float32, and for little work."""

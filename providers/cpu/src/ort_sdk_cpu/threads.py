@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import InvalidArgument, RuntimeException
+from ort_sdk.api import HostArray, InvalidArgument, RuntimeException
 
 from .contention import works_alone
 from .floating_point_errors import ignore_errors, restore_errors
@@ -29,6 +29,7 @@ __all__ = [
     "current_threads",
     "default_threads",
     "is_alone",
+    "matrix_product",
     "openmp_default",
     "team_of",
     "threads_of",
@@ -46,6 +47,8 @@ class _Current(threading.local):
     levels: int | None = None
     """How deep teams might be nested before they were limited to one thread; None if they are not."""
     is_forked = False
+    limits_blas = False
+    """Whether the run of this thread has limited NumPy's BLAS."""
 
 
 _current = _Current()
@@ -59,6 +62,14 @@ def current_threads() -> int:
 def is_alone() -> bool:
     """Whether teams that this thread starts have one thread now: others use the processors, or have gone with a fork."""
     return _current.levels is not None
+
+
+def matrix_product(a: HostArray, b: HostArray, out: HostArray | None = None) -> HostArray:
+    """NumPy's ``matmul``; in a run, BLAS uses one thread from the first product to the end."""
+    if _current.threads is not None and not _current.limits_blas:
+        _current.limits_blas = True
+        _blas_limit.enter()
+    return np.matmul(a, b, out)
 
 
 def with_team(call: Callable[[], object]) -> None:
@@ -139,14 +150,12 @@ class RunScope:
 
     Args:
         threads: of the session.
-        has_products: whether it may compute products with NumPy.
     """
 
-    __slots__ = ("_errors", "_has_products", "_is_alone", "_openmp", "_previous", "_threads")
+    __slots__ = ("_errors", "_is_alone", "_openmp", "_previous", "_threads")
 
-    def __init__(self, threads: int, *, has_products: bool) -> None:
+    def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._has_products = has_products
 
     def __enter__(self) -> None:
         self._errors = ignore_errors()
@@ -158,11 +167,10 @@ class RunScope:
             if threads > 1 and _current.levels is None and works_alone(threads):
                 self._is_alone = True
                 _keep_to_one_thread()
-        if self._has_products:
-            _blas_limit.enter()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if self._has_products:
+        if _current.limits_blas:
+            _current.limits_blas = False
             _blas_limit.leave()
         if self._is_alone:
             _allow_teams()
@@ -221,7 +229,7 @@ def _openmp() -> Any:
 
 
 class _BlasLimit:
-    """NumPy's BLAS computes on one thread while any run is under way; then as before."""
+    """NumPy's BLAS computes on one thread while any run is under way that multiplies with it; then as before."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -15,6 +15,7 @@ from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.threads import matrix_product
 
 from .attention_over_cache import multi_head_over_cache
 from .bindable import MakeWriter, Writer, bindable, copied
@@ -22,7 +23,7 @@ from .cached_attention import MOST_FEW
 from .direct_kernel import computed_by, directly
 from .normalization import softmax_last
 from .scratch import Scratch, scratch_of
-from .task_writer import are_floats
+from .task_writer import are_floats, is_worth_a_task
 
 if TYPE_CHECKING:
     from .attention_task import AttentionTask
@@ -77,8 +78,9 @@ def _is_for_few(core: _Attention, work: int) -> bool:
 
 
 def _is_worth_a_task(core: _Attention, query: HostArray, out: HostArray) -> bool:
-    work = query.size * core.keys
-    return work >= MIN_WORK and are_floats((query, out)) and libraries.numba().is_usable
+    if not are_floats((query, out)) or not libraries.numba().is_usable:
+        return False
+    return query.size * core.keys >= MIN_WORK or is_worth_a_task(query.size, "attention", "attention")
 
 
 class _Writer:
@@ -174,13 +176,13 @@ class _Attention:
         for sample, heads, rows in self._blocks():
             block = query[sample, heads, rows]
             scores = self.scratch.array("scores", (*block.shape[:2], self.keys), out.dtype)
-            np.matmul(block, key[sample, heads].swapaxes(1, 2), out=scores)
+            matrix_product(block, key[sample, heads].swapaxes(1, 2), out=scores)
             np.multiply(scores, self.scale, out=scores)
             for bias in added:
                 np.add(scores, bias[sample, heads, rows], out=scores)
             weights = self.scratch.array("weights", scores.shape, out.dtype)
             softmax_last(scores, weights)
-            np.matmul(weights, value[sample, heads], out=target[sample, heads, rows])
+            matrix_product(weights, value[sample, heads], out=target[sample, heads, rows])
 
     def _blocks(self) -> itertools.product[tuple[int, slice, slice]]:
         row_step = max(1, min(self.length, BLOCK // max(1, self.keys)))

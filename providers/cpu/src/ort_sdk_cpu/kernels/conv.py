@@ -13,6 +13,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu.threads import matrix_product
 
 from .activation import InPlace, in_place_activation
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
@@ -106,7 +107,7 @@ def _convolution(
         columns_shape = (batch, groups, channels // groups, positions)
 
         def pointwise(x: HostArray, weight: HostArray, out: HostArray) -> None:
-            np.matmul(weight.reshape(matrix_shape), x.reshape(columns_shape), out.reshape(result_shape))
+            matrix_product(weight.reshape(matrix_shape), x.reshape(columns_shape), out.reshape(result_shape))
 
         return pointwise
     plan = _Columns(windows, batch, channels, groups, scratch, padder(windows, 0, scratch))
@@ -143,7 +144,7 @@ class _Columns:
                     columns = self.scratch.array("columns", block.shape, x.dtype)
                     np.copyto(columns, block)
                     positions = slice(start * per_row, min(start + row_step, rows) * per_row)
-                    np.matmul(
+                    matrix_product(
                         matrix[part],
                         columns.reshape(block.shape[0], matrix.shape[2], positions.stop - positions.start),
                         out[sample, part, :, positions],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import NativeCall
 
-from .compiled_product import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Sizes, parts_of
+from .compiled_product import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Sizes, parts_of
 from .scratch import Scratch
 from .task_writer import is_worth_a_task
 
-__all__ = ["Operands", "joinable_product"]
+__all__ = ["SHORTEST_DOT", "JoinableProduct", "Operands", "joinable_product"]
 
 FLOAT = np.dtype(np.float32)
 MAX_CALLS = 16
@@ -32,7 +32,10 @@ _WORK = 4
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """``alpha * A B + beta * addend``: arrays of two dimensions or more, those before the last two broadcasting as NumPy's do."""
+    """``activation(alpha * A B + beta * addend)``.
+
+    Arrays have two dimensions or more; those before the last two broadcast as NumPy's do.
+    """
 
     a: HostArray
     b: HostArray
@@ -41,6 +44,9 @@ class Operands:
     """A row, or as large as the output of two dimensions."""
     alpha: float = 1.0
     beta: float = 1.0
+    activation: Activation = Activation.NONE
+    slope: float = 0.0
+    """Factor of numbers below zero, for ``RELU``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class _Stack:
     steps: tuple[int, int, int]
 
 
-def joinable_product(operands: Operands, scratch: Scratch) -> Callable[[], Any] | None:
+def joinable_product(operands: Operands, scratch: Scratch) -> JoinableProduct | None:
     """The product's call; None where elements of a row lie apart, types are others, or it is too small for compiled code.
 
     Args:
@@ -60,12 +66,12 @@ def joinable_product(operands: Operands, scratch: Scratch) -> Callable[[], Any] 
         scratch: working memory.
     """
     layout = _layout(operands)
-    if layout is None or not is_worth_a_task(operands.out.size * layout.sizes.inner):
+    if layout is None or not is_worth_a_task(operands.out.size * layout.sizes.inner, MODULE, layout.sizes.task):
         return None
     if layout.sizes.task == "dots_of_rows" and layout.sizes.inner < SHORTEST_DOT:
         return None
     stacks = list(_stacks(operands, layout))
-    return None if len(stacks) > MAX_CALLS else _Product(operands, layout, stacks, scratch)
+    return None if len(stacks) > MAX_CALLS else JoinableProduct(operands, layout, stacks, scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +163,12 @@ def _planned(sizes: Sizes, count: int, most_threads: int) -> tuple[int, tuple[in
     return threads, (*parts, work, sizes.rows_at_once), work * threads
 
 
-class _Product:
+class JoinableProduct:
     """The tasks of a product, one per stack. For one thread at a time."""
 
     def __init__(self, operands: Operands, layout: _Layout, stacks: Sequence[_Stack], scratch: Scratch) -> None:
         self._operands, self._scratch = operands, scratch
+        self._strides = _strides(operands)
         threads, rest, self._work_bytes = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
         self._calls = [_task(operands, layout, stack, threads, rest) for stack in stacks]
         self.native = NativeCall(tuple(call.row for call in self._calls), self._prepare)
@@ -172,6 +179,15 @@ class _Product:
         for call in self._calls:
             call.set(_WORK, address)
 
+    def moves_to(self, operands: Operands) -> bool:
+        """Use other arrays that lie as those the tasks were made for; whether they do, in one stack."""
+        if len(self._calls) > 1 or _strides(operands) != self._strides:
+            return False
+        for place, array in enumerate((operands.a, operands.b, operands.out, operands.addend)):
+            self._calls[0].point(place, array)
+        self._operands = operands
+        return True
+
     def __call__(self) -> None:
         """Write the output."""
         self._prepare()
@@ -179,11 +195,17 @@ class _Product:
             call.run()
 
 
+def _strides(operands: Operands) -> list[Any]:
+    """Shapes and strides."""
+    arrays = (operands.a, operands.b, operands.out, operands.addend)
+    return [None if array is None else (array.shape, array.strides) for array in arrays]
+
+
 def _task(operands: Operands, layout: _Layout, stack: _Stack, threads: int, rest: tuple[int, ...]) -> Any:
     from ort_sdk_cpu.machine_code import TaskCall
 
     sizes, addend = layout.sizes, operands.addend
     addresses = (*stack.places, 0 if addend is None else address_of(addend), 0)
-    shape = (sizes.rows, sizes.columns, sizes.inner, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count, 0)
-    numbers = (float(operands.alpha), float(operands.beta), 0.0)
+    shape = (sizes.rows, sizes.columns, sizes.inner, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count)
+    numbers = (int(operands.activation), float(operands.alpha), float(operands.beta), float(operands.slope))
     return TaskCall(MODULE, sizes.task, (*addresses, *shape, *numbers, *rest), threads)

@@ -13,30 +13,53 @@ from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.contrib.fused_matmul import activation_parameters
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.threads import matrix_product
 
 from .activation import InPlace, in_place_activation
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by, stores_packed_weights
-from .joinable_product import Operands, joinable_product
+from .compiled_product import Activation
+from .joinable_product import SHORTEST_DOT, JoinableProduct, Operands, joinable_product
 from .scratch import Scratch, scratch_of
 
 __all__: list[str] = []
 
+_ACTIVATIONS = {
+    "": Activation.NONE,
+    "LeakyRelu": Activation.RELU,
+    "Relu": Activation.RELU,
+    "Sigmoid": Activation.SIGMOID,
+    "Tanh": Activation.TANH,
+}
+"""Fused activation → what the compiled tasks call it."""
+
 
 class _Product:
-    """A writer that NumPy computes; on arrays that stay, compiled code does where it can.
+    """A writer of a product that compiled code computes where it can, and NumPy otherwise. For one thread at a time.
 
     Args:
-        write: the writer.
+        write: the writer over NumPy.
         scratch: working memory.
         operands: from the inputs and the output, what is multiplied; None if something else is done to it, too.
     """
 
     def __init__(self, write: Writer, scratch: Scratch, operands: Callable[..., Operands] | None) -> None:
         self._write, self._scratch, self._operands = write, scratch, operands
+        self._moving: JoinableProduct | None = None
+        self._is_made = False
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
-        self._write(*arrays)
+        if self._operands is None or not self._moves_to(self._operands(*arrays)):
+            self._write(*arrays)
+
+    def _moves_to(self, operands: Operands) -> bool:
+        """Compute by the task that was made for the first arrays; whether it can."""
+        if not self._is_made:
+            self._moving, self._is_made = joinable_product(operands, self._scratch), True
+        if self._moving is None or not self._moving.moves_to(operands):
+            return False
+        self._moving()
+        return True
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if that is the writer's."""
@@ -51,9 +74,9 @@ def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         a, b = inputs
         if b.ndim != 2 or a.ndim < 3 or 0 in a.shape:
-            return _Product(np.matmul, scratch, Operands)
+            return _Product(matrix_product, scratch, Operands)
         rows, columns, inner = math.prod(a.shape[:-1]), b.shape[1], a.shape[-1]
-        write = lambda a, b, out: np.matmul(a.reshape(rows, inner), b, out.reshape(rows, columns))  # noqa: E731
+        write = lambda a, b, out: matrix_product(a.reshape(rows, inner), b, out.reshape(rows, columns))  # noqa: E731
         return _Product(write, scratch, Operands)
 
     return make
@@ -72,7 +95,7 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     def write(a: HostArray, b: HostArray, *rest: Any) -> None:
         out = rest[-1]
         c = rest[0] if len(rest) > 1 else None
-        np.matmul(a.T if trans_a else a, b.T if trans_b else b, out)
+        matrix_product(a.T if trans_a else a, b.T if trans_b else b, out)
         if alpha != 1:
             np.multiply(out, alpha, out)
         if c is not None:
@@ -80,12 +103,16 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         if activate is not None:
             activate(out, out)
 
+    epilogue, turns_weight = _epilogue(info), trans_b and _is_narrow_constant(info)
+    turned = _turned_once()
+
     def operands(a: HostArray, b: HostArray, *rest: Any) -> Operands:
         addend = rest[0] if len(rest) > 1 else None
-        return Operands(a.T if trans_a else a, b.T if trans_b else b, rest[-1], addend, alpha, beta)
+        right = turned(b) if turns_weight else b.T if trans_b else b
+        return Operands(a.T if trans_a else a, right, rest[-1], addend, alpha, beta, *(epilogue or ()))
 
-    writer = _Product(write, scratch_of(info), operands if activate is None else None)
-    return lambda _inputs, _outputs: writer
+    scratch = scratch_of(info)
+    return lambda _inputs, _outputs: _Product(write, scratch, None if epilogue is None else operands)
 
 
 @bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True)
@@ -99,18 +126,20 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     activate = _activation(info)
 
     def write(a: HostArray, b: HostArray, out: HostArray) -> None:
-        np.matmul(_oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b), out)
+        matrix_product(_oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b), out)
         if alpha != 1:
             np.multiply(out, alpha, out)
         if activate is not None:
             activate(out, out)
 
+    epilogue = _epilogue(info)
+
     def operands(a: HostArray, b: HostArray, out: HostArray) -> Operands:
         first, second = _oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b)
-        return Operands(first, second, out, alpha=alpha)
+        return Operands(first, second, out, None, alpha, 1.0, *(epilogue or ()))
 
-    writer = _Product(write, scratch_of(info), operands if activate is None else None)
-    return lambda _inputs, _outputs: writer
+    scratch = scratch_of(info)
+    return lambda _inputs, _outputs: _Product(write, scratch, None if epilogue is None else operands)
 
 
 def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:
@@ -123,6 +152,33 @@ def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:
 def _activation(info: KernelInfo) -> InPlace | None:
     parameters = activation_parameters(info)
     return in_place_activation(info, parameters, fused_activation(info, NumpyNamespace(), parameters))
+
+
+def _epilogue(info: KernelInfo) -> tuple[Activation, float] | None:
+    """What the compiled tasks do to a product for the node's activation; None if it is none of theirs."""
+    activation = _ACTIVATIONS.get(str(info.attribute("activation", "") or ""))
+    if activation is None:
+        return None
+    slope = (*activation_parameters(info), 0.01)[0] if info.attribute("activation", "") == "LeakyRelu" else 0.0
+    return activation, float(slope)
+
+
+def _turned_once() -> Callable[[HostArray], HostArray]:
+    """A function that transposes a constant matrix in memory when it first sees it."""
+    made: list[HostArray] = []
+
+    def turned(matrix: HostArray) -> HostArray:
+        if not made:
+            made.append(np.ascontiguousarray(matrix.T))
+        return made[0]
+
+    return turned
+
+
+def _is_narrow_constant(info: KernelInfo) -> bool:
+    """Whether input 1 is a constant matrix whose rows are too short for dot products."""
+    tensor = info.constants.get(1)
+    return tensor is not None and len(tensor.shape) == 2 and tensor.shape[1] < SHORTEST_DOT
 
 
 def _is_float(info: KernelInfo) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk_cpu.threads import matrix_product
 
 from .scratch import Scratch
 
@@ -52,7 +53,7 @@ class _Cell:
 class _Lstm(_Cell):
     def step(self, gates: HostArray, before: HostArray, weight: HostArray, _bias: HostArray | None, after: HostArray) -> None:
         inputs, output, forget, candidate = self.parts
-        np.matmul(before, weight, self.sums)
+        matrix_product(before, weight, self.sums)
         np.add(self.sums, gates, self.sums)
         _sigmoid(self.sums[:, : 3 * self.hidden.shape[1]])
         np.tanh(candidate, candidate)
@@ -69,7 +70,7 @@ class _GruResetAfter(_Cell):
     def step(self, gates: HostArray, before: HostArray, weight: HostArray, bias: HostArray | None, after: HostArray) -> None:
         update, reset, candidate = self.parts
         both = 2 * self.hidden.shape[1]
-        np.matmul(before, weight, self.sums)
+        matrix_product(before, weight, self.sums)
         if bias is not None:
             np.add(self.sums, bias, self.sums)
         np.add(self.sums[:, :both], gates[:, :both], self.sums[:, :both])
@@ -89,11 +90,11 @@ class _GruResetFirst(_GruResetAfter):
     def step(self, gates: HostArray, before: HostArray, weight: HostArray, _bias: HostArray | None, after: HostArray) -> None:
         update, reset, candidate = self.parts
         both = 2 * self.hidden.shape[1]
-        np.matmul(before, weight[:, :both], self.sums[:, :both])
+        matrix_product(before, weight[:, :both], self.sums[:, :both])
         np.add(self.sums[:, :both], gates[:, :both], self.sums[:, :both])
         _sigmoid(self.sums[:, :both])
         np.multiply(reset, before, self.work)
-        np.matmul(self.work, weight[:, both:], candidate)
+        matrix_product(self.work, weight[:, both:], candidate)
         np.add(candidate, gates[:, both:], candidate)
         self._mix(update, candidate, before, after)
 
@@ -149,7 +150,7 @@ def _input_gates(
     time, batch, size = x.shape
     rows = weight.shape[0]
     gates = scratch.array("gates", (time * batch, rows), x.dtype)
-    np.matmul(x.reshape(time * batch, size), weight.T, gates)
+    matrix_product(x.reshape(time * batch, size), weight.T, gates)
     if bias is not None:
         np.add(gates, bias[:rows] + bias[rows:] if folded else bias[:rows], gates)
     return gates.reshape(time, batch, rows)
