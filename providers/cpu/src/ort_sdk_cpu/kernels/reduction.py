@@ -15,6 +15,7 @@ from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import MakeWriter, Writer, bindable, copied
 from .copies import CopyWriter
+from .reduction_task import TaskReduction, reduction_writer
 from .scratch import Scratch, scratch_of
 
 __all__: list[str] = []
@@ -69,9 +70,29 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return CopyWriter(lambda *arrays: [(arrays[-1], arrays[0].reshape(arrays[-1].shape))])
         run = _by_slices(reduction, x, over, outputs[0], keepdims=keepdims, scratch=scratch)
         run = run or _by_numpy(reduction, over, keepdims=keepdims, scratch=scratch)
-        return _finished(run, reduction, math.prod(x.shape[axis] for axis in over))
+        count = math.prod(x.shape[axis] for axis in over)
+        written = _finished(run, reduction, count)
+        task = _as_task(reduction, count)
+        return written if task is None else reduction_writer(task, x, over, outputs[0], written)
 
     return make
+
+
+def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:
+    """The reduction of ``count`` elements as a task; None if there is none."""
+    if reduction.combine in _LARGEST:
+        factor = _LARGEST[reduction.combine]
+        return TaskReduction("largest", factor, factor)
+    if reduction.combine is not np.add or reduction.before not in _TASKS or reduction.after not in {None, np.sqrt}:
+        return None
+    divisor = float(count) if reduction.is_mean else 1.0
+    return TaskReduction(_TASKS[reduction.before], divisor=divisor, has_root=reduction.after is not None)
+
+
+_LARGEST = {np.maximum: 1.0, np.minimum: -1.0}
+"""Factor of elements, the largest of which is wanted, and divisor of it."""
+_TASKS = {None: "sum", np.square: "square"}
+"""What is done to elements that are added → name of the task."""
 
 
 _Run = Callable[[HostArray, HostArray], None]
