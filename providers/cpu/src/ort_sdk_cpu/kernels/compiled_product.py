@@ -34,6 +34,10 @@ MOST_ROWS = 512
 """Rows multiplied at a time, so that what is made of them stays in a cache."""
 MOST_TRANSPOSED = 1 << 20
 """Numbers of them that are transposed at a time."""
+FEWEST_ROWS_OF_PART, ROWS_OF_PART = 8, 128
+"""Rows of a part from which on it costs little that each thread reads all of the second operand: if that is small, and of any."""
+NUMBERS_PER_ROW = 1 << 13
+"""Numbers of the second operand for each of so many rows between them."""
 _STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES = 256, 4, 192, 4, 1024
 """As in the compiled module."""
 _A, _B, _C, _ADDEND, _WORK = range(5)
@@ -110,9 +114,16 @@ def _planned(rows: int, inner: int, columns: int, is_transposed: bool, most_thre
 
 
 def parts_of(sizes: Sizes, threads: int) -> tuple[int, int]:
-    """(parts of the rows, parts of the columns): as many as there are threads, the largest of them as small as can be."""
+    """(parts of the rows, parts of the columns): as many as there are threads.
+
+    Of many rows: what follows a product goes through rows, too, and so finds them near the same core. Of fewer, the largest part
+    is as small as can be.
+    """
     unit = 16 if sizes.is_transposed else _width()
     units = -(-sizes.columns // unit)
+    least = max(FEWEST_ROWS_OF_PART, sizes.inner * sizes.columns // NUMBERS_PER_ROW)
+    if sizes.rows >= min(least, ROWS_OF_PART) * threads:
+        return threads, 1
 
     def cost(row_parts: int) -> int:
         return -(-sizes.rows // row_parts) * -(-units // (threads // row_parts))
