@@ -1,26 +1,36 @@
-"""Copies between arrays that stay: as calls of the C library, which steps before and behind can be joined with."""
+"""Copies between arrays that stay: as calls of the C library or a task, which steps before and behind can be joined with."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.native_call import NO_BITS, NativeCall, Row
+from ort_sdk_cpu.native_call import NO_BITS, NativeCall
 
-__all__ = ["CopyWriter"]
+from .task_writer import is_worth_a_task
+
+__all__ = ["MAX_PLACES", "CopyWriter", "Runs", "addresses_of", "element_runs", "moving", "plain_runs"]
 
 Pairs = Sequence[tuple[HostArray, HostArray]]
 """(target, source), of one shape and type, in the order in which they are copied; no two overlap."""
+Runs = HostArray
+"""int64, (count, 3): addresses of target and source, and bytes of each piece that is one in both, in the order of copying."""
 
 MAX_ROWS = 160
-"""Pieces up to which as many calls cost less than a step of its own; each takes some nanoseconds."""
+"""Runs up to which as many calls cost less than a step of its own; each takes some nanoseconds."""
+MAX_RUNS = 1 << 12
+"""Runs up to which a task goes over their addresses; the list of more would take more memory than it is worth."""
+MAX_PLACES = 1 << 18
+"""Elements up to which the place of each is worked out, to see what runs they make."""
+_WORD = 4
+_INT64 = np.dtype(np.int64)
 
 
 class CopyWriter:
@@ -46,20 +56,85 @@ class CopyWriter:
             for target, source in pairs:
                 target[...] = source
 
-        rows = _rows(pairs)
-        if rows is not None:
-            copy.native = NativeCall(rows)  # type: ignore[attr-defined]
+        runs = plain_runs(pairs)
+        if runs is None or len(runs) > MAX_ROWS:
+            return _task(runs) or copy
+        rows = tuple((_memmove(), to, from_, size, 0, NO_BITS) for to, from_, size in runs.tolist())
+        copy.native = NativeCall(rows)  # type: ignore[attr-defined]
         return copy
 
 
-def _rows(pairs: Pairs) -> tuple[Row, ...] | None:
-    rows: list[Row] = []
+def moving(info: KernelInfo, write: Callable[..., Any], runs: Callable[..., Runs | None]) -> Callable[..., Any]:
+    """A writer that moves elements to where a node's input 1 says: needs no Python where that is constant.
+
+    Args:
+        info: the node.
+        write: the writer.
+        runs: from the inputs and outputs, what is moved; None for what the writer has to do.
+    """
+    return _MovingWriter(write, runs) if 1 in info.constants else write
+
+
+class _MovingWriter:
+    def __init__(self, write: Callable[..., Any], runs: Callable[..., Runs | None]) -> None:
+        self._write, self._runs = write, runs
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        self._write(*arrays)
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any]:
+        """The call on arrays that stay the same."""
+        return _task(self._runs(*arrays)) or functools.partial(self._write, *arrays)
+
+
+def plain_runs(pairs: Pairs) -> Runs | None:
+    """The runs of copies; None for too many."""
+    found: list[Runs] = [np.empty((0, 3), _INT64)]
     for target, source in pairs:
         axis = _first_joint_axis(target, source)
-        if len(rows) + math.prod(target.shape[:axis]) > MAX_ROWS:
+        if sum(map(len, found)) + math.prod(target.shape[:axis]) > MAX_RUNS:
             return None
-        rows += _pieces(target, source, axis)
-    return tuple(rows)
+        size = math.prod(target.shape[axis:]) * target.itemsize
+        starts = [addresses_of(array, axis) for array in (target, source)]
+        found.append(np.stack([*starts, np.full(len(starts[0]), size)], axis=1))
+    return np.concatenate(found)
+
+
+def element_runs(target: HostArray, source: HostArray, itemsize: int) -> Runs | None:
+    """The runs of elements that go from some addresses to others; None for too many.
+
+    Args:
+        target: int64, (count,): addresses in the order of copying.
+        source: the same.
+        itemsize: bytes of an element.
+    """
+    is_first = (np.diff(target, prepend=-1) != itemsize) | (np.diff(source, prepend=-1) != itemsize)
+    firsts = np.flatnonzero(is_first)
+    if len(firsts) > MAX_RUNS:
+        return None
+    counts = np.diff(firsts, append=len(target))
+    return np.stack([target[firsts], source[firsts], counts * itemsize], axis=1)
+
+
+def addresses_of(array: HostArray, axes: int | None = None) -> HostArray:
+    """Addresses of the elements in row-major order, or of the pieces before an axis: int64, (count,)."""
+    starts: HostArray = np.array([address_of(array)], _INT64)
+    for size, stride in zip(array.shape[:axes], array.strides[:axes], strict=True):
+        starts = (starts[:, None] + np.arange(size) * stride).reshape(-1)
+    return starts
+
+
+def _task(runs: Runs | None) -> Callable[[], Any] | None:
+    """A task's call that moves runs; None for none that are known, and where there is no compiler, or bytes are moved."""
+    if runs is None or (runs[:, 2] % _WORD).any():
+        return None
+    if not is_worth_a_task(int(runs[:, 2].sum()) // _WORD, "movement", "move_runs"):
+        return None
+    from ort_sdk_cpu.machine_code import TaskCall
+
+    table = np.ascontiguousarray(runs // [1, 1, _WORD])
+    return TaskCall("movement", "move_runs", (address_of(table), len(table))).kept(table)
 
 
 def _first_joint_axis(target: HostArray, source: HostArray) -> int:
@@ -71,14 +146,6 @@ def _first_joint_axis(target: HostArray, source: HostArray) -> int:
             break
         axis, span = axis - 1, span * size
     return axis
-
-
-def _pieces(target: HostArray, source: HostArray, axis: int) -> Iterator[Row]:
-    size = math.prod(target.shape[axis:]) * target.itemsize
-    to, from_ = address_of(target), address_of(source)
-    for place in np.ndindex(*target.shape[:axis]):
-        distances = (sum(map(int.__mul__, place, array.strides)) for array in (target, source))
-        yield (_memmove(), to + next(distances), from_ + next(distances), size, 0, NO_BITS)
 
 
 @functools.cache

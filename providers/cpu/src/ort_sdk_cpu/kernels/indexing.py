@@ -11,6 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 
 from .bindable import MakeWriter, Writer, bindable, copied
+from .copies import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, moving, plain_runs
 
 __all__: list[str] = []
 
@@ -67,7 +68,11 @@ def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
                 return
             np.take(data.reshape(-1), found, out=out, mode="clip")
 
-        return write
+        def runs(data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
+            found = places.of(indices) if max(data.size, out.size) <= MAX_PLACES else None
+            return None if found is None else element_runs(addresses_of(out), addresses_of(data)[found.reshape(-1)], out.itemsize)
+
+        return moving(info, write, runs)
 
     return make
 
@@ -92,7 +97,11 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
             np.copyto(out, data)
             out.reshape(-1)[found] = updates
 
-        return write
+        def runs(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
+            found = places.of(indices) if out.size <= MAX_PLACES else None
+            return None if found is None else _put(data, found.reshape(-1), updates, out)
+
+        return moving(info, write, runs)
 
     return make
 
@@ -110,17 +119,37 @@ def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return copied(compute)
         limits = np.array(data.shape[:depth])
         rows_shape = (math.prod(data.shape[:depth]), *data.shape[depth:])
+        width = math.prod(data.shape[depth:])
         steps = np.array([math.prod(data.shape[place + 1 : depth]) for place in range(depth)])
 
-        def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+        def rows_of(indices: HostArray) -> HostArray | None:
             if (indices >= limits).any() or (indices < -limits).any():
-                compute(data, indices, updates)
-            np.copyto(out, data)
-            out.reshape(rows_shape)[np.where(indices < 0, indices + limits, indices) @ steps] = updates
+                return None
+            rows: HostArray = np.where(indices < 0, indices + limits, indices) @ steps
+            return rows
 
-        return write
+        def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+            rows = rows_of(indices)
+            if rows is None:
+                compute(data, indices, updates)  # Says which index it is.
+            np.copyto(out, data)
+            out.reshape(rows_shape)[rows] = updates
+
+        def runs(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
+            rows = rows_of(indices) if out.size <= MAX_PLACES else None
+            places = None if rows is None else rows.reshape(-1, 1) * width + np.arange(width)
+            return None if places is None else _put(data, places.reshape(-1), updates, out)
+
+        return moving(info, write, runs)
 
     return make
+
+
+def _put(data: HostArray, places: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
+    """The runs of a copy of the data, with updates put at flat places."""
+    changed = element_runs(addresses_of(out)[places], addresses_of(updates), out.itemsize)
+    found = [plain_runs([(out, data)]), changed]
+    return None if any(runs is None for runs in found) else np.concatenate([runs for runs in found if runs is not None])
 
 
 @bindable("OneHot", any_type=True)
@@ -159,6 +188,6 @@ def tile(info: KernelInfo, compute: Any) -> MakeWriter | None:
         repeats = [target // size for target, size in zip(out.shape, x.shape, strict=True)]
         source = [part for size in x.shape for part in (1, size)]
         target = [part for repeat, size in zip(repeats, x.shape, strict=True) for part in (repeat, size)]
-        return lambda x, _repeats, out: np.copyto(out.reshape(target), x.reshape(source))
+        return CopyWriter(lambda x, _repeats, out: [(out.reshape(target), np.broadcast_to(x.reshape(source), target))])
 
     return make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
-from .copies import CopyWriter
+from .copies import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, moving
 
 __all__: list[str] = []
 
@@ -74,7 +75,7 @@ def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
 @bindable("Expand", any_type=True)
 def expand(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """The input repeated along broadcast axes."""
-    return lambda _inputs, _outputs: lambda x, _shape, out: np.copyto(out, x)
+    return lambda _inputs, _outputs: CopyWriter(lambda x, _shape, out: [(out, np.broadcast_to(x, out.shape))])
 
 
 @bindable("Cast", elementwise=True)
@@ -110,9 +111,18 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
             wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
             data.take(wrapped, axis=axis, out=out, mode="clip")
 
-        return write
+        return moving(info, write, functools.partial(_taken, axis))
 
     return make
+
+
+def _taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
+    """What indices that stay take from the data; None if one is out of range, which the writer says, and for much data."""
+    limit = data.shape[axis]
+    if not indices.size or indices.min() < -limit or indices.max() >= limit or max(data.size, out.size) > MAX_PLACES:
+        return None
+    places = np.arange(data.size).reshape(data.shape).take(indices, axis=axis, mode="wrap").reshape(-1)
+    return element_runs(addresses_of(out), addresses_of(data)[places], out.itemsize)
 
 
 def _slice_at(index: int, axis: int) -> Writer:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .recurrent_steps import BACKWARDS, stepwise
@@ -167,13 +168,17 @@ class _Tasks:
             task.run(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index))
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if it is more than a task, or they do not lie as it needs them."""
+        """The call on arrays that stay the same; None if a task is not all it takes, or they do not lie as it needs them."""
         if not self._weights.are_constant:
             return None  # Each run makes panels of its own.
         x, before, after, last = self._sorted(arrays)
-        if len(self._tasks) != 1 or not all(array is None or array.flags.c_contiguous for array in (x, *before)):
+        if not all(array is None or array.flags.c_contiguous for array in (x, *before)):
             return None
-        return self._tasks[0].fixed(x, _rows(before, 0), None if after is None else after[:, 0], _rows(last, 0))
+        calls = [
+            task.fixed(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index))
+            for index, task in enumerate(self._tasks)
+        ]
+        return None if None in calls else in_turn([call for call in calls if call is not None])
 
     def _sorted(self, arrays: Sequence[Any]) -> tuple[HostArray, Sequence[Any], HostArray | None, Sequence[Any]]:
         """(input, first states, all states, last states); the tasks have their weights."""

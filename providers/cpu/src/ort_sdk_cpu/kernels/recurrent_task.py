@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.native_call import in_turn
 
 from .compiled_product import CompiledProduct, Sizes
 from .recurrent_weights import DirectionWeights
@@ -119,11 +120,14 @@ class RecurrentTask:
     def fixed(
         self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]
     ) -> Callable[[], Any] | None:
-        """A call of :meth:`run` on arrays that stay; None if it takes more than the task, or memory shared with others."""
-        if self._product is not None or not self._working.is_own:
+        """A call of :meth:`run` on arrays that stay; None if it takes memory shared with others."""
+        if not self._working.is_own:
             return None
         self._aim(x, before, after, last)
-        return self._call.kept(self, x, *before, after, *last)
+        steps = self._call.kept(self, x, *before, after, *last)
+        if self._product is None or self._weights is None:
+            return steps
+        return in_turn([self._product.fixed(x, self._weights.w, None, self._working.array("gates")), steps])
 
     def run(self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]) -> None:
         """All steps.
