@@ -170,6 +170,12 @@ class Graph(Body):
             self._consumers = table
         return self._consumers.get(name, [])
 
+    def unread(self, names: Iterable[str]) -> set[str]:
+        """Those of some values that no node of this graph reads."""
+        self.consumers("")
+        table = self._consumers or {}
+        return {name for name in names if not table.get(name)}
+
     def output_names(self) -> set[str]:
         """Names of the graph's outputs."""
         return {argument.name for argument in self.outputs}

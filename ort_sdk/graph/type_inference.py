@@ -34,7 +34,7 @@ def infer_types(graph: Graph, schemas: OperatorSchemas = TABLE_SCHEMAS) -> None:
             declares.
     """
     for node in graph.nodes:
-        for body in node.subgraphs.values():
+        for body in node.subgraphs.values() if node.attributes else ():
             _seed_body_inputs(node, graph, body)
             infer_types(body, schemas)
         for name, type_string in zip(node.outputs, infer_node_output_types(node, graph, schemas), strict=True):

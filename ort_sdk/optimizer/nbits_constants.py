@@ -36,6 +36,7 @@ __all__ = [
 
 ACCURACY_KEY = "session.qdq_matmulnbits_accuracy_level"
 DEFAULT_ACCURACY = "4"
+_ACCURACIES = {"0": 0, "1": 1, "2": 2, "3": 3, "4": 4}
 TOLERANCE = 1e-6
 """How far the factors of a Gemm may be from 1."""
 UINT8 = TensorElementType.UINT8
@@ -53,9 +54,9 @@ def accuracy_level(context: TransformerContext) -> int:
         InvalidArgument: it is not 0 to 4.
     """
     text = context.config.get(ACCURACY_KEY, DEFAULT_ACCURACY)
-    if text not in {"0", "1", "2", "3", "4"}:
+    if text not in _ACCURACIES:
         raise InvalidArgument(f"{ACCURACY_KEY} is {text!r}; allowed are 0 (none), 1 (float32), 2, 3 (half) and 4 (int8)")
-    return int(text)
+    return _ACCURACIES[text]
 
 
 def is_signed(element_type: TensorElementType) -> bool:

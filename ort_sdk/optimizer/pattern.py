@@ -205,16 +205,9 @@ class GraphMatcher:
         names = list(inputs)
         while names and not names[-1]:
             names.pop()
-        return Node(
-            op_type,
-            names,
-            list(last.outputs if outputs is None else outputs),
-            dict(attributes or {}),
-            domain=domain,
-            name=last.name,
-            since_version=schema.since_version,
-            execution_provider=last.execution_provider,
-        )
+        made = list(last.outputs if outputs is None else outputs)
+        version, provider = schema.since_version, last.execution_provider
+        return Node(op_type, names, made, dict(attributes or {}), domain, last.name, "", version, provider)
 
     def replace(self, match: Match, new: Node) -> bool:
         """Replace a match by a given node, on the conditions of ``fuse``."""
@@ -245,13 +238,12 @@ class GraphMatcher:
 
     def _is_replaceable(self, match: Match, new: Node) -> bool:
         """One provider, nothing taken, and no value lost that something else reads."""
-        members, provider = match.nodes, match.last.execution_provider
+        members, provider, made = match.nodes, match.last.execution_provider, new.outputs
         for node in members:
             if node in self._taken or node.execution_provider != provider:
                 return False
-        for node in members:
             for name in node.outputs:
-                if name and name not in new.outputs and not self._is_within(name, members):
+                if name and name not in made and not self._is_within(name, members):
                     return False
         return True
 
@@ -296,7 +288,7 @@ class GraphMatcher:
         for name in {name for node in gone for name in node.outputs if graph.producer(name) is None}:
             graph.values.pop(name, None)
         makers: dict[Node, None] = {}
-        for name in {name for node in gone for name in node.inputs if name and not graph.consumers(name)} - kept:
+        for name in graph.unread(name for node in gone for name in node.inputs if name) - kept:
             if graph.initializers.pop(name, None) is not None:
                 graph.values.pop(name, None)
             elif (maker := graph.producer(name)) is not None:

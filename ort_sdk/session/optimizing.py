@@ -157,10 +157,9 @@ class SessionOptimizer:
 
     def _rank(self, node: Node, graph: Graph) -> int | None:
         """Position of the first provider (the node's own, if it is placed) that has a kernel for a node."""
+        placed = node.execution_provider
         for position, provider in enumerate(self._providers):
-            if node.execution_provider and node.execution_provider != provider.name:
-                continue
-            if self._lookup(provider, graph).lookup(node) is not None:
+            if (not placed or placed == provider.name) and self._lookup(provider, graph).lookup(node) is not None:
                 return position
         return None
 
