@@ -8,6 +8,7 @@ from .cast_elimination import CastChainElimination, CastElimination
 from .common_subexpression_elimination import CommonSubexpressionElimination
 from .constant_folding import ConstantFolding
 from .conv_fusion import ConvAddFusion, ConvBNFusion, ConvMulFusion
+from .conv_transpose_elimination import ConvTransposeElimination
 from .dq_matmul_nbits_fusion import DQMatMulNBitsFusion
 from .elementwise_fusion import DivMulFusion, FuseReluClip, NotWhereFusion, PreShapeNodeElimination
 from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
@@ -53,6 +54,7 @@ def transformers() -> list[GraphTransformer]:
         NotWhereFusion(),
         FuseReluClip(),
         DivMulFusion(),
+        ConvTransposeElimination(),
         PadFusion(),
         ConvBNFusion(),
         ConvMulFusion(),

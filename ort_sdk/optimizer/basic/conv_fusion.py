@@ -1,4 +1,4 @@
-"""Convolutions followed by arithmetic per output channel, folded into weight and bias."""
+"""Convolutions, transposed ones too, followed by arithmetic per output channel, folded into weight and bias."""
 
 from __future__ import annotations
 
@@ -89,20 +89,27 @@ def _fold_all(graph: Graph, op_type: str, affine_of: _AffineRule) -> bool:
 
 def _pairs(graph: Graph, op_type: str) -> Iterator[tuple[Node, Node]]:
     """Convolutions whose only reader is a node of some type."""
-    for conv in nodes_of(graph, "Conv"):
+    for conv in (*nodes_of(graph, "Conv"), *nodes_of(graph, "ConvTranspose")):
         reader = single_consumer(graph, conv.outputs[0])
         if reader is not None and reader.op_type == op_type and not reader.domain:
             yield conv, reader
 
 
-def _batch_norm_affine(graph: Graph, _conv: Node, node: Node, weight: Tensor) -> _Affine | None:
+def _channels(conv: Node, weight: Tensor) -> int:
+    """Output channels."""
+    shape: tuple[int, ...] = tuple(weight.shape)
+    return shape[0] if conv.op_type == "Conv" else shape[1] * int(conv.attributes.get("group", 1))
+
+
+def _batch_norm_affine(graph: Graph, conv: Node, node: Node, weight: Tensor) -> _Affine | None:
     if node.since_version < 7 or node.attributes.get("training_mode", 0) or not node.attributes.get("spatial", 1):
         return None
     if any(name and (graph.consumers(name) or is_graph_output(graph, name)) for name in node.outputs[1:]):
         return None
     found = [constant_input(graph, node, index) for index in range(1, 5)]
     sources = tuple(tensor for tensor in found if tensor is not None)
-    if len(sources) < 4 or any(not _is_row(tensor, weight) for tensor in sources):
+    channels = _channels(conv, weight)
+    if len(sources) < 4 or any(not _is_row(tensor, weight, channels) for tensor in sources):
         return None
     epsilon = float(node.attributes.get("epsilon", 1e-5))
 
@@ -114,9 +121,9 @@ def _batch_norm_affine(graph: Graph, _conv: Node, node: Node, weight: Tensor) ->
     return _Affine(f"batch-norm({epsilon})", sources, rows, scales=True, shifts=True)
 
 
-def _is_row(tensor: Tensor, weight: Tensor) -> bool:
+def _is_row(tensor: Tensor, weight: Tensor, channels: int) -> bool:
     """Whether a tensor has one number of the weight's type per output channel."""
-    return tensor.element_type is weight.element_type and tuple(tensor.shape) == tuple(weight.shape[:1])
+    return tensor.element_type is weight.element_type and tuple(tensor.shape) == (channels,)
 
 
 def _constant_affine(graph: Graph, conv: Node, node: Node, weight: Tensor, op_type: str) -> _Affine | None:
@@ -124,7 +131,7 @@ def _constant_affine(graph: Graph, conv: Node, node: Node, weight: Tensor, op_ty
     tensor = constant_input(graph, node, place)
     if node.since_version < 7 or tensor is None or tensor.element_type is not weight.element_type:
         return None
-    channels, rank = weight.shape[0], len(weight.shape)
+    channels, rank = _channels(conv, weight), len(weight.shape)
     is_scalar = math.prod(tensor.shape) == 1 and len(tensor.shape) <= rank
     if not is_scalar and tuple(tensor.shape) not in {(channels, *(1,) * (rank - 2)), (1, channels, *(1,) * (rank - 2))}:
         return None
@@ -142,39 +149,43 @@ def _fold(graph: Graph, conv: Node, node: Node, weight: Tensor, affine: _Affine)
     bias = constant_input(graph, conv, 2)
     inputs = list(conv.inputs[:2])
     if affine.scales:
-        inputs[1] = add_constant(graph, f"{output}/weight", _scaled_weight(weight, affine))
+        inputs[1] = add_constant(graph, f"{output}/weight", _scaled_weight(conv, weight, affine))
     if affine.shifts or bias is not None:
-        inputs.append(add_constant(graph, f"{output}/bias", _moved_bias(weight, bias, affine)))
-    folded = Node("Conv", inputs, [output], dict(conv.attributes), name=conv.name, since_version=conv.since_version)
+        inputs.append(add_constant(graph, f"{output}/bias", _moved_bias(conv, weight, bias, affine)))
+    folded = Node(conv.op_type, inputs, [output], dict(conv.attributes), name=conv.name, since_version=conv.since_version)
     replace_nodes(graph, [conv, node], [folded])
 
 
-def _scaled_weight(weight: Tensor, affine: _Affine) -> Tensor:
+def _scaled_weight(conv: Node, weight: Tensor, affine: _Affine) -> Tensor:
     """The weight times a number per output channel, computed when it is read."""
     dtype = weight.element_type.numpy_dtype
     wide = dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
+    groups = 0 if conv.op_type == "Conv" else int(conv.attributes.get("group", 1))
+    # (groups, input channels, output channels of a group, *kernel), where the weight begins with output channels: (1, 1, ...).
+    parts = (groups, weight.shape[0] // groups, weight.shape[1]) if groups else (1, 1, weight.shape[0])
 
     def compute(*_sources: Tensor) -> HostArray:
         scale, _ = affine.rows()
         elements = private_array(weight).astype(wide, copy=False)
         if scale is not None:
-            elements *= scale.astype(wide).reshape(-1, *(1,) * (elements.ndim - 1))
+            by_group = elements.reshape(*parts, -1)
+            by_group *= scale.astype(wide).reshape(parts[0], 1, parts[2], 1)
         return elements.astype(dtype, copy=False)
 
     sources = [weight, *affine.sources]
-    return DerivedTensor(f"weight {affine.transformation}", weight.element_type, tuple(weight.shape), sources, compute)
+    return DerivedTensor(f"weight {parts} {affine.transformation}", weight.element_type, tuple(weight.shape), sources, compute)
 
 
-def _moved_bias(weight: Tensor, bias: Tensor | None, affine: _Affine) -> Tensor:
+def _moved_bias(conv: Node, weight: Tensor, bias: Tensor | None, affine: _Affine) -> Tensor:
     """The bias after the arithmetic, computed when it is read."""
-    dtype = weight.element_type.numpy_dtype
+    dtype, channels = weight.element_type.numpy_dtype, _channels(conv, weight)
 
     def compute(*_sources: Tensor) -> HostArray:
         scale, shift = affine.rows()
-        row = np.zeros(weight.shape[0]) if bias is None else bias.numpy().astype(np.float64)
+        row = np.zeros(channels) if bias is None else bias.numpy().astype(np.float64)
         row = row if scale is None else row * scale
         return (row if shift is None else row + shift).astype(dtype)
 
     sources = affine.sources if bias is None else (bias, *affine.sources)
     transformation = f"bias {affine.transformation}"
-    return DerivedTensor(transformation, weight.element_type, tuple(weight.shape[:1]), sources, compute)
+    return DerivedTensor(transformation, weight.element_type, (channels,), sources, compute)

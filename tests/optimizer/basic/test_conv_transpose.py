@@ -1,0 +1,79 @@
+"""Transposed convolutions: those of strides 1 are convolutions, and all take arithmetic per channel into their weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.optimizer.basic.basic_model import assert_equal_at_levels, basic_ops
+from tests.optimizer.extended.fused_graph import FLOAT, build, node
+
+RNG = np.random.default_rng(8)
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def model_of(weight, *nodes, constants=None, size=(5, 7), rank=4, **attributes):
+    channels = weight.shape[0]
+    shape = [2, channels, *size][:rank]
+    first = node("ConvTranspose", ["x", "w", "b"], ["c"], **attributes)
+    outputs = weight.shape[1] * attributes.get("group", 1)
+    nodes = [first, *nodes] if nodes else [node("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)]
+    inits = {"w": weight, "b": normal(outputs), **(constants or {})}
+    return build(nodes, [("x", FLOAT, shape)], [("y", FLOAT, [None] * rank)], inits, 17)
+
+
+PLAIN = {
+    "padded": ((4, 6, 3, 3), {"pads": [1, 0, 2, 1]}),
+    "one tap": ((4, 6, 1, 1), {}),
+    "groups": ((4, 3, 3, 2), {"group": 2, "pads": [1, 1, 0, 0]}),
+    "one filter per channel": ((4, 1, 3, 3), {"group": 4, "dilations": [2, 1], "pads": [4, 1, 4, 1]}),
+    "valid": ((4, 2, 2, 3), {"auto_pad": "VALID"}),
+}
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_strides_of_one_make_a_convolution(case):
+    shape, attributes = PLAIN[case]
+    model = model_of(normal(*shape), **attributes)
+    assert basic_ops(model) == ["Conv"]
+    assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rank", [3, 5])
+def test_other_ranks(rank):
+    model = model_of(normal(4, 6, *[2, 3, 2][: rank - 2]), size=(5, 7, 4), rank=rank)
+    assert basic_ops(model) == ["Conv"]
+    assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
+
+
+OTHERS = {
+    "strides": {"strides": [2, 1]},
+    "more pads than windows reach": {"pads": [3, 0, 0, 0]},
+    "a size given": {"output_shape": [6, 8]},
+    "pads by name": {"auto_pad": "SAME_UPPER"},
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_others_stay(case):
+    model = model_of(normal(4, 6, 3, 3), **OTHERS[case])
+    assert basic_ops(model) == ["ConvTranspose"]
+    assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_arithmetic_per_channel_goes_into_the_weight(groups):
+    outputs = 3 * groups
+    normalize = node("BatchNormalization", ["c", "g", "h", "m", "v"], ["d"], epsilon=1e-3)
+    rest = [node("Mul", ["d", "k"], ["e"]), node("Add", ["e", "l"], ["y"])]
+    constants = {
+        **{name: normal(outputs) for name in "ghm"},
+        "v": np.abs(normal(outputs)) + np.float32(0.5),
+        **{name: normal(outputs, 1, 1) for name in "kl"},
+    }
+    model = model_of(normal(4, 3, 2, 2), normalize, *rest, constants=constants, group=groups, strides=[2, 2])
+    assert basic_ops(model) == ["ConvTranspose"]
+    assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
