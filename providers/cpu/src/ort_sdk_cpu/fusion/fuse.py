@@ -16,12 +16,15 @@ __all__ = ["fuse"]
 
 
 def fuse(program: FusibleProgram) -> StepFusion:
-    """Make one kernel of each convolution and what can be its post-ops, and of each chain of other element-wise steps."""
-    convolutions = [*_fused_convolutions(program), *([] if program.shapes_vary else _quantized_sums(program))]
-    taken = {position for fused in convolutions for position in fused.positions}
+    """Make one kernel of each convolution and what can be its post-ops, and of each chain of other element-wise steps.
+
+    Where shapes vary, attention and views become one step each, too.
+    """
+    first = [*_fused_convolutions(program), *(_fused_views(program) if program.shapes_vary else _quantized_sums(program))]
+    taken = {position for fused in first for position in (*fused.positions, *fused.repeated)}
     left = {position: step for position, step in program.steps.items() if position not in taken}
     chains = _fused_chains(replace(program, steps=left))
-    return StepFusion([*convolutions, *chains.fused], chains.is_complete)
+    return StepFusion([*first, *chains.fused], chains.is_complete)
 
 
 def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
@@ -30,6 +33,12 @@ def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
     from .convolutions import fused_convolutions
 
     return list(fused_convolutions(program))
+
+
+def _fused_views(program: FusibleProgram) -> list[FusedSteps]:
+    from .views import fused_views
+
+    return fused_views(program)
 
 
 def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:

@@ -15,7 +15,7 @@ from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
-from .cached_attention import CachedAttention, is_readable, takes
+from .cached_attention import CachedAttention, common_counts, is_readable, is_spread, takes
 from .direct_kernel import computed_by
 from .recycled import ResultMemory
 
@@ -95,19 +95,13 @@ class Heads:
             keys=results.empty((*cache, size)) if has_cache else self.k,
             values=results.empty((*cache, value_size)) if has_cache else self.v,
             out=results.empty((self.batch, *last) if is_four else (self.batch, self.length, self.heads * value_size)),
-            counts=_counts(self.batch, self.past, self.past, self.keys),
+            counts=common_counts(self.batch, self.past, self.past, self.keys),
             most_keys=self.keys,
             k=self.k if has_cache else None,
             v=self.v if has_cache else None,
             past_key=self.past_key,
             past_value=self.past_value,
         )
-
-
-@functools.lru_cache(maxsize=32)
-def _counts(batch: int, start: int, position: int, keys: int) -> HostArray:
-    """The same for all samples."""
-    return np.array([(start, position, keys)] * batch, np.int64)
 
 
 def _by_head(array: HostArray, heads: int) -> tuple[int, ...] | None:
@@ -117,14 +111,6 @@ def _by_head(array: HostArray, heads: int) -> tuple[int, ...] | None:
     if array.ndim != 3 or not heads or array.shape[2] % heads:
         return None
     return array.shape[0], heads, array.shape[1], array.shape[2] // heads
-
-
-def _is_spread(mask: HostArray | None, scores: tuple[int, ...]) -> bool:
-    """Whether a mask broadcasts to the scores."""
-    if mask is None:
-        return True
-    whole = scores[len(scores) - mask.ndim :]
-    return mask.ndim <= len(scores) and all(own in {1, most} for own, most in zip(mask.shape, whole, strict=True))
 
 
 @computed_by("Attention")
@@ -160,7 +146,7 @@ class _Attention:
         """The node's outputs."""
         q_heads = q.shape[1] if q.ndim == 4 else self._heads
         parts = Heads(q, k, v, q_heads, k.shape[1] if k.ndim == 4 else self._key_heads, past_key, past_value)
-        if not parts.fit() or not _is_spread(mask, parts.scores) or not parts.length or not parts.keys:
+        if not parts.fit() or not is_spread(mask, parts.scores) or not parts.length or not parts.keys:
             return NotImplemented
         has_cache = self._has_present or past_key is not None
         cached = parts.attention(self._results, has_cache=has_cache, scale=self._scale)
@@ -202,7 +188,7 @@ def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
         if key is None or value is None or key.ndim == 5 or query.ndim != 3 or any(other is not None for other in others):
             return NotImplemented
         parts = Heads(query, key, value, heads, heads, past_key, past_value)
-        if not parts.fit() or not _is_spread(added, parts.scores) or not parts.length or not parts.keys:
+        if not parts.fit() or not is_spread(added, parts.scores) or not parts.length or not parts.keys:
             return NotImplemented
         cached = parts.attention(results, has_cache=outputs > 1 or past_key is not None, scale=scale)
         if bias is not None and (bias.size != query.shape[2] * 2 + cached.out.shape[2] or not is_readable(bias)):
@@ -214,7 +200,7 @@ def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
         numbers = [number for number in (added, hidden) if number is not None]
         cached.mask, cached.bias = functools.reduce(np.add, numbers) if numbers else None, bias
         if is_causal:
-            cached.counts, cached.right = _counts(parts.batch, parts.past, parts.keys - parts.length, parts.keys), 0
+            cached.counts, cached.right = common_counts(parts.batch, parts.past, parts.keys - parts.length, parts.keys), 0
         cached.run()
         return cached.out if outputs < 2 else (cached.out, cached.keys, cached.values)[:outputs]
 

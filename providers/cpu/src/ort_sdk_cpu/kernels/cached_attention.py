@@ -21,7 +21,7 @@ from .task_writer import threads_for
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
-__all__ = ["MOST_FEW", "CachedAttention", "Rotary", "is_readable", "rotated", "takes"]
+__all__ = ["MOST_FEW", "CachedAttention", "Rotary", "common_counts", "is_readable", "is_spread", "rotated", "takes"]
 
 FLOAT = np.dtype(np.float32)
 FEW_KINDS = "q" * 64 + "ffq"
@@ -220,6 +220,20 @@ class CachedAttention:
         limits = (group, arguments[45], self.left, self.right, arguments[46], self.softcap)
         operands = (*q, *arguments[18:26], *arguments[26:35], bias, value_bias)
         _attention()(threads, *operands, *shape.arguments, batch, work, shape.part_bytes, *limits)
+
+
+def is_spread(mask: HostArray | None, scores: tuple[int, ...]) -> bool:
+    """Whether a mask broadcasts to the scores."""
+    if mask is None:
+        return True
+    whole = scores[len(scores) - mask.ndim :]
+    return mask.ndim <= len(scores) and all(own in {1, most} for own, most in zip(mask.shape, whole, strict=True))
+
+
+@functools.lru_cache(maxsize=32)
+def common_counts(batch: int, start: int, position: int, keys: int) -> HostArray:
+    """``CachedAttention.counts`` that are the same for all samples."""
+    return np.array([(start, position, keys)] * batch, np.int64)
 
 
 def rotated(x: tuple[int, ...], out: tuple[int, ...], rotary: Rotary, sizes: tuple[int, int, int, int]) -> None:

@@ -1,0 +1,300 @@
+"""Attention written as single operators, perhaps over a cache that it lengthens, in runs whose shapes vary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, TensorElementType
+from ort_sdk_cpu.kernels.attention_steps import AttentionSteps
+
+from .expressions import Expression, Expressions, function_of
+
+__all__ = ["AttentionGroup", "attention_groups"]
+
+MICROSOFT = "com.microsoft"
+PRODUCTS = {("", "MatMul"), (MICROSOFT, "FusedMatMul")}
+SCORES_AT = {"Div": 0, "Mul": 0, "Where": 1}
+"""Operator between a product and the mask that is added → input that may be scores."""
+MOST_DIMENSIONS = 3
+"""Of a constant of one element: with them it does not lend scores more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """Keys or values, or the cache they go to."""
+
+    expression: Expression
+    """Of rows of keys or values; of new ones where there is a cache."""
+    past: int = 0
+    present: int = 0
+    position: int = -1
+    """Of the Concat."""
+    target: Expression | None = None
+    """Shape that a cache is given before it is attended."""
+    steps: frozenset[int] = frozenset()
+    """Of the views of the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionGroup:
+    """Steps that are one attention."""
+
+    positions: tuple[int, ...]
+    query: Expression
+    key: _Operand
+    value: _Operand
+    scale: float
+    condition: int
+    """Value that says which scores are kept; 0 for all."""
+    filter_value: float
+    """What the others are."""
+    added: int
+    """Value added to the scores; 0 for none."""
+    output: int
+    uncached: AttentionGroup | None = None
+    """The same without the steps that lengthen a cache."""
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Values that are the lengthened cache."""
+        return tuple(operand.present for operand in (self.key, self.value) if operand.present)
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Values that the kernel is given."""
+        return tuple(sorted(self._values))
+
+    @property
+    def _values(self) -> frozenset[int]:
+        others = {value for value in (self.key.past, self.value.past, self.condition, self.added) if value}
+        return frozenset().union(others, *(expression.values for expression in self._expressions))
+
+    @property
+    def _expressions(self) -> list[Expression]:
+        targets = [operand.target for operand in (self.key, self.value) if operand.target is not None]
+        return [self.query, self.key.expression, self.value.expression, *targets]
+
+    def fused(self, told: Expressions) -> FusedSteps:
+        """The steps as one."""
+        repeated = frozenset().union(self.key.steps, self.value.steps, *(each.steps for each in self._expressions))
+        positions = frozenset(self.positions)
+        outputs = (*self.present, self.output)
+        return FusedSteps(self.positions, self._kernel(told), self.reads, outputs, tuple(sorted(repeated - positions)))
+
+    def _kernel(self, told: Expressions) -> AttentionSteps:
+        names = [f"v{value}" if value else "None" for value in (self.key.past, self.value.past, self.condition, self.added)]
+        targets = ["None" if operand.target is None else operand.target.text for operand in (self.key, self.value)]
+        arrays = [self.query.text, self.key.expression.text, self.value.expression.text]
+        kernel = AttentionSteps(self.scale, self.filter_value)
+        kernel.compute = function_of(
+            {value: told.rank(value) for value in self.reads},
+            ", ".join(["", *arrays, *targets])[2:],
+            sorted(frozenset().union(*(each.reshaped for each in self._expressions))),
+            result="q, k, v, key_target, value_target",
+            returned=f"attend(q, k, v, {', '.join(names)}, key_target, value_target)",
+            attend=kernel.attend,
+        )
+        return kernel
+
+
+def attention_groups(program: FusibleProgram, told: Expressions) -> Iterator[AttentionGroup]:
+    """All of a program, with their caches where steps lengthen them.
+
+    Args:
+        program: whose shapes vary.
+        told: its expressions.
+    """
+    finder = _Finder(program, told)
+    for position, step in program.steps.items():
+        if step.op_type == "Softmax" and not step.domain:
+            group = finder.group(position, step)
+            if group is not None:
+                yield group
+
+
+@dataclass(slots=True)
+class _Scores:
+    """What a softmax is of, followed back to a product."""
+
+    positions: list[int]
+    product: FusibleStep | None = None
+    scale: float = 1.0
+    condition: int = 0
+    filter_value: float = 0.0
+    added: int = 0
+
+
+class _Finder:
+    def __init__(self, program: FusibleProgram, told: Expressions) -> None:
+        self._program, self._told = program, told
+
+    def group(self, position: int, softmax: FusibleStep) -> AttentionGroup | None:
+        program, weights = self._program, softmax.outputs[0]
+        if weights not in program.values or not self._is_float(weights) or self._told.rank(weights) not in (3, 4):
+            return None
+        if softmax.attributes.get("axis") not in (-1, self._told.rank(weights) - 1):
+            return None
+        scores = self._scores(softmax.inputs[0])
+        product = self._reader(weights)
+        if scores is None or scores.product is None or product is None:
+            return None
+        step = program.steps[product]
+        if not self._is_plain_product(step) or step.inputs[0] != weights:
+            return None
+        members = (*scores.positions, position, product)
+        return self._with_operands(scores, scores.product, step, members)
+
+    def _with_operands(
+        self, scores: _Scores, first: FusibleStep, product: FusibleStep, members: Sequence[int]
+    ) -> AttentionGroup | None:
+        told, (query, keys) = self._told, first.inputs
+        key, value = self._plain_key(first), _Operand(told.array(product.inputs[1]))
+        plain = AttentionGroup(
+            tuple(sorted(members)),
+            told.array(query),
+            key,
+            value,
+            scores.scale,
+            scores.condition,
+            scores.filter_value,
+            scores.added,
+            product.outputs[0],
+        )
+        if not all(self._is_known(index) for index in plain.reads):
+            return None
+        lengthened, values = self._cached(keys, is_turned=not first.attributes.get("transB", 0)), self._cached(product.inputs[1])
+        if lengthened is None or values is None or lengthened.present == values.present:
+            return plain
+        positions = tuple(sorted({*members, lengthened.position, values.position}))
+        return replace(plain, positions=positions, key=lengthened, value=values, uncached=plain)
+
+    def _plain_key(self, product: FusibleStep) -> _Operand:
+        """Rows of keys as they are."""
+        keys = self._told.array(product.inputs[1])
+        is_turned = not product.attributes.get("transB", 0)
+        return _Operand(replace(keys, text=f"{keys.text}.swapaxes(-1, -2)") if is_turned else keys)
+
+    def _scores(self, value: int) -> _Scores | None:
+        """A softmax's input as a scaled and masked product."""
+        positions: list[int] = []
+        scores = _Scores(positions)
+        while True:
+            position = self._told.makers.get(value)
+            if position is None or self._reader(value) is None:
+                return None
+            step = self._program.steps[position]
+            positions.append(position)
+            if (step.domain, step.op_type) in PRODUCTS:
+                scores.product = step
+                scores.scale *= float(step.attributes.get("alpha", 1.0))
+                return scores if self._is_scores_product(step) else None
+            before = self._before(step, scores)
+            if before is None:
+                return None
+            value = before
+
+    def _before(self, step: FusibleStep, scores: _Scores) -> int | None:
+        """What a step scales or masks, which is noted."""
+        if step.domain or scores.scale != 1.0:
+            return None
+        if step.op_type == "Where" and not scores.condition:
+            number = self._number(step.inputs[2])
+            scores.condition, scores.filter_value = step.inputs[0], number or 0.0
+            return None if number is None else step.inputs[1]
+        if step.op_type == "Add" and not scores.condition and not scores.added:
+            return self._before_mask(step, scores)
+        if step.op_type in {"Mul", "Div"}:
+            number = self._number(step.inputs[1])
+            if number:
+                scores.scale = number if step.op_type == "Mul" else 1 / number
+                return step.inputs[0]
+        return None
+
+    def _before_mask(self, step: FusibleStep, scores: _Scores) -> int | None:
+        """The operand of an Add that a product may be behind."""
+        for own, mask in (step.inputs, step.inputs[::-1]):
+            if self._is_product(own) and self._is_known(mask) and self._is_float(mask):
+                scores.added = mask
+                return own
+        return None
+
+    def _is_product(self, value: int) -> bool:
+        """Whether a value is a product, perhaps scaled or masked."""
+        while True:
+            position = self._told.makers.get(value)
+            step = None if position is None else self._program.steps[position]
+            if step is None or (step.domain, step.op_type) in PRODUCTS:
+                return step is not None
+            if step.op_type not in SCORES_AT:
+                return False
+            value = step.inputs[SCORES_AT[step.op_type]]
+
+    def _cached(self, value: int, *, is_turned: bool = False) -> _Operand | None:
+        """Keys or values as a cache that a Concat lengthens; ``is_turned`` if rows are columns here."""
+        told, target = self._told, None
+        steps: set[int] = set()
+        while True:
+            position = told.makers.get(value)
+            step = None if position is None else self._program.steps[position]
+            if step is None or position is None or step.domain:
+                return None
+            if step.op_type == "Concat":
+                return None if is_turned else self._lengthened(position, step, target, frozenset(steps))
+            steps.add(position)
+            if step.op_type == "Transpose" and is_turned and _swaps_last(step.attributes.get("perm", ())):
+                is_turned = False
+            elif step.op_type == "Reshape" and target is None and not is_turned:
+                target = self._target(step)
+                if target is None:
+                    return None
+            else:
+                return None
+            value = step.inputs[0]
+
+    def _target(self, reshape: FusibleStep) -> Expression | None:
+        numbers = self._told.target(reshape)
+        if numbers is None or len(numbers.texts) != 3:
+            return None
+        return Expression(f"({', '.join(numbers.texts)})", numbers.values, numbers.steps)
+
+    def _lengthened(
+        self, position: int, concat: FusibleStep, target: Expression | None, steps: frozenset[int]
+    ) -> _Operand | None:
+        present = concat.outputs[0]
+        if len(concat.inputs) != 2 or self._told.rank(present) != 4 or concat.attributes["axis"] not in (2, -2):
+            return None
+        past, new = concat.inputs
+        if not self._is_known(past) or not self._is_float(present) or past == new:
+            return None
+        return _Operand(self._told.array(new), past, present, position, target, steps)
+
+    def _reader(self, value: int) -> int | None:
+        """The only step that reads a value."""
+        readers = self._program.readers.get(value, ())
+        return readers[0] if len(readers) == 1 and readers[0] in self._program.steps else None
+
+    def _number(self, value: int) -> float | None:
+        shown = self._program.values.get(value)
+        constant: Any = None if shown is None else shown.constant
+        is_number = constant is not None and constant.size == 1 and constant.ndim <= MOST_DIMENSIONS
+        return float(constant.reshape(())[()]) if is_number else None
+
+    def _is_known(self, value: int) -> bool:
+        return value in self._program.values
+
+    def _is_float(self, value: int) -> bool:
+        return self._program.values[value].element_type is TensorElementType.FLOAT
+
+    def _is_plain_product(self, step: FusibleStep) -> bool:
+        turned = any(step.attributes.get(name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB"))
+        return (step.domain, step.op_type) in PRODUCTS and not turned and step.attributes.get("alpha", 1.0) == 1.0
+
+    def _is_scores_product(self, step: FusibleStep) -> bool:
+        return not any(step.attributes.get(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
+
+
+def _swaps_last(perm: Sequence[int]) -> bool:
+    rank = len(perm)
+    return rank > 1 and tuple(perm) == (*range(rank - 2), rank - 1, rank - 2)

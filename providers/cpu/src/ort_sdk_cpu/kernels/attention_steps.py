@@ -1,0 +1,138 @@
+"""Attention in the place of the steps that it was written as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+
+from .cached_attention import CachedAttention, common_counts, is_readable, is_spread
+from .recycled import ResultMemory
+
+__all__ = ["AttentionSteps"]
+
+FLOAT = np.dtype(np.float32)
+SURELY_HIDDEN, AS_ADDED = -1e8, -1e30
+"""Scores from which on downwards a key has no weight beside any other, and to which adding a score changes nothing."""
+
+
+class AttentionSteps:
+    """softmax(scale * q k' where a condition holds, else a number, + mask) v, perhaps of a cache that new keys are put into.
+
+    Args:
+        scale: factor of the scores.
+        filter_value: what scores become where the condition does not hold.
+    """
+
+    compute: Callable[..., Any]
+    """Set by whoever knows how the arrays come about."""
+
+    def __init__(self, scale: float, filter_value: float) -> None:
+        self._scale, self._filter_value, self._results = scale, filter_value, ResultMemory()
+
+    def attend(
+        self,
+        q: HostArray,
+        k: HostArray,
+        v: HostArray,
+        past_key: HostArray | None = None,
+        past_value: HostArray | None = None,
+        condition: HostArray | None = None,
+        added: HostArray | None = None,
+        key_target: tuple[int, ...] | None = None,
+        value_target: tuple[int, ...] | None = None,
+    ) -> Any:
+        """Compute.
+
+        Args:
+            q: queries, (batch, heads, tokens, size) or (matrices, tokens, size).
+            k: keys, as queries; new ones (batch, heads, tokens, size) where there is a past.
+            v: values, in the same way.
+            past_key: keys of the past, (batch, heads, past tokens, size).
+            past_value: values of the past.
+            condition: which scores are kept.
+            added: numbers added to the scores.
+            key_target: shape in which queries are multiplied with all keys; None for that of the cache.
+            value_target: the same of values.
+
+        Returns:
+            The result, behind the cache's keys and values if there is a past; ``NotImplemented`` for arrays that
+            compiled tasks do not take.
+        """
+        shape = q.shape
+        if past_key is not None and q.ndim == 3:
+            q = q.reshape(*past_key.shape[:2], *shape[1:])
+        elif q.ndim == 3:
+            q, k, v = q[None], k[None], v[None]
+        if not _fit(q, k, v, past_key, past_value):
+            return NotImplemented
+        batch, heads, length, size = q.shape
+        past = 0 if past_key is None else past_key.shape[2]
+        keys = past + k.shape[2]
+        matrices = batch * heads
+        if not (_is_shape(key_target, (matrices, keys, size)) and _is_shape(value_target, (matrices, keys, v.shape[3]))):
+            return NotImplemented
+        scores = (*shape[:-1], keys)
+        if not (is_spread(condition, scores) and is_spread(added, scores)):
+            return NotImplemented
+        mask = self._mask(condition, added)
+        if mask is NotImplemented:
+            return NotImplemented
+        if mask is not None and len(scores) == 3:
+            mask = mask.reshape(_apart(mask, batch, heads))
+        out = self._results.empty((batch, length, heads, v.shape[3])).transpose(0, 2, 1, 3)
+        cached = CachedAttention(
+            heads=heads,
+            key_heads=heads,
+            scale=self._scale,
+            q=q,
+            keys=k if past_key is None else self._results.empty((batch, heads, keys, size)),
+            values=v if past_key is None else self._results.empty((batch, heads, keys, v.shape[3])),
+            out=out,
+            counts=common_counts(batch, past, past, keys),
+            most_keys=keys,
+            k=None if past_key is None else k,
+            v=None if past_key is None else v,
+            past_key=past_key,
+            past_value=past_value,
+            mask=mask,
+        )
+        cached.run()
+        result = out if len(shape) == 4 else out.reshape(*shape[:-1], v.shape[3])
+        return result if past_key is None else (cached.keys, cached.values, result)
+
+    def _mask(self, condition: HostArray | None, added: HostArray | None) -> Any:
+        """Numbers added to the scores; None for none, ``NotImplemented`` if none are the same."""
+        if condition is None or condition.all():
+            return added
+        is_sure = self._filter_value <= SURELY_HIDDEN and condition.any(axis=-1).all()
+        if not is_sure and not AS_ADDED >= self._filter_value > -np.inf:
+            return NotImplemented
+        hidden = np.where(condition, FLOAT.type(0), FLOAT.type(self._filter_value))
+        return hidden if added is None else hidden + added
+
+
+def _apart(mask: HostArray, batch: int, heads: int) -> tuple[int, ...]:
+    """Shape of a mask of matrices, which are the heads of a batch."""
+    if mask.ndim == 3 and mask.shape[0] > 1:
+        return batch, heads, *mask.shape[1:]
+    return (1,) * (4 - mask.ndim) + tuple(mask.shape)
+
+
+def _is_shape(target: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
+    """Whether a shape, of which one dimension may be open, is this one."""
+    return target is None or all(own in {-1, wanted} for own, wanted in zip(target, shape, strict=True))
+
+
+def _fit(q: HostArray, k: HostArray, v: HostArray, past_key: HostArray | None, past_value: HostArray | None) -> bool:
+    """Whether the arrays are of one attention in which no heads share keys, and tasks can read them."""
+    if not q.size or not k.size or k.shape[:3] != v.shape[:3] or k.shape[:2] != q.shape[:2] or k.shape[3] != q.shape[3]:
+        return False
+    if not is_readable(q, k, v) or past_key is None or past_value is None:
+        return is_readable(q, k, v) and past_key is past_value
+    start = (*k.shape[:2], past_key.shape[2])
+    is_shaped = past_key.shape == (*start, k.shape[3]) and past_value.shape == (*start, v.shape[3])
+    return is_shaped and past_key.flags.c_contiguous and past_value.flags.c_contiguous
