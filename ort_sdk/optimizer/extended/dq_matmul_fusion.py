@@ -16,7 +16,7 @@ from ort_sdk.optimizer.nbits_constants import (
     is_signed,
     zero_of,
 )
-from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
+from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match, operator_key
 from ort_sdk.optimizer.transformer import TransformerContext
 
 from .dequantized_constant import DEQUANTIZE, DequantizedConstant, is_quantization_enabled, read_constant
@@ -101,10 +101,12 @@ def _product(matcher: GraphMatcher, node: Node, matrix: str, transpose: Node | N
     """A product whose second factor is the matrix, if it can become MatMulNBits."""
     if node.domain or node.op_type not in PRODUCTS or node.inputs[1] != matrix or node.inputs.count(matrix) != 1:
         return None
-    for reader in matcher.graph.consumers(node.outputs[0]):
+    graph = matcher.graph
+    for reader in graph.consumers(node.outputs[0]):
         if reader.op_type == "QuantizeLinear":
             return None
-    return (node, transpose) if matcher.maker(node.inputs[0], *DEQUANTIZE) is None else None
+    maker = graph.producer(node.inputs[0])
+    return None if maker is not None and operator_key(maker) in DEQUANTIZE else (node, transpose)
 
 
 def _layout(constant: DequantizedConstant, context: TransformerContext, *, is_transposed: bool) -> NBitsLayout | None:
@@ -194,18 +196,14 @@ def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBits
     wanted = (f"{value}_T", f"{scale}_T", f"{zero_points_name}_T")
     names = layout.add_to(matcher.graph, wanted, constant.weight, constant.scales, zero_points)
     attributes = layout.attributes(accuracy_level(matcher.context))
-    replaced = [
-        matcher.fuse(
-            Match(product[0], *_members(matcher, constant, product, products)),
-            "MatMulNBits",
-            [product[0].inputs[0], *names, "", bias_of(product[0])],
-            attributes,
-        )
-        for product in products
-    ]
-    if not any(replaced):
+    is_replaced = False
+    for product in products:
+        node = product[0]
+        match = Match(node, *_members(matcher, constant, product, products))
+        is_replaced |= matcher.fuse(match, "MatMulNBits", [node.inputs[0], *names, "", bias_of(node)], attributes)
+    if not is_replaced:
         drop_added(matcher.graph, before)
-    return any(replaced)
+    return is_replaced
 
 
 def _members(matcher: GraphMatcher, constant: DequantizedConstant, product: _Product, products: Sequence[_Product]) -> list[Node]:
