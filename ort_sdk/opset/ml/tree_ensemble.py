@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Compute, HostArray, InvalidGraph, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 from .scores import class_labels, expand_binary, post_transform, regression_transform
 from .tree_attributes import Trees, read_trees, read_trees_by_id
+
+__all__ = ["Decision", "TreeClassifier", "TreeRegressor", "TreeSums"]
 
 DOMAIN = "ai.onnx.ml"
 
@@ -52,42 +54,84 @@ def tree_ensemble_classifier(info: KernelInfo, xp: Any) -> Compute:
     """
     labels = class_labels(info, "classlabels_int64s", "classlabels_strings")
     trees = read_trees_by_id(info, "class")
-    scores_of = _Votes(info, trees, labels.size, "SUM")
-    base = _base_values(info, labels.size)
-    name = post_transform(info)
-    transform = regression_transform(name, labels.size)
-    decide = _decision(trees, labels.size, base_values=len(_given_base_values(info)))
-    expands = decide is not None and not trees.vote_targets.any()
+    base, name = _base_values(info, labels.size), post_transform(info)
+    return TreeClassifier(
+        TreeSums(info, trees, labels.size, "SUM"),
+        base,
+        name,
+        labels,
+        _decision(trees, labels.size, base_values=len(_given_base_values(info))),
+    )
 
-    def compute(x: HostArray) -> tuple[HostArray, HostArray]:
-        scores = scores_of(x) + base
-        winners = scores.argmax(axis=1) if decide is None else decide(scores)
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How the winner of two classes follows from the one score that there is."""
+
+    column: int
+    limit: float
+    """The second class wins above it."""
+    is_probability: bool
+    """Whether both scores add up to one, or to zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeClassifier:
+    """(N, F) → the winning classes' labels, (N), and the scores, (N, classes)."""
+
+    sums: TreeSums
+    base: HostArray
+    """What every row starts with, (classes)."""
+    post_transform: str
+    labels: HostArray
+    decision: Decision | None
+    """None if scores are compared."""
+
+    @property
+    def expands(self) -> bool:
+        """Whether both classes' scores are made of the first one's."""
+        return self.decision is not None and self.decision.column == 0
+
+    def __call__(self, x: HostArray) -> tuple[HostArray, HostArray]:
+        """Both outputs."""
+        scores, decision = self.sums(x) + self.base, self.decision
+        winners = scores.argmax(axis=1) if decision is None else (scores[:, decision.column] > decision.limit).astype(np.intp)
         scores = scores.astype(np.float32)
-        if expands:
-            return labels[winners], expand_binary(scores[:, :1], name, is_probability=bool((trees.vote_weights >= 0).all()))
-        return labels[winners], transform(scores)
-
-    return compute
+        if decision is not None and self.expands:
+            return self.labels[winners], expand_binary(scores[:, :1], self.post_transform, is_probability=decision.is_probability)
+        return self.labels[winners], regression_transform(self.post_transform, self.labels.size)(scores)
 
 
-def _decision(trees: Trees, classes: int, base_values: int) -> Callable[[HostArray], HostArray] | None:
-    """How the winner of two classes follows from the one score that there is; None if scores are compared."""
+@dataclass(frozen=True, slots=True)
+class TreeRegressor:
+    """(N, F) → (N, targets)."""
+
+    sums: TreeSums
+    base: HostArray
+    """What every row starts with, (targets)."""
+    post_transform: str
+    dtype: np.dtype[Any]
+
+    def __call__(self, x: HostArray) -> HostArray:
+        """The output."""
+        transform = regression_transform(self.post_transform, self.base.size)
+        return transform((self.sums(x) + self.base).astype(self.dtype))
+
+
+def _decision(trees: Trees, classes: int, base_values: int) -> Decision | None:
     voted = np.unique(trees.vote_targets)
     if classes != 2 or voted.size != 1 or base_values > 1:
         return None
-    column = int(voted[0])
-    limit = 0.5 if (trees.vote_weights >= 0).all() else 0.0
-    return lambda scores: (scores[:, column] > limit).astype(np.intp)
+    is_probability = bool((trees.vote_weights >= 0).all())
+    return Decision(int(voted[0]), 0.5 if is_probability else 0.0, is_probability)
 
 
-def _regressor(info: KernelInfo, trees: Trees, aggregate: str) -> Compute:
+def _regressor(info: KernelInfo, trees: Trees, aggregate: str) -> TreeRegressor:
     targets = info.attribute("n_targets", None) or int(trees.vote_targets.max(initial=0)) + 1
-    votes = _Votes(info, trees, targets, aggregate)
-    base = _base_values(info, targets)
-    transform = regression_transform(post_transform(info), targets)
     element_type = info.output_element_type(0)
     dtype = np.dtype(np.float32) if element_type is None else element_type.numpy_dtype
-    return lambda x: transform((votes(x) + base).astype(dtype))
+    sums = TreeSums(info, trees, targets, aggregate)
+    return TreeRegressor(sums, _base_values(info, targets), post_transform(info), dtype)
 
 
 def _given_base_values(info: KernelInfo) -> HostArray:
@@ -106,16 +150,16 @@ def _base_values(info: KernelInfo, targets: int) -> HostArray:
     return base
 
 
-class _Votes:
+class TreeSums:
     """Puts the votes of the leaves that rows reach together: (N, F) → (N, targets) in float64."""
 
     def __init__(self, info: KernelInfo, trees: Trees, targets: int, aggregate: str) -> None:
         ids = trees.vote_targets
         if targets < 1 or (ids.size and (ids.min() < 0 or ids.max() >= targets)):
             raise InvalidGraph(f"{info.describe()}: votes are for targets {ids.min()} to {ids.max()}; allowed is [0, {targets})")
+        self.trees, self.aggregate = trees, aggregate
         self._leaves = trees.nodes.leaves
         self._targets = targets
-        self._aggregate = aggregate
         self._tree_count = max(trees.nodes.roots.size, 1)
         self._empty = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
         node_count = trees.nodes.is_leaf.size
@@ -135,7 +179,7 @@ class _Votes:
         row_of = np.zeros(by_node.size, dtype=np.intp)
         row_of[voters] = np.arange(1, voters.size + 1)
         table = np.full((voters.size + 1, self._targets), self._empty)
-        put = {"MIN": np.minimum, "MAX": np.maximum}.get(self._aggregate, np.add)
+        put = {"MIN": np.minimum, "MAX": np.maximum}.get(self.aggregate, np.add)
         put.at(table, (row_of[trees.vote_nodes], trees.vote_targets), trees.vote_weights)
         return row_of, table
 
@@ -144,7 +188,7 @@ class _Votes:
         rows = max(1, _BLOCK // (self._tree_count * (1 if self._is_sparse else self._targets)))
         for start in range(0, len(x), rows):
             result[start : start + rows] = self._together(self._leaves(x[start : start + rows]))
-        if self._aggregate == "AVERAGE":
+        if self.aggregate == "AVERAGE":
             result /= self._tree_count
         return result
 
@@ -158,5 +202,5 @@ class _Votes:
         if self._empty == 0.0:
             total: HostArray = votes.sum(axis=1)
             return total
-        best: HostArray = votes.min(axis=1) if self._aggregate == "MIN" else votes.max(axis=1)
+        best: HostArray = votes.min(axis=1) if self.aggregate == "MIN" else votes.max(axis=1)
         return np.where(np.isinf(best), 0.0, best)

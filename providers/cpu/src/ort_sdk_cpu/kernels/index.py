@@ -57,6 +57,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "quantized_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
     "recurrent": {"": ("GRU", "LSTM")},
     "resize": {"": ("Resize", "Upsample")},
+    "tree_ensemble": {"ai.onnx.ml": ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")},
     "reduction": {
         "": (
             *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),

@@ -1,0 +1,139 @@
+"""Ensembles of trees by the compiled task: as the shared set computes them, for all that the operators may say."""
+
+import numpy as np
+import pytest
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.kernels.any_layout import FixedSlot
+
+DOMAIN = "ai.onnx.ml"
+MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
+
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="trees are walked by compiled code")
+
+
+def _random_trees(trees, modes=("BRANCH_LEQ",), features=5, seed=0, *, missing=False):
+    """Attributes of unbalanced trees, and their leaves as (tree, node)."""
+    rng = np.random.default_rng(seed)
+    columns = ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
+    found, leaves = {f"nodes_{name}": [] for name in columns}, []
+    for tree in range(trees):
+        waiting, count = [(0, 0)], 1
+        for node, level in waiting:
+            if level == 7 or (level and rng.random() < 0.3):
+                row = (tree, node, 0, 0.0, "LEAF", 0, 0)
+                leaves.append((tree, node))
+            else:
+                split = float(rng.integers(-3, 4))
+                row = (tree, node, int(rng.integers(features)), split, str(rng.choice(modes)), count, count + 1)
+                waiting += [(count, level + 1), (count + 1, level + 1)]
+                count += 2
+            for name, value in zip(columns, row, strict=True):
+                found[f"nodes_{name}"].append(value)
+    if missing:
+        found["nodes_missing_value_tracks_true"] = rng.integers(0, 2, len(found["nodes_treeids"])).tolist()
+    return found, leaves
+
+
+def _votes(leaves, prefix, targets, low=-1.0, seed=0):
+    """Several votes for some leaves, none for others."""
+    rng = np.random.default_rng(seed)
+    chosen = [leaves[place] for place in rng.integers(0, len(leaves), 2 * len(leaves))]
+    return {
+        f"{prefix}_treeids": [tree for tree, _ in chosen],
+        f"{prefix}_nodeids": [node for _, node in chosen],
+        f"{prefix}_ids": [targets[place] for place in rng.integers(0, len(targets), len(chosen))],
+        f"{prefix}_weights": rng.uniform(low, 1, len(chosen)).astype(np.float32).tolist(),
+    }
+
+
+def _rows(count, features=5, *, missing=False):
+    rng = np.random.default_rng(count)
+    x = rng.integers(-3, 4, (count, features)).astype(np.float32)
+    if missing:
+        x[rng.random(x.shape) < 0.2] = np.nan
+        x[0] = [np.inf, -np.inf, np.nan, -0.0, 3.0]
+    return x
+
+
+@pytest.mark.parametrize("modes", [[mode] for mode in MODES] + [MODES])
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("trees", [1, 3, 4, 9])
+def test_modes(check, modes, missing, trees):
+    nodes, leaves = _random_trees(trees, modes, missing=missing)
+    given = _votes(leaves, "target", [0, 1, 2])
+    x = _rows(40, missing=missing)
+    check("TreeEnsembleRegressor", x, domain=DOMAIN, version=3, tolerance=1e-6, n_targets=3, **nodes, **given)
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("targets", [1, 2, 19])
+def test_regressors(check, aggregate, transform, targets):
+    nodes, leaves = _random_trees(6)
+    given = _votes(leaves, "target", range(targets)) | {"aggregate_function": aggregate, "post_transform": transform}
+    given |= {"n_targets": targets, "base_values": np.linspace(0.2, 0.6, targets).tolist()}
+    check("TreeEnsembleRegressor", _rows(17), domain=DOMAIN, version=3, tolerance=2e-6, **nodes, **given)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("voted", [[0], [1], [0, 1]])
+@pytest.mark.parametrize("low", [-1.0, 0.0])
+def test_two_classes(check, transform, voted, low):
+    nodes, leaves = _random_trees(5)
+    given = _votes(leaves, "class", voted, low) | {"classlabels_int64s": [-3, 40], "post_transform": transform}
+    check("TreeEnsembleClassifier", _rows(33), domain=DOMAIN, version=3, tolerance=2e-6, wanted=(0, 1), **nodes, **given)
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("rows", [1, 300])
+def test_outputs_that_are_asked_for(check, wanted, rows):
+    nodes, leaves = _random_trees(30)
+    given = _votes(leaves, "class", range(18)) | {"classlabels_int64s": list(range(100, 118)), "post_transform": "SOFTMAX"}
+    check("TreeEnsembleClassifier", _rows(rows), domain=DOMAIN, version=3, tolerance=2e-6, wanted=wanted, **nodes, **given)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_empty_and_single_rows(check, rows):
+    nodes, leaves = _random_trees(2)
+    check(
+        "TreeEnsembleRegressor",
+        _rows(rows or 3)[:rows],
+        domain=DOMAIN,
+        version=3,
+        n_targets=1,
+        **nodes,
+        **_votes(leaves, "target", [0]),
+    )
+
+
+def test_membership_tests(check, unaligned_constant):
+    def tensor(values, dtype):
+        return unaligned_constant(np.asarray(values, dtype))
+
+    attributes = {
+        "nodes_modes": tensor([6, 0], np.uint8),
+        "nodes_featureids": [0, 1],
+        "nodes_truenodeids": [1, 0],
+        "nodes_falsenodeids": [2, 1],
+        "nodes_trueleafs": [0, 1],
+        "nodes_falseleafs": [1, 1],
+        "nodes_splits": tensor([0.0, 1.5], np.float32),
+        "leaf_weights": tensor([1.0, 2.0, 4.0], np.float32),
+        "leaf_targetids": [0, 0, 0],
+        "tree_roots": [0],
+        "membership_values": tensor([2.0, 5.0, 7.0, np.nan], np.float32),
+        "n_targets": 1,
+    }
+    x = np.array([[2, 1], [5, 2], [6, 1], [7, 1], [np.nan, 1]], np.float32)
+    check("TreeEnsemble", x, domain=DOMAIN, **attributes)
+
+
+def test_the_task_is_used(make_kernel):
+    nodes, leaves = _random_trees(8)
+    given = _votes(leaves, "target", [0]) | {"n_targets": 1}
+    x, out = _rows(4), np.empty((4, 1), np.float32)
+    kernel = make_kernel("TreeEnsembleRegressor", (x,), {**nodes, **given}, DOMAIN, 3, (), ())
+    call = kernel.bind([FixedSlot(x)], [FixedSlot(out)])
+    assert len(call.native.rows) == 1
+    call()
+    np.testing.assert_allclose(out, kernel.compute(x), rtol=1e-6)
