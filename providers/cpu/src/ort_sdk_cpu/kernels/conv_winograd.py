@@ -85,9 +85,11 @@ class Activation(NamedTuple):
     @classmethod
     def of_post_ops(cls, post_ops: Sequence[Eltwise]) -> Activation | None:
         """A function and a linear one behind it, or one of them; None if the task does not have them."""
-        *before, last = post_ops or (Eltwise(Algorithm.LINEAR, 1.0, 0.0),)
+        if not post_ops:
+            return cls()
+        *before, last = post_ops
         if last.algorithm == Algorithm.LINEAR:
-            made = cls.of_post_ops(before) if before else cls()
+            made = cls.of_post_ops(before)
             is_whole = made is None or made.is_scaled
             return None if made is None or is_whole else made._replace(is_scaled=1, scale=last.alpha, shift=last.beta)
         return None if before else cls._of_function(last)
