@@ -5,20 +5,26 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from ort_sdk.api import HostArray, RuntimeException
-from ort_sdk_cpu import threads
+from ort_sdk_cpu import libraries, threads
 from ort_sdk_cpu.kernels.scratch import Scratch
+from ort_sdk_cpu.kernels.strided_copy import strided_copy
+from ort_sdk_cpu.kernels.task_writer import threads_for
 from ort_sdk_cpu.native_call import NativeCall, Row
 
 from .constants import Argument
 from .execution import Execution
 from .memory_descriptor import MemoryDescriptor, strided
 from .primitive import Primitive, reorder
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.machine_code import TaskCall
 
 __all__ = [
     "LayoutCall",
@@ -29,6 +35,50 @@ __all__ = [
     "is_channels_last",
     "layout_of",
 ]
+
+
+class _CopyTask:
+    """A compiled task that copies, with the arguments of oneDNN's."""
+
+    _PLACES: ClassVar[dict[int, int]] = {Argument.DST: 0, Argument.SRC: 1}
+
+    def __init__(self, call: TaskCall) -> None:
+        self._call = call
+
+    def set(self, argument: int, array: HostArray) -> None:
+        """Use an array's memory; it is not kept."""
+        self._call.point(self._PLACES[argument], array)
+
+    def forget(self, argument: int) -> None:
+        """Nothing is kept."""
+
+    @property
+    def native(self) -> NativeCall:
+        """The same for callers that need no Python."""
+        return NativeCall((self._call.row,))
+
+    def __call__(self) -> None:
+        """Copy."""
+        self._call.run()
+
+
+def _copy_task(source: MemoryDescriptor, target: MemoryDescriptor) -> _CopyTask | None:
+    """A copy between layouts with fixed steps, which starts in a fraction of the time that oneDNN's takes."""
+    from_, to = source.steps, target.steps
+    if from_ is None or to is None or not libraries.numba().is_usable:
+        return None
+    if from_.shape != to.shape or from_.itemsize != to.itemsize:
+        return None
+    call = strided_copy(to.shape, to.nbytes, from_.nbytes, to.itemsize, threads_for(math.prod(to.shape) // 4))
+    return None if call is None else _CopyTask(call)
+
+
+def _reorder(source: MemoryDescriptor, target: MemoryDescriptor, *, is_small: bool) -> Execution:
+    with threads.team_of(1) if is_small else contextlib.nullcontext():
+        primitive = reorder(source, target)
+    if primitive is None:
+        raise RuntimeException(f"oneDNN has no fast copy from layout {source.key} to {target.key}")
+    return Execution(primitive, {Argument.SRC: source, Argument.DST: target}, is_small=is_small)
 
 
 class _Copy:
@@ -47,11 +97,7 @@ class _Copy:
     def __init__(
         self, argument: int, source: MemoryDescriptor, target: MemoryDescriptor, scratch: Scratch, *, is_small: bool
     ) -> None:
-        with threads.team_of(1) if is_small else contextlib.nullcontext():
-            primitive = reorder(source, target)
-        if primitive is None:
-            raise RuntimeException(f"oneDNN has no fast copy from layout {source.key} to {target.key}")
-        self._execution = Execution(primitive, {Argument.SRC: source, Argument.DST: target}, is_small=is_small)
+        self._execution = _copy_task(source, target) or _reorder(source, target, is_small=is_small)
         self._name, self._scratch = f"onednn {argument}", scratch
         self._nbytes = max(source.nbytes, target.nbytes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,21 +16,38 @@ from .library import library
 __all__ = ["MemoryDescriptor", "any_layout", "contiguous", "of_array", "row_major_strides", "strided"]
 
 
+class Steps(NamedTuple):
+    """A layout with a fixed step along each axis."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In elements."""
+    itemsize: int
+    """Bytes of an element."""
+
+    @property
+    def nbytes(self) -> tuple[int, ...]:
+        """The steps in bytes."""
+        return tuple(stride * self.itemsize for stride in self.strides)
+
+
 class MemoryDescriptor:
     """``dnnl_memory_desc_t``. Equal keys mean equal descriptors.
 
     Args:
         handle: owned by the new object.
         key: all that makes it what it is.
+        steps: where its elements lie, if they do so at fixed steps.
     """
 
-    __slots__ = ("__weakref__", "_hash", "handle", "key", "nbytes")
+    __slots__ = ("__weakref__", "_hash", "handle", "key", "nbytes", "steps")
 
-    def __init__(self, handle: Any, key: Hashable) -> None:
+    def __init__(self, handle: Any, key: Hashable, steps: Steps | None = None) -> None:
         functions = library().functions
         self.handle = library().ffi.gc(handle, functions.dnnl_memory_desc_destroy)
         self.key = key
         self._hash = hash(key)
+        self.steps = steps
         self.nbytes = int(functions.dnnl_memory_desc_get_size(handle))
         """Bytes of memory it describes; 0 if the layout is open."""
 
@@ -60,7 +77,7 @@ def strided(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ..
     handle = onednn.new_handle(
         f"describing memory of shape {shape}, strides {strides}", make, len(shape), sizes, DATA_TYPES[dtype], steps
     )
-    return MemoryDescriptor(handle, ("strided", shape, dtype.char, strides))
+    return MemoryDescriptor(handle, ("strided", shape, dtype.char, strides), Steps(shape, strides, dtype.itemsize))
 
 
 def of_array(array: HostArray, shape: Sequence[int] | None = None) -> MemoryDescriptor:

@@ -1,0 +1,68 @@
+"""Copies between layouts as a compiled task, which goes over the axes as they lie."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ort_sdk_cpu.fusion.loops import Loops
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.machine_code import TaskCall
+
+__all__ = ["strided_copy"]
+
+MODULE = "copying"
+AXES = 5
+WORD = 4
+"""Bytes that are copied at a time."""
+SHORTEST_ROW = 8
+"""Elements next to each other, and apart from each other, from which on transposing tiles is faster than elements in turn."""
+
+
+def strided_copy(
+    shape: Sequence[int], target: Sequence[int], source: Sequence[int], itemsize: int, threads: int = 1
+) -> TaskCall | None:
+    """A task that copies, to be pointed at the target (0) and the source (1); None where it cannot.
+
+    Args:
+        shape: of both.
+        target: bytes between elements along its axes.
+        source: the same.
+        itemsize: bytes of an element.
+        threads: how many it may use.
+    """
+    layout = _layout(tuple(shape), tuple(target), tuple(source), itemsize)
+    if layout is None:
+        return None
+    from ort_sdk_cpu.machine_code import TaskCall
+
+    task, sizes = layout
+    return TaskCall(MODULE, task, (0, 0, *sizes), threads)
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(
+    shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...], itemsize: int
+) -> tuple[str, tuple[int, ...]] | None:
+    """Which task, and sizes and distances as it takes them."""
+    if itemsize % WORD or not math.prod(shape):
+        return None
+    order = sorted((axis for axis, size in enumerate(shape) if size > 1), key=lambda axis: -abs(target[axis]))
+    rows = [[values[axis] for axis in order] for values in (shape, target, source)]
+    if itemsize > WORD:
+        rows = [[*row, last] for row, last in zip(rows, (itemsize // WORD, WORD, WORD), strict=True)]
+    loops = Loops.over(rows[0], rows[1:])
+    if len(loops.sizes) > AXES:
+        return None
+    sizes, (to, from_) = loops.sizes, loops.strides
+    if to[-1] == WORD == from_[-1] or sizes[-1] == 1:
+        return "copy_rows", (*sizes, *to, *from_)
+    axis = next((axis for axis in range(AXES) if from_[axis] == WORD), None)
+    if axis is None or to[-1] != WORD or min(sizes[axis], sizes[-1]) < SHORTEST_ROW:
+        return "copy_elements", (*sizes, *to, *from_)
+    others = [other for other in range(AXES - 1) if other != axis]
+    turned = [*others, axis, AXES - 1]
+    return "copy_transposed", tuple(values[place] for values in (sizes, to, from_) for place in turned)

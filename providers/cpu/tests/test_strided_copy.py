@@ -1,0 +1,59 @@
+"""Copies between layouts by compiled tasks: every element goes to its place, and nothing else is written."""
+
+import itertools
+
+import numpy as np
+import pytest
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.kernels.strided_copy import strided_copy
+
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+
+SHAPES = [(5,), (1,), (3, 40), (16, 16), (17, 33), (2, 3, 40), (1, 128, 16), (2, 19, 5, 7), (2, 3, 4, 5, 6), (3, 1, 64, 1, 20)]
+
+
+def lying(shape, order, dtype, spare):
+    """A view of a shape whose axes lie in an order, with ``spare`` elements behind each axis, and all of its memory."""
+    memory = np.full([shape[axis] + spare for axis in order], 7, dtype)
+    return memory.transpose(np.argsort(order))[tuple(slice(0, size) for size in shape)], memory
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_any_order(dtype, threads, shape):
+    rng, copied = np.random.default_rng(0), 0
+    rank = len(shape)
+    for order, turned, spare in itertools.product(itertools.permutations(range(rank)), (False, True), (0, 1)):
+        source, _ = lying(shape, order, dtype, spare)
+        source[...] = rng.integers(-(2**20), 2**20, shape)
+        target, memory = lying(shape, tuple(reversed(range(rank))) if turned else tuple(range(rank)), dtype, spare)
+        task = strided_copy(shape, target.strides, source.strides, target.itemsize, threads)
+        if task is None:
+            assert dtype == np.int64
+            continue
+        copied += 1
+        expected = memory.copy()
+        np.ndarray(shape, dtype, expected, strides=target.strides)[...] = source
+        task.point(0, target)
+        task.point(1, source)
+        task.run()
+        np.testing.assert_array_equal(memory, expected)
+    assert copied
+
+
+def test_an_axis_that_is_repeated():
+    source = np.arange(40, dtype=np.float32)
+    target = np.empty((3, 40), np.float32)
+    task = strided_copy(target.shape, target.strides, (0, 4), 4)
+    task.point(0, target)
+    task.point(1, source)
+    task.run()
+    np.testing.assert_array_equal(target, np.broadcast_to(source, (3, 40)))
+
+
+def test_what_has_no_task():
+    assert strided_copy((3, 4), (4, 1), (4, 1), 1) is None
+    assert strided_copy((3, 0), (4, 4), (4, 4), 4) is None
+    sizes = (2,) * 6
+    assert strided_copy(sizes, (128, 64, 32, 16, 8, 4), (4, 8, 16, 32, 64, 128), 4) is None
