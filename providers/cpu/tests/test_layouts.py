@@ -65,3 +65,9 @@ def test_softmax_of_columns(axis, permutation):
     x[0, 0, 0, 0] = -np.inf
     nodes = [node("Transpose", ["x"], ["t"], perm=permutation), node("Softmax", ["t"], ["y"], axis=axis)]
     _agree(_model(nodes, x.shape, {}), x, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(2, 400, 1), (3, 300, 1, 1)])
+def test_softmax_of_one_column_each(shape):
+    x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    _agree(_model([node("Softmax", ["x"], ["y"], axis=1)], shape, {}), x, rtol=1e-5, atol=1e-7)

@@ -162,7 +162,8 @@ class _Finder:
             scores.added,
             product.outputs[0],
         )
-        if not all(self._is_known(index) for index in plain.reads):
+        operands = (query, keys, product.inputs[1])
+        if not all(map(self._is_known, plain.reads)) or not all(map(self._is_float, operands)):
             return None
         lengthened, values = self._cached(keys, is_turned=not first.attributes.get("transB", 0)), self._cached(product.inputs[1])
         if lengthened is None or values is None or lengthened.present == values.present:
@@ -266,7 +267,7 @@ class _Finder:
         if len(concat.inputs) != 2 or self._told.rank(present) != 4 or concat.attributes["axis"] not in (2, -2):
             return None
         past, new = concat.inputs
-        if not self._is_known(past) or not self._is_float(present) or past == new:
+        if past == new or not all(self._is_known(index) and self._is_float(index) for index in (past, new, present)):
             return None
         return _Operand(self._told.array(new), past, present, position, target, steps)
 

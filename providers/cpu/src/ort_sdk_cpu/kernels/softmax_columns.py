@@ -35,7 +35,7 @@ def columns_writer(x: HostArray, out: HostArray, axis: int, otherwise: Writer) -
     loops = Loops.over([x.shape[other] for other in others], steps)
     *outer, width = loops.sizes
     (*x_outer, x_inner), (*out_outer, out_inner) = loops.strides
-    if x_inner != _FLOAT_BYTES and out.flags.c_contiguous:
+    if x_inner != out_inner == _FLOAT_BYTES and out.flags.c_contiguous:
         return _staged_writer(out, axis, otherwise)
     is_contiguous = x_inner == out_inner == _FLOAT_BYTES
     if not is_contiguous or any(size != 1 for size in outer[:-OUTER_AXES]):
