@@ -1,4 +1,4 @@
-"""Ensembles of decision trees over rows of float32: four trees are walked at a time, as each step waits for the one before."""
+"""Ensembles of decision trees over rows of float32: eight walks at a time, as each of their steps waits for the one before."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from ort_sdk_cpu.simd.vector_types import I32, operation
 
 __all__ = ["trees"]
 
-_NODE, _FEATURE, _SPLIT, _VOTE = 24, 16, 20, 16
-"""Bytes of a node, up to its feature and its split; bytes of a vote."""
+_NODE, _LAST, _FEATURE, _SPLIT, _VOTE = 24, 12, 16, 20, 16
+"""Bytes of a node, up to its last child, its feature and its split; bytes of a vote."""
+_ROWS = 32
+"""Rows for which votes are put together at a time."""
 _SUM, _AVERAGE, _MIN = 0, 1, 2
 _SOFTMAX, _LOGISTIC = 1, 2
 _COMPARED, _DECIDED, _FROM_PROBABILITY = 1, 2, 3
@@ -66,6 +68,51 @@ def _next(nodes: int, x: int, node: int) -> int:
 
 
 @inner
+def _next_of_two(nodes: int, x: int, node: int) -> int:
+    """The same where all nodes ask whether a feature is at most the split: if not, or if it is no number, the last child."""
+    place = nodes + node * _NODE
+    is_less = int(read_f32(x + _read_i32(place + _FEATURE) * 4) <= read_f32(place + _SPLIT))
+    following: int = _read_i32(place + _LAST - is_less * _LAST)
+    return following
+
+
+@inner
+def _steps(nodes: int, two_way: bool, xs: Any, at: Any) -> Any:
+    if two_way:
+        return (
+            _next_of_two(nodes, xs[0], at[0]),
+            _next_of_two(nodes, xs[1], at[1]),
+            _next_of_two(nodes, xs[2], at[2]),
+            _next_of_two(nodes, xs[3], at[3]),
+            _next_of_two(nodes, xs[4], at[4]),
+            _next_of_two(nodes, xs[5], at[5]),
+            _next_of_two(nodes, xs[6], at[6]),
+            _next_of_two(nodes, xs[7], at[7]),
+        )
+    return (
+        _next(nodes, xs[0], at[0]),
+        _next(nodes, xs[1], at[1]),
+        _next(nodes, xs[2], at[2]),
+        _next(nodes, xs[3], at[3]),
+        _next(nodes, xs[4], at[4]),
+        _next(nodes, xs[5], at[5]),
+        _next(nodes, xs[6], at[6]),
+        _next(nodes, xs[7], at[7]),
+    )
+
+
+@inner
+def _leaves(nodes: int, two_way: bool, xs: Any, at: Any) -> Any:
+    """Where eight walks end; looked at after every second step."""
+    before = at
+    at = _steps(nodes, two_way, xs, _steps(nodes, two_way, xs, at))
+    while at != before:
+        before = at
+        at = _steps(nodes, two_way, xs, _steps(nodes, two_way, xs, at))
+    return at
+
+
+@inner
 def _put(vote_starts: int, votes: int, leaf: int, aggregate: int, sums: int) -> None:
     """Add a leaf's votes, or keep the least or the largest."""
     for vote in range(_read_i32(vote_starts + leaf * 4), _read_i32(vote_starts + leaf * 4 + 4)):
@@ -80,27 +127,48 @@ def _put(vote_starts: int, votes: int, leaf: int, aggregate: int, sums: int) -> 
 
 
 @inner
-def _walk(record: int, x: int, aggregate: int, sums: int) -> None:
-    """The votes of all trees for a row."""
-    nodes, roots, starts, votes = argument(record, 3), argument(record, 4), argument(record, 5), argument(record, 6)
-    count = argument(record, 12)
-    for tree in range(0, count, 4):
-        last = count - 1
-        first, second = _read_i32(roots + tree * 4), _read_i32(roots + min(tree + 1, last) * 4)
-        third, fourth = _read_i32(roots + min(tree + 2, last) * 4), _read_i32(roots + min(tree + 3, last) * 4)
-        goes_on = True
-        while goes_on:
-            before = (first, second, third, fourth)
-            first, second = _next(nodes, x, first), _next(nodes, x, second)
-            third, fourth = _next(nodes, x, third), _next(nodes, x, fourth)
-            goes_on = (first, second, third, fourth) != before
-        _put(starts, votes, first, aggregate, sums)
-        if tree + 1 < count:
-            _put(starts, votes, second, aggregate, sums)
-        if tree + 2 < count:
-            _put(starts, votes, third, aggregate, sums)
-        if tree + 3 < count:
-            _put(starts, votes, fourth, aggregate, sums)
+def _row(record: int, x: int, rows: int, job: int) -> int:
+    found: int = x + job % rows * argument(record, 11)
+    return found
+
+
+@inner
+def _root(record: int, rows: int, job: int) -> int:
+    found: int = _read_i32(argument(record, 4) + job // rows * 4)
+    return found
+
+
+@inner
+def _walk(record: int, x: int, rows: int, aggregate: int, sums: int) -> None:
+    """The votes of all trees for some rows: eight walks at a time, of rows in one tree, or of trees for few rows."""
+    nodes, starts, votes, two_way = argument(record, 3), argument(record, 5), argument(record, 6), argument(record, 20) != 0
+    count, targets = argument(record, 12) * rows, argument(record, 13)
+    for job in range(0, count, 8):
+        a, b, c, d = job, min(job + 1, count - 1), min(job + 2, count - 1), min(job + 3, count - 1)
+        e, f, g, h = min(job + 4, count - 1), min(job + 5, count - 1), min(job + 6, count - 1), min(job + 7, count - 1)
+        xs = (
+            _row(record, x, rows, a),
+            _row(record, x, rows, b),
+            _row(record, x, rows, c),
+            _row(record, x, rows, d),
+            _row(record, x, rows, e),
+            _row(record, x, rows, f),
+            _row(record, x, rows, g),
+            _row(record, x, rows, h),
+        )
+        roots = (
+            _root(record, rows, a),
+            _root(record, rows, b),
+            _root(record, rows, c),
+            _root(record, rows, d),
+            _root(record, rows, e),
+            _root(record, rows, f),
+            _root(record, rows, g),
+            _root(record, rows, h),
+        )
+        leaves = _leaves(nodes, two_way, xs, roots)
+        for lane in range(min(8, count - job)):
+            _put(starts, votes, leaves[lane], aggregate, sums + (job + lane) % rows * targets * 8)
 
 
 @inner
@@ -155,39 +223,48 @@ def _transform(out: int, count: int, transform: int) -> None:
             store_f32_first(out + place * 4, sigmoid(scores), count - place)
 
 
+@inner
+def _finish(record: int, row: int, aggregate: int, targets: int, sums: int) -> None:
+    """A row's label and scores."""
+    scores, labels, transform = argument(record, 1), argument(record, 2), argument(record, 15)
+    kind, expands = argument(record, 16), argument(record, 18)
+    _together(record, aggregate, targets, sums)
+    if kind and labels:
+        winner = _winner(record, kind, targets, sums)
+        write_i64(labels + row * 8, _read_i64(argument(record, 8) + winner * 8))
+    if scores:
+        out = scores + row * targets * 4
+        for target in range(targets):
+            write_f32(out + target * 4, np.float32(_read_f64(sums + target * 8)))
+        if expands:
+            first = read_f32(out)
+            write_f32(out + 4, first)
+            write_f32(out, np.float32(1) - first if kind == _FROM_PROBABILITY and transform != _LOGISTIC else -first)
+        if targets > 1 and not (expands and transform == _SOFTMAX):
+            _transform(out, targets, transform)
+
+
 @task
 def trees(record: int, part: int, parts: int) -> None:
     """Labels and scores.
 
     Arguments: addresses of x, of the scores and of the labels (0 for none); of nodes, roots, where each node's votes begin,
-    votes, what rows start with, the classes' labels; of room for ``targets`` float64 per part; rows, bytes from row to row of
-    x, trees, targets; what is done with votes (0: added, 1: averaged, 2: the least, 3: the largest); what follows (1: softmax,
-    2: logistic function); the winner (0: none, 1: the highest, 2: if one score is above the limit, 3: and scores are
-    probabilities); that score; whether both scores are made of the first; the limit.
+    votes, what rows start with, the classes' labels; of room for 32 rows of ``targets`` float64 per part; rows, bytes from
+    row to row of x, trees, targets; what is done with votes (0: added, 1: averaged, 2: the least, 3: the largest); what
+    follows (1: softmax, 2: logistic function); the winner (0: none, 1: the highest, 2: if one score is above the limit,
+    3: and scores are probabilities); that score; whether both scores are made of the first; the limit; whether all nodes ask
+    whether a feature is at most the split, and have but a first and a last child.
     """
-    x, scores, labels = argument(record, 0), argument(record, 1), argument(record, 2)
-    rows, x_row, targets, aggregate = argument(record, 10), argument(record, 11), argument(record, 13), argument(record, 14)
-    transform, kind, expands = argument(record, 15), argument(record, 16), argument(record, 18)
-    sums = argument(record, 9) + part * targets * 8
+    x, x_row, targets, aggregate = argument(record, 0), argument(record, 11), argument(record, 13), argument(record, 14)
+    rows, sums = argument(record, 10), argument(record, 9) + part * _ROWS * targets * 8
     empty = 0.0
     if aggregate >= _MIN:
         empty = np.inf if aggregate == _MIN else -np.inf
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        for target in range(targets):
-            _write_f64(sums + target * 8, empty)
-        _walk(record, x + row * x_row, aggregate, sums)
-        _together(record, aggregate, targets, sums)
-        if kind and labels:
-            winner = _winner(record, kind, targets, sums)
-            write_i64(labels + row * 8, _read_i64(argument(record, 8) + winner * 8))
-        if scores:
-            out = scores + row * targets * 4
-            for target in range(targets):
-                write_f32(out + target * 4, np.float32(_read_f64(sums + target * 8)))
-            if expands:
-                first = read_f32(out)
-                write_f32(out + 4, first)
-                other = np.float32(1) - first if kind == _FROM_PROBABILITY and transform != _LOGISTIC else -first
-                write_f32(out, other)
-            if targets > 1 and not (expands and transform == _SOFTMAX):
-                _transform(out, targets, transform)
+    stop = rows * (part + 1) // parts
+    for first in range(rows * part // parts, stop, _ROWS):
+        count = min(stop - first, _ROWS)
+        for place in range(0, count * targets * 8, 8):
+            _write_f64(sums + place, empty)
+        _walk(record, x + first * x_row, count, aggregate, sums)
+        for row in range(count):
+            _finish(record, first + row, aggregate, targets, sums + row * targets * 8)

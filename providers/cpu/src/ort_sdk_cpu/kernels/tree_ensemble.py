@@ -19,10 +19,12 @@ from .task_writer import TaskWriter, is_worth_a_task
 __all__: list[str] = []
 
 MODULE = TASK = "trees"
-STEPS_PER_THREAD = 1 << 12
-"""Comparisons that take some times as long as waking a thread up."""
-MIN_STEPS = 1 << 4
-"""Comparisons below which NumPy is not much slower, and no compiled code is loaded."""
+WALKS_PER_THREAD = 1 << 9
+"""Pairs of a row and a tree that take some times as long as waking a thread up."""
+COMPARISONS_PER_WALK = 1 << 5
+"""About as many elements of other tasks take as long."""
+ROWS_AT_ONCE = 32
+"""As in the compiled module."""
 _AGGREGATES = {"SUM": 0, "AVERAGE": 1, "MIN": 2, "MAX": 3}
 _TRANSFORMS = {"NONE": 0, "SOFTMAX": 1, "LOGISTIC": 2}
 _NODE = np.dtype([("children", np.int32, 4), ("feature", np.int32), ("split", np.float32)])
@@ -41,10 +43,10 @@ def trees(info: KernelInfo, compute: Any) -> MakeWriter | None:
         x = inputs[0]
         if x.ndim != 2 or x.shape[1] < compute.sums.trees.nodes.feature_count:
             return write
-        steps = len(x) * table.roots.size
-        if not is_worth_a_task(steps << 5, MODULE, TASK):
+        walks = len(x) * table.roots.size
+        if not is_worth_a_task(walks * COMPARISONS_PER_WALK, MODULE, TASK):
             return write
-        threads = max(1, min(libraries.thread_count(), len(x), steps // (STEPS_PER_THREAD >> 3)))
+        threads = max(1, min(libraries.thread_count(), len(x), walks // WALKS_PER_THREAD))
         return _TreeWriter(compute, table, x.shape, threads, write, len(outputs))
 
     return make
@@ -80,6 +82,11 @@ class _Table:
         self.nodes = np.zeros(nodes.features.size, _NODE)
         self.nodes["children"] = nodes.children.reshape(-1, 4)
         self.nodes["feature"], self.nodes["split"] = nodes.features, nodes.splits
+        is_below = nodes.two_way is np.less and not np.isneginf(nodes.splits).any()
+        self.is_two_way = (is_below or nodes.two_way is np.less_equal) and not nodes.nan_goes_own_way
+        """Whether all nodes ask whether a feature is at most the split, or can do so."""
+        if is_below and self.is_two_way:
+            self.nodes["split"] = np.nextafter(nodes.splits, np.float32(-np.inf))
         self.roots = nodes.roots.astype(np.int32)
         order = np.argsort(trees.vote_nodes, kind="stable")
         self.votes = np.zeros(order.size, _VOTE)
@@ -116,12 +123,26 @@ class _TreeWriter(TaskWriter):
     ) -> None:
         targets = table.base.size
         labels = compute.labels if isinstance(compute, TreeClassifier) else np.zeros(1, np.int64)
-        self._kept = (table, labels, np.empty(threads * targets))
+        self._kept = (table, labels, np.empty(threads * ROWS_AT_ONCE * targets))
         aggregate, transform = _AGGREGATES[compute.sums.aggregate], _TRANSFORMS[compute.post_transform]
         sizes = (shape[0], shape[1] * 4, table.roots.size, targets, aggregate, transform)
-        rest = (*table.addresses(), address_of(labels), address_of(self._kept[2]), *sizes, *_decision(compute))
+        rest = (
+            *table.addresses(),
+            address_of(labels),
+            address_of(self._kept[2]),
+            *sizes,
+            *_decision(compute),
+            int(table.is_two_way),
+        )
         places = (0, 2 if outputs > 1 else None, 1) if isinstance(compute, TreeClassifier) else (0, 1, None)
         super().__init__(MODULE, TASK, rest, places, otherwise, threads)
+
+    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+        """As the base says; the call keeps the ensemble."""
+        call = super().fixed(*arrays)
+        if call is not None:
+            call.table = self._kept  # type: ignore[attr-defined]
+        return call
 
 
 def _decision(compute: TreeClassifier | TreeRegressor) -> tuple[int, int, int, float]:
