@@ -30,7 +30,19 @@ from .instruction_set import instruction_set, processor
 from .jit import cache_folder, source_hash, tell_compiled
 from .native_call import NO_BITS, NativeCall, Row
 
-__all__ = ["Task", "TaskCall", "TaskFunction", "compiler_environment", "entry", "is_at_hand", "task", "task_function"]
+__all__ = [
+    "Task",
+    "TaskCall",
+    "TaskFunction",
+    "compiler_environment",
+    "entry",
+    "float_word",
+    "is_at_hand",
+    "start_of_teams",
+    "task",
+    "task_address",
+    "task_function",
+]
 
 WORD = 8
 
@@ -95,10 +107,7 @@ class _Code:
     @functools.cached_property
     def team(self) -> tuple[Callable[[int, int, int, int], None], int]:
         """OpenMP's entry to run a function on several threads, and the function that runs a record's task."""
-        expect_teams()
-        run = ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel
-        run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
-        return run, entry("run_part", _OF_A_TEAM)
+        return start_of_teams(), entry("run_part", _OF_A_TEAM)
 
     def address(self, module: str, name: str) -> int:
         """Where a task's code is; compiled if it is not in the folder."""
@@ -117,6 +126,20 @@ def is_at_hand(module: str, name: str) -> bool:
 def _file_name(module: str, name: str) -> str:
     source = (_COMPILED / f"{module}.py").read_bytes()
     return f"{module}-{name}-{short_digest(source_hash(), compiler_environment(), name, source)}"
+
+
+@functools.cache
+def start_of_teams() -> Callable[[int, int, int, int], None]:
+    """OpenMP's entry to run a function on several threads: ``start(function, its argument, threads, 0)``, all of them numbers."""
+    expect_teams()
+    run = ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel
+    run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
+    return run
+
+
+def task_address(module: str, name: str) -> int:
+    """Where a task's code is; compiled if it is not in the folder."""
+    return _code().address(module, name)
 
 
 def entry(symbol: str, text: str) -> int:
@@ -155,12 +178,12 @@ def _code() -> _Code:
 _pack_float, _unpack_word = struct.Struct("=f4x").pack, struct.Struct("=q").unpack
 
 
-def _float_word(number: float) -> int:
+def float_word(number: float) -> int:
     """A float32 as the first half of a word; infinite where it is too large for one."""
     try:
         word: int = _unpack_word(_pack_float(number))[0]
     except OverflowError:
-        return _float_word(math.copysign(math.inf, number))
+        return float_word(math.copysign(math.inf, number))
     return word
 
 
@@ -191,7 +214,7 @@ class TaskCall:
 
     def _fill(self, address: int, arguments: tuple[int | float, ...], threads: int) -> None:
         code = _code()
-        words = [_float_word(argument) if isinstance(argument, float) else argument for argument in arguments]
+        words = [float_word(argument) if isinstance(argument, float) else argument for argument in arguments]
         self._record = np.array([address, *words], np.int64)
         self._threads = threads if libraries.has_openmp() else 1
         record = address_of(self._record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,18 @@ __all__ = ["fuse"]
 def fuse(program: FusibleProgram) -> StepFusion:
     """Make one kernel of each convolution and what can be its post-ops, and of each chain of other element-wise steps.
 
-    Where shapes vary, attention and views become one step each, too.
+    Where shapes vary, attention and views become one step each, too, and so do a transformer's layers.
     """
     first = [*_fused_convolutions(program), *(_fused_views(program) if program.shapes_vary else _quantized_sums(program))]
-    taken = {position for fused in first for position in (*fused.positions, *fused.repeated)}
-    left = {position: step for position, step in program.steps.items() if position not in taken}
-    chains = _fused_chains(replace(program, steps=left))
-    return StepFusion([*first, *chains.fused], chains.is_complete)
+    left = _without(program, first)
+    sequences = _fused_sequences(left) if program.shapes_vary else []
+    chains = _fused_chains(_without(left, sequences))
+    return StepFusion([*first, *sequences, *chains.fused], chains.is_complete)
+
+
+def _without(program: FusibleProgram, answers: Sequence[FusedSteps]) -> FusibleProgram:
+    taken = {position for fused in answers for position in (*fused.positions, *fused.repeated)}
+    return replace(program, steps={position: step for position, step in program.steps.items() if position not in taken})
 
 
 def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
@@ -39,6 +45,14 @@ def _fused_views(program: FusibleProgram) -> list[FusedSteps]:
     from .views import fused_views
 
     return fused_views(program)
+
+
+def _fused_sequences(program: FusibleProgram) -> list[FusedSteps]:
+    if not any(hasattr(step.kernel, "row_product") for step in program.steps.values()) or not libraries.numba().is_usable:
+        return []
+    from .sequences import fused_sequences
+
+    return list(fused_sequences(program))
 
 
 def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:

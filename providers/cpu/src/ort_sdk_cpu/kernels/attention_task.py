@@ -13,7 +13,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
 
-__all__ = ["KINDS", "UNLIMITED", "AttentionShape", "AttentionTask", "places"]
+__all__ = ["KINDS", "UNLIMITED", "AttentionShape", "AttentionTask", "part_bytes", "places"]
 
 ROW_BYTES = 128
 BLOCK, SPARE_BYTES = 128, 2048
@@ -52,7 +52,7 @@ class AttentionShape:
     @property
     def part_bytes(self) -> int:
         """Working memory of a thread."""
-        return (self.size + self.value_size + BLOCK + 2) * ROW_BYTES + SPARE_BYTES
+        return part_bytes(self.size, self.value_size)
 
     @property
     def arguments(self) -> tuple[int | float, ...]:
@@ -110,6 +110,11 @@ class AttentionTask:
     def kept(self, *arrays: Any) -> Callable[[], Any]:
         """The prepared work as a call that keeps the arrays."""
         return self.call.kept(self, *arrays)
+
+
+def part_bytes(size: int, value_size: int) -> int:
+    """Working memory of a thread, for heads of these sizes."""
+    return (size + value_size + BLOCK + 2) * ROW_BYTES + SPARE_BYTES
 
 
 def places(array: HostArray, heads: int) -> tuple[int, int, int, int]:

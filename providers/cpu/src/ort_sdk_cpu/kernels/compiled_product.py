@@ -19,7 +19,7 @@ from .scratch import Scratch
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
-__all__ = ["Activation", "CompiledProduct", "ProductFunction", "Sizes", "parts_of"]
+__all__ = ["Activation", "CompiledProduct", "ProductFunction", "ProductPlan", "Sizes", "epilogue", "parts_of", "planned"]
 
 MODULE = "products"
 FEW_ROWS = 4
@@ -102,7 +102,7 @@ def _width() -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def _planned(rows: int, inner: int, columns: int, is_transposed: bool, most_threads: int) -> _Plan:
+def planned(rows: int, inner: int, columns: int, is_transposed: bool, most_threads: int) -> ProductPlan:
     """How a product of these sizes is computed."""
     sizes = Sizes(rows, inner, columns, is_transposed)
     threads = sizes.threads_of(most_threads)
@@ -110,7 +110,7 @@ def _planned(rows: int, inner: int, columns: int, is_transposed: bool, most_thre
     steps = (a_row, a_row if is_transposed else c_row, c_row, 0, 0, 0, 0, 1)
     work = -(-sizes.work_bytes // 64) * 64
     rest = (*parts_of(sizes, threads), work, sizes.rows_at_once)
-    return _Plan(sizes.task, threads, (rows, columns, inner, *steps), rest, work * threads)
+    return ProductPlan(sizes.task, threads, (rows, columns, inner, *steps), rest, work * threads)
 
 
 def parts_of(sizes: Sizes, threads: int) -> tuple[int, int]:
@@ -133,7 +133,9 @@ def parts_of(sizes: Sizes, threads: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class ProductPlan:
+    """How a product is computed."""
+
     task: str
     threads: int
     sizes: tuple[int, ...]
@@ -150,7 +152,7 @@ def _task(name: str) -> TaskFunction:
     return task_function(MODULE, name, KINDS)
 
 
-def _epilogue(alpha: float, activation: Activation, slope: float) -> tuple[int | float, ...]:
+def epilogue(alpha: float, activation: Activation, slope: float) -> tuple[int | float, ...]:
     """What follows a product, as the tasks take it."""
     return int(activation), float(alpha), 1.0, float(slope)
 
@@ -180,11 +182,11 @@ class ProductFunction:
         slope: float = 0.0,
     ) -> None:
         self._inner, self._columns, self._scratch, self._is_transposed = inner, columns, scratch, is_transposed
-        self._epilogue = _epilogue(alpha, activation, slope)
+        self._epilogue = epilogue(alpha, activation, slope)
 
     def __call__(self, rows: int, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
-        plan = _planned(rows, self._inner, self._columns, self._is_transposed, libraries.thread_count())
+        plan = planned(rows, self._inner, self._columns, self._is_transposed, libraries.thread_count())
         places = (address_of(a), address_of(b), address_of(out), 0 if bias is None else address_of(bias))
         work = self._scratch.address(WORKING_MEMORY, plan.work_bytes)
         _task(plan.task)(plan.threads, *places, work, *plan.sizes, *self._epilogue, *plan.rest)
@@ -218,10 +220,10 @@ class CompiledProduct:
     ) -> None:
         from ort_sdk_cpu.machine_code import TaskCall
 
-        plan = _planned(sizes.rows, sizes.inner, sizes.columns, sizes.is_transposed, most_threads or libraries.thread_count())
+        plan = planned(sizes.rows, sizes.inner, sizes.columns, sizes.is_transposed, most_threads or libraries.thread_count())
         rows, columns, inner, a_row, b_row, *others = plan.sizes
         given = (rows, columns, inner, a_row_bytes or a_row, b_row_bytes or b_row, *others)
-        arguments = (0, 0, 0, 0, 0, *given, *_epilogue(alpha, activation, slope), *plan.rest)
+        arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *plan.rest)
         self._call = TaskCall(MODULE, plan.task, arguments, plan.threads)
         self._scratch, self._work_bytes = scratch, plan.work_bytes
 

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import NOT_PACKED, HostArray, InvalidArgument, KernelInfo, NotPacked, PrePackedWeights, Slot, Tensor
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.onednn.constants import Algorithm
 
 from .bindable import BindableKernel, MakeWriter, Writer
-from .compiled_product import Activation, CompiledProduct, ProductFunction, Sizes
+from .compiled_product import Activation, CompiledProduct, ProductFunction, Sizes, epilogue
 from .packed_product import Tail
 from .recycled import ResultMemory
 from .scratch import scratch_of
 
-__all__ = ["InPlaceProduct"]
+__all__ = ["InPlaceProduct", "RowProduct"]
 
 WEIGHT = 1
 FLOAT = np.dtype(np.float32)
@@ -28,6 +29,19 @@ _ACTIVATIONS = {
     Algorithm.LOGISTIC: Activation.SIGMOID,
     Algorithm.TANH: Activation.TANH,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RowProduct:
+    """A product of any number of rows."""
+
+    inner: int
+    columns: int
+    is_transposed: bool
+    weight: HostArray
+    bias: HostArray | None
+    epilogue: tuple[int | float, ...]
+    """As the task takes it."""
 
 
 class InPlaceProduct(BindableKernel):
@@ -90,6 +104,14 @@ class InPlaceProduct(BindableKernel):
         ):
             return super().bind(inputs, outputs)
         return self._product(first.array.shape).fixed(first.array, weight, self._tail.bias, out.array)
+
+    @property
+    def row_product(self) -> RowProduct | None:
+        """The product as a task needs it; None if it is not one task."""
+        if self._weight is None or self._tail.finish is not None:
+            return None
+        words = epilogue(**self._epilogue)
+        return RowProduct(self._inner, self._columns, self._transposed, self._weight, self._tail.bias, words)
 
     def _product(self, shape: tuple[int, ...]) -> CompiledProduct:
         sizes = Sizes(math.prod(shape[:-1]), self._inner, self._columns, is_transposed=self._transposed)

@@ -1,0 +1,243 @@
+"""Steps that make rows of rows, by tasks whose arguments follow from how many rows there are: parts of a sequence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementType
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.kernels.attention_task import UNLIMITED, part_bytes
+from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct
+from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
+
+__all__ = ["AddedScores", "ProductSizes", "RowStep", "row_step"]
+
+MICROSOFT = "com.microsoft"
+FLOAT_BYTES = 4
+ROWS: Terms = (("rows", 1),)
+BATCH: Terms = (("batch", 1),)
+LENGTH: Terms = (("length", 1),)
+WORK: Terms = (("work", 1),)
+"""Address of the working memory of all threads."""
+WORK_BYTES: Terms = (("work bytes", 1),)
+"""Of a thread's working memory."""
+
+
+def _value(index: int) -> Terms:
+    """Address of a value."""
+    return ((("value", index), 1),)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSizes:
+    """Of a product but for its rows."""
+
+    inner: int
+    columns: int
+    is_transposed: bool
+
+
+def _split(sizes: ProductSizes, position: int) -> Terms:
+    """One of (parts of rows, parts of columns, rows at once)."""
+    return (((sizes, position), 1),)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedScores:
+    """Numbers added to scores."""
+
+    index: int
+    heads: int
+
+    def terms(self, position: int) -> Terms:
+        """The address, or the bytes from one to the next along one of four axes."""
+        return (((self, position), 1),)
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """A step as a task."""
+
+    task: TaskWords
+    widths: dict[int, int]
+    """Value that it reads or writes → numbers of a row."""
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    goes_by_rows: bool = True
+    """Whether each thread makes some rows of the same rows; a product does where its rows are split."""
+    product: ProductSizes | None = None
+    added: AddedScores | None = None
+    kept: tuple[Any, ...] = ()
+    """Arrays that addresses are of."""
+    work: int = 0
+    """Bytes of working memory of a thread, beside a product's."""
+
+
+def row_step(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    """The step as a task; None if it is none, or may meet rows that are not like those of its other values."""
+    make = _MAKERS.get((step.domain, step.op_type))
+    if make is None or not _are_floats(step, program):
+        return None
+    return make(step, program)
+
+
+def _are_floats(step: FusibleStep, program: FusibleProgram) -> bool:
+    shown = [program.values.get(index) for index in (step.inputs[0], *step.outputs) if index]
+    return all(each is not None and each.element_type is TensorElementType.FLOAT and len(each.shape) > 1 for each in shown)
+
+
+def _width(program: FusibleProgram, index: int) -> int:
+    return program.values[index].shape[-1]
+
+
+def _given(step: FusibleStep, position: int) -> int:
+    return step.inputs[position] if position < len(step.inputs) else 0
+
+
+def _vector(step: FusibleStep, position: int, width: int, program: FusibleProgram) -> HostArray | None:
+    """An input that is a constant vector of float32, in one piece; None for any other."""
+    shown = program.values.get(_given(step, position))
+    array: Any = None if shown is None else shown.constant
+    if array is None or array.shape != (width,) or array.dtype != np.float32:
+        return None
+    return np.ascontiguousarray(array)
+
+
+def _product(step: FusibleStep, _program: FusibleProgram) -> RowStep | None:
+    product = step.kernel.row_product if isinstance(step.kernel, InPlaceProduct) else None
+    if product is None:
+        return None
+    x, out = step.inputs[0], step.outputs[0]
+    sizes = ProductSizes(product.inner, product.columns, product.is_transposed)
+    bias = 0 if product.bias is None else address_of(product.bias)
+    a_row, c_row = sizes.inner * FLOAT_BYTES, sizes.columns * FLOAT_BYTES
+    places = (_value(x), address_of(product.weight), _value(out), bias, WORK)
+    steps = (a_row, a_row if sizes.is_transposed else c_row, c_row, 0, 0, 0, 0, 1)
+    parts = (_split(sizes, 0), _split(sizes, 1), WORK_BYTES, _split(sizes, 2))
+    words = (*places, ROWS, sizes.columns, sizes.inner, *steps, *product.epilogue, *parts)
+    return RowStep(
+        TaskWords("products", "panels_of_rows" if sizes.is_transposed else "panels_of_columns", words),
+        {x: sizes.inner, out: sizes.columns},
+        (x,),
+        (out,),
+        product=sizes,
+        kept=(product.weight, product.bias),
+    )
+
+
+def _normalization(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    x, out = step.inputs[0], step.outputs[0]
+    width = _width(program, x)
+    scale, shift = _vector(step, 1, width, program), _vector(step, 2, width, program)
+    axis = step.attributes.get("axis", -1)
+    if scale is None or (_given(step, 2) and shift is None) or any(step.outputs[1:]):
+        return None
+    if axis not in (-1, len(program.values[x].shape) - 1):
+        return None
+    epsilon = float(step.attributes.get("epsilon", 1e-5))
+    places = (_value(x), 0, 0, 0, _value(out), address_of(scale), 0 if shift is None else address_of(shift))
+    name = "layer_normalization" if step.op_type == "LayerNormalization" else "rms_normalization"
+    task = TaskWords("rows", name, (*places, ROWS, width, epsilon))
+    return RowStep(task, {x: width, out: width}, (x,), (out,), kept=(scale, shift))
+
+
+def _skip_normalization(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    x, skip, *vectors = step.inputs
+    out, *others = step.outputs
+    width = _width(program, x)
+    has_shift = step.op_type == "SkipLayerNormalization"
+    arrays = [_vector(step, 2 + place, width, program) for place in range(len(vectors))]
+    if any(index and array is None for index, array in zip(vectors, arrays, strict=True)) or any(others[:2]):
+        return None
+    scale, shift, bias = (*arrays, None, None)[:3] if has_shift else (*arrays[:1], None, *arrays[1:], None)[:3]
+    if scale is None or _shape(program, skip) != _shape(program, x):
+        return None
+    written = (out, *(total for total in others[2:] if total))
+    first, *last = (0 if array is None else address_of(array) for array in (bias, scale, shift))
+    places: tuple[Word, ...] = (_value(x), _value(skip), first, _value(written[-1]), _value(out), *last)
+    name = "layer_normalization" if has_shift else "rms_normalization"
+    task = TaskWords("rows", name, (*places, ROWS, width, float(step.attributes.get("epsilon", 1e-12))))
+    return RowStep(task, dict.fromkeys((x, skip, *written), width), (x, skip), written, kept=(scale, shift, bias))
+
+
+def _shape(program: FusibleProgram, index: int) -> tuple[int, ...] | None:
+    shown = program.values.get(index)
+    return None if shown is None or shown.element_type is not TensorElementType.FLOAT else shown.shape
+
+
+def _activation(name: str) -> Callable[[FusibleStep, FusibleProgram], RowStep | None]:
+    """A function of each number, after adding a vector to each row."""
+
+    def make(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+        x, out = step.inputs[0], step.outputs[0]
+        width = _width(program, x)
+        bias = _vector(step, 1, width, program) if _given(step, 1) else np.zeros(width, np.float32)
+        chosen = "fast_gelu" if step.attributes.get("approximate") == "tanh" else name
+        if bias is None:
+            return None
+        words = (_value(x), address_of(bias), _value(out), ROWS, width)
+        return RowStep(TaskWords("elementwise", f"bias_{chosen}", words), {x: width, out: width}, (x,), (out,), kept=(bias,))
+
+    return make
+
+
+def _attention(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    """Of queries, keys and values of the same rows, without a cache."""
+    query, key, values = (_given(step, position) for position in range(3))
+    shape = _shape(program, query)
+    if shape is None or len(shape) != 3 or not key or not values or _shape(program, key) != shape:
+        return None
+    shapes, heads = _shape(program, values), int(step.attributes["num_heads"])
+    has_more = any(_given(step, position) for position in (4, *range(6, len(step.inputs)))) or any(step.outputs[1:])
+    if has_more or shapes is None or shapes[:2] != shape[:2] or step.attributes.get("unidirectional", 0):
+        return None
+    width, value_width = shape[2], shapes[2]
+    bias = _vector(step, 3, 2 * width + value_width, program)
+    scores = AddedScores(step.inputs[5], heads) if _given(step, 5) else None
+    if (_given(step, 3) and bias is None) or (scores is not None and len(_shape(program, scores.index) or ()) != 4):
+        return None
+    return _attention_task(step, (query, key, values), (heads, width, value_width), bias, scores)
+
+
+def _attention_task(
+    step: FusibleStep,
+    read: tuple[int, int, int],
+    sizes: tuple[int, int, int],
+    bias: HostArray | None,
+    scores: AddedScores | None,
+) -> RowStep:
+    out, (heads, width, value_width) = step.outputs[0], sizes
+    size, value_size = width // heads, value_width // heads
+    operands = [*zip(read, (width, width, value_width), strict=True), (out, value_width)]
+    places = [word for index, own in operands for word in _rows_of(index, own, heads)]
+    added: Sequence[Any] = [0] * 5 if scores is None else [scores.terms(position) for position in range(5)]
+    start = 0 if bias is None else address_of(bias)
+    biases = (start, start + 2 * width * FLOAT_BYTES if start else 0)
+    scale = float(step.attributes.get("scale", 0.0)) or 1 / math.sqrt(size)
+    numbers = (heads, LENGTH, LENGTH, size, value_size, scale, BATCH, WORK, WORK_BYTES, *UNLIMITED)
+    task = TaskWords("attention", "attention", (*places, *added, *biases, *numbers))
+    return RowStep(task, dict(operands), read, (out,), False, added=scores, kept=(bias,), work=part_bytes(size, value_size))
+
+
+def _rows_of(index: int, width: int, heads: int) -> tuple[Any, ...]:
+    """Address, and the bytes from one to the next of batch, heads and rows."""
+    row = width * FLOAT_BYTES
+    return _value(index), (("length", row),), row // heads, row
+
+
+_MAKERS: dict[tuple[str, str], Callable[[FusibleStep, FusibleProgram], RowStep | None]] = {
+    **dict.fromkeys((("", "MatMul"), ("", "Gemm")), _product),
+    **dict.fromkeys(((MICROSOFT, "FusedGemm"), (MICROSOFT, "FusedMatMul"), (MICROSOFT, "FusedMatMulActivation")), _product),
+    **dict.fromkeys((("", "LayerNormalization"), ("", "RMSNormalization"), ("", "SimplifiedLayerNormalization")), _normalization),
+    (MICROSOFT, "SkipLayerNormalization"): _skip_normalization,
+    (MICROSOFT, "SkipSimplifiedLayerNormalization"): _skip_normalization,
+    **dict.fromkeys((("", "Gelu"), (MICROSOFT, "Gelu"), (MICROSOFT, "BiasGelu")), _activation("gelu")),
+    (MICROSOFT, "FastGelu"): _activation("fast_gelu"),
+    (MICROSOFT, "MultiHeadAttention"): _attention,
+}
+"""(domain, operator) → makes the task of a step."""
