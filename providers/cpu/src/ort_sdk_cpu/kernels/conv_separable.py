@@ -9,6 +9,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.constants import Argument
+from ort_sdk_cpu.onednn.library import is_loaded
 
 from .conv_geometry import ConvGeometry, Padding
 from .conv_onednn import TEAM_WORK, WEIGHT, Variant
@@ -18,6 +19,9 @@ from .conv_winograd import Activation, WinogradKernel
 __all__ = ["MOST_LINES", "DepthwiseKernel", "Picture", "SeparableSizes", "is_for_depthwise"]
 
 LEAST_CHANNELS = 8
+LEAST_WORK = 1 << 13
+"""Multiplications and additions from which on the task is worth it where oneDNN is loaded: else each channel's windows are
+copied."""
 MOST_LINES = 64
 """Under a row of windows: rows of taps, of a picture those of all its channels."""
 STRIP_PIXELS = 48
@@ -123,6 +127,10 @@ class DepthwiseKernel(WinogradKernel):
 
     identity = "depthwise"
     places: Mapping[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 29, Argument.BIAS: 30, Argument.DST: 4}
+
+    def _is_worth_it(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> bool:
+        is_cheap = is_loaded() and self.work(x_shape, weight_shape) >= LEAST_WORK
+        return is_cheap or super()._is_worth_it(x_shape, weight_shape)
 
     def transform(self, weight: HostArray) -> HostArray:
         """Weights (C, 1, *kernel) in panels: uint8."""

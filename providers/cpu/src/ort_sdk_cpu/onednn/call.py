@@ -13,13 +13,14 @@ import numpy as np
 
 from ort_sdk.api import HostArray, RuntimeException
 from ort_sdk_cpu import libraries, threads
+from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.scratch import Scratch
 from ort_sdk_cpu.kernels.strided_copy import strided_copy
 from ort_sdk_cpu.kernels.task_writer import threads_for
-from ort_sdk_cpu.native_call import NativeCall, Row
+from ort_sdk_cpu.native_call import NativeCall, in_turn
 
 from .constants import Argument
-from .execution import Execution
+from .execution import Execution, aligned_bytes
 from .memory_descriptor import MemoryDescriptor, strided
 from .primitive import Primitive, reorder
 
@@ -81,6 +82,12 @@ def _reorder(source: MemoryDescriptor, target: MemoryDescriptor, *, is_small: bo
     return Execution(primitive, {Argument.SRC: source, Argument.DST: target}, is_small=is_small)
 
 
+TEAM_BYTES = 1 << 17
+"""Of an array up to which one thread has copied it before another is awake."""
+OWN_BYTES = 1 << 16
+"""Of copied arrays up to which a call on arrays that stay has memory of its own for them, and tells nobody where it is."""
+
+
 class _Copy:
     """Copies an argument into another layout, in working memory of the thread.
 
@@ -92,35 +99,32 @@ class _Copy:
         is_small: whether it is not worth a team.
     """
 
-    __slots__ = ("_execution", "_name", "_nbytes", "_scratch")
+    __slots__ = ("_name", "_scratch", "execution", "nbytes")
 
     def __init__(
         self, argument: int, source: MemoryDescriptor, target: MemoryDescriptor, scratch: Scratch, *, is_small: bool
     ) -> None:
-        self._execution = _copy_task(source, target) or _reorder(source, target, is_small=is_small)
+        self.nbytes = max(source.nbytes, target.nbytes)
+        is_small = is_small or self.nbytes <= TEAM_BYTES
+        self.execution: ArgumentSetter = _copy_task(source, target) or _reorder(source, target, is_small=is_small)
+        """The copy of arrays that were aimed at."""
         self._name, self._scratch = f"onednn {argument}", scratch
-        self._nbytes = max(source.nbytes, target.nbytes)
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """The copy for callers that need no Python, on arrays that were aimed at."""
-        return self._execution.native.rows
 
     def aim(self, source: HostArray, target: HostArray) -> None:
         """Use arrays for both sides."""
-        self._execution.set(Argument.SRC, source)
-        self._execution.set(Argument.DST, target)
+        self.execution.set(Argument.SRC, source)
+        self.execution.set(Argument.DST, target)
 
     def memory(self) -> HostArray:
         """Working memory for either side."""
-        return self._scratch.array(self._name, (self._nbytes,), np.dtype(np.uint8))
+        return self._scratch.array(self._name, (self.nbytes,), np.dtype(np.uint8))
 
     def __call__(self, source: HostArray, target: HostArray) -> None:
         """Copy; keeps neither array."""
         self.aim(source, target)
-        self._execution()
-        self._execution.forget(Argument.SRC)
-        self._execution.forget(Argument.DST)
+        self.execution()
+        self.execution.forget(Argument.SRC)
+        self.execution.forget(Argument.DST)
 
 
 class ArgumentSetter(Protocol):
@@ -189,32 +193,50 @@ class LayoutCall:
 
     def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
-        if self.copy_count:
-            call = functools.partial(self.run, *arrays)
-            call.copy_count = self.copy_count  # type: ignore[attr-defined]
-            call.native = self._native(arrays)  # type: ignore[attr-defined]
-            return call
         for argument, array in zip(self._arguments, arrays, strict=True):
             self._execution.set(argument, array)
-        return self._execution
+        if not self.copy_count:
+            return self._execution
+        *before, after = (() if copy is None else (copy.execution,) for copy in self._copies)
+        steps = (*itertools.chain(*before), self._execution, *after)
+        ends = zip(self._arguments, arrays, self._copies, strict=True)
+        memory = _CopyMemory(self._execution, [(argument, array, copy) for argument, array, copy in ends if copy is not None])
+        call: Callable[[], Any] = in_turn(steps if memory.is_own else (memory, *steps))
+        call.copy_count, call.kept = self.copy_count, memory  # type: ignore[attr-defined]
+        return call
 
-    def _native(self, arrays: Sequence[HostArray]) -> NativeCall:
-        """The call with its copies for callers that need no Python; the arrays are kept by who calls."""
-        *before, after = (copy.rows if copy is not None else () for copy in self._copies)
-        own = self._execution.native
 
-        def prepare() -> None:
-            for argument, array, copy in zip(self._arguments, arrays, self._copies, strict=True):
-                if copy is None:
-                    self._execution.set(argument, array)
-                    continue
-                memory = copy.memory()
-                copy.aim(*((memory, array) if copy is self._copies[-1] else (array, memory)))
-                self._execution.set(argument, memory)
-            if own.prepare is not None:
-                own.prepare()
+class _CopyMemory:
+    """Tells copies, and what runs between them, where working memory is: once if it is little, else before each call.
 
-        return NativeCall((*itertools.chain(*before), *own.rows, *after), prepare)
+    Args:
+        execution: what runs.
+        copied: its arguments that are copied: which, the array that stays, the copy.
+    """
+
+    def __init__(self, execution: ArgumentSetter, copied: Sequence[tuple[int, HostArray, _Copy]]) -> None:
+        self._execution, self._copied = execution, copied
+        self._memories: list[HostArray] = []
+        self.is_own = sum(copy.nbytes for _, _, copy in copied) <= OWN_BYTES
+        if self.is_own:
+            self._tell([aligned_bytes(copy.nbytes) for _, _, copy in copied])
+
+    def __call__(self) -> None:
+        """Use the memory of the thread that runs."""
+        memories = [copy.memory() for _, _, copy in self._copied]
+        if list(map(address_of, memories)) != list(map(address_of, self._memories)):
+            self._tell(memories)
+
+    @property
+    def native(self) -> NativeCall:
+        """The same for callers that need no Python otherwise."""
+        return NativeCall((), self)
+
+    def _tell(self, memories: list[HostArray]) -> None:
+        self._memories = memories
+        for (argument, array, copy), memory in zip(self._copied, memories, strict=True):
+            copy.aim(*((memory, array) if argument == Argument.DST else (array, memory)))
+            self._execution.set(argument, memory)
 
 
 class PrimitiveCall(LayoutCall):

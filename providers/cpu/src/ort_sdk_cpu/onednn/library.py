@@ -11,7 +11,7 @@ from ort_sdk_cpu import libraries
 
 from .constants import CPU_ENGINE, IN_ORDER_STREAM, STATUS, UNIMPLEMENTED
 
-__all__ = ["OneDnn", "check", "is_available", "library"]
+__all__ = ["OneDnn", "check", "is_available", "is_loaded", "library"]
 
 MAJOR_VERSION = 3
 
@@ -75,6 +75,11 @@ class OneDnn:
 def is_available() -> bool:
     """Whether primitives can be made here. Loads nothing."""
     return libraries.onednn().is_usable
+
+
+def is_loaded() -> bool:
+    """Whether this process has loaded the library already."""
+    return bool(library.cache_info().currsize)
 
 
 @functools.cache
