@@ -60,20 +60,14 @@ __all__ = [
 
 _STRIP = 64
 _ROWS = 8
-"""Rows that are read side by side."""
-_HALF = 4
-_AHEAD = 1024
-"""Bytes ahead of the reading of a row that are asked for."""
+"""Rows that are read together."""
+_QUAD = 4
+"""Of them, rows whose codes lie side by side in the registers."""
+_GROUP = 64
+"""Strips that are read together: their rows, and those that are asked for meanwhile, fit the caches."""
 _AHEAD_OF_SCALES = 4096
+"""Bytes ahead of the reading of scales that are asked for."""
 _ONE = np.float32(1)
-
-
-@inner
-def _ask(places: Any, others: Any, offset: int) -> None:
-    for place in places:
-        prefetch_once(place + offset)
-    for place in others:
-        prefetch_once(place + offset)
 
 
 @inner
@@ -88,8 +82,20 @@ def _four(codes: int, stride: int, first: int, rows: int) -> Any:
     )
 
 
+@inner
+def _ask(place: int, column: int, width: int, stride: int) -> Any:
+    """Ask for four lines of some rows that are read next, in the order of memory; the place and column of those behind them."""
+    for line in range(_QUAD):
+        prefetch_once(place + line * _STRIP)
+    place += _QUAD * _STRIP
+    column += _QUAD * _STRIP
+    if column < width:
+        return place, column
+    return place + stride - column, 0
+
+
 def _products(bits: int, kind: str) -> Any:
-    """Products of eight rows of a block, or what is left of them, with one row of activations, along some strips."""
+    """Products of up to eight rows of a block with one row of activations, along some strips."""
     operations = STRIP_OPERATIONS[kind](bits)
     zero, load, store, add_rows = operations.zero, operations.load, operations.store, operations.add_rows
     fill, load_zeros, finish = operations.fill, operations.load_zeros, operations.finish
@@ -118,18 +124,18 @@ def _products(bits: int, kind: str) -> Any:
         sums: int,
         kept: int,
         table: Any,
+        ahead: int,
     ) -> None:
         c_stride, flip, x_sum = argument(record, CODES_STRIDE), argument(record, FLIP), read_f32(argument(record, X_SUMS) + b)
-        first, second = _four(codes, c_stride, 0, rows), _four(codes, c_stride, _HALF, rows)
-        next_rows, turn = _ROWS * c_stride - (stop - start) * _STRIP, stop * _STRIP - _AHEAD
         x_scale = read_f32(argument(record, X_SCALES) + b) if item == 1 else _ONE
+        column = 0
         for strip in range(start, stop):
             byte = min(strip * _STRIP, c_stride - _STRIP)
-            _ask(first, second, byte + _AHEAD + (0 if strip * _STRIP < turn else next_rows))
             total = zero() if begins else load(kept)
-            total = add_rows(total, first[0], first[1], first[2], first[3], byte, rows, flip, x, table)
-            y = x + _HALF * item
-            total = add_rows(total, second[0], second[1], second[2], second[3], byte, rows - _HALF, flip, y, table)
+            for row in range(0, min(rows, _ROWS), _QUAD):
+                ahead, column = _ask(ahead, column, (stop - start) * _STRIP, c_stride)
+                quad, y = _four(codes, c_stride, row, rows), x + row * item
+                total = add_rows(total, quad[0], quad[1], quad[2], quad[3], byte, rows - row, flip, y, table)
             if ends:
                 place = scales + byte * (8 // bits) * 4
                 for line in range(row_bytes // 64):
@@ -186,30 +192,31 @@ def _job(bits: int, kind: str) -> Any:
         zeros, kept = argument(record, ZEROS), sums + m * strips_bytes
         zeros += number * argument(record, ZEROS_STRIDE) if zeros else 0
         for row in range(0, rows, _ROWS):
-            codes, begins, ends = (
-                argument(record, CODES) + (first + row) * c_stride,
-                1 if row == 0 else 0,
-                1 if row + _ROWS >= rows else 0,
-            )
-            for index in range(m):
-                x = argument(record, X) + index * x_stride + (first + row) * item
-                b, place = index * argument(record, BLOCK_STRIDE) + number * 4, index * strips_bytes
-                products(
-                    record,
-                    codes,
-                    rows - row,
-                    begins,
-                    ends,
-                    start,
-                    stop,
-                    x,
-                    b,
-                    scales,
-                    zeros,
-                    sums + place,
-                    kept + place,
-                    table,
-                )
+            codes = argument(record, CODES) + (first + row) * c_stride
+            begins, ends = 1 if row == 0 else 0, 1 if row + _ROWS >= rows else 0
+            for group in range(start, stop, _GROUP):
+                last, offset = min(group + _GROUP, stop), (group - start) * 256 * planes
+                ahead = codes + (last * _STRIP if last < stop else min(rows - row, _ROWS) * c_stride + start * _STRIP)
+                for index in range(m):
+                    x = argument(record, X) + index * x_stride + (first + row) * item
+                    b, place = index * argument(record, BLOCK_STRIDE) + number * 4, index * strips_bytes + offset
+                    products(
+                        record,
+                        codes,
+                        rows - row,
+                        begins,
+                        ends,
+                        group,
+                        last,
+                        x,
+                        b,
+                        scales,
+                        zeros,
+                        sums + place,
+                        kept + place,
+                        table,
+                        ahead,
+                    )
 
     @inner
     def job(record: int, number: int) -> None:
