@@ -29,7 +29,7 @@ from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PostOp, PrimitiveAttr
 from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import PackedArray, reordered
-from ort_sdk_cpu.onednn.library import is_available, library
+from ort_sdk_cpu.onednn.library import is_available, is_loaded, library
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.threads import team_of
@@ -50,6 +50,8 @@ MINIMUM_WORK = 1 << 20
 is loaded, it convolves whatever the size."""
 MINIMUM_WORK_OF_MANY = 1 << 16
 """The same for more windows than the kernels without the library multiply by the weight as it lies."""
+MINIMUM_WORK_TRANSPOSED = 1 << 12
+"""The same for a transposed convolution where the library is loaded: without it, windows are added up one tap after another."""
 MINIMUM_FUSED_WORK = 1 << 16
 """The same for a convolution that also does what follows it, which saves a step."""
 TEAM_WORK = 1 << 20
@@ -228,7 +230,10 @@ class ConvKernel(ChannelsLastKernel):
 
     def _is_worth_it(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> bool:
         is_few = self._windows(x_shape, weight_shape) <= MAX_WINDOWS
-        return self.work(x_shape, weight_shape) >= (MINIMUM_WORK if is_few else MINIMUM_WORK_OF_MANY)
+        least = MINIMUM_WORK if is_few else MINIMUM_WORK_OF_MANY
+        if self.geometry.transpose is not None and is_loaded():
+            least = MINIMUM_WORK_TRANSPOSED
+        return self.work(x_shape, weight_shape) >= least
 
     def work(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> int:
         """Multiplications and additions."""
