@@ -146,6 +146,8 @@ class RowSequence:
         self._sequence = RecordSequence([self._layout.placed(step) for step in steps])
         self._products = sorted({step.product for step in steps if step.product is not None}, key=str)
         self._has_attention = any(not step.goes_by_rows for step in steps)
+        self._waits: dict[frozenset[ProductSizes], list[bool]] = {}
+        """By products whose rows are split among the threads."""
         self._shaped: OrderedDict[tuple[int, ...], _Shaped] = OrderedDict()
 
     def compute(self, *inputs: HostArray) -> Any:
@@ -201,16 +203,18 @@ class RowSequence:
         numbers: dict[Any, int] = {"rows": rows, "base": base, "one": 1, "work": base + values, "work bytes": work}
         if self._has_attention:
             numbers |= {"batch": lead[0], "length": lead[1]}
-        by_rows = set()
+        by_rows: frozenset[ProductSizes] = frozenset()
         for sizes, plan in plans.items():
             *parts, _, at_once = plan.rest
             numbers |= {(sizes, position): number for position, number in enumerate((*parts, at_once))}
             if tuple(parts) == (threads, 1):
-                by_rows.add(sizes)
-        words = self._sequence.filled(numbers, threads, self._waits(by_rows))
+                by_rows |= {sizes}
+        if by_rows not in self._waits:
+            self._waits[by_rows] = self._waits_with(by_rows)
+        words = self._sequence.filled(numbers, threads, self._waits[by_rows])
         return _Shaped(words, threads, values + work * threads, base)
 
-    def _waits(self, by_rows: set[ProductSizes]) -> list[bool]:
+    def _waits_with(self, by_rows: frozenset[ProductSizes]) -> list[bool]:
         """For each step, whether it has to wait for all threads: it needs what others wrote, or writes where others read."""
         waits, since = [], _Since()
         for step in self._steps:
