@@ -14,6 +14,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
+from .copies import CopyWriter
 from .recurrent_steps import BACKWARDS, stepwise
 from .recurrent_weights import BIAS, RECURRENT, WEIGHT, DirectionWeights, LayerWeights
 from .scratch import Scratch, scratch_of
@@ -168,17 +169,17 @@ class _Tasks:
             task.run(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index))
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if a task is not all it takes, or they do not lie as it needs them."""
+        """The call on arrays that stay the same; None if a task is not all it takes."""
         if not self._weights.are_constant:
             return None  # Each run makes panels of its own.
         x, before, after, last = self._sorted(arrays)
-        if not all(array is None or array.flags.c_contiguous for array in (x, *before)):
-            return None
+        copied: list[Callable[[], Any]] = []
+        x, before = _in_one_piece(x, copied), [_in_one_piece(state, copied) for state in before]
         calls = [
             task.fixed(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index))
             for index, task in enumerate(self._tasks)
         ]
-        return None if None in calls else in_turn([call for call in calls if call is not None])
+        return None if None in calls else in_turn([*copied, *(call for call in calls if call is not None)])
 
     def _sorted(self, arrays: Sequence[Any]) -> tuple[HostArray, Sequence[Any], HostArray | None, Sequence[Any]]:
         """(input, first states, all states, last states); the tasks have their weights."""
@@ -191,6 +192,15 @@ class _Tasks:
                 task.use_weights(each)
         sequence, *last = (*arrays[given:], None, None)[:3]
         return x, before, sequence, last
+
+
+def _in_one_piece(array: Any, copied: list[Callable[[], Any]]) -> Any:
+    """An array, or what is a contiguous copy of it once a call has run, which is added to those given."""
+    if array is None or array.flags.c_contiguous:
+        return array
+    lying = np.empty(array.shape, array.dtype)
+    copied.append(CopyWriter(lambda source, target: [(target, source)]).fixed(array, lying))
+    return lying
 
 
 def _rows(arrays: Sequence[Any], index: int) -> list[Any]:
