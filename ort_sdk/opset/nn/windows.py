@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Array, InvalidArgument, InvalidGraph, KernelInfo
-from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.data_classes import dataclass, field
 
 __all__ = ["WindowAttributes", "Windows", "im2col", "padded", "tap_slices", "window_view"]
 
@@ -57,7 +57,8 @@ class Windows:
 class WindowAttributes:
     """The attributes of a convolution or pooling node, before the input size is known; None where left to the default."""
 
-    description: str
+    description: str = field(compare=False)
+    """For errors; nodes with equal attributes share what is computed of these."""
     kernel_shape: tuple[int, ...] | None
     strides: tuple[int, ...] | None
     dilations: tuple[int, ...] | None

@@ -168,6 +168,50 @@ def test_blocks(monkeypatch, block, threads):
     assert any(way is not None for way in made)
 
 
+def any_size(model):
+    """The model with any number of samples of any size."""
+    loaded = onnx.load_from_string(model)
+    for dim, name in zip(loaded.graph.input[0].type.tensor_type.shape.dim, ("n", None, "h", "w"), strict=True):
+        if name:
+            dim.dim_param = name
+    return loaded.SerializeToString()
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS.keys())
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks_of_any_size(monkeypatch, block, threads):
+    written = []
+    write = conv_block.BlockKernel.write_varying
+    monkeypatch.setattr(
+        conv_block.BlockKernel, "write_varying", lambda *arguments: written.append(write(*arguments)) or written[-1]
+    )
+    model, channels = any_size(block_of(*block)), block[0][1]
+    options, theirs = ort.SessionOptions(), onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    theirs.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    reference = onnxruntime.InferenceSession(model, theirs, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(5)
+    sizes = [(1, 28, 31), (2, 9, 8), (1, 41, 17), (1, 1, 1), (3, 12, 30), (1, 64, 2), (1, 30, 30), (2, 7, 7), (1, 33, 12)]
+    for samples, height, width in (*sizes, *reversed(sizes)):
+        feed = {"x": random(rng, samples, channels, height, width)}
+        (found,), (expected,) = session.run(None, feed), reference.run(None, feed)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert any(written)
+
+
+def test_blocks_of_any_size_leave_what_does_not_fit_to_their_steps():
+    session = ort.InferenceSession(any_size(block_of(*BLOCKS["of a few rows"])), providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(6)
+    for size in range(7, 16):
+        session.run(None, {"x": random(rng, 1, 40, size, 9)})
+    (found,) = session.run(None, {"x": random(rng, 0, 40, 8, 8)})
+    assert found.shape == (0, 40, 8, 8)
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.InvalidArgument, match=r"\[1, 39, 8, 8\]|39"):
+        session.run(None, {"x": random(rng, 1, 39, 8, 8)})
+
+
 def test_what_the_caller_reads_as_well_is_written():
     model = onnx.load_from_string(block_of(*BLOCKS["expanded and projected"]))
     inner = next(node.output[0] for node in model.graph.node if node.op_type == "Clip")

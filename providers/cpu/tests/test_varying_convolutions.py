@@ -5,7 +5,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import conv_varying, conv_winograd
+from ort_sdk_cpu.kernels import conv_direct, conv_varying
 from ort_sdk_cpu.kernels.channels_last import FEW_SHAPES
 
 import ort_sdk as ort
@@ -55,14 +55,14 @@ def counted(monkeypatch):
         done.append(is_done)
         return is_done
 
-    run_on = conv_winograd.run_on
+    run = conv_direct.TaskPlan.run
 
     def counting_tasks(*arguments):
-        run_on(*arguments)
+        run(*arguments)
         done.append(True)
 
     monkeypatch.setattr(conv_varying._Varying, "__call__", counting)
-    monkeypatch.setattr(conv_winograd, "run_on", counting_tasks)
+    monkeypatch.setattr(conv_direct.TaskPlan, "run", counting_tasks)
     return done
 
 

@@ -42,7 +42,7 @@ def fused_convolutions(program: FusibleProgram) -> Iterator[FusedSteps]:
     """One kernel for each convolution and what follows it, where it can be post-ops, and for blocks of convolutions."""
     convolutions = {convolution.output: convolution for convolution in _convolutions(program)}
     taken: set[int] = set()
-    for block in () if program.shapes_vary else _blocks(program, convolutions):
+    for block in _blocks(program, convolutions):
         taken.update(block.positions)
         yield block
     for convolution in convolutions.values():
@@ -50,9 +50,10 @@ def fused_convolutions(program: FusibleProgram) -> Iterator[FusedSteps]:
             yield _steps(convolution.positions, convolution.kernel, convolution.given, convolution.output)
 
 
-def _steps(positions: Sequence[int], kernel: Any, given: Sequence[int], output: int) -> FusedSteps:
+def _steps(positions: Sequence[int], kernel: Any, given: Sequence[int], output: int, stages: int = 1) -> FusedSteps:
     inputs = tuple(value for value in given if value)
-    return FusedSteps(tuple(sorted(positions)), FollowedConvolution(kernel, [bool(value) for value in given]), inputs, (output,))
+    followed = FollowedConvolution(kernel, [bool(value) for value in given], stages)
+    return FusedSteps(tuple(sorted(positions)), followed, inputs, (output,))
 
 
 def _convolutions(program: FusibleProgram) -> Iterator[_Convolution]:
@@ -116,7 +117,7 @@ def _blocks(program: FusibleProgram, convolutions: Mapping[int, _Convolution]) -
         given = (members[0].x, *(value for one in members for value in one.given[1:3]), *members[-1].added)
         positions = [position for one in members for position in one.positions]
         taken.update(positions)
-        yield _steps(positions, kernel, given, members[-1].output)
+        yield _steps(positions, kernel, given, members[-1].output, len(members))
 
 
 def _is_read_once(program: FusibleProgram, value: int, reader: _Convolution | None) -> bool:
@@ -132,12 +133,13 @@ class FollowedConvolution:
     Args:
         kernel: computes all, with all inputs it may have.
         is_given: which of them there are.
+        stages: how many convolutions it is; each has a weight and a bias.
     """
 
     binds_any_layout = True
 
-    def __init__(self, kernel: Any, is_given: Sequence[bool]) -> None:
-        self._kernel, self._is_given = kernel, is_given
+    def __init__(self, kernel: Any, is_given: Sequence[bool], stages: int = 1) -> None:
+        self._kernel, self._is_given, self._first_added = kernel, is_given, 1 + 2 * stages
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the output's array."""
@@ -152,8 +154,8 @@ class FollowedConvolution:
         """A new array; ``NotImplemented`` for shapes for which they are not computed as one."""
         there = iter(inputs)
         given = [next(there) if is_there else None for is_there in self._is_given]
-        added = [value for value in given[NODE_INPUTS - 1 :] if value is not None]
-        if added and {value.shape for value in added} != {self._kernel.output_shape(given)}:
+        added = {value.shape for value in given[self._first_added :] if value is not None}
+        if added and added != {self._kernel.output_shape(given)}:
             return NotImplemented
         result = self._kernel.computed(given)
         return NotImplemented if result is None else result

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import HostArray, InvalidArgument
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument
 from ort_sdk_cpu.onednn.memory_descriptor import contiguous
 
 from .channels_last import ChannelsLastKernel
+from .conv_direct import TaskPlan, as_channels_last, kept, lies_channels_last
 from .conv_onednn import NoKernel
 from .conv_pointwise import PointwiseKernel, in_panels, panels_of
 from .conv_separable import MOST_LINES, DepthwiseKernel, Picture, SeparableSizes
@@ -138,24 +139,51 @@ class BlockKernel(ChannelsLastKernel):
         self._first, self._filters, self._last, self._by_channels = first, filters, last, by_channels
         self._kernel, self.scratch = NoKernel(), filters.kernel.scratch
         self._calls, self._results, self._varies = threading.local(), ResultMemory(), False
-        kernel = filters.kernel
-        shape = kernel.constant_shape
-        padding = kernel.geometry.padding(filters.x_shape, shape)
-        self._out_shape = (last or filters).out_shape
-        lines = (*filters.x_shape[:1], (first or filters).x_shape[1], *filters.x_shape[2:])
-        results = (*filters.out_shape[:1], self._out_shape[1], *filters.out_shape[2:])
-        picture = None if first is None or not first.is_of_picture else _picture(first)
-        self._sizes = SeparableSizes(lines, shape[0], results, shape[2:], padding, last is not None, picture)
-
-    @property
-    def _stages(self) -> list[tuple[int, PointwiseKernel | DepthwiseKernel | StemKernel]]:
+        stages = ((_FIRST, first), (_FILTERS, filters), (_LAST, last))
+        self._stages = [(place, stage.kernel) for place, stage in stages if stage is not None]
         """Where the task takes a stage's weights, and its kernel, in the order of the inputs."""
-        stages = ((_FIRST, self._first), (_FILTERS, self._filters), (_LAST, self._last))
-        return [(place, stage.kernel) for place, stage in stages if stage is not None]
+        self._fitted: dict[Any, _Fitted | None] = {}
+        """By shape of X and threads."""
+        self._panels: list[HostArray] = []
+        """Weights of the stages."""
+
+    def _fit(self, x_shape: tuple[int, ...]) -> _Fitted | None:
+        """For X of a shape; None if the task does not convolve it."""
+        return kept(self._fitted, (x_shape, libraries.thread_count()), lambda: self._fitted_to(x_shape))
+
+    def _fitted_to(self, x_shape: tuple[int, ...]) -> _Fitted | None:
+        shapes = [x_shape]
+        for _, kernel in self._stages:
+            shape = _output_shape(kernel, shapes[-1])
+            if shape is None:
+                return None
+            shapes.append(shape)
+        threads = libraries.thread_count()
+        sizes = self._sizes(x_shape, shapes[self._first is not None], shapes[-1])
+        first, middle = (_activation(stage) for stage in (self._first, self._filters))
+        last = middle if self._last is None else _activation(self._last)
+        return _Fitted(shapes[-1], sizes.plan(last, first, middle, threads, by_channels=self._by_channels))
+
+    def _sizes(self, x_shape: tuple[int, ...], filtered: tuple[int, ...], out_shape: tuple[int, ...]) -> SeparableSizes:
+        """Of the task.
+
+        Args:
+            x_shape: of X.
+            filtered: shape of what the filters read.
+            out_shape: of the result.
+        """
+        kernel = self._filters.kernel
+        shape = kernel.constant_shape
+        lines = (x_shape[0], x_shape[1], *filtered[2:])
+        picture = None if self._first is None or not self._first.is_of_picture else _picture(self._first, x_shape)
+        padding = kernel.geometry.padding(filtered, shape)
+        return SeparableSizes(lines, shape[0], out_shape, shape[2:], padding, self._last is not None, picture)
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, H, W)."""
-        return self._out_shape
+        x = inputs[0]
+        fitted = self._fit(x.shape) if x.ndim == 4 and x.dtype == _FLOAT else None
+        return None if fitted is None else fitted.out_shape
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X, biases and what is added, if they are there."""
@@ -164,41 +192,80 @@ class BlockKernel(ChannelsLastKernel):
 
     def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
         """The task on arrays of these layouts."""
-        biases = [place + 1 for place, _ in self._stages]
-        places = [0, *(place for index, place in enumerate(biases) if inputs[2 + 2 * index] is not None)]
-        places += [
-            place for place, value in zip((_ADDED, _ADDED_LAST), inputs[1 + 2 * len(biases) :], strict=False) if value is not None
-        ]
-        call, work_bytes = self._task()
+        fitted = self._fit(inputs[0].shape)
+        if fitted is None:
+            return None
         names = {Argument.SRC: 0, Argument.DST: _DESTINATION, **{_name(place): place for place in _PLACES}}
-        execution = TaskExecution(call, names, self.scratch, (_WORK, work_bytes))
-        for index, (place, kernel) in enumerate(self._stages):
-            execution.set(_name(place), _weight(kernel, inputs[1 + 2 * index]))
+        execution = TaskExecution(fitted.plan.call(), names, self.scratch, (_WORK, fitted.plan.work_bytes))
+        for place, weight in self._weights(inputs):
+            execution.set(_name(place), weight)
         arguments = [
             (_name(place), layout_of(array) or contiguous(array.shape, _FLOAT), self._wanted(place, array))
-            for place, array in zip((*places, _DESTINATION), (*operands, out), strict=True)
+            for place, array in zip((*self._places(inputs), _DESTINATION), (*operands, out), strict=True)
         ]
         return LayoutCall(execution, arguments, self.scratch)
 
-    def _wanted(self, place: int, array: HostArray) -> Any:
-        is_row_major = array.ndim == 1 or (place == 0 and self._sizes.picture is not None)
-        return contiguous(array.shape, _FLOAT) if is_row_major else channels_last(array.shape, _FLOAT)
+    def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """The task, whatever the shapes."""
+        fitted = self._fit(inputs[0].shape)
+        if fitted is None or not lies_channels_last(out):
+            return False
+        arrays = [*self._weights(inputs), (_DESTINATION, out)]
+        for place, array in zip(self._places(inputs), self.operands(inputs), strict=True):
+            is_row_major = self._is_row_major(place, array)
+            arrays.append((place, np.ascontiguousarray(array) if is_row_major else as_channels_last(array)))
+        fitted.plan.run(arrays, _WORK, self.scratch)
+        return True
 
-    def _task(self) -> tuple[Any, int]:
-        first, middle = (_activation(stage) for stage in (self._first, self._filters))
-        last = middle if self._last is None else _activation(self._last)
-        threads = libraries.thread_count()
-        call = self._sizes.call(last, first, middle, threads, by_channels=self._by_channels)
-        return call, self._sizes.work_bytes * threads
+    def _weights(self, inputs: Sequence[Any]) -> list[tuple[int, HostArray]]:
+        """Where the task takes weights, and those."""
+        if not self._panels:
+            self._panels = [_weight(kernel, inputs[1 + 2 * index]) for index, (_, kernel) in enumerate(self._stages)]
+        return [(place, panels) for (place, _), panels in zip(self._stages, self._panels, strict=True)]
+
+    def _places(self, inputs: Sequence[Any]) -> list[int]:
+        """Where the task takes the operands."""
+        biases = [place + 1 for place, _ in self._stages]
+        places = [0, *(place for index, place in enumerate(biases) if inputs[2 + 2 * index] is not None)]
+        added = zip((_ADDED, _ADDED_LAST), inputs[1 + 2 * len(biases) :], strict=False)
+        return places + [place for place, value in added if value is not None]
+
+    def _is_row_major(self, place: int, array: HostArray) -> bool:
+        return array.ndim == 1 or (place == 0 and self._first is not None and self._first.is_of_picture)
+
+    def _wanted(self, place: int, array: HostArray) -> Any:
+        layout = contiguous if self._is_row_major(place, array) else channels_last
+        return layout(array.shape, _FLOAT)
+
+
+class _Fitted(NamedTuple):
+    """What a block comes to for X of a shape."""
+
+    out_shape: tuple[int, ...]
+    plan: TaskPlan
+
+
+def _output_shape(kernel: PointwiseKernel | DepthwiseKernel | StemKernel, x_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Of a stage's result; None if the task does not make it."""
+    weight_shape, geometry = kernel.constant_shape, kernel.geometry
+    if x_shape[1] != geometry.input_channels(weight_shape) or 0 in x_shape:
+        return None
+    if isinstance(kernel, PointwiseKernel):
+        return (x_shape[0], weight_shape[0], *x_shape[2:])
+    try:
+        shape = geometry.output_shape(x_shape, weight_shape)
+    except InvalidArgument:
+        return None  # The step by itself says so.
+    return None if 0 in shape or min(geometry.padding(x_shape, weight_shape).ends) < 0 else shape
 
 
 def _activation(stage: Stage | None) -> Activation:
     return Activation() if stage is None else stage.kernel.activation()
 
 
-def _picture(stage: Stage) -> Picture:
+def _picture(stage: Stage, x_shape: tuple[int, ...]) -> Picture:
     shape = stage.kernel.constant_shape
-    return Picture(stage.x_shape, shape[2:], stage.kernel.geometry.padding(stage.x_shape, shape))
+    return Picture(x_shape, shape[2:], stage.kernel.geometry.padding(x_shape, shape))
 
 
 def _weight(kernel: PointwiseKernel | DepthwiseKernel | StemKernel, weight: Any) -> HostArray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +13,9 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
-from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.execution import aligned_bytes
 
+from .conv_direct import TaskPlan
 from .conv_onednn import TEAM_WORK, WEIGHT, Variant
 from .conv_winograd import Activation, WinogradKernel
 
@@ -58,15 +60,21 @@ class PointwiseKernel(WinogradKernel):
         """The inverse."""
         return out_of_panels(transformed, self.constant_shape)
 
-    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> tuple[TaskCall, int] | None:
-        """The task, but for the arrays of a call, and bytes of working memory."""
+    def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+        """As the other kernels', told faster."""
+        shape, (outputs, channels, *kernel) = inputs[0].shape, self.constant_shape
+        is_known = self.is_packed and len(shape) == 2 + len(kernel) and shape[1] == channels and 0 not in shape
+        return (shape[0], outputs, *shape[2:]) if is_known else super().output_shape(inputs)
+
+    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
+        """The task, but for the arrays of a call."""
         channels, outputs = variant.x_shape[1], out_shape[1]
         pixels = variant.x_shape[0] * math.prod(out_shape[2:])
         threads = libraries.thread_count() if 2 * pixels * channels * outputs >= TEAM_WORK else 1
         work_bytes = (1 + panels_of(outputs) + PANEL_ROWS) * panel_width() * _FLOAT_BYTES
         sizes = (pixels, channels, *_parts(pixels, channels, outputs, threads), outputs, *(0,) * _SPARE_WORDS, work_bytes)
         arguments = (0, 0, 0, 0, 0, 0, *sizes, *self.activation().arguments)
-        return TaskCall("pointwise", "pointwise", arguments, threads), work_bytes * threads
+        return TaskPlan("pointwise", "pointwise", arguments, threads, work_bytes * threads)
 
 
 def _parts(pixels: int, channels: int, outputs: int, threads: int) -> tuple[int, int]:

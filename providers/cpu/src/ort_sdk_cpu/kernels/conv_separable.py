@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.constants import Argument
 from ort_sdk_cpu.onednn.library import is_loaded
 
+from .conv_direct import TaskPlan
 from .conv_geometry import ConvGeometry, Padding
 from .conv_onednn import TEAM_WORK, WEIGHT, Variant
 from .conv_pointwise import PANEL_ROWS, in_panels, out_of_panels, panel_width, panels_of
@@ -102,7 +102,7 @@ class SeparableSizes(NamedTuple):
         picture = self.picture
         return 0 if picture is None else picture.shape[1] * picture.kernel[0] * picture.numbers(self.x_shape[3]) * _FLOAT_BYTES
 
-    def call(self, last: Activation, first: Activation, middle: Activation, threads: int, *, by_channels: bool) -> TaskCall:
+    def plan(self, last: Activation, first: Activation, middle: Activation, threads: int, *, by_channels: bool) -> TaskPlan:
         """The task, but for the arrays of a call.
 
         Args:
@@ -115,11 +115,12 @@ class SeparableSizes(NamedTuple):
         padding = self.padding
         (samples, _, *out_size), (_, channels, *size) = self.out_shape, self.x_shape
         geometry = (samples, *size, channels, self.out_shape[1], *out_size, *self.kernel, *padding.strides, *padding.begins)
+        work_bytes = self.work_bytes
         filters = (0, 0, 0, 0, self.channels, *padding.dilations, self.strip, int(by_channels))
         picture = _NO_PICTURE if self.picture is None else self.picture.arguments(self.x_shape[3])
         others = (*first.arguments[:3], *middle.arguments[:3], self.line, *picture)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, self.work_bytes, *last.arguments, *filters, *others)
-        return TaskCall("separable", "separable", arguments, threads)
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, work_bytes, *last.arguments, *filters, *others)
+        return TaskPlan("separable", "separable", arguments, threads, work_bytes * threads)
 
 
 class DepthwiseKernel(WinogradKernel):
@@ -140,14 +141,13 @@ class DepthwiseKernel(WinogradKernel):
         """The inverse."""
         return out_of_panels(transformed, self.constant_shape)
 
-    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> tuple[TaskCall, int] | None:
-        """The task, but for the arrays of a call, and bytes of working memory; None for less than no zeros around X."""
+    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
+        """The task, but for the arrays of a call; None for less than no zeros around X."""
         sizes = _sizes_of(self.geometry, variant, out_shape)
         if sizes is None:
             return None
         threads = libraries.thread_count() if self.work(variant.x_shape, variant.weight_shape) >= TEAM_WORK else 1
-        call = sizes.call(self.activation(), _NO_ACTIVATION, _NO_ACTIVATION, threads, by_channels=False)
-        return call, sizes.work_bytes * threads
+        return sizes.plan(self.activation(), _NO_ACTIVATION, _NO_ACTIVATION, threads, by_channels=False)
 
 
 def _sizes_of(geometry: ConvGeometry, variant: Variant, out_shape: tuple[int, ...]) -> SeparableSizes | None:

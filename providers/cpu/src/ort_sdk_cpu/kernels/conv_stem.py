@@ -9,10 +9,10 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.execution import aligned_bytes
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 
+from .conv_direct import TaskPlan
 from .conv_onednn import WEIGHT, Variant
 from .conv_winograd import Activation, WinogradKernel
 
@@ -70,8 +70,8 @@ class StemKernel(WinogradKernel):
         """X, row-major."""
         return np.ascontiguousarray(x)
 
-    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> tuple[TaskCall, int] | None:
-        """The task, but for the arrays of a call, and bytes of working memory; None if the output is too narrow."""
+    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
+        """The task, but for the arrays of a call; None if the output is too narrow."""
         if out_shape[3] < PIXELS:
             return None
         (samples, channels, *size), (_, outputs, *out_size) = variant.x_shape, out_shape
@@ -80,7 +80,7 @@ class StemKernel(WinogradKernel):
         work_bytes, threads = channels * kernel[0] * length * _FLOAT_BYTES, libraries.thread_count()
         geometry = (samples, *size, channels, outputs, *out_size, *kernel, *padding.strides, *padding.begins, work_bytes)
         arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.activation().arguments)
-        return TaskCall("stem", "stem", arguments, threads), work_bytes * threads
+        return TaskPlan("stem", "stem", arguments, threads, work_bytes * threads)
 
     def _can_follow(self, variant: Variant) -> bool:
         is_wide = self.geometry.output_shape(variant.x_shape, variant.weight_shape)[3] >= PIXELS

@@ -22,7 +22,7 @@ from ort_sdk_cpu.onednn.execution import aligned_bytes
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 
 from .activation import InPlace
-from .conv_direct import as_channels_last, lies_channels_last, run_on
+from .conv_direct import TaskPlan, as_channels_last, kept, lies_channels_last
 from .conv_onednn import WEIGHT, ConvKernel, Variant
 from .task_execution import TaskExecution
 
@@ -117,6 +117,15 @@ class WinogradKernel(ConvKernel):
         """A weight that was not packed."""
         self._activation: tuple[tuple[Eltwise, ...], Activation] | None = None
         """What is done to the sums, and the post-ops that say so."""
+        self._plans: dict[Any, TaskPlan | None] = {}
+        """By shape of X and threads."""
+
+    def followed_by(self, post_ops: tuple[Eltwise, ...], x_shape: tuple[int, ...], *, adds_last: bool) -> ConvKernel | None:
+        """As the other kernels'."""
+        made = super().followed_by(post_ops, x_shape, adds_last=adds_last)
+        if made is not None:
+            made._plans = {}  # type: ignore[attr-defined]
+        return made
 
     @property
     def is_packed(self) -> bool:  # type: ignore[override]
@@ -166,11 +175,11 @@ class WinogradKernel(ConvKernel):
     def _can_follow(self, variant: Variant) -> bool:
         return Activation.of_post_ops(self._post_ops) is not None
 
-    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> tuple[TaskCall, int] | None:
-        """The task, but for the arrays of a call, and bytes of working memory; None if it cannot do it."""
+    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
+        """The task, but for the arrays of a call; None if it cannot do it."""
         sizes = _Sizes(variant.x_shape, out_shape, libraries.thread_count())
         begins = self.geometry.padding(variant.x_shape, variant.weight_shape).begins
-        return sizes.call(begins, self.activation()), sizes.work_bytes * sizes.threads
+        return sizes.plan(begins, self.activation())
 
     def activation(self) -> Activation:
         """What is done to the sums."""
@@ -190,8 +199,7 @@ class WinogradKernel(ConvKernel):
         for position, post_op in enumerate(self._chain(variant.has_added, contiguous((), _FLOAT))):
             if isinstance(post_op, Binary):
                 places[binary_post_op(position)] = _LAST_PLACE if position or not variant.has_added else _ADDED_PLACE
-        call, work_bytes = made
-        execution = TaskExecution(call, places, self.scratch, (_WORK_PLACE, work_bytes))
+        execution = TaskExecution(made.call(), places, self.scratch, (_WORK_PLACE, made.work_bytes))
         execution.set(Argument.WEIGHTS, self.weight_of(inputs[WEIGHT]))
         weights = contiguous(variant.weight_shape, _FLOAT)
         (source, given, _), *others = self._arguments(variant, weights, arrays)
@@ -203,12 +211,11 @@ class WinogradKernel(ConvKernel):
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """The task, whatever the shapes: only the list of its sizes is made for them."""
-        given: list[Any] = [*inputs, *[None] * (5 - len(inputs))]
-        x, weight, bias, added, last = given
+        x, weight, bias, added, last = (*inputs, None, None, None)[:5]
         shape = out.shape
         if x.dtype != _FLOAT or not lies_channels_last(out) or any(z is not None and z.shape != shape for z in (added, last)):
             return False
-        made = self.task(Variant(x.shape, self.constant_shape, bias is not None, added is not None), shape)
+        made = self._plan_for(x.shape, shape)
         if made is None:
             return super().write_varying(inputs, out)
         places = self.places
@@ -220,8 +227,13 @@ class WinogradKernel(ConvKernel):
         ]
         sums = ((_ADDED_PLACE, added), (_LAST_PLACE, last))
         arrays += [(place, as_channels_last(array)) for place, array in sums if array is not None]
-        run_on(arrays, made, _WORK_PLACE, self.scratch)
+        made.run(arrays, _WORK_PLACE, self.scratch)
         return True
+
+    def _plan_for(self, x_shape: tuple[int, ...], out_shape: tuple[int, ...]) -> TaskPlan | None:
+        """The task for a shape, kept for when it comes again."""
+        variant = Variant(x_shape, self.constant_shape, self._has_bias, self._has_added)
+        return kept(self._plans, (x_shape, libraries.thread_count()), lambda: self.task(variant, out_shape))
 
     def weight_of(self, weight: Any) -> HostArray:
         """The weight as the task reads it.
@@ -264,12 +276,13 @@ class _Sizes(NamedTuple):
         inputs = _POSITIONS * (at_once * (-(-self.x_shape[1] // 16) + 1) * _ALIGNMENT + _ALIGNMENT)
         return inputs + at_once * (_POSITIONS * _width() * _FLOAT_BYTES + _ALIGNMENT)
 
-    def call(self, begins: Sequence[int], activation: Activation) -> TaskCall:
+    def plan(self, begins: Sequence[int], activation: Activation) -> TaskPlan:
         """The task, but for the arrays of a call."""
         (samples, channels, *size), (_, outputs, *out_size) = self.x_shape, self.out_shape
         geometry = (samples, *size, channels, outputs, *out_size, *begins, *self.tiles)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, self.work_bytes, *activation.arguments)
-        return TaskCall(MODULE, "winograd", arguments, self.threads)
+        work_bytes = self.work_bytes
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, work_bytes, *activation.arguments)
+        return TaskPlan(MODULE, "winograd", arguments, self.threads, work_bytes * self.threads)
 
 
 @functools.cache
