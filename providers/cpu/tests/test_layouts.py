@@ -52,6 +52,20 @@ def test_resized_pictures(coordinates, mode, by, is_behind_convolution):
     _agree(model, x, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("scales", [(2, 2), (4, 3), (1, 2)])
+@pytest.mark.parametrize("samples", [1, 3, 9])
+@pytest.mark.parametrize("is_behind_convolution", [True, False])
+def test_repeated_pixels(scales, samples, is_behind_convolution):
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((samples, 16, 12, 10)).astype(np.float32)
+    constants = {"w": rng.standard_normal((24, 16, 1, 1)).astype(np.float32), "s": np.array([1, 1, *scales], np.float32)}
+    before = node("Conv", ["x", "w"], ["c"]) if is_behind_convolution else node("Relu", ["x"], ["c"])
+    resize = node(
+        "Resize", ["c", "", "s"], ["r"], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+    )
+    _agree(_model([before, resize, node("Relu", ["r"], ["y"])], x.shape, constants), x, rtol=1e-4, atol=2e-5)
+
+
 def test_upsampled_integers():
     x = np.arange(2 * 3 * 4 * 5, dtype=np.int32).reshape(2, 3, 4, 5)
     scales = {"scales": np.array([1, 1, 3, 2], np.float32)}

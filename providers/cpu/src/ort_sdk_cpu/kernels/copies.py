@@ -12,9 +12,10 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.native_call import NO_BITS, NativeCall
+from ort_sdk_cpu.native_call import NO_BITS, NativeCall, in_turn
 
-from .task_writer import is_worth_a_task
+from .strided_copy import strided_copy
+from .task_writer import is_worth_a_task, threads_for
 
 __all__ = ["MAX_PLACES", "CopyWriter", "Runs", "addresses_of", "element_runs", "moving", "plain_runs"]
 
@@ -27,6 +28,8 @@ MAX_ROWS = 160
 """Runs up to which as many calls cost less than a step of its own; each takes some nanoseconds."""
 MAX_RUNS = 1 << 12
 """Runs up to which a task goes over their addresses; the list of more would take more memory than it is worth."""
+COPIED_AT_ONCE = 4
+"""Elements whose copying takes as long as computing one."""
 MAX_PLACES = 1 << 18
 """Elements up to which the place of each is worked out, to see what runs they make."""
 _WORD = 4
@@ -58,7 +61,7 @@ class CopyWriter:
 
         runs = plain_runs(pairs)
         if runs is None or len(runs) > MAX_ROWS:
-            return _task(runs) or copy
+            return _strided(pairs) or _task(runs) or copy
         rows = tuple((_memmove(), to, from_, size, 0, NO_BITS) for to, from_, size in runs.tolist())
         copy.native = NativeCall(rows)  # type: ignore[attr-defined]
         return copy
@@ -123,6 +126,22 @@ def addresses_of(array: HostArray, axes: int | None = None) -> HostArray:
     for size, stride in zip(array.shape[:axes], array.strides[:axes], strict=True):
         starts = (starts[:, None] + np.arange(size) * stride).reshape(-1)
     return starts
+
+
+def _strided(pairs: Pairs) -> Callable[[], Any] | None:
+    """Tasks' calls that go over the arrays' axes; None where one cannot be copied so, or all are too small."""
+    if not is_worth_a_task(sum(target.size for target, _ in pairs), "copying", "copy_rows"):
+        return None
+    calls = []
+    for target, source in pairs:
+        threads = threads_for(target.size // COPIED_AT_ONCE)
+        task = strided_copy(target.shape, target.strides, source.strides, target.itemsize, threads)
+        if task is None:
+            return None
+        task.point(0, target)
+        task.point(1, source)
+        calls.append(task.kept(target, source))
+    return in_turn(calls)
 
 
 def _task(runs: Runs | None) -> Callable[[], Any] | None:

@@ -19,9 +19,10 @@ from ort_sdk_cpu.onednn.library import is_available
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, pooling
 
-from .channels_last import ChannelsLastKernel
+from .channels_last import ArraysCall, ChannelsLastKernel
+from .reduction_task import ReductionCall, TaskReduction, reduction_call
 from .task_execution import TaskExecution
-from .task_writer import threads_for
+from .task_writer import are_floats, is_worth_a_task, threads_for
 
 __all__ = ["LargestKernel", "PoolKernel", "with_onednn"]
 
@@ -109,16 +110,29 @@ class PoolKernel(ChannelsLastKernel):
             return None
         windows = self._windows(x.shape[2:])
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
-        return (*x.shape[:2], *windows.output_shape) if is_channels_last(x) or reads >= MINIMUM_READS else None
+        is_reduced = self._is_global and are_floats([x]) and is_worth_a_task(x.size)
+        is_wanted = is_reduced or is_channels_last(x) or reads >= MINIMUM_READS
+        return (*x.shape[:2], *windows.output_shape) if is_wanted else None
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X."""
         return [inputs[0]]
 
-    def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
-        """The primitive on arrays of these layouts."""
-        primitive = self._primitive(operands[0], out.shape)
-        return None if primitive is None else PrimitiveCall(primitive, _arguments(operands[0], out), (), self.scratch)
+    def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
+        """The primitive on arrays of these layouts; the reduction of all pixels is a task, where there is one."""
+        x = operands[0]
+        call = self._reduced(x, out)
+        if call is not None:
+            return call
+        primitive = self._primitive(x, out.shape)
+        return None if primitive is None else PrimitiveCall(primitive, _arguments(x, out), (), self.scratch)
+
+    def _reduced(self, x: HostArray, out: HostArray) -> ReductionCall | None:
+        if not self._is_global:
+            return None
+        mean = TaskReduction("sum", divisor=float(math.prod(x.shape[2:])))
+        reduction = TaskReduction("largest") if self._algorithm == Algorithm.POOLING_MAX else mean
+        return reduction_call(reduction, x, range(2, x.ndim), out)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Means of all pixels, by NumPy."""
@@ -142,9 +156,12 @@ class PoolKernel(ChannelsLastKernel):
 class LargestKernel(PoolKernel):
     """Maximum of windows of float32. Arguments as for ``PoolKernel``."""
 
-    def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
+    def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
         """The task on arrays of these layouts."""
         x = operands[0]
+        reduced = self._reduced(x, out)
+        if reduced is not None:
+            return reduced
         windows = self._windows(x.shape[2:])
         neutral = ((windows.input_shape, 1), (windows.output_shape, 1), (windows.kernel_shape, 1), (windows.strides, 1))
         rows = (*neutral, (windows.dilations, 1), (windows.pads_begin, 0))

@@ -12,7 +12,7 @@ from ort_sdk_cpu.fusion.loops import Loops
 from .bindable import Writer
 from .task_writer import are_floats, is_worth_a_task, threads_for
 
-__all__ = ["TaskReduction", "reduction_writer"]
+__all__ = ["ReductionCall", "TaskReduction", "reduction_call", "reduction_writer"]
 
 MODULE = "reduction"
 KEPT_AXES, REDUCED_AXES = 3, 2
@@ -45,10 +45,39 @@ def reduction_writer(reduction: TaskReduction, x: HostArray, axes: Sequence[int]
         out: with or without these axes.
         otherwise: writes any arrays.
     """
-    if not is_worth_a_task(x.size) or not are_floats([x, out]):
-        return otherwise
+    call = reduction_call(reduction, x, axes, out)
+    return otherwise if call is None else _ReductionWriter(call, x, out, otherwise)
+
+
+def reduction_call(reduction: TaskReduction, x: HostArray, axes: Sequence[int], out: HostArray) -> ReductionCall | None:
+    """The task for arrays that lie like these; None where it cannot do it. Arguments as for ``reduction_writer``."""
     layout = _layout(x, axes, out)
-    return otherwise if layout is None else _ReductionWriter(reduction, layout, x, out, otherwise)
+    return None if layout is None else ReductionCall(reduction, layout, x.size)
+
+
+class ReductionCall:
+    """A reduction of arrays of given layouts. For one thread at a time."""
+
+    def __init__(self, reduction: TaskReduction, layout: _Layout, elements: int) -> None:
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        task = f"{reduction.task}_{'rows' if layout.is_rows else 'columns'}"
+        numbers = (reduction.factor, reduction.divisor, int(reduction.has_root))
+        self._call = TaskCall(MODULE, task, (0, 0, *layout.sizes, *numbers), threads_for(elements))
+
+    def run(self, *arrays: HostArray) -> None:
+        """Reduce the first array into the last; keeps neither."""
+        self._point(*arrays)
+        self._call.run()
+
+    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+        """The call on arrays that stay the same; it keeps them."""
+        self._point(*arrays)
+        return self._call.kept(*arrays)
+
+    def _point(self, x: HostArray, out: HostArray) -> None:
+        self._call.point(0, x)
+        self._call.point(1, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +88,12 @@ class _Layout:
 
 
 def _layout(x: HostArray, axes: Sequence[int], out: HostArray) -> _Layout | None:
-    """Loops over what stays and what goes, each from the outermost in memory to the innermost; None if they are too many."""
+    """Loops over what stays and what goes, each from the outermost in memory to the innermost; None if they are too many.
+
+    None, too, where compiled code is not worth it, or there is none.
+    """
+    if not is_worth_a_task(x.size) or not are_floats([x, out]):
+        return None
     order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
     kept = [axis for axis in order if axis not in axes and x.shape[axis] != 1]
     reduced = [axis for axis in order if axis in axes and x.shape[axis] != 1]
@@ -88,27 +122,18 @@ def _left(rank: int, axes: Sequence[int]) -> list[int]:
 
 
 class _ReductionWriter:
-    def __init__(self, reduction: TaskReduction, layout: _Layout, x: HostArray, out: HostArray, otherwise: Writer) -> None:
-        from ort_sdk_cpu.machine_code import TaskCall
-
-        task = f"{reduction.task}_{'rows' if layout.is_rows else 'columns'}"
-        numbers = (reduction.factor, reduction.divisor, int(reduction.has_root))
-        self._call = TaskCall(MODULE, task, (0, 0, *layout.sizes, *numbers), threads_for(x.size))
-        self._strides, self._otherwise = (x.strides, out.strides), otherwise
+    def __init__(self, call: ReductionCall, x: HostArray, out: HostArray, otherwise: Writer) -> None:
+        self._call, self._strides, self._otherwise = call, (x.strides, out.strides), otherwise
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
-        call = self.fixed(*arrays)
-        if call is None:
-            self._otherwise(*arrays)
+        x, out = arrays[0], arrays[-1]
+        if (x.strides, out.strides) == self._strides:
+            self._call.run(x, out)
         else:
-            call()
+            self._otherwise(*arrays)
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if they lie otherwise."""
         x, out = arrays[0], arrays[-1]
-        if (x.strides, out.strides) != self._strides:
-            return None
-        self._call.point(0, x)
-        self._call.point(1, out)
-        return self._call.kept(x, out)
+        return self._call.fixed(x, out) if (x.strides, out.strides) == self._strides else None

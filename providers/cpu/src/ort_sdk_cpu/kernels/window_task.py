@@ -15,7 +15,7 @@ from ort_sdk_cpu.onednn.activations import eltwise_of
 from ort_sdk_cpu.onednn.constants import Algorithm
 
 from .bindable import Writer
-from .task_writer import TaskWriter, are_floats
+from .task_writer import TaskWriter, are_floats, is_worth_a_task
 
 __all__ = ["MAX_WINDOWS", "window_writer"]
 
@@ -53,7 +53,7 @@ def window_writer(info: KernelInfo, windows: Windows, inputs: Sequence[Any], oth
     x, weight = inputs[:2]
     positions, depth = math.prod(windows.output_shape), math.prod(weight.shape[1:])
     is_small = 0 < positions <= MAX_WINDOWS and positions * depth * _FLOAT_BYTES <= MAX_WORK_BYTES
-    is_worth = depth >= MIN_DEPTH and weight.size >= MIN_WEIGHTS and x.size > 0 and libraries.numba().is_usable
+    is_worth = 0 not in (x.size, weight.size) and _is_worth_it(positions, depth, weight.size)
     activation = _activation(info)
     if not is_small or not is_worth or activation is None or weight.ndim not in {3, 4} or not are_floats(inputs):
         return None
@@ -66,6 +66,14 @@ def window_writer(info: KernelInfo, windows: Windows, inputs: Sequence[Any], oth
     code, first, second = activation
     arguments = (*_geometry(windows), code, first, *sizes, second)
     return _WindowWriter(arguments, len(inputs), otherwise, threads, positions * depth)
+
+
+def _is_worth_it(positions: int, depth: int, elements: int) -> bool:
+    """Whether the task is faster; for one window, as of gates of channels, also where it is just there, and needs no Python."""
+    if not libraries.numba().is_usable:
+        return False
+    is_large = depth >= MIN_DEPTH and elements >= MIN_WEIGHTS
+    return is_large or (positions == 1 and is_worth_a_task(1, "convolution", "windows"))
 
 
 def _activation(info: KernelInfo) -> tuple[int, float, float] | None:
