@@ -1,4 +1,4 @@
-"""Softmax and normalizations along rows of float32."""
+"""Softmax and normalizations along rows of float32, and of pictures' channels."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import (
     add,
+    divide,
     fused_multiply_add,
     maximum,
     multiply,
     reduce_add,
     reduce_max,
     splat_f32,
+    square_root,
     subtract,
     zero_f32,
 )
 from ort_sdk_cpu.simd.functions import exp_of_negative
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or
 
-__all__ = ["layer_normalization", "rms_normalization", "softmax", "softmax_row"]
+__all__ = [
+    "layer_normalization",
+    "normalize_pixels",
+    "normalize_planes",
+    "rms_normalization",
+    "softmax",
+    "softmax_row",
+]
 
 _LOWEST = np.float32(-np.inf)
 _ZERO = np.float32(0)
@@ -154,3 +163,62 @@ def layer_normalization(record: int, part: int, parts: int) -> None:
 def rms_normalization(record: int, part: int, parts: int) -> None:
     """The same without subtracting the mean."""
     _normalized(False, record, part, parts)
+
+
+@inner
+def _shifted_and_scaled(x: int, out: int, width: int, mean: Any, factor: Any, shift: Any) -> None:
+    """(x - mean) * factor + shift."""
+    whole, rest = width // 16 * 64, width % 16
+    for place in range(0, whole, 64):
+        store_f32(out + place, fused_multiply_add(subtract(load_f32(x + place), mean), factor, shift))
+    if rest:
+        value = subtract(load_f32_first(x + whole, rest), mean)
+        store_f32_first(out + whole, fused_multiply_add(value, factor, shift), rest)
+
+
+@task
+def normalize_planes(record: int, part: int, parts: int) -> None:
+    """Each channel of each sample by its own mean and variance.
+
+    (x, out, scale, shift, samples, channels, pixels, epsilon): pixels of a channel lie side by side.
+    """
+    channels, width, epsilon = argument(record, 5), argument(record, 6), number(record, 7)
+    rows = argument(record, 4) * channels
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        x, place = argument(record, 0) + row * width * 4, row % channels * 4
+        mean = _sum(x, width) / np.float32(width)
+        variance = _sum_of_squares(x, width, mean) / np.float32(width)
+        factor = read_f32(argument(record, 2) + place) / np.sqrt(variance + epsilon)
+        shift = splat_f32(read_f32(argument(record, 3) + place))
+        _shifted_and_scaled(x, argument(record, 1) + row * width * 4, width, splat_f32(mean), splat_f32(factor), shift)
+
+
+@inner
+def _normalize_vector(record: int, x: int, out: int, channel: int, left: int) -> None:
+    """All pixels of up to 16 channels."""
+    pixels, step = argument(record, 6), argument(record, 5) * 4
+    count, total, squares = splat_f32(np.float32(pixels)), zero_f32(), zero_f32()
+    for place in range(x, x + pixels * step, step):
+        total = add(total, load_f32_first(place, left))
+    mean = divide(total, count)
+    for place in range(x, x + pixels * step, step):
+        difference = subtract(load_f32_first(place, left), mean)
+        squares = fused_multiply_add(difference, difference, squares)
+    root = square_root(add(divide(squares, count), splat_f32(number(record, 7))))
+    factor = divide(load_f32_first(argument(record, 2) + channel * 4, left), root)
+    shift = load_f32_first(argument(record, 3) + channel * 4, left)
+    for pixel in range(pixels):
+        value = multiply(subtract(load_f32_first(x + pixel * step, left), mean), factor)
+        store_f32_first(out + pixel * step, add(value, shift), left)
+
+
+@task
+def normalize_pixels(record: int, part: int, parts: int) -> None:
+    """The same arguments: channels of a pixel lie side by side."""
+    channels = argument(record, 5)
+    vectors = (channels + 15) // 16
+    units = argument(record, 4) * vectors
+    for unit in range(units * part // parts, units * (part + 1) // parts):
+        channel = unit % vectors * 16
+        place = (unit // vectors * argument(record, 6) * channels + channel) * 4
+        _normalize_vector(record, argument(record, 0) + place, argument(record, 1) + place, channel, channels - channel)

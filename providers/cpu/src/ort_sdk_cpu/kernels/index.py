@@ -28,6 +28,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "": ("BatchNormalization", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax"),
         MICROSOFT: ("BiasSoftmax", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
     },
+    "channel_normalization": {"": ("InstanceNormalization",)},
     "matrix": {
         "": ("Gemm", "MatMul"),
         MICROSOFT: ("FusedGemm", "FusedMatMul", "FusedMatMulActivation", "TransposeMatMul"),

@@ -34,6 +34,7 @@ __all__ = [
     "shift_right_signed",
     "splat_f32",
     "splat_i32",
+    "square_root",
     "subtract",
     "to_f32",
     "to_i32",
@@ -124,6 +125,12 @@ def minimum(builder: Any, x: Any, y: Any) -> Any:
 def absolute(builder: Any, x: Any) -> Any:
     """X without its sign."""
     return call(builder, "llvm.fabs.v16f32", VF32, x)
+
+
+@operation(f32x16, f32x16)
+def square_root(builder: Any, x: Any) -> Any:
+    """Square roots; NaN of numbers below zero."""
+    return call(builder, "llvm.sqrt.v16f32", VF32, x)
 
 
 @operation(f32x16, f32x16)
