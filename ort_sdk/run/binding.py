@@ -19,8 +19,13 @@ from .specialise import ProgramStep, Specialisation
 __all__ = ["BindingProvider", "BoundSteps", "bind_steps", "can_bind"]
 
 
-COPIED_BYTES = 1 << 12
-"""Values of the user that are cheaper to copy from or to a fixed buffer than to read or write through a slot."""
+COPIED_BYTES = (1 << 17) - (1 << 12)
+"""Values of the user that are cheaper to copy from or to a fixed buffer than to read or write through a slot: calls on buffers
+that stay can be joined with others. Larger ones get memory from the system page by page."""
+SMALL_BYTES = 1 << 12
+"""Those that cost nearly nothing."""
+COPIED_BYTES_IN_ALL = 1 << 19
+"""What a program copies of others before, and after, it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +206,12 @@ def _give_buffers(
     outputs: list[_Output], specialisation: Specialisation, arena: Arena, bound: BoundSteps, escaping: set[int]
 ) -> None:
     held = _held_until(specialisation, {output.index for output in outputs})
+    copies = _Copies()
     on_host: list[_Output] = []
     for output in outputs:
         is_on_host = output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject
         if held[output.index] >= len(specialisation.steps):
-            if is_on_host and output.index not in escaping and _host_bytes(output) <= COPIED_BYTES:
+            if is_on_host and output.index not in escaping and copies.take(_host_bytes(output)):
                 if output.index in specialisation.fetches:
                     bound.copied.add(output.index)
                 on_host.append(output)
@@ -226,18 +232,41 @@ def _give_buffers(
 def _copy_feeds(
     specialisation: Specialisation, providers: Mapping[str, BindingProvider], bound: BoundSteps, escaping: set[int]
 ) -> None:
-    """Give buffers to small feeds that steps bound on the host read, and nobody keeps: no step reads slots for them then."""
+    """Give buffers to small feeds that steps bound on the host read, and nobody keeps: no step reads slots for them then.
+
+    One that a kernel may overwrite for the user stays where it is.
+    """
+    copies = _Copies()
     for feed in specialisation.plan.feeds:
         index, value = feed.index, specialisation.values[feed.index]
-        is_small = isinstance(value, np.ndarray) and value.nbytes <= COPIED_BYTES and not value.dtype.hasobject
-        if not is_small or index in specialisation.constants or index in escaping or index in specialisation.fetches:
+        is_copied = isinstance(value, np.ndarray) and value.nbytes <= COPIED_BYTES and not value.dtype.hasobject
+        if not is_copied or index in specialisation.constants or index in escaping or index in specialisation.fetches:
             continue
-        readers = {launched.step.provider for launched in specialisation.steps if index in launched.inputs}
-        if readers and all(name in providers and providers[name].device.is_cpu for name in readers):
+        steps = [launched.step for launched in specialisation.steps if index in launched.inputs]
+        if value.nbytes > SMALL_BYTES and any(getattr(step.kernel, "in_place", ()) for step in steps):
+            continue
+        readers = {step.provider for step in steps}
+        if readers and all(name in providers and providers[name].device.is_cpu for name in readers) and copies.take(value.nbytes):
             provider = providers[min(readers)]
             element_type, shape = provider.execution_provider.describe(value)
             _fix(index, provider.allocator.allocate(shape, element_type), bound)
             bound.feeds.add(index)
+
+
+class _Copies:
+    """Counts what is copied on one side of a program."""
+
+    def __init__(self) -> None:
+        self._left = COPIED_BYTES_IN_ALL
+
+    def take(self, nbytes: int) -> bool:
+        """Whether a value is copied, too."""
+        if nbytes <= SMALL_BYTES:
+            return True
+        if nbytes > min(COPIED_BYTES, self._left):
+            return False
+        self._left -= nbytes
+        return True
 
 
 def _arena_view(buffer: HostArray, offset: int, output: _Output) -> HostArray:

@@ -27,7 +27,7 @@ NODES = [
 
 
 @pytest.mark.parametrize("outputs", [["e"], ["d"], ["a", "d"], ["b", "d"], ["a", "b", "c", "d", "e"], ["c", "e"]])
-@pytest.mark.parametrize("size", [3, 300])
+@pytest.mark.parametrize("size", [3, 300, 7000, 9000])
 def test_results_stay(outputs, size):
     session = session_of(NODES, outputs, [size, 4])
     kept = []
@@ -60,7 +60,7 @@ OF_FEEDS = [
 
 @pytest.mark.parametrize("outputs", [["c"], ["a", "c"], ["b", "d"], ["e", "d"], ["a", "b", "c", "d", "e"], ["a"], ["e"]])
 @pytest.mark.parametrize("layout", ["row-major", "other"])
-@pytest.mark.parametrize("size", [3, 300])
+@pytest.mark.parametrize("size", [3, 300, 7000, 9000])
 def test_feeds_may_change_between_runs(outputs, layout, size):
     """Neither what a run gave nor what the user fed is touched by later runs, whoever copies what."""
     session = session_of(OF_FEEDS, outputs, [size, 4])

@@ -148,7 +148,7 @@ def test_results_belong_to_the_user_and_those_that_kernels_write_are_aligned():
     """Small ones are NumPy's copies of buffers, which are aligned."""
     session = _session(_conv_net())
     seen = set()
-    results = [session.run(None, _conv_feeds(0, 1)) for _ in range(6)]
+    results = [session.run(None, _conv_feeds(0, 16)) for _ in range(6)]
     expected = results[0][0].copy()
     for outputs in results[2:]:
         for value in outputs:
@@ -158,7 +158,7 @@ def test_results_belong_to_the_user_and_those_that_kernels_write_are_aligned():
             value.fill(0)
     assert len(seen) == 8
     assert max(value.nbytes for value in results[0]) > COPIED_BYTES
-    np.testing.assert_allclose(session.run(None, _conv_feeds(0, 1))[0], expected, rtol=1e-4)
+    np.testing.assert_allclose(session.run(None, _conv_feeds(0, 16))[0], expected, rtol=1e-4)
 
 
 def test_runs_of_a_bound_network_do_not_grow():
