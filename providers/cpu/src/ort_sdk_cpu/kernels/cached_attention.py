@@ -30,7 +30,7 @@ MOST_FEW = 16
 VECTOR = 16
 BLOCK, SPARE_BYTES = 64, 192
 """Keys at a time, as in ``compiled.cached_attention``; bytes of a part's working memory that do not depend on sizes."""
-BYTES_PER_THREAD, BYTES_TO_WAKE = 1 << 18, 3 << 20
+BYTES_PER_THREAD, BYTES_TO_WAKE = 1 << 18, 1 << 20
 """Bytes read or written that take longer than telling a thread that looks for work, or waking one that sleeps."""
 
 ROTATION_WORK = 2
@@ -80,9 +80,6 @@ class Rotary:
         return (*numbers, 0 if rows is None else address_of(rows), cos.shape[0])
 
 
-UNTURNED = (0, 0, 0, 0, 0, 0, 0)
-
-
 @dataclass(slots=True)
 class CachedAttention:
     """softmax(scale * q k' + mask) v for float32, after new keys and values were put into their cache. Arrays are not checked."""
@@ -123,103 +120,131 @@ class CachedAttention:
 
     def run(self) -> None:
         """Compute."""
-        is_four = self.q.ndim == 4
-        batch, length = self.q.shape[0], self.q.shape[2 if is_four else 1]
-        size = self.q.shape[3] if is_four else self.q.shape[2] // self.heads
-        value_size = self.values.shape[3] if self.values.ndim == 4 else self.values.shape[2] // self.key_heads
-        group = self.heads // self.key_heads
-        sizes = (batch, self.key_heads, group, length, size, value_size, self.left, self.right)
-        is_few = group * length <= MOST_FEW and not size % VECTOR and not value_size % VECTOR
-        if is_few:
-            self._attend_few(self._arguments(sizes), sizes, self._threads(sizes))
+        q, k, v, keys, values = self.q, self.k, self.v, self.keys, self.values
+        value_size = values.shape[3] if values.ndim == 4 else values.shape[2] // self.key_heads
+        new = None if k is None or v is None else (k.shape, k.strides, v.strides)
+        settings = (self.heads, self.key_heads, value_size, self.left, self.right, self.is_in_place, self.scale, self.softcap)
+        form = _form(q.shape, q.strides, new, self.out.strides, settings)
+        words = form.words.copy()
+        words[0], words[26], words[45] = address_of(q), address_of(self.out), address_of(self.counts)
+        if k is not None and v is not None:
+            words[4], words[8] = address_of(k), address_of(v)
+        words[18:22], words[22:26] = places(keys, self.key_heads), places(values, self.key_heads)
+        words[56] = keys.shape[2] if keys.ndim == 4 else keys.shape[1]
+        self._put_optional(words)
+        if form.is_few:
+            self._attend_few(words, form)
         else:
-            self._attend_many(self._arguments(sizes), sizes, self._threads(sizes))
+            self._attend_many(words, form)
 
-    @property
-    def _new(self) -> int:
-        """New keys of a head."""
-        return 0 if self.k is None else int(self.k.shape[2 if self.k.ndim == 4 else 1])
+    def _put_optional(self, words: list[float]) -> None:
+        """What not every node has."""
+        past_key, past_value, mask, bias = self.past_key, self.past_value, self.mask, self.bias
+        if past_key is not None and past_value is not None:
+            words[12:15] = address_of(past_key), *past_key.strides[:2]
+            words[15:18] = address_of(past_value), *past_value.strides[:2]
+            words[55] = past_key.shape[2]
+        if mask is not None:
+            words[30:35] = (address_of(mask), *_steps(mask))
+        if bias is not None:
+            start, size = address_of(bias), words[51] * FLOAT.itemsize
+            words[35:38] = start, start + self.heads * size, start + (self.heads + self.key_heads) * size
+        if self.rotary is not None:
+            words[38:45] = self.rotary.arguments
+        if self.sinks is not None:
+            words[46] = address_of(self.sinks)
 
-    def _threads(self, sizes: tuple[int, ...]) -> int:
+    def _threads(self, form: _Form) -> int:
         """How many are worth their waking for what is read and written of the cache."""
-        batch, key_heads, _, _, size, value_size, *_ = sizes
-        passes = 1 if self.k is None or self.is_in_place else 3
-        nbytes = passes * batch * key_heads * self.most_keys * (size + value_size) * FLOAT.itemsize
+        nbytes = form.bytes_of_key * self.most_keys
         wanted = min(libraries.thread_count(), nbytes // BYTES_PER_THREAD)
         return wanted if wanted > 1 and (nbytes > BYTES_TO_WAKE * wanted or is_team_awake()) else 1
 
-    def _attend_few(self, arguments: tuple[int, ...], sizes: tuple[int, ...], threads: int) -> None:
+    def _attend_few(self, words: list[float], form: _Form) -> None:
         """Few queries: a thread fills the cache of a head and attends it."""
-        batch, key_heads, group, length, size, value_size, *_ = sizes
-        rows, items, fills = group * length, batch * key_heads, self.k is not None
-        pieces = 1 if items >= threads else min(rows, -(-threads // items))
-        if pieces > 1 and fills:
-            _task("extend")(min(items, threads), *arguments, 1, 0, 0, 0, 0, self.scale, self.softcap, self._new)
-            fills = False
-        part_bytes = SPARE_BYTES + -(-rows // pieces) * (size * 4 + BLOCK * 4 + value_size * 4 + 8) & -64
-        scratch, threads = shared_scratch(), min(threads, items * pieces)
-        work = scratch.address("attention", threads * part_bytes)
-        _task("attend_few")(threads, *arguments, pieces, int(fills), work, part_bytes, 0, self.scale, self.softcap, self._new)
+        rows, items, threads = form.rows, form.items, self._threads(form)
+        fills, pieces = self.k is not None, 1
+        if items < threads:
+            pieces = min(rows, -(-threads // items))
+            threads = min(threads, items * pieces)
+            if pieces > 1 and fills:
+                _task("extend")(min(items, threads), *words)
+                fills = False
+        part_bytes = SPARE_BYTES + -(-rows // pieces) * form.row_bytes & -64
+        work = shared_scratch().address("attention", threads * part_bytes)
+        words[59:63] = pieces, int(fills), work, part_bytes
+        _task("attend_few")(threads, *words)
 
-    def _arguments(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """Those that both tasks take."""
-        heads, key_heads, past_key, past_value = self.heads, self.key_heads, self.past_key, self.past_value
-        new = [NOTHING if part is None else places(part, key_heads) for part in (self.k, self.v)]
-        past, past_rows = (0, 0, 0, 0, 0, 0), 0
-        if past_key is not None and past_value is not None:
-            past = (*places(past_key, key_heads)[:3], *places(past_value, key_heads)[:3])
-            past_rows = past_key.shape[2]
-        keys, values = self.keys, self.values
-        capacity = keys.shape[2] if keys.ndim == 4 else keys.shape[1]
-        return (
-            *places(self.q, heads),
-            *new[0],
-            *new[1],
-            *past,
-            *places(keys, key_heads),
-            *places(values, key_heads),
-            *places(self.out, heads),
-            *self._mask_places((sizes[0], heads, sizes[3], self.most_keys)),
-            *self._biases(sizes[4]),
-            *(UNTURNED if self.rotary is None else self.rotary.arguments),
-            address_of(self.counts),
-            0 if self.sinks is None else address_of(self.sinks),
-            *sizes,
-            past_rows,
-            capacity,
-            int(self.k is not None),
-            int(self.is_in_place),
-        )
-
-    def _mask_places(self, scores: tuple[int, ...]) -> tuple[int, ...]:
-        mask = self.mask
-        if mask is None:
-            return (0, 0, 0, 0, 0)
-        return (address_of(mask), *np.broadcast_to(mask, scores).strides)
-
-    def _biases(self, size: int) -> tuple[int, int, int]:
-        if self.bias is None:
-            return 0, 0, 0
-        start = address_of(self.bias)
-        return start, start + self.heads * size * 4, start + (self.heads + self.key_heads) * size * 4
-
-    def _attend_many(self, arguments: tuple[int, ...], sizes: tuple[int, ...], threads: int) -> None:
+    def _attend_many(self, words: list[float], form: _Form) -> None:
         """Many queries: all keys are in the cache first."""
-        batch, key_heads, group, length, size, value_size, *_ = sizes
-        shape = AttentionShape(batch, self.heads, length, self.most_keys, size, value_size, self.scale)
-        scratch, q, bias = shared_scratch(), arguments[:4], arguments[35]
+        shape = AttentionShape(form.batch, self.heads, form.length, self.most_keys, form.size, form.value_size, self.scale)
+        scratch, q, bias = shared_scratch(), words[:4], words[35]
         if self.rotary is not None or self.k is not None:
-            turned = 0
             if self.rotary is not None:
-                turned = scratch.address("queries", self.heads * batch * length * size * 4)
-                q, bias = (turned, self.heads * length * size * 4, length * size * 4, size * 4), 0
-            _task("extend")(min(batch * key_heads, threads), *arguments, 1, 0, 0, 0, turned, self.scale, self.softcap, self._new)
+                head = form.length * form.size * FLOAT.itemsize
+                words[63] = scratch.address("queries", form.batch * self.heads * head)
+                q, bias = [words[63], self.heads * head, head, form.size * FLOAT.itemsize], 0
+            _task("extend")(min(form.items, self._threads(form)), *words)
         threads = shape.threads(libraries.thread_count())
         work = scratch.address("attention", threads * shape.part_bytes)
-        value_bias = 0 if self.k is not None else arguments[37]
-        limits = (group, arguments[45], self.left, self.right, arguments[46], self.softcap)
-        operands = (*q, *arguments[18:26], *arguments[26:35], bias, value_bias)
-        _attention()(threads, *operands, *shape.arguments, batch, work, shape.part_bytes, *limits)
+        value_bias = 0 if self.k is not None else words[37]
+        limits = (words[49], words[45], self.left, self.right, words[46], self.softcap)
+        operands = (*q, *words[18:35], bias, value_bias)
+        _attention()(threads, *operands, *shape.arguments, form.batch, work, shape.part_bytes, *limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How queries and new keys lie, which is the same from run to run while a cache grows."""
+
+    batch: int
+    length: int
+    size: int
+    value_size: int
+    is_few: bool
+    rows: int
+    """Queries that share a head of keys."""
+    items: int
+    """Heads of keys of all samples."""
+    bytes_of_key: int
+    """Read and written for each key."""
+    row_bytes: int
+    """Working memory for each query."""
+    words: list[float]
+    """Arguments of the tasks, with 0 for what is known in a run."""
+
+
+@functools.lru_cache(maxsize=64)
+def _form(
+    q_shape: tuple[int, ...],
+    q_strides: tuple[int, ...],
+    new: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None,
+    out_strides: tuple[int, ...],
+    settings: tuple[Any, ...],
+) -> _Form:
+    heads, key_heads, value_size, left, right, is_in_place, scale, softcap = settings
+    batch, length = q_shape[0], q_shape[2 if len(q_shape) == 4 else 1]
+    size, group = q_shape[3] if len(q_shape) == 4 else q_shape[2] // heads, heads // key_heads
+    rows, items, passes = group * length, batch * key_heads, 1 if new is None or is_in_place else 3
+    k, v = (NOTHING, NOTHING) if new is None else (_steps_of(new[1], size), _steps_of(new[2], value_size))
+    words: list[float] = [*_steps_of(q_strides, size), *k, *v, *[0] * 14, *_steps_of(out_strides, value_size), *[0] * 17]
+    words += [batch, key_heads, group, length, size, value_size, left, right, 0, 0, int(new is not None), int(is_in_place)]
+    words += [1, 0, 0, 0, 0, scale, softcap, 0 if new is None else new[0][-2 if len(new[0]) == 4 else 1]]
+    is_few = rows <= MOST_FEW and not size % VECTOR and not value_size % VECTOR
+    bytes_of_key = passes * items * (size + value_size) * FLOAT.itemsize
+    row_bytes = size * 4 + BLOCK * 4 + value_size * 4 + 8
+    return _Form(batch, length, size, value_size, is_few, rows, items, bytes_of_key, row_bytes, words)
+
+
+def _steps_of(strides: tuple[int, ...], size: int) -> tuple[int, int, int, int]:
+    """Bytes from one to the next of batch, heads and rows, behind a place for an address."""
+    return (0, *strides[:3]) if len(strides) == 4 else (0, strides[0], size * FLOAT.itemsize, strides[1])
+
+
+def _steps(mask: HostArray) -> tuple[int, ...]:
+    """Bytes from one to the next number of a mask along four dimensions, 0 where it has one for all."""
+    own = tuple([0 if size == 1 else step for size, step in zip(mask.shape, mask.strides, strict=True)])
+    return (0,) * (4 - len(own)) + own
 
 
 def is_spread(mask: HostArray | None, scores: tuple[int, ...]) -> bool:
