@@ -12,12 +12,33 @@ import numpy as np
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import add, differ, divide, fused_multiply_add, maximum, multiply, splat_f32, subtract, zero_f32
+from ort_sdk_cpu.simd.arithmetic import (
+    add,
+    differ,
+    divide,
+    fused_multiply_add,
+    maximum,
+    multiply,
+    reduce_add,
+    reduce_max,
+    splat_f32,
+    subtract,
+    zero_f32,
+)
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, spread_tile
 from ort_sdk_cpu.simd.functions import exp_of_negative, tanh
-from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_i32_first, store_f32, store_f32_first, write_f32
+from ort_sdk_cpu.simd.memory import (
+    broadcast_f32,
+    load_f32,
+    load_f32_first,
+    load_i32_first,
+    read_f32,
+    store_f32,
+    store_f32_first,
+    write_f32,
+)
 from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.rests import load_f32_steps, select_less
+from ort_sdk_cpu.simd.rests import load_f32_first_or, load_f32_steps, select_less
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = ["attention"]
@@ -35,6 +56,10 @@ _SPARE = 2048
 _LOWEST, _HIDDEN = np.finfo(np.float32).min, np.float32(-np.inf)
 _TINY = np.float32(1e-30)
 """Below the sum of any softmax: what sees nothing is divided by it."""
+_HIDING = np.float32(-1000)
+"""Beside the largest number added to scores, one that may hide a key."""
+_FEWEST_HIDDEN = 8
+"""Keys that are worth a look at how large scores are."""
 
 
 @inner
@@ -233,7 +258,49 @@ def _add_mask(record: int, place: int, query_step: int, count: int, found: int, 
 
 
 @inner
-def _attend_block(record: int, batch: int, head: int, start: int, count: int, spare: int, query_step: int) -> None:
+def _hidden_behind(mask: int, key_step: int, keys: int) -> Any:
+    """(keys up to the last that is not hidden, by how much those behind it are lower than the largest); all if few are hidden."""
+    if key_step != 4:
+        return keys, np.float32(0)
+    lowest = splat_f32(_HIDDEN)
+    vector = lowest
+    for key in range(0, keys, 16):
+        vector = maximum(load_f32_first_or(mask + key * 4, keys - key, lowest), vector)
+    largest, seen, hidden = reduce_max(vector), keys, _HIDDEN
+    while seen > 0 and read_f32(mask + seen * 4 - 4) <= largest + _HIDING:
+        seen -= 1
+        hidden = max(hidden, read_f32(mask + seen * 4))
+    if keys - seen < _FEWEST_HIDDEN:
+        return keys, np.float32(0)
+    return seen, largest - hidden
+
+
+@inner
+def _sum_of_squares(place: int, step: int, rows: int, size: int) -> Any:
+    first, second = zero_f32(), zero_f32()
+    for row in range(place, place + rows * step, step):
+        for element in range(0, size, 32):
+            here = load_f32_first(row + element * 4, size - element)
+            first = fused_multiply_add(here, here, first)
+            if size - element > 16:
+                there = load_f32_first(row + element * 4 + 64, size - element - 16)
+                second = fused_multiply_add(there, there, second)
+    return reduce_add(add(first, second))
+
+
+@inner
+def _square_of_distance(record: int, batch: int, head: int, seen: int) -> Any:
+    """Of a head, the squares of its keys' numbers; NaN if a hidden value is not finite, for which 0 times it is not 0."""
+    shared, keys = head // argument(record, 32), argument(record, 25)
+    k, v, v_step = _place(record, 4, batch, shared, 0), _place(record, 8, batch, shared, 0), argument(record, 11)
+    values = _sum_of_squares(v + seen * v_step, v_step, keys - seen, argument(record, 27))
+    return _sum_of_squares(k, argument(record, 7), keys, argument(record, 26)) + values * np.float32(0)
+
+
+@inner
+def _attend_block(
+    record: int, batch: int, head: int, start: int, count: int, spare: int, query_step: int, seen: int, squares: float
+) -> None:
     size, value_size, left, right = argument(record, 26), argument(record, 27), argument(record, 34), argument(record, 35)
     packed, scores = spare + _SPARE, spare + _SPARE + size * _ROW
     result, state = scores + _BLOCK * _ROW, scores + (_BLOCK + value_size) * _ROW
@@ -245,6 +312,9 @@ def _attend_block(record: int, batch: int, head: int, start: int, count: int, sp
     _pack_queries(q, argument(record, 3), count, size, bias, factor, packed, spare)
     _begin(record, head, state)
     position, low, high = _first_and_last(record, batch, start, count)
+    # No score is larger than the product of the lengths of a query and a key: hidden keys' powers are 0 if that is little.
+    if squares >= np.float32(0) and _sum_of_squares(packed, _ROW, size, 32) * squares < np.float32(1):
+        high = min(high, seen)
     if high <= low:
         _clear(result, value_size)
     for key in range(low, high, _BLOCK):
@@ -294,11 +364,16 @@ def attention(record: int, part: int, parts: int) -> None:
     blocks = (length + 31) // 32
     items = argument(record, 29) * heads * blocks
     spare = argument(record, 30) + part * argument(record, 31)
-    seen, query_step = 0, 0
+    met, query_step, seen, lower, squares = 0, 0, 0, np.float32(0), np.float32(np.nan)
     for item in range(items * part // parts, items * (part + 1) // parts):
         start = item % blocks * 32
         batch, head = item // blocks // heads, item // blocks % heads
         mask = _place(record, 16, batch, head, 0)
-        if mask != seen:
-            seen, query_step = mask, _query_step(record, mask)
-        _attend_block(record, batch, head, start, min(32, length - start), spare, query_step)
+        is_first = item == items * part // parts
+        if mask and (is_first or mask != met):
+            met, query_step, seen, lower = mask, _query_step(record, mask), argument(record, 25), np.float32(0)
+            if not query_step:
+                seen, lower = _hidden_behind(mask, argument(record, 20), seen)
+        if lower > 0 and (is_first or start == 0):
+            squares = _square_of_distance(record, batch, head, seen) * (np.float32(3) / lower) ** 2
+        _attend_block(record, batch, head, start, min(32, length - start), spare, query_step, seen, squares)
