@@ -364,6 +364,7 @@ def attention(record: int, part: int, parts: int) -> None:
     blocks = (length + 31) // 32
     items = argument(record, 29) * heads * blocks
     spare = argument(record, 30) + part * argument(record, 31)
+    sees_all = not argument(record, 33) and argument(record, 34) < 0 and argument(record, 35) < 0
     met, query_step, seen, lower, squares = 0, 0, 0, np.float32(0), np.float32(np.nan)
     for item in range(items * part // parts, items * (part + 1) // parts):
         start = item % blocks * 32
@@ -372,7 +373,7 @@ def attention(record: int, part: int, parts: int) -> None:
         is_first = item == items * part // parts
         if mask and (is_first or mask != met):
             met, query_step, seen, lower = mask, _query_step(record, mask), argument(record, 25), np.float32(0)
-            if not query_step:
+            if not query_step and sees_all:
                 seen, lower = _hidden_behind(mask, argument(record, 20), seen)
         if lower > 0 and (is_first or start == 0):
             squares = _square_of_distance(record, batch, head, seen) * (np.float32(3) / lower) ** 2
