@@ -142,9 +142,10 @@ def measured(make: Callable[[], Any], feeds: Feeds, arguments: argparse.Namespac
     np.savez(feeds_path, **feeds)
     sessions = {library: session_of(library, path, arguments.threads) for library in ("ort_sdk", "onnxruntime")}
     times: dict[str, list[float]] = {library: [] for library in sessions}
-    for _ in range(arguments.rounds):
-        for library, session in sessions.items():
-            times[library] += timed(session, feeds, arguments.seconds)
+    with processes.busy_core(wanted=arguments.busy):
+        for _ in range(arguments.rounds):
+            for library, session in sessions.items():
+                times[library] += timed(session, feeds, arguments.seconds)
     ours, theirs = (statistics.median(times[library]) for library in sessions)
     row = [f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.2f}"]
     for library in sessions:
