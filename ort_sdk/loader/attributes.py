@@ -12,6 +12,8 @@ from .types import text, type_string
 
 __all__ = ["AttributeReader"]
 
+_LISTS = ("floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos")
+
 
 class AttributeReader:
     """Decodes attributes; tensors, sparse tensors and graphs by the given functions."""
@@ -55,15 +57,15 @@ class AttributeReader:
             InvalidGraph: the attribute has no type or an unknown one.
         """
         if proto.ref_attr_name:
-            return AttributeReference(text(proto.ref_attr_name))
+            return AttributeReference(proto.ref_attr_name)
         field, decode = self._decoders.get(proto.type) or self._untyped(proto, owner)
         return decode(getattr(proto, field))
 
     def _untyped(self, proto: Any, owner: Callable[[], str]) -> tuple[str, Callable[[Any], Any]]:
         # Files of IR version 1 carry no type: the one field that is set tells it.
-        present = {descriptor.name for descriptor, _ in proto.ListFields()}
         for decoder in self._decoders.values():
-            if decoder[0] in present:
+            field = decoder[0]
+            if len(getattr(proto, field)) if field in _LISTS else proto.HasField(field):
                 return decoder
         raise InvalidGraph(f"attribute '{proto.name}' of {owner()} has neither a type nor a value")
 

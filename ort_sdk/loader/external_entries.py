@@ -8,8 +8,6 @@ from typing import Any
 from ort_sdk.api import Fail
 from ort_sdk.api.data_classes import dataclass
 
-from .types import text
-
 __all__ = ["ExternalEntries", "parse_entries"]
 
 _IGNORED = ("checksum", "basepath")
@@ -41,7 +39,8 @@ def parse_entries(protos: Iterable[Any], owner: str) -> ExternalEntries:
     """
     values: dict[str, str] = {}
     prepacked: list[str] = []
-    for key, value in ((text(entry.key), text(entry.value)) for entry in protos):
+    for entry in protos:
+        key, value = entry.key, entry.value
         if key.startswith("prepacked"):
             prepacked.append(value)
             continue

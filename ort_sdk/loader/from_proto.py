@@ -11,9 +11,9 @@ from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 
 from .function_proto import check_calls, function_keys, read_functions
 from .graph_proto import GraphReader, read_metadata, sort_graph
-from .messages import newest_ir_version
+from .messages import NEWEST_IR_VERSION
 from .tensor_proto import TensorReader
-from .types import denotations, text
+from .types import denotations
 from .versions import OperatorResolver, check_ir_version, read_opset_imports
 
 __all__ = ["convert_model"]
@@ -37,7 +37,7 @@ def convert_model(proto: Any, tensors: TensorReader, schemas: OperatorSchemas = 
     """
     if not proto.HasField("graph"):
         raise InvalidArgument("No graph was found in the protobuf.")
-    check_ir_version(proto.ir_version if proto.HasField("ir_version") else None, newest_ir_version())
+    check_ir_version(proto.ir_version if proto.HasField("ir_version") else None, NEWEST_IR_VERSION)
     imports = read_opset_imports(proto, proto.ir_version)
     keys = function_keys(proto.functions)
     functions = read_functions(proto.functions, proto.ir_version, imports, keys, tensors, schemas)
@@ -51,11 +51,11 @@ def convert_model(proto: Any, tensors: TensorReader, schemas: OperatorSchemas = 
         opset_imports=imports,
         ir_version=proto.ir_version,
         functions=functions,
-        producer_name=text(proto.producer_name),
-        producer_version=text(proto.producer_version),
-        domain=text(proto.domain),
+        producer_name=proto.producer_name,
+        producer_version=proto.producer_version,
+        domain=proto.domain,
         model_version=proto.model_version if proto.HasField("model_version") else None,
-        doc_string=text(proto.doc_string),
+        doc_string=proto.doc_string,
         metadata=read_metadata(proto.metadata_props),
         input_denotations={value.name: words for value in proto.graph.input if any(words := denotations(value))},
         schemas=schemas,

@@ -13,7 +13,6 @@ from ort_sdk.graph.operator_schemas import OperatorSchemas
 from .attributes import AttributeReader
 from .graph_proto import GraphReader, sort_graph
 from .tensor_proto import TensorReader
-from .types import text
 from .versions import FunctionKey, OperatorResolver, normal_domain, parse_opset_imports
 
 __all__ = ["check_calls", "function_keys", "read_function", "read_functions"]
@@ -40,7 +39,7 @@ def function_keys(protos: Iterable[Any]) -> set[FunctionKey]:
 
 
 def _key(proto: Any) -> FunctionKey:
-    return (normal_domain(text(proto.domain)), text(proto.name), text(proto.overload))
+    return (normal_domain(proto.domain), proto.name, proto.overload)
 
 
 def read_functions(
@@ -82,7 +81,7 @@ def read_function(
     """
     domain, name, overload = _key(proto)
     owner = f"function {domain}::{name}"
-    inputs, outputs = tuple(map(text, proto.input)), tuple(map(text, proto.output))
+    inputs, outputs = tuple(proto.input), tuple(proto.output)
     body = Graph(name=owner, inputs=[NodeArg(each) for each in inputs], outputs=[NodeArg(each) for each in outputs if each])
     body.nodes = reader.read_nodes(proto.node, body)
     sort_graph(body, captures)
@@ -93,8 +92,8 @@ def read_function(
         overload=overload,
         inputs=inputs,
         outputs=outputs,
-        attributes=tuple(map(text, proto.attribute)),
-        attribute_defaults={text(each.name): attributes.read(each, lambda: owner) for each in proto.attribute_proto},
+        attributes=tuple(proto.attribute),
+        attribute_defaults={each.name: attributes.read(each, lambda: owner) for each in proto.attribute_proto},
         nodes=tuple(body.nodes),
         opset_imports=dict(imports),
     )

@@ -6,16 +6,15 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ort_sdk.api.optional_packages import is_installed
 from ort_sdk.graph import Function, Graph, Node
 from ort_sdk.graph.captures import free_values
 
-from .byte_source import ByteSource
+from .byte_source import wrap_buffer
 from .external_file import ExternalFiles
 from .function_proto import read_function
 from .graph_proto import GraphReader
+from .messages import NEWEST_IR_VERSION, FunctionProto
 from .tensor_proto import TensorReader
 from .to_proto import node_to_proto, type_to_proto
 from .versions import OperatorResolver, newest_imports, parse_opset_imports
@@ -98,9 +97,11 @@ def _convert(schema: Any, data: bytes, version: int, captures: Sequence[str]) ->
     if not proto.node:
         return None
     _blank_missing_outputs(proto)
-    tensors = TensorReader(ByteSource(np.empty(0, dtype=np.uint8), None), frozenset(), ExternalFiles(None, None))
-    imports = newest_imports({schema.domain: version} | parse_opset_imports(proto.opset_import))
-    reader = GraphReader(onnx.IR_VERSION, OperatorResolver(imports, (), is_function=True), tensors)
     del proto.attribute_proto[:]
     proto.attribute_proto.extend(each.default_value for each in schema.attributes.values() if each.default_value.name)
-    return read_function(proto, imports, reader, tensors, captures)
+    content = proto.SerializeToString()
+    function = FunctionProto.parse(memoryview(content))
+    imports = newest_imports({schema.domain: version} | parse_opset_imports(function.opset_import))
+    tensors = TensorReader(wrap_buffer(content), ExternalFiles(None, None))
+    reader = GraphReader(NEWEST_IR_VERSION, OperatorResolver(imports, (), is_function=True), tensors)
+    return read_function(function, imports, reader, tensors, captures)

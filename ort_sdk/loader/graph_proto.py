@@ -11,7 +11,7 @@ from ort_sdk.graph.captures import implicit_inputs
 
 from .attributes import AttributeReader
 from .tensor_proto import TensorReader
-from .types import node_arg, text
+from .types import node_arg
 from .versions import OperatorResolver, normal_domain
 
 __all__ = ["GraphReader", "read_metadata", "sort_graph"]
@@ -41,9 +41,7 @@ class GraphReader:
             InvalidGraph: duplicate names, or nodes that do not fit their operator's schema.
             Fail: an input of a main graph has no type.
         """
-        graph = Graph(
-            name=text(proto.name), parent=parent, doc_string=text(proto.doc_string), metadata=read_metadata(proto.metadata_props)
-        )
+        graph = Graph(name=proto.name, parent=parent, doc_string=proto.doc_string, metadata=read_metadata(proto.metadata_props))
         self._read_values(graph, proto)
         self._read_initializers(graph, proto)
         graph.nodes = self.read_nodes(proto.node, graph)
@@ -58,10 +56,8 @@ class GraphReader:
 
     def _read_initializers(self, graph: Graph, proto: Any) -> None:
         read = self._tensors.read if graph.parent is not None else self._tensors.read_initializer
-        tensors = [(text(tensor.name), read(tensor)) for tensor in proto.initializer]
-        tensors += [
-            (text(tensor.values.name), self._tensors.read_sparse_initializer(tensor)) for tensor in proto.sparse_initializer
-        ]
+        tensors = [(tensor.name, read(tensor)) for tensor in proto.initializer]
+        tensors += [(tensor.values.name, self._tensors.read_sparse_initializer(tensor)) for tensor in proto.sparse_initializer]
         _refuse_duplicates((name for name, _ in tensors), "initializer", graph)
         declared = {argument.name: argument.type for argument in graph.inputs}
         for name, tensor in tensors:
@@ -87,15 +83,15 @@ class GraphReader:
 
     def _read_node(self, proto: Any, reader: AttributeReader) -> Node:
         node = Node(
-            op_type=text(proto.op_type),
-            inputs=list(map(text, proto.input)),
-            outputs=list(map(text, proto.output)),
-            domain=normal_domain(text(proto.domain)),
-            name=text(proto.name),
-            overload=text(proto.overload),
+            op_type=proto.op_type,
+            inputs=list(proto.input),
+            outputs=list(proto.output),
+            domain=normal_domain(proto.domain),
+            name=proto.name,
+            overload=proto.overload,
         )
         for attribute in proto.attribute:
-            name = text(attribute.name)
+            name = attribute.name
             if name in node.attributes:
                 raise InvalidGraph(f"{node.describe()} has the attribute '{name}' twice")
             node.attributes[name] = reader.read(attribute, node.describe)
@@ -107,7 +103,7 @@ class GraphReader:
 
 def read_metadata(protos: Iterable[Any]) -> dict[str, str]:
     """``StringStringEntryProto`` messages → dictionary; of equal keys the last one counts."""
-    return {text(entry.key): text(entry.value) for entry in protos}
+    return {entry.key: entry.value for entry in protos}
 
 
 def sort_graph(graph: Graph, outer: Iterable[str] = ()) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ort_sdk.api import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile, Tensor
+from ort_sdk.api import Fail, InvalidArgument, NoSuchFile, Tensor
 from ort_sdk.graph import Model
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 from ort_sdk.graph.type_strings import TypeStrings
@@ -16,11 +16,10 @@ from .byte_source import ByteSource, map_descriptor, wrap_buffer
 from .external_file import ExternalFiles
 from .from_proto import convert_model
 from .loaded_tensor import ExternalLoaders
-from .messages import message_class
+from .messages import parse_model
 from .nchwc import restore_nchw
 from .ort_format import is_ort_format, read_ort_model, read_ort_type_strings
 from .tensor_proto import TensorReader
-from .wire import strip_payloads
 
 __all__ = ["load_model", "load_type_strings"]
 
@@ -69,9 +68,8 @@ def load_model(
         model.path = path
         return model
     external = ExternalFiles(path, external_data_folder, in_memory_files)
-    stripped = strip_payloads(source.array.data)
-    reader = TensorReader(source, stripped.payloads, external, external_initializers, external_loaders)
-    model = convert_model(_parse(stripped.message), reader, schemas)
+    reader = TensorReader(source, external, external_initializers, external_loaders)
+    model = convert_model(parse_model(source.array.data), reader, schemas)
     restore_nchw(model)
     model.path = path
     return model
@@ -120,15 +118,3 @@ def _open(path: str) -> ByteSource:
         return map_descriptor(descriptor, f"'{path}'")
     finally:
         os.close(descriptor)
-
-
-def _parse(message: bytes | memoryview) -> Any:
-    if not message:
-        raise InvalidArgument("No graph was found in the protobuf.")
-    model = message_class("ModelProto")
-    from google.protobuf.message import DecodeError
-
-    try:
-        return model.FromString(message)
-    except DecodeError as error:
-        raise InvalidProtobuf(f"Failed to load model because protobuf parsing failed: {error}") from error

@@ -14,7 +14,6 @@ from ort_sdk.api import (
     HostArray,
     InvalidArgument,
     InvalidGraph,
-    InvalidProtobuf,
     Tensor,
     TensorElementType,
 )
@@ -27,7 +26,8 @@ from .loaded_tensor import ExternalLoaders, LoadedTensor
 from .mapped_tensor import ExternalTensor, MappedTensor
 from .sparse_tensor import DensifiedTensor, check_sparse
 from .typed_fields import decode_typed_field
-from .types import element_type, text
+from .types import element_type
+from .wire import Payload
 
 __all__ = ["TensorReader"]
 
@@ -41,7 +41,6 @@ class TensorReader:
 
     Args:
         source: the model file, which payloads are ranges of.
-        payloads: ranges (first byte, end) that were taken out of the message.
         external: the model's external data files.
         replacements: initializers of the main graph given by the caller in place of external ones, by name.
         loaders: asked for external tensors before their files are read.
@@ -50,13 +49,11 @@ class TensorReader:
     def __init__(
         self,
         source: ByteSource,
-        payloads: frozenset[tuple[int, int]],
         external: ExternalFiles,
         replacements: Mapping[str, Tensor] | None = None,
         loaders: ExternalLoaders | None = None,
     ) -> None:
         self._source = source
-        self._payloads = payloads
         self._external = external
         self._replacements = dict(replacements or {})
         self._loaders = loaders
@@ -83,7 +80,7 @@ class TensorReader:
         Raises:
             InvalidArgument: the replacement's type or shape differs, or the model's tensor is not external.
         """
-        replacement = self._replacements.pop(text(proto.name), None)
+        replacement = self._replacements.pop(proto.name, None)
         if replacement is None:
             return self.read(proto)
         if proto.data_location != _EXTERNAL:
@@ -119,19 +116,17 @@ class TensorReader:
     def _read_raw(self, proto: Any, kind: TensorElementType, shape: tuple[int, ...], nbytes: int) -> Tensor:
         if kind is TensorElementType.STRING:
             raise InvalidGraph(f"tensor '{proto.name}' holds strings in raw_data; ONNX keeps them in string_data")
-        if not proto.HasField("segment"):
-            _check_size(proto, kind, shape, len(proto.raw_data), nbytes)
-            return ArrayTensor(MappedTensor(_small_source(proto.raw_data), 0, kind, shape, nbytes).numpy())
-        start, end = proto.segment.begin, proto.segment.end
-        if (start, end) not in self._payloads:
+        if proto.HasField("segment"):
             raise InvalidGraph(f"tensor '{proto.name}' is a segment of one, which is not supported; store it whole")
-        if proto.raw_data:
-            raise InvalidProtobuf(f"Protobuf parsing failed: tensor '{proto.name}' has raw_data twice")
-        _check_size(proto, kind, shape, end - start, nbytes)
-        return MappedTensor(self._source, start, kind, shape, nbytes)
+        data = proto.raw_data
+        if isinstance(data, Payload):
+            _check_size(proto, kind, shape, data.end - data.start, nbytes)
+            return MappedTensor(self._source, data.start, kind, shape, nbytes)
+        _check_size(proto, kind, shape, len(data), nbytes)
+        return ArrayTensor(MappedTensor(_small_source(data), 0, kind, shape, nbytes).numpy())
 
     def _read_external(self, proto: Any, kind: TensorElementType, shape: tuple[int, ...], nbytes: int) -> Tensor:
-        name = text(proto.name)
+        name = proto.name
         owner = f"'{name}'"
         if kind is TensorElementType.STRING:
             raise Fail(f"tensor {owner} holds strings in external data; ONNX keeps them in string_data")

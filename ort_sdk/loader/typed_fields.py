@@ -41,7 +41,7 @@ def decode_typed_field(proto: Any, element_type: TensorElementType, shape: tuple
     field, storage = _FIELDS.get(element_type, ("int32_data", np.int32))
     entries = getattr(proto, field)
     _check_count(proto, field, len(entries), _entries(element_type, elements), shape)
-    values = np.fromiter(entries, dtype=storage, count=len(entries))
+    values = np.array(entries, dtype=storage)
     return _convert(values, element_type, elements).reshape(shape)
 
 

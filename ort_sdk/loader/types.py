@@ -11,9 +11,9 @@ __all__ = ["denotations", "element_type", "node_arg", "shape_of", "text", "type_
 _KNOWN_CODES = {member.value for member in TensorElementType if member is not TensorElementType.UNDEFINED}
 
 
-def text(value: str | bytes) -> str:
-    """Text of a string field, which protobuf gives as bytes if it is not UTF-8: such bytes become surrogate escapes."""
-    return value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
+def text(value: bytes) -> str:
+    """Text of a field of bytes: those that are not UTF-8 become surrogate escapes."""
+    return value.decode("utf-8", "surrogateescape")
 
 
 def element_type(code: int, owner: str) -> TensorElementType:
@@ -50,7 +50,7 @@ def type_string(proto: Any, owner: str) -> str | None:
         key = element_type(content.key_type, owner).onnx_name
         return f"map({key},{_inner(content.value_type, owner)})"
     if kind == "opaque_type":
-        return f"opaque({text(content.domain)},{text(content.name)})" if content.domain else f"opaque({text(content.name)})"
+        return f"opaque({content.domain},{content.name})" if content.domain else f"opaque({content.name})"
     return f"{'seq' if kind == 'sequence_type' else 'optional'}({_inner(content.elem_type, owner)})"
 
 
@@ -76,12 +76,12 @@ def _dimension(proto: Any) -> int | str | None:
     kind = proto.WhichOneof("value")
     if kind == "dim_value":
         return int(proto.dim_value) if proto.dim_value >= 0 else None
-    return text(proto.dim_param) or None
+    return proto.dim_param or None
 
 
 def node_arg(proto: Any) -> NodeArg:
     """``ValueInfoProto`` → what is known of a value."""
-    name = text(proto.name)
+    name = proto.name
     if not proto.HasField("type"):
         return NodeArg(name)
     return NodeArg(name, type_string(proto.type, f"value '{name}'"), shape_of(proto.type))

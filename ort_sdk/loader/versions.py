@@ -11,7 +11,6 @@ from ort_sdk.graph.attribute_check import check_attributes
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 
 from .body_check import check_bodies
-from .types import text
 
 __all__ = [
     "FunctionKey",
@@ -83,7 +82,7 @@ def parse_opset_imports(protos: Iterable[Any], *, may_be_newer: bool = False) ->
     """
     imports: dict[str, int] = {}
     for proto in protos:
-        domain = normal_domain(text(proto.domain))
+        domain = normal_domain(proto.domain)
         if imports.setdefault(domain, proto.version) != proto.version:
             raise InvalidGraph(f"domain '{domain or 'ai.onnx'}' is imported at versions {imports[domain]} and {proto.version}")
     for domain in _OFFICIAL_DOMAINS:

@@ -1,192 +1,437 @@
-"""A scan of a model's wire format that takes the weights out before protobuf sees them.
+"""Protobuf's wire format, read without protobuf, and without copying weights.
 
-Protobuf copies every ``raw_data`` it parses. The scan walks the messages that lead to tensors (model, graph, node, attribute,
-function, sparse tensor), skips everything else by its length, and gives a small copy of the model in which each large
-``raw_data`` is replaced by the range of the file it is in. The range travels in ``TensorProto.segment``, which ONNX reserves
-and no reader supports.
+Importing protobuf and making its classes takes longer than to read a model of some thousand nodes this way, and more memory than
+many a session. It would also copy every ``raw_data``; here a large one becomes the range of the file that it is in.
+
+Read as protobuf reads: of a field that is there twice the last counts, messages are merged, lists may come packed or one by one,
+an unknown field is skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
-from ort_sdk.api import InvalidGraph, InvalidProtobuf
-from ort_sdk.api.data_classes import dataclass
+import numpy as np
 
-__all__ = ["MIN_PAYLOAD_BYTES", "StrippedModel", "strip_payloads"]
+from ort_sdk.api import HostArray, InvalidProtobuf
+
+__all__ = [
+    "MIN_PAYLOAD_BYTES",
+    "Message",
+    "Payload",
+    "byte_string",
+    "byte_strings",
+    "choice",
+    "declare",
+    "elements",
+    "float32",
+    "int32",
+    "int64",
+    "message",
+    "messages",
+    "numbers",
+    "payload",
+    "text",
+    "texts",
+]
 
 MIN_PAYLOAD_BYTES = 128
-"""Smaller ``raw_data`` stays in the message: shapes and scalars, which cost nothing to copy."""
+"""Smaller ``raw_data`` is copied: shapes and scalars, which cost nothing to copy."""
 
 _MAX_DEPTH = 100  # protobuf's own
-_MAX_LENGTH = 2**31 - 1  # protobuf's own
-_MAX_VARINT_BYTES = 10
-_LENGTH_DELIMITED = 2
-_FIXED_BYTES = {1: 8, 5: 4}
+_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+_FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
+_FIRST_TAG = 8
+_FEW_BYTES = 64
+"""Numbers in fewer bytes are read one by one, which is faster than to set NumPy going."""
+_SMALL_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class StrippedModel:
-    """A model without its weights."""
+class Payload(NamedTuple):
+    """A range of the model's bytes."""
 
-    message: bytes | memoryview
-    """``ModelProto`` on the wire; a view of the input if nothing was taken out."""
-    payloads: frozenset[tuple[int, int]]
-    """Ranges (first byte, end) that ``segment`` fields of the message stand for."""
+    start: int
+    end: int
 
 
-class _Message:
-    """Kind of message: which of its fields lead to tensors."""
+class Message:
+    """A message: its values are attributes, those of fields that are not there are protobuf's defaults."""
 
-    __slots__ = ("children", "dropped", "payload_tag", "segment_tag")
+    readers: ClassVar[Mapping[int, Callable[..., None]]] = {}
+    """Tag, which is a field's number and wire type → reads the field."""
+    one_of: ClassVar[tuple[str, ...]] = ()
+    """Names of fields of which one at most is there."""
 
-    def __init__(self) -> None:
-        self.children: dict[int, _Message] = {}
-        self.dropped: frozenset[int] = frozenset()
-        self.payload_tag = -1
-        self.segment_tag = -1
+    @classmethod
+    def parse(cls, data: memoryview) -> Any:
+        """Read a message.
 
+        Raises:
+            InvalidProtobuf: the bytes are no message, or messages are nested too deep.
+        """
+        found = cls()
+        try:
+            _View(data, 0).read(found, 0, len(data), 1)
+        except IndexError:
+            raise InvalidProtobuf(f"Protobuf parsing failed: the last of {len(data)} bytes is in the middle of a field") from None
+        return found
 
-def _tag(field: int) -> int:
-    return field << 3 | _LENGTH_DELIMITED
+    def HasField(self, name: str) -> bool:  # noqa: N802 - protobuf's name
+        """Whether a field that is no list is there."""
+        return name in self.__dict__
 
-
-def _model_message() -> _Message:
-    model, graph, function, node, attribute, sparse, tensor = (_Message() for _ in range(7))
-    model.children = {_tag(7): graph, _tag(25): function}
-    model.dropped = frozenset({_tag(20)})  # training_info: inference does not use it
-    graph.children = {_tag(1): node, _tag(5): tensor, _tag(15): sparse}
-    function.children = {_tag(7): node, _tag(11): attribute}
-    node.children = {_tag(5): attribute}
-    attribute.children = {_tag(5): tensor, _tag(6): graph, _tag(10): tensor, _tag(11): graph, _tag(22): sparse, _tag(23): sparse}
-    sparse.children = {_tag(1): tensor, _tag(2): tensor}
-    tensor.payload_tag = _tag(9)
-    tensor.segment_tag = _SEGMENT_TAG
-    return model
-
-
-_SEGMENT_TAG = _tag(3)
-_MODEL = _model_message()
-
-_Piece = bytes | memoryview
+    def WhichOneof(self, _group: str) -> str | None:  # noqa: N802 - protobuf's name
+        """Name of the one field that is there of those that exclude each other."""
+        return next((name for name in self.one_of if name in self.__dict__), None)
 
 
-def strip_payloads(data: memoryview) -> StrippedModel:
-    """Take the large ``raw_data`` fields out of a serialized ``ModelProto``.
+class _Piece:
+    """Bytes of the model, or a copy of some.
 
     Args:
-        data: bytes of the model; read only along the way to tensors.
-
-    Raises:
-        InvalidProtobuf: malformed wire data on that way, or messages nested too deep.
-        InvalidGraph: a tensor stored in segments.
+        data: the bytes.
+        offset: place of the first one in the model.
     """
-    scanner = _Scanner(data)
-    pieces = scanner.strip(0, len(data), _MODEL, 0)
-    message = data if pieces is None else b"".join(pieces)
-    return StrippedModel(message, frozenset(scanner.payloads))
 
+    __slots__ = ("data", "offset")
 
-class _Scanner:
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self.payloads: list[tuple[int, int]] = []
+    def __init__(self, data: memoryview | bytes, offset: int) -> None:
+        self.data = data
+        self.offset = offset
 
-    def strip(self, start: int, end: int, kind: _Message, depth: int) -> list[_Piece] | None:
-        """The message between two positions without payloads, in pieces; None if it has none."""
+    def read(self, target: Message, position: int, end: int, depth: int) -> None:
+        """Read the fields between two places into a message.
+
+        Raises:
+            IndexError: the last field goes beyond the bytes.
+        """
         if depth > _MAX_DEPTH:
             raise InvalidProtobuf(f"Protobuf parsing failed: messages are nested deeper than {_MAX_DEPTH} levels")
-        pieces: list[_Piece] = []
-        kept = start
-        for tag, field_start, payload_start, payload_end in self._fields(start, end, kind.segment_tag):
-            replacement = self._replace(tag, payload_start, payload_end, kind, depth)
-            if replacement is not None:
-                pieces.append(self._data[kept:field_start])
-                pieces.extend(replacement)
-                kept = payload_end
-        if not pieces:
-            return None
-        pieces.append(self._data[kept:end])
-        return pieces
-
-    def _replace(self, tag: int, start: int, end: int, kind: _Message, depth: int) -> list[_Piece] | None:
-        """What stands for a field in the copy; None for the field as it is."""
-        if tag == kind.payload_tag:
-            self.payloads.append((start, end))
-            return [_segment(start, end)]
-        if tag == kind.segment_tag:
-            raise InvalidGraph(
-                f"the tensor at byte {start} is a segment of a tensor, which is not supported; store it in one piece"
-            )
-        if tag in kind.dropped:
-            return []
-        child = kind.children.get(tag)
-        pieces = None if child is None else self.strip(start, end, child, depth + 1)
-        if pieces is None:
-            return None
-        return [_varint(tag) + _varint(sum(map(len, pieces))), *pieces]
-
-    def _fields(self, start: int, end: int, wanted: int) -> Iterator[tuple[int, int, int, int]]:
-        """Length-delimited fields that may hold a payload, and wanted ones: tag, start of the field, start and end of content."""
-        data = self._data
-        position = start
+        data, values, readers = self.data, target.__dict__, target.readers
+        value: Any
         while position < end:
-            field_start = position
             tag = data[position]
             position += 1
             if tag >= 0x80:
-                tag, position = self._read_varint(field_start, end)
-            if tag < 8:
-                raise self._malformed(field_start, "a field number of 0")
-            if tag & 7 != _LENGTH_DELIMITED:
-                position = self._skip_scalar(tag & 7, position, end)
-                continue
-            if position < end and data[position] < 0x80:
-                length = data[position]
+                tag, position = self.varint(position - 1)
+            read = readers.get(tag)
+            kind = tag & 7
+            if kind == _DELIMITED:
+                stop = data[position]
                 position += 1
+                if stop >= 0x80:
+                    stop, position = self.varint(position - 1)
+                stop += position
+                if stop <= end and read is not None:
+                    read(values, self, position, stop, depth)
+                position = stop
             else:
-                length, position = self._read_varint(position, end)
-            content_end = position + length
-            if length > _MAX_LENGTH:
-                raise self._malformed(field_start, f"a field of {length} bytes; larger ones than 2 GiB must be external data")
-            if content_end > end:
-                raise self._malformed(field_start, f"a field of {length} bytes, which is more than there are")
-            if length >= MIN_PAYLOAD_BYTES or tag == wanted:
-                yield tag, field_start, position, content_end
-            position = content_end
+                value = data[position]
+                position += 1
+                if kind != _VARINT or value >= 0x80:
+                    value, position = self._number(kind, position - 1)
+                if read is not None:
+                    read(values, value)
+            if read is None and tag < _FIRST_TAG:
+                raise self.malformed(position, "a field number of 0")
+        if position > end:
+            raise self.malformed(position, "the end of a field whose message ends before")
 
-    def _read_varint(self, position: int, end: int) -> tuple[int, int]:
+    def _number(self, kind: int, position: int) -> tuple[Any, int]:
+        """A number, or the bytes of a float, and where it ends."""
+        if kind == _VARINT:
+            return self.varint(position)
+        if kind not in _FIXED_BYTES:
+            raise self.malformed(position, f"wire type {kind}, which ONNX does not use")
+        end = position + _FIXED_BYTES[kind]
+        return self.data[position:end], end
+
+    def varint(self, position: int) -> tuple[int, int]:
+        """The number at a place, and where it ends."""
         value = 0
-        for index in range(min(_MAX_VARINT_BYTES, end - position)):
-            byte = self._data[position + index]
+        for index in range(10):
+            byte = self.data[position + index]
             value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
-                return value, position + index + 1
-        raise self._malformed(position, "a number that does not end")
+                return value & 0xFFFFFFFFFFFFFFFF, position + index + 1
+        raise self.malformed(position, "a number that does not end")
 
-    def _skip_scalar(self, wire_type: int, position: int, end: int) -> int:
-        if wire_type == 0:
-            return self._read_varint(position, end)[1]
-        if wire_type not in _FIXED_BYTES:
-            raise self._malformed(position, f"wire type {wire_type}, which ONNX does not use")
-        position += _FIXED_BYTES[wire_type]
-        if position > end:
-            raise self._malformed(position, "a number that does not end")
-        return position
+    def varints(self, start: int, stop: int) -> HostArray:
+        """Numbers one behind the other, as uint64."""
+        if stop - start < _FEW_BYTES:
+            found = []
+            while start < stop:
+                value, start = self.varint(start)
+                found.append(value)
+            return np.array(found, np.uint64)
+        content = np.frombuffer(self.data, np.uint8, stop - start, start)
+        ends = np.flatnonzero(content < 0x80) + 1
+        starts = np.concatenate([[0], ends[:-1]])
+        lengths = ends - starts
+        if content[-1] >= 0x80 or lengths.max() > 10:
+            raise self.malformed(start, "a number that does not end")
+        values = np.zeros(len(ends), np.uint64)
+        for index in range(lengths.max()):
+            longer = lengths > index
+            values[longer] |= (content[starts[longer] + index] & 0x7F).astype(np.uint64) << np.uint64(7 * index)
+        return values
 
-    def _malformed(self, position: int, found: str) -> InvalidProtobuf:
-        return InvalidProtobuf(f"Protobuf parsing failed: at byte {position} of {len(self._data)} there is {found}")
+    def malformed(self, position: int, found: str) -> InvalidProtobuf:
+        """The error for what was found at a place."""
+        return InvalidProtobuf(f"Protobuf parsing failed: at byte {self.offset + position} there is {found}")
 
 
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+class _View(_Piece):
+    """Bytes that are not copied but for small messages, since single bytes are read faster from ``bytes``."""
+
+    __slots__ = ()
+
+    def read(self, target: Message, position: int, end: int, depth: int) -> None:
+        """As in ``_Piece``."""
+        if end - position < _SMALL_BYTES:
+            _Piece(bytes(self.data[position:end]), self.offset + position).read(target, 0, end - position, depth)
+        else:
+            super().read(target, position, end, depth)
 
 
-def _segment(start: int, end: int) -> bytes:
-    content = b"\x08" + _varint(start) + b"\x10" + _varint(end)
-    return _varint(_SEGMENT_TAG) + _varint(len(content)) + content
+_ReadBytes = Callable[[dict[str, Any], _Piece, int, int, int], None]
+"""Takes the values of a message, bytes, where in them the field's content begins and ends, and how deep the message is nested."""
+_ReadNumber = Callable[[dict[str, Any], Any], None]
+"""Takes the values of a message, and a number that is no float, or the bytes of a float."""
+
+
+class _Field(NamedTuple):
+    """How a field is read."""
+
+    default: Any
+    read: _ReadBytes | None = None
+    """Reads its content behind a length."""
+    wire_type: int = _VARINT
+    read_number: _ReadNumber | None = None
+    """Reads it as a number of that wire type."""
+
+
+Kind = Callable[[str], _Field]
+"""Makes a field of some name."""
+
+
+def declare(cls: type[Message], fields: Mapping[int, tuple[str, Kind]], one_of: tuple[str, ...] = ()) -> None:
+    """Give a class of messages its fields.
+
+    Args:
+        cls: the class.
+        fields: number → name and kind.
+        one_of: names of those of which only the last to come is there.
+    """
+    table: dict[int, Callable[..., None]] = {}
+    for number, (name, kind) in fields.items():
+        found = kind(name)
+        others = tuple(each for each in one_of if each != name) if name in one_of else ()
+        if found.read is not None:
+            table[number << 3 | _DELIMITED] = _alone(found.read, others)
+        if found.read_number is not None:
+            table[number << 3 | found.wire_type] = _alone(found.read_number, others)
+        setattr(cls, name, found.default)
+    cls.readers, cls.one_of = table, one_of
+
+
+def _alone(read: Callable[..., None], others: tuple[str, ...]) -> Callable[..., None]:
+    """Reads a field, and clears others."""
+
+    def read_alone(values: dict[str, Any], *arguments: Any) -> None:
+        for other in others:
+            values.pop(other, None)
+        read(values, *arguments)
+
+    return read_alone if others else read
+
+
+def text(name: str) -> _Field:
+    """Text; what is not UTF-8 becomes surrogate escapes."""
+
+    def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
+        values[name] = str(piece.data[start:stop], "utf-8", "surrogateescape")
+
+    return _Field("", read)
+
+
+def texts(name: str) -> _Field:
+    """List of texts."""
+
+    def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
+        item = str(piece.data[start:stop], "utf-8", "surrogateescape")
+        if name in values:
+            values[name].append(item)
+        else:
+            values[name] = [item]
+
+    return _Field((), read)
+
+
+def byte_string(name: str) -> _Field:
+    """Bytes."""
+
+    def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
+        values[name] = bytes(piece.data[start:stop])
+
+    return _Field(b"", read)
+
+
+def payload(name: str) -> _Field:
+    """Bytes, or the ``Payload`` that they are in if they are many."""
+
+    def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
+        is_large = stop - start >= MIN_PAYLOAD_BYTES
+        if name in values and isinstance(values[name], Payload) != is_large:
+            raise InvalidProtobuf(f"Protobuf parsing failed: tensor '{values.get('name', '')}' has {name} twice")
+        values[name] = Payload(piece.offset + start, piece.offset + stop) if is_large else bytes(piece.data[start:stop])
+
+    return _Field(b"", read)
+
+
+def byte_strings(name: str) -> _Field:
+    """List of bytes."""
+
+    def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
+        values.setdefault(name, []).append(bytes(piece.data[start:stop]))
+
+    return _Field((), read)
+
+
+def message(cls: type[Message]) -> Kind:
+    """A message."""
+
+    def kind(name: str) -> _Field:
+        def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, depth: int) -> None:
+            found = values.get(name)
+            if found is None:
+                found = values[name] = cls()
+            piece.read(found, start, stop, depth + 1)
+
+        return _Field(cls(), read)
+
+    return kind
+
+
+def messages(cls: type[Message]) -> Kind:
+    """List of messages."""
+
+    def kind(name: str) -> _Field:
+        def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, depth: int) -> None:
+            found = cls()
+            piece.read(found, start, stop, depth + 1)
+            if name in values:
+                values[name].append(found)
+            else:
+                values[name] = [found]
+
+        return _Field((), read)
+
+    return kind
+
+
+def int64(name: str) -> _Field:
+    """A number of 64 bits."""
+    return _number(name, "i8", 0)
+
+
+def int32(name: str) -> _Field:
+    """A number of 32 bits; of a longer one the low bits count."""
+    return _number(name, "i4", 0)
+
+
+def float32(name: str) -> _Field:
+    """A float of 32 bits."""
+    return _number(name, "<f4", 0.0)
+
+
+def _number(name: str, dtype: str, default: Any) -> _Field:
+    wire_type, convert = _ELEMENTS[dtype]
+
+    def read(values: dict[str, Any], value: Any) -> None:
+        values[name] = convert(value)
+
+    return _Field(default, wire_type=wire_type, read_number=read)
+
+
+def _signed64(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+_ELEMENTS: dict[str, tuple[int, Callable[[Any], Any]]] = {
+    "i4": (_VARINT, lambda value: _signed64((value & 0xFFFFFFFF) << 32) >> 32),
+    "i8": (_VARINT, _signed64),
+    "u8": (_VARINT, int),
+    "<f4": (_FIXED32, lambda content: struct.unpack("<f", content)[0]),
+    "<f8": (_FIXED64, lambda content: struct.unpack("<d", content)[0]),
+}
+"""dtype → wire type of one element, and what makes Python's number of it."""
+
+
+def choice(last: int) -> Kind:
+    """An enumeration from 0 to a last value; one that it does not have counts as none."""
+
+    def kind(name: str) -> _Field:
+        def read(values: dict[str, Any], value: int) -> None:
+            if value <= last:
+                values[name] = value
+
+        return _Field(0, wire_type=_VARINT, read_number=read)
+
+    return kind
+
+
+def numbers(dtype: str) -> Kind:
+    """List of Python's numbers."""
+    wire_type, convert = _ELEMENTS[dtype]
+
+    def kind(name: str) -> _Field:
+        def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
+            values.setdefault(name, []).extend(_packed(piece, start, stop, dtype).tolist())
+
+        def read_one(values: dict[str, Any], value: Any) -> None:
+            if name in values:
+                values[name].append(convert(value))
+            else:
+                values[name] = [convert(value)]
+
+        return _Field((), read, wire_type, read_one)
+
+    return kind
+
+
+def elements(dtype: str) -> Kind:
+    """Elements of a tensor: an array if they come packed in one piece, as they should, else a list."""
+    wire_type, convert = _ELEMENTS[dtype]
+
+    def kind(name: str) -> _Field:
+        def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
+            found = _packed(piece, start, stop, dtype)
+            if name in values:
+                as_list(values).extend(found.tolist())
+            else:
+                values[name] = found
+
+        def read_one(values: dict[str, Any], value: Any) -> None:
+            as_list(values).append(convert(value))
+
+        def as_list(values: dict[str, Any]) -> list[Any]:
+            found = values.get(name)
+            if not isinstance(found, list):
+                found = values[name] = [] if found is None else found.tolist()
+            return found
+
+        return _Field((), read, wire_type, read_one)
+
+    return kind
+
+
+def _packed(piece: _Piece, start: int, stop: int, dtype: str) -> HostArray:
+    if not dtype.startswith("<f"):
+        return piece.varints(start, stop).astype(dtype)  # narrow ones keep the low bits, as protobuf has it
+    size = int(dtype[-1])
+    if (stop - start) % size:
+        raise piece.malformed(start, f"a list of {stop - start} bytes of numbers of {size}")
+    return np.frombuffer(piece.data, dtype, (stop - start) // size, start)

@@ -41,10 +41,8 @@ from ort_sdk.api import NodeArg
 from ort_sdk.cli.pictures import PictureOptions, picture_tensor
 picture_tensor(Path("p.png"), NodeArg("image", "tensor(float)", (1, 3, 8, 8)), PictureOptions())
 """
-READ_ONNX = "import ort_sdk; ort_sdk.InferenceSession(b'\\x08\\x08')"
 NARROW_TYPE = "sys.modules['ml_dtypes'] = None; from ort_sdk.api import TensorElementType; TensorElementType.BFLOAT16.numpy_dtype"
 MADE_WITHOUT = {
-    "protobuf": (READ_ONNX, "reading a model in ONNX format"),
     "flatbuffers": (SAVE % "ort", "writing a model in ORT format"),
     "onnx": (SAVE % "onnx", "writing a model in ONNX format"),
     "pillow": (READ_PICTURE, "reading picture 'p.png'"),
