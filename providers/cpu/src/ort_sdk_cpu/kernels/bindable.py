@@ -25,6 +25,7 @@ __all__ = [
     "BindableKernel",
     "Binder",
     "Binding",
+    "DirectlyBindable",
     "MakeWriter",
     "Maker",
     "Writer",
@@ -166,6 +167,20 @@ class BindableKernel(OpKernel):
         fixed = getattr(writer, "fixed", None)
         call = None if fixed is None else fixed(*arrays)
         return functools.partial(writer, *arrays) if call is None else call
+
+
+class DirectlyBindable(BindableKernel):
+    """One whose function is a call on a run's arrays.
+
+    Args:
+        kernel: see ``BindableKernel``, like the next.
+        make_writer: see there.
+        call: gives the outputs, or ``NotImplemented`` for arrays it is not for.
+    """
+
+    def __init__(self, kernel: Any, make_writer: MakeWriter, call: Callable[..., Any]) -> None:
+        super().__init__(kernel, make_writer)
+        self._compute = directly(call, self._compute)
 
 
 @functools.cache

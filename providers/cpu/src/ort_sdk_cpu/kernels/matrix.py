@@ -16,7 +16,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.threads import matrix_product
 
 from .activation import InPlace, in_place_activation
-from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by, stores_packed_weights
+from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, stores_packed_weights
 from .compiled_product import Activation
 from .joinable_product import SHORTEST_DOT, JoinableProduct, Operands, joinable_product
 from .scratch import Scratch, scratch_of
@@ -197,9 +197,12 @@ _MIN_SIZE = 24
 @made_by("MatMul", "Gemm")
 @made_by("FusedMatMul", "FusedMatMulActivation", "FusedGemm", "TransposeMatMul", domain="com.microsoft")
 def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
-    """The node with a large constant weight: read where it lies, or packed for oneDNN if files keep it; None for others."""
+    """The node with a large constant weight: read where it lies, or packed for oneDNN if files keep it.
+
+    With others, small products are computed as in programs; None where NumPy computes them there.
+    """
     if not _has_large_weight(info) or any(info.attribute(name, 0) for name in ("transBatchA", "transBatchB")):
-        return None
+        return _small_product(info, kernel, make_writer)
     from .product_tail import tail_of
 
     transposed = bool(info.attribute("transB", 0))
@@ -235,3 +238,22 @@ def _is_worth_turning(info: KernelInfo, *, transposed: bool) -> bool:
     first, weight = info.inputs[0], info.constants[1]
     rank = None if first is None else first.rank
     return rank is not None and rank >= 2 and weight.shape[0 if transposed else 1] >= _MIN_TURNED_COLUMNS
+
+
+def _small_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
+    types = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
+    turned = any(info.attribute(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
+    is_plain = types == {TensorElementType.FLOAT} and not turned and info.attribute("beta", 1.0) == 1
+    if not is_plain or _epilogue(info) is None or stores_packed_weights(info) or not libraries.numba().is_usable:
+        return None
+    from .small_product import SmallProduct
+
+    activation, slope = _epilogue(info) or (Activation.NONE, 0.0)
+    product = SmallProduct(
+        scratch_of(info),
+        transposed=bool(info.attribute("transB", 0)),
+        alpha=float(info.attribute("alpha", 1.0)),
+        activation=activation,
+        slope=slope,
+    )
+    return DirectlyBindable(kernel, make_writer, product)

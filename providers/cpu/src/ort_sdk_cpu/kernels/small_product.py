@@ -1,0 +1,63 @@
+"""Products too small for NumPy to be much slower, by the tasks that programs use: results are the same with and without one."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+
+from .compiled_product import MODULE, Activation, ProductFunction, Sizes
+from .joinable_product import SHORTEST_DOT
+from .scratch import Scratch
+from .task_writer import MIN_ELEMENTS, is_worth_a_task
+
+__all__ = ["SmallProduct"]
+
+
+class SmallProduct:
+    """``activation(alpha * A B + C)`` of float32, where its task is at hand. For any number of threads at once.
+
+    Args:
+        scratch: working memory.
+        transposed: whether B is (columns, inner).
+        alpha: factor of the product.
+        activation: what follows.
+        slope: factor of numbers below zero, for ``RELU``.
+    """
+
+    def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation, slope: float) -> None:
+        self._transposed = transposed
+        self._function = functools.cache(
+            lambda inner, columns, is_transposed: ProductFunction(
+                inner, columns, scratch, is_transposed=is_transposed, alpha=alpha, activation=activation, slope=slope
+            )
+        )
+
+    def __call__(self, a: HostArray, b: HostArray, c: HostArray | None = None) -> Any:
+        """The product in a new array; ``NotImplemented`` for a larger one, for stacks, and for C that is no row."""
+        if b.ndim != 2 or a.ndim < 2:
+            return NotImplemented
+        columns, inner = b.shape if self._transposed else (b.shape[1], b.shape[0])
+        *outer, depth = a.shape
+        rows = math.prod(outer)
+        work = rows * columns * inner
+        if depth != inner or not 0 < work < MIN_ELEMENTS or not (c is None or c.shape in {(columns,), (1, columns)}):
+            return NotImplemented
+        is_turned = self._transposed and inner < SHORTEST_DOT
+        sizes = Sizes(rows, inner, columns, self._transposed and not is_turned)
+        if not _is_at_hand(sizes.task):
+            return NotImplemented
+        out = np.empty((*outer, columns), np.float32)
+        right = np.ascontiguousarray(b.T if is_turned else b)
+        bias = None if c is None else np.ascontiguousarray(c)
+        self._function(inner, columns, sizes.is_transposed)(rows, np.ascontiguousarray(a), right, bias, out)
+        return out
+
+
+@functools.cache
+def _is_at_hand(task: str) -> bool:
+    return is_worth_a_task(1, MODULE, task)
