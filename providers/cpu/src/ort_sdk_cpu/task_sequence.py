@@ -20,13 +20,14 @@ from . import libraries
 from .addresses import address_of
 from .machine_code import WORD, entry, float_word, start_of_teams, task_address
 
-__all__ = ["RecordSequence", "TaskWords", "Terms", "Word", "run_sequence"]
+__all__ = ["HEAD_WORDS", "STEP_WORDS", "RecordSequence", "TaskWords", "Terms", "Word", "run_sequence"]
 
 Terms = tuple[tuple[Hashable, int], ...]
 """A word that is a sum: names of numbers, and their factors."""
 Word = int | float | Terms
 
-_HEAD_WORDS, _STEP_WORDS = 2, 2
+HEAD_WORDS, STEP_WORDS = 2, 2
+"""Words before the steps', and of a step before the records."""
 
 _RUN = """
 {declared}
@@ -96,10 +97,10 @@ class RecordSequence:
 
     def __init__(self, tasks: Sequence[TaskWords]) -> None:
         self.count = len(tasks)
-        words = [len(tasks), 0, *[0] * (_STEP_WORDS * len(tasks))]
+        words = [len(tasks), 0, *[0] * (STEP_WORDS * len(tasks))]
         places: dict[Hashable, list[tuple[int, int]]] = {}
         for index, task in enumerate(tasks):
-            words[_HEAD_WORDS + _STEP_WORDS * index] = WORD * len(words)
+            words[HEAD_WORDS + STEP_WORDS * index] = WORD * len(words)
             words.append(task_address(task.module, task.name))
             for word in task.words:
                 for name, factor in word if isinstance(word, tuple) else ():
@@ -118,7 +119,7 @@ class RecordSequence:
         """
         words = self._words.copy()
         words[1] = threads
-        words[_HEAD_WORDS + 1 : _HEAD_WORDS + _STEP_WORDS * self.count : _STEP_WORDS] = waits
+        words[HEAD_WORDS + 1 : HEAD_WORDS + STEP_WORDS * self.count : STEP_WORDS] = waits
         for name, number in numbers.items():
             self.add(words, name, number)
         return words

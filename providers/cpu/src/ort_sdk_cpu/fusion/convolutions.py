@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels.any_layout import FixedSlot
 
 from .post_ops import Tail, tail_of
 
 __all__ = ["FollowedConvolution", "fused_convolutions"]
 
+PICTURE_RANK = 4
+"""Axes of what is convolved in a sequence."""
 NODE_INPUTS = 4
 """X, W, B and Z."""
 
@@ -26,6 +30,8 @@ class _Convolution:
     given: tuple[int, ...]
     """Values of X, W, B, Z and of what is added at last; 0 for absent ones."""
     output: int
+    stages: int = 1
+    """How many convolutions it is; each has a weight and a bias."""
 
     @property
     def x(self) -> int:
@@ -39,21 +45,62 @@ class _Convolution:
 
 
 def fused_convolutions(program: FusibleProgram) -> Iterator[FusedSteps]:
-    """One kernel for each convolution and what follows it, where it can be post-ops, and for blocks of convolutions."""
+    """One kernel for each convolution and what follows it, where it can be post-ops, and for blocks of convolutions.
+
+    Where shapes vary, those that follow each other are one, too.
+    """
     convolutions = {convolution.output: convolution for convolution in _convolutions(program)}
-    taken: set[int] = set()
-    for block in _blocks(program, convolutions):
-        taken.update(block.positions)
-        yield block
-    for convolution in convolutions.values():
-        if len(convolution.positions) > 1 and taken.isdisjoint(convolution.positions):
-            yield _steps(convolution.positions, convolution.kernel, convolution.given, convolution.output)
+    made = list(_blocks(program, convolutions))
+    taken = {position for block in made for position in block.positions}
+    made += [convolution for convolution in convolutions.values() if taken.isdisjoint(convolution.positions)]
+    runs = _runs(program, made) if program.shapes_vary else [[each] for each in made]
+    for run in runs:
+        if len(run) > 1:
+            yield _sequence(program, run)
+        elif len(run[0].positions) > 1:
+            yield _steps(run[0])
 
 
-def _steps(positions: Sequence[int], kernel: Any, given: Sequence[int], output: int, stages: int = 1) -> FusedSteps:
-    inputs = tuple(value for value in given if value)
-    followed = FollowedConvolution(kernel, [bool(value) for value in given], stages)
-    return FusedSteps(tuple(sorted(positions)), followed, inputs, (output,))
+def _steps(made: _Convolution) -> FusedSteps:
+    inputs = tuple(value for value in made.given if value)
+    followed = FollowedConvolution(made.kernel, [bool(value) for value in made.given], made.stages)
+    return FusedSteps(tuple(sorted(made.positions)), followed, inputs, (made.output,))
+
+
+def _runs(program: FusibleProgram, made: Sequence[_Convolution]) -> Iterator[list[_Convolution]]:
+    """Convolutions in order, those together that can be one sequence: nothing between them needs what one of them makes."""
+    run: list[_Convolution] = []
+    for each in sorted(made, key=lambda each: max(each.positions)):
+        if run and not _can_join(program, run, each):
+            yield run
+            run = []
+        run.append(each)
+    if run:
+        yield run
+
+
+def _can_join(program: FusibleProgram, run: Sequence[_Convolution], each: _Convolution) -> bool:
+    joined = (*run, each)
+    if not all(hasattr(one.kernel, "fitted") and len(program.values[one.x].shape) == PICTURE_RANK for one in joined):
+        return False
+    made = {one.output for one in run}
+    if each.kernel.reads_row_major and each.x in made:
+        return False
+    own = {position for one in joined for position in one.positions}
+    others = {reader for value in made for reader in program.readers.get(value, ())} - own
+    return libraries.numba().is_usable and max(own) < min(others, default=math.inf)
+
+
+def _sequence(program: FusibleProgram, run: Sequence[_Convolution]) -> FusedSteps:
+    from ort_sdk_cpu.kernels.conv_sequence import ConvolutionSequence, Member
+
+    positions = {position for each in run for position in each.positions}
+    made = {each.output for each in run}
+    inputs = tuple(dict.fromkeys(value for each in run for value in each.given if value and value not in made))
+    outputs = tuple(each.output for each in run if not positions.issuperset(program.readers.get(each.output, ())))
+    members = [Member(each.kernel, each.given, each.output) for each in run]
+    kernel = ConvolutionSequence(members, inputs, outputs, run[0].kernel.scratch)
+    return FusedSteps(tuple(sorted(positions)), kernel, inputs, outputs)
 
 
 def _convolutions(program: FusibleProgram) -> Iterator[_Convolution]:
@@ -87,7 +134,7 @@ def _adds_whole(program: FusibleProgram, step: FusibleStep) -> bool:
     return all(program.values[value].shape == shape for value in step.inputs[NODE_INPUTS - 1 :] if value)
 
 
-def _blocks(program: FusibleProgram, convolutions: Mapping[int, _Convolution]) -> Iterator[FusedSteps]:
+def _blocks(program: FusibleProgram, convolutions: Mapping[int, _Convolution]) -> Iterator[_Convolution]:
     """Convolutions with one filter per channel, with those around them where that is faster."""
     from ort_sdk_cpu.kernels.conv_block import BlockKernel, fused_stages, stage_of
 
@@ -115,9 +162,9 @@ def _blocks(program: FusibleProgram, convolutions: Mapping[int, _Convolution]) -
         members = [one for one, there in ((around[0], has_first), (filters, True), (around[1], has_last)) if there and one]
         kernel = BlockKernel(first if has_first else None, middle, last if has_last else None, by_channels=by_channels)
         given = (members[0].x, *(value for one in members for value in one.given[1:3]), *members[-1].added)
-        positions = [position for one in members for position in one.positions]
+        positions = tuple(position for one in members for position in one.positions)
         taken.update(positions)
-        yield _steps(positions, kernel, given, members[-1].output, len(members))
+        yield _Convolution(positions, kernel, given, members[-1].output, len(members))
 
 
 def _is_read_once(program: FusibleProgram, value: int, reader: _Convolution | None) -> bool:

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ort_sdk.api import HostArray, InvalidArgument
+from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument
 from ort_sdk_cpu.onednn.memory_descriptor import contiguous
 
 from .channels_last import ChannelsLastKernel
-from .conv_direct import TaskPlan, as_channels_last, kept, lies_channels_last
+from .conv_direct import DESTINATION, WORK, TaskPlan, as_channels_last, kept, lies_channels_last
 from .conv_onednn import NoKernel
 from .conv_pointwise import PointwiseKernel, in_panels, panels_of
 from .conv_separable import MOST_LINES, DepthwiseKernel, Picture, SeparableSizes
@@ -36,8 +36,7 @@ JOIN_WORK = 1 << 21
 _FLOAT = np.dtype(np.float32)
 _FIRST, _FILTERS, _LAST = 27, 29, 1
 """Where the task takes a stage's weights; the bias is behind them."""
-_ADDED, _WORK, _ADDED_LAST = 3, 5, 23
-_DESTINATION = 4
+_ADDED, _ADDED_LAST = 3, 23
 _PLACES = (*(place + of for place in (_FIRST, _FILTERS, _LAST) for of in (0, 1)), _ADDED, _ADDED_LAST)
 
 
@@ -149,12 +148,13 @@ class BlockKernel(ChannelsLastKernel):
 
     def _fit(self, x_shape: tuple[int, ...]) -> _Fitted | None:
         """For X of a shape; None if the task does not convolve it."""
-        return kept(self._fitted, (x_shape, libraries.thread_count()), lambda: self._fitted_to(x_shape))
+        return kept(self._fitted, (x_shape, libraries.thread_count()), lambda: self.fitted(x_shape))
 
-    def _fitted_to(self, x_shape: tuple[int, ...]) -> _Fitted | None:
+    def fitted(self, x_shape: tuple[int, ...]) -> _Fitted | None:
+        """Shape of the output for one of X, and the task; None if it cannot."""
         shapes = [x_shape]
         for _, kernel in self._stages:
-            shape = _output_shape(kernel, shapes[-1])
+            shape = kernel.fitted_shape(shapes[-1])
             if shape is None:
                 return None
             shapes.append(shape)
@@ -195,13 +195,13 @@ class BlockKernel(ChannelsLastKernel):
         fitted = self._fit(inputs[0].shape)
         if fitted is None:
             return None
-        names = {Argument.SRC: 0, Argument.DST: _DESTINATION, **{_name(place): place for place in _PLACES}}
-        execution = TaskExecution(fitted.plan.call(), names, self.scratch, (_WORK, fitted.plan.work_bytes))
+        names = {Argument.SRC: 0, Argument.DST: DESTINATION, **{_name(place): place for place in _PLACES}}
+        execution = TaskExecution(fitted.plan.call(), names, self.scratch, (WORK, fitted.plan.work_bytes))
         for place, weight in self._weights(inputs):
             execution.set(_name(place), weight)
         arguments = [
             (_name(place), layout_of(array) or contiguous(array.shape, _FLOAT), self._wanted(place, array))
-            for place, array in zip((*self._places(inputs), _DESTINATION), (*operands, out), strict=True)
+            for place, array in zip((*self._places(inputs), DESTINATION), (*operands, out), strict=True)
         ]
         return LayoutCall(execution, arguments, self.scratch)
 
@@ -210,12 +210,33 @@ class BlockKernel(ChannelsLastKernel):
         fitted = self._fit(inputs[0].shape)
         if fitted is None or not lies_channels_last(out):
             return False
-        arrays = [*self._weights(inputs), (_DESTINATION, out)]
+        arrays = [*self._weights(inputs), (DESTINATION, out)]
         for place, array in zip(self._places(inputs), self.operands(inputs), strict=True):
             is_row_major = self._is_row_major(place, array)
             arrays.append((place, np.ascontiguousarray(array) if is_row_major else as_channels_last(array)))
-        fitted.plan.run(arrays, _WORK, self.scratch)
+        fitted.plan.run(arrays, self.scratch)
         return True
+
+    # In a sequence
+
+    added_places = (_ADDED, _ADDED_LAST)
+    """Where the task takes what is added to the sums and at last."""
+
+    @property
+    def reads_row_major(self) -> bool:
+        """Whether it reads X row-major."""
+        return self._first is not None and self._first.is_of_picture
+
+    @property
+    def constant_places(self) -> tuple[int, ...]:
+        """Where the task takes weights and biases."""
+        return tuple(place + of for place, _ in self._stages for of in (0, 1))
+
+    def constant_arrays(self, given: Sequence[Any]) -> list[tuple[int, HostArray | None]]:
+        """Weights and biases as the task reads them, with their places."""
+        biases = [(place + 1, given[1 + 2 * index]) for index, (place, _) in enumerate(self._stages)]
+        lying = [(place, None if bias is None else np.ascontiguousarray(bias)) for place, bias in biases]
+        return [*self._weights([None, *given]), *lying]
 
     def _weights(self, inputs: Sequence[Any]) -> list[tuple[int, HostArray]]:
         """Where the task takes weights, and those."""
@@ -231,7 +252,7 @@ class BlockKernel(ChannelsLastKernel):
         return places + [place for place, value in added if value is not None]
 
     def _is_row_major(self, place: int, array: HostArray) -> bool:
-        return array.ndim == 1 or (place == 0 and self._first is not None and self._first.is_of_picture)
+        return array.ndim == 1 or (place == 0 and self.reads_row_major)
 
     def _wanted(self, place: int, array: HostArray) -> Any:
         layout = contiguous if self._is_row_major(place, array) else channels_last
@@ -243,20 +264,6 @@ class _Fitted(NamedTuple):
 
     out_shape: tuple[int, ...]
     plan: TaskPlan
-
-
-def _output_shape(kernel: PointwiseKernel | DepthwiseKernel | StemKernel, x_shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Of a stage's result; None if the task does not make it."""
-    weight_shape, geometry = kernel.constant_shape, kernel.geometry
-    if x_shape[1] != geometry.input_channels(weight_shape) or 0 in x_shape:
-        return None
-    if isinstance(kernel, PointwiseKernel):
-        return (x_shape[0], weight_shape[0], *x_shape[2:])
-    try:
-        shape = geometry.output_shape(x_shape, weight_shape)
-    except InvalidArgument:
-        return None  # The step by itself says so.
-    return None if 0 in shape or min(geometry.padding(x_shape, weight_shape).ends) < 0 else shape
 
 
 def _activation(stage: Stage | None) -> Activation:
@@ -276,7 +283,7 @@ def _weight(kernel: PointwiseKernel | DepthwiseKernel | StemKernel, weight: Any)
 
 def _name(place: int) -> int:
     """Argument of a place: those that copies are made for have oneDNN's names, others none of them."""
-    return {0: Argument.SRC, _DESTINATION: Argument.DST}.get(place, 10_000 + place)
+    return {0: Argument.SRC, DESTINATION: Argument.DST}.get(place, 10_000 + place)
 
 
 def stage_of(kernel: Any, x_shape: tuple[int, ...], out_shape: tuple[int, ...], *, has_added: bool) -> Stage | None:

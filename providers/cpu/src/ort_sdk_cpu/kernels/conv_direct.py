@@ -11,13 +11,15 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu.addresses import address_of
 
 if TYPE_CHECKING:
-    from ort_sdk_cpu.machine_code import TaskCall, TaskFunction
+    from ort_sdk_cpu.machine_code import TaskCall
 
     from .scratch import Scratch
 
-__all__ = ["TaskPlan", "as_channels_last", "kept", "lies_channels_last"]
+__all__ = ["DESTINATION", "WORK", "TaskPlan", "as_channels_last", "kept", "lies_channels_last"]
 
 Made = TypeVar("Made")
+DESTINATION, WORK = 4, 5
+"""Where all tasks take the address of the output, and that of working memory."""
 KEPT_SHAPES = 64
 """For which a convolution keeps the sizes of its task."""
 _FLOAT = np.dtype(np.float32)
@@ -58,19 +60,27 @@ class TaskPlan(NamedTuple):
     work_bytes: int
     """Working memory of all threads."""
 
+    @property
+    def kinds(self) -> str:
+        """Of its arguments, as ``TaskFunction`` takes them: the same for all sizes."""
+        found = _kinds.get((self.module, self.name))
+        if found is None:
+            found = "".join("f" if isinstance(argument, float) else "q" for argument in self.arguments)
+            _kinds[self.module, self.name] = found
+        return found
+
     def call(self) -> TaskCall:
         """The task on arrays that stay."""
         from ort_sdk_cpu.machine_code import TaskCall
 
         return TaskCall(self.module, self.name, self.arguments, self.threads)
 
-    def run(self, arrays: Sequence[tuple[int, HostArray | None]], work_place: int, scratch: Scratch) -> None:
+    def run(self, arrays: Sequence[tuple[int, HostArray | None]], scratch: Scratch) -> None:
         """Run once.
 
         Args:
             arrays: place of an argument, and the array there, which has to lie as the task wants it; None for address 0. Places
                 that are not named have address 0, too.
-            work_place: where the task takes the address of working memory.
             scratch: working memory.
         """
         words = list(self.arguments)
@@ -78,19 +88,10 @@ class TaskPlan(NamedTuple):
             if array is not None:
                 words[place] = address_of(array)
         if self.work_bytes:
-            words[work_place] = scratch.address("task", self.work_bytes)
-        _function(self)(self.threads, *words)
-
-
-def _function(plan: TaskPlan) -> TaskFunction:
-    """A plan's task as a function: which of its arguments are floats is the same for all sizes."""
-    found = _functions.get((plan.module, plan.name))
-    if found is None:
+            words[WORK] = scratch.address("task", self.work_bytes)
         from ort_sdk_cpu.machine_code import task_function
 
-        kinds = "".join("f" if isinstance(argument, float) else "q" for argument in plan.arguments)
-        found = _functions[plan.module, plan.name] = task_function(plan.module, plan.name, kinds)
-    return found
+        task_function(self.module, self.name, self.kinds)(self.threads, *words)
 
 
-_functions: dict[tuple[str, str], TaskFunction] = {}
+_kinds: dict[tuple[str, str], str] = {}

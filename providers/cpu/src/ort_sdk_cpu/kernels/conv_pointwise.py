@@ -62,9 +62,14 @@ class PointwiseKernel(WinogradKernel):
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """As the other kernels', told faster."""
-        shape, (outputs, channels, *kernel) = inputs[0].shape, self.constant_shape
-        is_known = self.is_packed and len(shape) == 2 + len(kernel) and shape[1] == channels and 0 not in shape
-        return (shape[0], outputs, *shape[2:]) if is_known else super().output_shape(inputs)
+        shape = self.fitted_shape(inputs[0].shape) if self.is_packed else None
+        return super().output_shape(inputs) if shape is None else shape
+
+    def fitted_shape(self, x_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """As the other kernels', told faster."""
+        outputs, channels, *kernel = self.constant_shape
+        is_fit = len(x_shape) == 2 + len(kernel) and x_shape[1] == channels and 0 not in x_shape
+        return (x_shape[0], outputs, *x_shape[2:]) if is_fit else None
 
     def task(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
         """The task, but for the arrays of a call."""

@@ -45,6 +45,7 @@ class StemKernel(WinogradKernel):
     """activation(Conv(X, W, B) + Z) for constant weights of few input channels. Arguments as for ``ConvKernel``."""
 
     identity = "stem"
+    reads_row_major = True
 
     def transform(self, weight: HostArray) -> HostArray:
         """Weights (M, C, *kernel) as (C, *kernel, M in whole vectors): uint8."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, Tensor
+from ort_sdk.api import NOT_PACKED, HostArray, InvalidArgument, KernelInfo, NotPacked, PrePackedWeights, Tensor
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
@@ -22,7 +22,7 @@ from ort_sdk_cpu.onednn.execution import aligned_bytes
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 
 from .activation import InPlace
-from .conv_direct import TaskPlan, as_channels_last, kept, lies_channels_last
+from .conv_direct import WORK, TaskPlan, as_channels_last, kept, lies_channels_last
 from .conv_onednn import WEIGHT, ConvKernel, Variant
 from .task_execution import TaskExecution
 
@@ -39,7 +39,7 @@ LEAST_TILES = 16
 """Tiles per thread below which threads share tiles and take their own output channels."""
 _TAPS, _POSITIONS, _ALIGNMENT, _FLOAT_BYTES = 9, 16, 64, 4
 _FLOAT = np.dtype(np.float32)
-_ADDED_PLACE, _WORK_PLACE, _LAST_PLACE = 3, 5, 23
+_ADDED_PLACE, _LAST_PLACE = 3, 23
 
 
 def is_for_winograd(info: KernelInfo) -> bool:
@@ -199,7 +199,7 @@ class WinogradKernel(ConvKernel):
         for position, post_op in enumerate(self._chain(variant.has_added, contiguous((), _FLOAT))):
             if isinstance(post_op, Binary):
                 places[binary_post_op(position)] = _LAST_PLACE if position or not variant.has_added else _ADDED_PLACE
-        execution = TaskExecution(made.call(), places, self.scratch, (_WORK_PLACE, made.work_bytes))
+        execution = TaskExecution(made.call(), places, self.scratch, (WORK, made.work_bytes))
         execution.set(Argument.WEIGHTS, self.weight_of(inputs[WEIGHT]))
         weights = contiguous(variant.weight_shape, _FLOAT)
         (source, given, _), *others = self._arguments(variant, weights, arrays)
@@ -227,8 +227,44 @@ class WinogradKernel(ConvKernel):
         ]
         sums = ((_ADDED_PLACE, added), (_LAST_PLACE, last))
         arrays += [(place, as_channels_last(array)) for place, array in sums if array is not None]
-        made.run(arrays, _WORK_PLACE, self.scratch)
+        made.run(arrays, self.scratch)
         return True
+
+    # In a sequence
+
+    added_places = (_ADDED_PLACE, _LAST_PLACE)
+    """Where the task takes what is added to the sums and at last."""
+    reads_row_major = False
+    """Whether it reads X row-major."""
+
+    @property
+    def constant_places(self) -> tuple[int, ...]:
+        """Where the task takes weight and bias."""
+        return self.places[Argument.WEIGHTS], self.places[Argument.BIAS]
+
+    def constant_arrays(self, given: Sequence[Any]) -> list[tuple[int, HostArray | None]]:
+        """Weight and bias as the task reads them, with their places."""
+        weight, bias = given
+        arrays = (self.weight_of(weight), None if bias is None else np.ascontiguousarray(bias))
+        return list(zip(self.constant_places, arrays, strict=True))
+
+    def fitted(self, x_shape: tuple[int, ...]) -> tuple[tuple[int, ...], TaskPlan] | None:
+        """Shape of the output for one of X, and the task; None if it cannot."""
+        shape = self.fitted_shape(x_shape)
+        plan = None if shape is None else self.task(Variant(x_shape, self.constant_shape, False, False), shape)
+        return None if shape is None or plan is None else (shape, plan)
+
+    def fitted_shape(self, x_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Shape of the output for one of X; None if the task does not make it."""
+        weight_shape, geometry = self.constant_shape, self.geometry
+        if len(x_shape) != len(weight_shape) or x_shape[1] != geometry.input_channels(weight_shape) or 0 in x_shape:
+            return None
+        try:
+            windows = geometry.windows.windows(x_shape[2:], weight_shape[2:])
+        except InvalidArgument:
+            return None  # The step by itself says so.
+        is_fit = 0 not in windows.output_shape and min(*windows.pads_begin, *windows.pads_end) >= 0
+        return (x_shape[0], weight_shape[0], *windows.output_shape) if is_fit else None
 
     def _plan_for(self, x_shape: tuple[int, ...], out_shape: tuple[int, ...]) -> TaskPlan | None:
         """The task for a shape, kept for when it comes again."""
