@@ -108,10 +108,10 @@ def test_layers_of_an_encoder(done, biased):
     assert done == [True] * len(SHAPES)
 
 
-def test_few_rows_are_computed_one_by_one(done):
+def test_few_rows(done):
     writer = Writer()
     check(writer.model([("x", 3)], [(writer.layer("x"), 3)]), texts((1, 1), (1, 4), (2, 2), (1, 8)))
-    assert done == [False] * 3 + [True]
+    assert done == [True] * 4
 
 
 def test_a_mask_of_any_shape(done):
@@ -194,3 +194,31 @@ def test_sequences_on_several_threads_at_once():
             found = list(pool.map(lambda fed: session.run(None, fed)[0], feeds))
             for own, wanted in zip(found, expected, strict=True):
                 np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("factor", [None, 0.125, 3.0])
+def test_products_with_a_vector_added_and_a_factor(done, is_first, factor):
+    writer = Writer()
+    x = writer.node("LayerNormalization", "x", writer.weight(WIDTH, scale=1.0))
+    made = []
+    for width in (WIDTH, INNER, WIDTH):
+        pair = [writer.linear(x, WIDTH, width), writer.weight(width)]
+        total = writer.node("Add", *(pair[::-1] if is_first else pair))
+        if factor is not None:
+            number = writer.weight(1)
+            writer.weights[number] = np.float32(factor).reshape(())
+            total = writer.node("Mul", *((number, total) if is_first else (total, number)))
+        made.append((total, 3))
+    check(writer.model([("x", 3)], made), texts((1, 1), (2, 1), (1, 50), (1, 2), (3, 5)))
+    assert done == [True] * 5
+
+
+def test_sums_that_are_read_before_they_are_multiplied(done):
+    writer = Writer()
+    product = writer.linear(writer.node("LayerNormalization", "x", writer.weight(WIDTH, scale=1.0)), WIDTH, INNER)
+    total = writer.node("Add", product, writer.weight(INNER))
+    scaled = writer.node("Mul", total, writer.weight(1))
+    rows = writer.node("Add", total, writer.weight(1, INNER))
+    check(writer.model([("x", 3)], [(scaled, 3), (rows, 3), (total, 3)]), texts((1, 1), (1, 30)))
+    assert done == [True] * 2

@@ -12,10 +12,10 @@ from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementTyp
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.attention_task import UNLIMITED, part_bytes
-from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct
+from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct, RowProduct
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
-__all__ = ["AddedScores", "ProductSizes", "RowStep", "row_step"]
+__all__ = ["AddedScores", "ProductSizes", "RowStep", "followed_product", "row_step"]
 
 MICROSOFT = "com.microsoft"
 FLOAT_BYTES = 4
@@ -110,24 +110,76 @@ def _vector(step: FusibleStep, position: int, width: int, program: FusibleProgra
 
 def _product(step: FusibleStep, _program: FusibleProgram) -> RowStep | None:
     product = step.kernel.row_product if isinstance(step.kernel, InPlaceProduct) else None
-    if product is None:
-        return None
-    x, out = step.inputs[0], step.outputs[0]
+    return None if product is None else _product_task(product, step.inputs[0], step.outputs[0], product.bias, product.epilogue)
+
+
+def _product_task(product: RowProduct, x: int, out: int, vector: HostArray | None, epilogue: tuple[int | float, ...]) -> RowStep:
     sizes = ProductSizes(product.inner, product.columns, product.is_transposed)
-    bias = 0 if product.bias is None else address_of(product.bias)
+    bias = 0 if vector is None else address_of(vector)
     a_row, c_row = sizes.inner * FLOAT_BYTES, sizes.columns * FLOAT_BYTES
     places = (_value(x), address_of(product.weight), _value(out), bias, WORK)
     steps = (a_row, a_row if sizes.is_transposed else c_row, c_row, 0, 0, 0, 0, 1)
     parts = (_split(sizes, 0), _split(sizes, 1), WORK_BYTES, _split(sizes, 2))
-    words = (*places, ROWS, sizes.columns, sizes.inner, *steps, *product.epilogue, *parts)
+    words = (*places, ROWS, sizes.columns, sizes.inner, *steps, *epilogue, *parts)
     return RowStep(
         TaskWords("products", "panels_of_rows" if sizes.is_transposed else "panels_of_columns", words),
         {x: sizes.inner, out: sizes.columns},
         (x,),
         (out,),
         product=sizes,
-        kept=(product.weight, product.bias),
+        kept=(product.weight, vector),
     )
+
+
+def followed_product(position: int, program: FusibleProgram) -> tuple[tuple[int, ...], RowStep] | None:
+    """A product and a constant vector added to its rows, perhaps times a constant number, as one task.
+
+    Returns:
+        Positions and task; None if the step at ``position`` is no product that is followed so.
+    """
+    step = program.steps[position]
+    product = step.kernel.row_product if isinstance(step.kernel, InPlaceProduct) else None
+    if product is None or product.bias is not None or product.epilogue[0] or not _are_floats(step, program):
+        return None
+    added = _sole_reader(step.outputs[0], "Add", program)
+    vector = None if added is None else _other_vector(added, step.outputs[0], product.columns, program)
+    if added is None or vector is None:
+        return None
+    positions: tuple[int, ...] = (position, added)
+    out, factor = program.steps[added].outputs[0], 1.0
+    scaled = _sole_reader(out, "Mul", program)
+    number = None if scaled is None else _other_number(scaled, out, program)
+    if scaled is not None and number is not None:
+        out, positions, factor = program.steps[scaled].outputs[0], (*positions, scaled), number
+    activation, alpha, *others = product.epilogue
+    words = (activation, float(alpha) * factor, *others)
+    return positions, _product_task(product, step.inputs[0], out, vector * np.float32(factor), words)
+
+
+def _sole_reader(index: int, op_type: str, program: FusibleProgram) -> int | None:
+    """The only step that reads a value, if it is of an operator."""
+    readers = program.readers.get(index, ())
+    step = program.steps.get(readers[0]) if len(readers) == 1 else None
+    if step is None or step.op_type != op_type or step.domain or len(step.inputs) != 2:
+        return None
+    return readers[0] if _shape(program, step.outputs[0]) == _shape(program, index) is not None else None
+
+
+def _other(position: int, index: int, program: FusibleProgram) -> Any:
+    """The constant that a step of two inputs takes beside a value; None for none."""
+    others = [own for own in program.steps[position].inputs if own != index]
+    shown = program.values.get(others[0]) if len(others) == 1 else None
+    return None if shown is None or shown.element_type is not TensorElementType.FLOAT else shown.constant
+
+
+def _other_vector(position: int, index: int, width: int, program: FusibleProgram) -> HostArray | None:
+    array = _other(position, index, program)
+    return None if array is None or array.shape != (width,) else np.ascontiguousarray(array)
+
+
+def _other_number(position: int, index: int, program: FusibleProgram) -> float | None:
+    array = _other(position, index, program)
+    return None if array is None or array.size != 1 or array.ndim > 1 else float(array.reshape(())[()])
 
 
 def _normalization(step: FusibleStep, program: FusibleProgram) -> RowStep | None:

@@ -15,13 +15,14 @@ from ort_sdk.api import FusedSteps, FusibleProgram, HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, planned
+from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, Sizes, parts_of, planned
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.kernels.scratch import Scratch, shared_scratch
-from ort_sdk_cpu.task_sequence import RecordSequence, TaskWords, Word, run_sequence
+from ort_sdk_cpu.machine_code import WORD, task_address
+from ort_sdk_cpu.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, TaskWords, Word, run_sequence
 
 from .loops import strides_over
-from .row_steps import AddedScores, ProductSizes, RowStep, row_step
+from .row_steps import AddedScores, ProductSizes, RowStep, followed_product, row_step
 
 __all__ = ["RowSequence", "fused_sequences"]
 
@@ -32,39 +33,56 @@ MOST_SHAPES = 8
 APART_BYTES = 320
 """Between values: rows of the same number do not lie at the same place of a page."""
 WORKING_MEMORY = "sequence"
+NUMBERS_WORTH_WAKING = 1 << 19
+"""Of all second operands, for each thread, that few rows are multiplied by: a thread that sleeps takes long to wake."""
 
 
 def fused_sequences(program: FusibleProgram) -> Iterator[FusedSteps]:
     """All of a program whose shapes vary."""
     scratch = shared_scratch()
     for members in _segments(program):
-        if len(members) >= LEAST_STEPS:
+        if sum(map(len, members)) >= LEAST_STEPS:
             yield _fused(members, program, scratch)
 
 
-def _segments(program: FusibleProgram) -> Iterator[dict[int, RowStep]]:
+def _segments(program: FusibleProgram) -> Iterator[dict[tuple[int, ...], RowStep]]:
     """Positions and tasks of steps that follow each other, with nothing between that needs what one of them makes."""
-    tasks = {position: made for position, step in program.steps.items() if (made := row_step(step, program)) is not None}
-    members: dict[int, RowStep] = {}
+    tasks = _tasks(program)
+    covered = {position for positions in tasks for position in positions}
+    members: dict[tuple[int, ...], RowStep] = {}
     values: set[int] = set()
     end = math.inf
-    for position, made in tasks.items():
-        if position > end or values.isdisjoint(made.reads):
+    for positions, made in tasks.items():
+        if positions[-1] > end or values.isdisjoint(made.reads):
             yield members
             members, values, end = {}, set(), math.inf
-        members[position] = made
+        members[positions] = made
         values.update(made.widths)
-        others = [reader for index in made.writes for reader in program.readers.get(index, ()) if reader not in tasks]
+        others = [reader for index in made.writes for reader in program.readers.get(index, ()) if reader not in covered]
         end = min([end, *others])
     yield members
 
 
-def _fused(members: Mapping[int, RowStep], program: FusibleProgram, scratch: Scratch) -> FusedSteps:
-    made = {index for step in members.values() for index in step.writes}
-    read = {index for position in members for index in program.steps[position].inputs if index} - made
-    outputs = tuple(sorted(index for index in made if not members.keys() >= set(program.readers.get(index, ()))))
-    inputs = tuple(sorted(read))
-    return FusedSteps(tuple(members), RowSequence(list(members.values()), inputs, outputs, scratch), inputs, outputs)
+def _tasks(program: FusibleProgram) -> dict[tuple[int, ...], RowStep]:
+    """Positions of steps → the task that they are, in the order of their last."""
+    tasks: dict[tuple[int, ...], RowStep] = {}
+    for position, step in program.steps.items():
+        followed = followed_product(position, program)
+        made = row_step(step, program) if followed is None else None
+        if followed is not None:
+            tasks[followed[0]] = followed[1]
+        elif made is not None:
+            tasks[position,] = made
+    return dict(sorted(tasks.items(), key=lambda row: row[0][-1]))
+
+
+def _fused(members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, scratch: Scratch) -> FusedSteps:
+    positions = tuple(sorted(position for own in members for position in own))
+    written = {index for step in members.values() for index in step.writes}
+    made = {index for position in positions for index in program.steps[position].outputs}
+    inputs = tuple(sorted({index for position in positions for index in program.steps[position].inputs if index} - made))
+    outputs = tuple(sorted(index for index in written if not set(positions) >= set(program.readers.get(index, ()))))
+    return FusedSteps(positions, RowSequence(list(members.values()), inputs, outputs, scratch), inputs, outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +163,18 @@ class RowSequence:
         self._layout = _Layout(steps, frozenset((*inputs, *outputs)))
         self._sequence = RecordSequence([self._layout.placed(step) for step in steps])
         self._products = sorted({step.product for step in steps if step.product is not None}, key=str)
+        self._numbers = sum(step.product.inner * step.product.columns for step in steps if step.product is not None)
+        """Of all second operands."""
         self._has_attention = any(not step.goes_by_rows for step in steps)
         self._waits: dict[frozenset[ProductSizes], list[bool]] = {}
         """By products whose rows are split among the threads."""
         self._shaped: OrderedDict[tuple[int, ...], _Shaped] = OrderedDict()
 
     def compute(self, *inputs: HostArray) -> Any:
-        """New outputs; ``NotImplemented`` for few rows, and where those of an input are others or lie apart."""
+        """New outputs; ``NotImplemented`` for no rows, and where those of an input are others or lie apart."""
         lead = inputs[self._given[0][0]].shape[:-1]
         rows = math.prod(lead)
-        if rows <= FEW_ROWS or (self._has_attention and len(lead) != 2) or not self._fit(inputs, lead):
+        if not rows or (self._has_attention and len(lead) != 2) or not self._fit(inputs, lead):
             return NotImplemented
         shaped = self._shaped_for(lead, rows)
         words, sequence = shaped.words.copy(), self._sequence
@@ -196,6 +216,8 @@ class RowSequence:
         most = libraries.thread_count()
         plans = {sizes: planned(rows, sizes.inner, sizes.columns, sizes.is_transposed, most) for sizes in self._products}
         threads = max((plan.threads for plan in plans.values()), default=1)
+        if rows <= FEW_ROWS:
+            threads = max(threads, min(most, self._numbers // NUMBERS_WORTH_WAKING))
         work = max([plan.work_bytes // plan.threads for plan in plans.values()] + [step.work for step in self._steps])
         work = -(-work // 64) * 64
         values = -(-(self._layout.row_bytes * rows + self._layout.offset) // 64) * 64
@@ -206,12 +228,19 @@ class RowSequence:
         by_rows: frozenset[ProductSizes] = frozenset()
         for sizes, plan in plans.items():
             *parts, _, at_once = plan.rest
+            if rows <= FEW_ROWS:
+                # A team that is there anyway reads all second operands together.
+                parts = list(parts_of(Sizes(rows, sizes.inner, sizes.columns, sizes.is_transposed), threads))
             numbers |= {(sizes, position): number for position, number in enumerate((*parts, at_once))}
             if tuple(parts) == (threads, 1):
                 by_rows |= {sizes}
         if by_rows not in self._waits:
             self._waits[by_rows] = self._waits_with(by_rows)
         words = self._sequence.filled(numbers, threads, self._waits[by_rows])
+        for index, step in enumerate(self._steps):
+            if step.product is not None:
+                place = words[HEAD_WORDS + STEP_WORDS * index] // WORD
+                words[place] = task_address(step.task.module, plans[step.product].task)
         return _Shaped(words, threads, values + work * threads, base)
 
     def _waits_with(self, by_rows: frozenset[ProductSizes]) -> list[bool]:
