@@ -18,7 +18,7 @@ from .from_proto import convert_model
 from .loaded_tensor import ExternalLoaders
 from .messages import parse_model
 from .nchwc import restore_nchw
-from .ort_format import is_ort_format, read_ort_model, read_ort_type_strings
+from .ort_format import is_ort_format
 from .tensor_proto import TensorReader
 
 __all__ = ["load_model", "load_type_strings"]
@@ -63,6 +63,8 @@ def load_model(
     if is_ort_format(path_or_bytes, model_format):
         if external_initializers:
             raise InvalidArgument(f"values are given for {sorted(external_initializers)}; models in ORT format have none outside")
+        from .ort_format.reader import read_ort_model
+
         model = read_ort_model(source, schemas)
         restore_nchw(model)
         model.path = path
@@ -89,6 +91,8 @@ def load_type_strings(path_or_bytes: str | os.PathLike[str] | bytes) -> dict[str
         NoSuchFile: no such file.
         Fail: the file is none in ORT format, is damaged, or is of a version that does not describe its operators.
     """
+    from .ort_format.reader import read_ort_type_strings
+
     _, source = _source(path_or_bytes)
     return read_ort_type_strings(source)
 

@@ -6,7 +6,6 @@ has defaults or keyword-only parameters; here each of these is a fault with the 
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -113,6 +112,8 @@ def _marked_faults(plugin: Any, attribute: str, options: HookOptions, *, is_prov
 
 
 def _unknown_hook(hook: str, names: tuple[str, ...]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(hook, names, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"hooks are {', '.join(names)}"
     return f"'{hook}' is marked with @hookimpl and is no hook: {hint}"

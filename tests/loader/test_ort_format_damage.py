@@ -12,8 +12,8 @@ import pytest
 import ort_sdk
 from ort_sdk.api import Fail, InvalidGraph, OrtSdkError
 from ort_sdk.loader import load_model
+from ort_sdk.loader.ort_format.detection import FILE_IDENTIFIER
 from ort_sdk.loader.ort_format.slots import (
-    FILE_IDENTIFIER,
     ArgumentSlot,
     AttributeSlot,
     DimensionSlot,

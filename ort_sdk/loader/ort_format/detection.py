@@ -6,10 +6,10 @@ import os
 
 from ort_sdk.api import InvalidArgument
 
-from .slots import FILE_IDENTIFIER
+__all__ = ["FILE_IDENTIFIER", "is_ort_file_name", "is_ort_format", "named_format"]
 
-__all__ = ["is_ort_file_name", "is_ort_format", "named_format"]
-
+FILE_IDENTIFIER = b"ORTM"
+"""Bytes 4 to 7 of every file."""
 _EXTENSION = ".ort"
 _FORMATS = ("ONNX", "ORT")
 _IDENTIFIER_PLACE = slice(4, 8)

@@ -15,10 +15,11 @@ from ort_sdk.loader.byte_source import ByteSource
 from ort_sdk.loader.graph_proto import sort_graph
 from ort_sdk.loader.versions import newest_imports, parse_opset_imports
 
+from .detection import FILE_IDENTIFIER
 from .flatbuffer import FlatBuffer, Table
 from .graphs import GraphReader
 from .resolver import check_consistent, check_has_schemas, check_resolved, read_resolver
-from .slots import FILE_IDENTIFIER, GraphSlot, ModelSlot, OpsetSlot, SessionSlot, StringPairSlot, ValueInfoSlot
+from .slots import GraphSlot, ModelSlot, OpsetSlot, SessionSlot, StringPairSlot, ValueInfoSlot
 from .tensors import TensorReader
 from .types import dimension_denotations
 from .version import FIRST_VERSION_WITH_RESOLVER, UNSET_MODEL_VERSION, read_version

@@ -9,7 +9,6 @@ from enum import IntEnum
 
 __all__ = [
     "EMPTY_NODE_INDEX",
-    "FILE_IDENTIFIER",
     "ArgumentSlot",
     "AttributeKind",
     "AttributeSlot",
@@ -40,9 +39,6 @@ __all__ = [
     "TypeStringSlot",
     "ValueInfoSlot",
 ]
-
-FILE_IDENTIFIER = b"ORTM"
-"""Bytes 4 to 7 of every file."""
 
 
 class SessionSlot(IntEnum):

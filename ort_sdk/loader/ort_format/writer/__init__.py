@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ort_sdk.api import Fail
 from ort_sdk.graph import Graph, Model
-from ort_sdk.loader.ort_format.slots import FILE_IDENTIFIER, ModelSlot, OpsetSlot, SessionSlot, StringPairSlot
+from ort_sdk.loader.ort_format.detection import FILE_IDENTIFIER
+from ort_sdk.loader.ort_format.slots import ModelSlot, OpsetSlot, SessionSlot, StringPairSlot
 from ort_sdk.loader.ort_format.version import CURRENT_VERSION, UNSET_MODEL_VERSION
 from ort_sdk.loader.unfinished_file import locked_folder, remove_leftovers, write_whole
 

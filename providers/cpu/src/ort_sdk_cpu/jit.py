@@ -11,7 +11,6 @@ import functools
 import itertools
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,7 +53,7 @@ def cache_folder() -> Path | None:
         folder = root / f"kernels-{key}"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
+            if os.access(folder, os.W_OK | os.X_OK):
                 return folder
     return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +58,8 @@ def write_text(path: Path | None, content: bytes) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
+    import tempfile  # brings archives and their compression
+
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
     Path(file.name).replace(path)
