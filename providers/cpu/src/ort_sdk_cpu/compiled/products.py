@@ -37,11 +37,11 @@ _COPY_ROW = _STEPS * 4 + 64
 _SUMS = 4096
 """Sums that are made at a time: they stay near the core."""
 _GROUP = 4
-"""Panels made at a time."""
+"""Panels made at a time, at most."""
 _BLOCK = 192
 """Rows of a transposed matrix multiplied at a time."""
-_AHEAD = 12
-"""Rows asked for before they are read."""
+_AHEAD, _FAR_AHEAD = 12, 64
+"""Rows asked for before they are read: by tiles that take long for each, and by those of few rows."""
 
 
 @inner
@@ -182,7 +182,9 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
     c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
     rest = work + _GROUP * _PANEL
     own_rows = rest + rows * _WIDTH * 4
-    blocks = (k + _STEPS - 1) // _STEPS
+    panels = max(1, (stop - first + _WIDTH - 1) // _WIDTH)
+    groups, blocks = (panels + _GROUP - 1) // _GROUP, (k + _STEPS - 1) // _STEPS
+    width = (panels + groups - 1) // groups * _WIDTH
     for block in range(blocks):
         start, end = k * block // blocks, k * (block + 1) // blocks
         steps, is_first, is_last = end - start, int(block == 0), block == blocks - 1
@@ -190,13 +192,13 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
         if a_row % 4096 == 0:
             _copy_of_rows(x, a_row, rows, steps, own_rows)
             x, x_row = own_rows, _COPY_ROW
-        for column in range(first, stop, _GROUP * _WIDTH):
-            left = min(stop - column, _GROUP * _WIDTH)
+        for column in range(first, stop, width):
+            left = min(stop - column, width)
             place, target = b + start * b_row + column * 4, c + column * 4
             if rows <= ROWS and left % _WIDTH == 0:
                 for strip in range(0, left, _WIDTH):
                     source, out = place + strip * 4, target + strip * 4
-                    tile(rows, source, b_row, 64, x, x_row, steps, out, c_row, is_first, source + _AHEAD * b_row, b_row, 0)
+                    tile(rows, source, b_row, 64, x, x_row, steps, out, c_row, is_first, source + _FAR_AHEAD * b_row, b_row, 0)
             else:
                 for strip in range(left // _WIDTH * _WIDTH if rows > ROWS else 0, left, _WIDTH):
                     _copy_panel(place + strip * 4, b_row, steps, left - strip, work + strip // _WIDTH * _PANEL)
