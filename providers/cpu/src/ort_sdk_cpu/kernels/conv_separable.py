@@ -87,13 +87,12 @@ class SeparableSizes(NamedTuple):
         reach = (self.out_shape[3] - 1) * step + (across - 1) * dilation + 1
         return max(reach, self.padding.begins[1] + self.x_shape[3])
 
-    @property
-    def work_bytes(self) -> int:
-        """Working memory of a thread."""
+    def work_bytes(self, strip: int, line: int) -> int:
+        """Working memory of a thread, for rows and pixels as ``strip`` and ``line`` say."""
         panel_bytes, panels = panel_width() * _FLOAT_BYTES, panels_of(self.channels)
-        slots = (self.strip - 1) * self.padding.strides[0] + (self.kernel[0] - 1) * self.padding.dilations[0] + 1
-        vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + panels * slots * self.line
-        results = self.strip * self.out_shape[3] * (panels * panel_bytes + _VECTOR_BYTES) if self.projects else 0
+        slots = (strip - 1) * self.padding.strides[0] + (self.kernel[0] - 1) * self.padding.dilations[0] + 1
+        vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + panels * slots * line
+        results = strip * self.out_shape[3] * (panels * panel_bytes + _VECTOR_BYTES) if self.projects else 0
         return vectors * panel_bytes + results + MOST_LINES * _ADDRESS_BYTES + self._picture_bytes
 
     @property
@@ -115,10 +114,11 @@ class SeparableSizes(NamedTuple):
         padding = self.padding
         (samples, _, *out_size), (_, channels, *size) = self.out_shape, self.x_shape
         geometry = (samples, *size, channels, self.out_shape[1], *out_size, *self.kernel, *padding.strides, *padding.begins)
-        work_bytes = self.work_bytes
-        filters = (0, 0, 0, 0, self.channels, *padding.dilations, self.strip, int(by_channels))
+        strip, line = self.strip, self.line
+        work_bytes = self.work_bytes(strip, line)
+        filters = (0, 0, 0, 0, self.channels, *padding.dilations, strip, int(by_channels))
         picture = _NO_PICTURE if self.picture is None else self.picture.arguments(self.x_shape[3])
-        others = (*first.arguments[:3], *middle.arguments[:3], self.line, *picture)
+        others = (*first.arguments[:3], *middle.arguments[:3], line, *picture)
         arguments = (0, 0, 0, 0, 0, 0, *geometry, work_bytes, *last.arguments, *filters, *others)
         return TaskPlan("separable", "separable", arguments, threads, work_bytes * threads)
 

@@ -40,7 +40,7 @@ class Member:
         output: number of its result.
     """
 
-    __slots__ = ("constants", "kernel", "output", "values")
+    __slots__ = ("arrays", "constants", "kernel", "output", "values")
 
     def __init__(self, kernel: Any, given: Sequence[int], output: int) -> None:
         count = len(kernel.constant_places)
@@ -50,6 +50,8 @@ class Member:
         """Numbers of weights and biases."""
         self.values = [(0, given[0]), *((place, index) for place, index in added if index)]
         """Where the task takes what is no constant, and its number; X first."""
+        self.arrays = [*self.values, (DESTINATION, output)]
+        """The same, and its result."""
 
 
 class _Words(NamedTuple):
@@ -83,8 +85,11 @@ class ConvolutionSequence:
         self._constant_at = [at for at, index in enumerate(inputs) if index in constants]
         self._value_at = [at for at, index in enumerate(inputs) if index not in constants]
         self._constants: list[Any] = []
-        self._addressed: list[list[tuple[int, HostArray]]] = []
-        """Where each task takes its weights and biases, and those."""
+        self._addressed: list[list[tuple[int, int]]] = []
+        """Where each task takes its weights and biases, and their addresses."""
+        self._kept: list[HostArray] = []
+        """Those arrays."""
+        self._room = _Room(members, {*inputs, *outputs})
         self._made: dict[Any, _Words | None] = {}
         self._results = ResultMemory()
 
@@ -92,8 +97,7 @@ class ConvolutionSequence:
         """New arrays; ``NotImplemented`` for inputs that are left to the steps."""
         constants, values = [inputs[at] for at in self._constant_at], [inputs[at] for at in self._value_at]
         if len(constants) != len(self._constants) or not all(map(operator.is_, constants, self._constants)):
-            arrays = dict(zip(self._inputs, inputs, strict=True))
-            self._addressed = [_constants_of(member, arrays) for member in self._members]
+            self._use(inputs)
             self._made, self._constants = {}, constants
         if any(value.dtype != _FLOAT or value.ndim != 4 for value in values):
             return NotImplemented
@@ -104,6 +108,13 @@ class ConvolutionSequence:
         outs = [self._new_output(shape) for shape in made.out_shapes]
         self._run(made, dict(zip((*self._inputs, *self._outputs), (*inputs, *outs), strict=True)), threads)
         return outs[0] if len(outs) == 1 else tuple(outs)
+
+    def _use(self, inputs: Sequence[Any]) -> None:
+        """Take weights and biases from these inputs from now on."""
+        arrays = dict(zip(self._inputs, inputs, strict=True))
+        found = [_constants_of(member, arrays) for member in self._members]
+        self._kept = [array for pairs in found for _, array in pairs]
+        self._addressed = [[(place, address_of(array)) for place, array in pairs] for pairs in found]
 
     def _run(self, made: _Words, arrays: Mapping[int, Any], threads: int) -> None:
         words = made.words.copy()
@@ -134,24 +145,26 @@ class ConvolutionSequence:
     def _written(self, plans: Sequence[TaskPlan], shapes: Mapping[int, tuple[int, ...]], threads: int) -> _Words:
         starts = _starts(plans)
         words = np.zeros(starts[-1], np.int64)
-        words[:HEAD_WORDS] = (len(plans), threads)
-        room = _Room(self._members, {*self._inputs, *self._outputs}, shapes)
+        steps = [(WORD * start, at > 0) for at, start in enumerate(starts[:-1])]
+        words[: starts[0]] = (len(plans), threads, *(word for step in steps for word in step))
+        places, inside_bytes = self._room.places(shapes)
         inside, outside = [], []
         for at, (member, plan, start) in enumerate(zip(self._members, plans, starts[:-1], strict=True)):
-            words[HEAD_WORDS + STEP_WORDS * at : HEAD_WORDS + STEP_WORDS * (at + 1)] = (WORD * start, at > 0)
-            _write_record(plan, words, start)
-            for place, array in self._addressed[at]:
-                words[start + 1 + place] = address_of(array)
-            for place, index in (*member.values, (DESTINATION, member.output)):
-                if index in room.places:
-                    words[start + 1 + place] = room.places[index]
+            arguments = list(plan.arguments)
+            for place, address in self._addressed[at]:
+                arguments[place] = address
+            for place, index in member.arrays:
+                if index in places:
+                    arguments[place] = places[index]
                     inside.append(start + 1 + place)
                 else:
                     outside.append((start + 1 + place, (index, place == 0 and member.kernel.reads_row_major)))
+            pack, code = _packer(plan.module, plan.name, plan.kinds)
+            pack(words, WORD * start, code, *arguments)
         work = [start + 1 + WORK for start in starts[:-1]]
         work_bytes = max(plan.work_bytes // plan.threads for plan in plans) * threads
         out_shapes = [shapes[index] for index in self._outputs]
-        return _Words(words, np.array(inside, np.int64), np.array(work), outside, out_shapes, room.nbytes, work_bytes)
+        return _Words(words, np.array(inside, np.int64), np.array(work), outside, out_shapes, inside_bytes, work_bytes)
 
 
 def _constants_of(member: Member, arrays: Mapping[int, Any]) -> list[tuple[int, HostArray]]:
@@ -166,31 +179,38 @@ class _Room:
     Args:
         members: in order.
         outside: numbers of values that lie elsewhere.
-        shapes: of all values.
     """
 
-    def __init__(self, members: Sequence[Member], outside: set[int], shapes: Mapping[int, tuple[int, ...]]) -> None:
-        self.places: dict[int, int] = {}
-        """Number of a value → bytes from the begin."""
-        self.nbytes = 0
-        self._free: list[tuple[int, int]] = []
-        last = {index: at for at, member in enumerate(members) for _, index in member.values}
-        for at, member in enumerate(members):
-            if member.output not in outside:
-                self.places[member.output] = self._taken(_room_of(shapes[member.output]))
-            for index in {index for _, index in member.values if last[index] == at and index in self.places}:
-                self._free.append((_room_of(shapes[index]), self.places[index]))
+    def __init__(self, members: Sequence[Member], outside: set[int]) -> None:
+        last = {index: member.output for member in members for _, index in member.values}
+        reads = [{index for _, index in member.values} - outside for member in members]
+        self._steps = [
+            (member.output, member.output in outside, [index for index in read if last[index] == member.output])
+            for member, read in zip(members, reads, strict=True)
+        ]
+        """What is made, whether that lies elsewhere, and what is read for the last time."""
 
-    def _taken(self, nbytes: int) -> int:
-        fitting = [free for free in self._free if free[0] >= nbytes]
-        if not fitting:
-            self.nbytes += nbytes
-            return self.nbytes - nbytes
-        found = min(fitting)
-        self._free.remove(found)
-        if found[0] > nbytes:
-            self._free.append((found[0] - nbytes, found[1] + nbytes))
-        return found[1]
+    def places(self, shapes: Mapping[int, tuple[int, ...]]) -> tuple[dict[int, int], int]:
+        """Number of a value → bytes from the begin; and bytes of all.
+
+        Args:
+            shapes: of all values.
+        """
+        places: dict[int, int] = {}
+        free: list[tuple[int, int]] = []
+        nbytes = 0
+        for made, is_elsewhere, ended in self._steps:
+            if not is_elsewhere:
+                wanted = _room_of(shapes[made])
+                size, place = min((room for room in free if room[0] >= wanted), default=(0, nbytes))
+                if size:
+                    free.remove((size, place))
+                    free.append((size - wanted, place + wanted))
+                else:
+                    nbytes += wanted
+                places[made] = place
+            free += [(_room_of(shapes[index]), places[index]) for index in ended]
+        return places, nbytes
 
 
 def _room_of(shape: tuple[int, ...]) -> int:
@@ -203,11 +223,6 @@ def _starts(plans: Sequence[TaskPlan]) -> list[int]:
     for plan in plans:
         starts.append(starts[-1] + 1 + len(plan.arguments))
     return starts
-
-
-def _write_record(plan: TaskPlan, words: HostArray, start: int) -> None:
-    pack, code = _packer(plan.module, plan.name, plan.kinds)
-    pack(words, WORD * start, code, *plan.arguments)
 
 
 @functools.cache
