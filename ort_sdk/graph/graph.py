@@ -132,12 +132,13 @@ class Graph(Body):
 
     def is_overridable(self, name: str) -> bool:
         """Whether a feed may replace the initializer of that name."""
-        if name not in self.initializers:
-            return False
+        return name in self.initializers and name in self._names_of_inputs()
+
+    def _names_of_inputs(self) -> frozenset[str]:
         known = self._input_names
         if known is None or known[0] is not self.inputs or len(known[1]) != len(self.inputs):
             known = self._input_names = (self.inputs, frozenset(argument.name for argument in self.inputs))
-        return name in known[1]
+        return known[1]
 
     def constant(self, name: str) -> Tensor | None:
         """Constant initializer visible under a name: this graph's, or an enclosing graph's if not shadowed here."""
@@ -145,7 +146,7 @@ class Graph(Body):
         while graph is not None:
             found = graph.initializers.get(name)
             if found is not None:
-                return None if graph.is_overridable(name) else found
+                return None if name in graph._names_of_inputs() else found
             if name in graph.values:
                 return None
             graph = graph.parent
@@ -170,11 +171,11 @@ class Graph(Body):
             self._consumers = table
         return self._consumers.get(name, [])
 
-    def unread(self, names: Iterable[str]) -> set[str]:
-        """Those of some values that no node of this graph reads."""
+    def unread(self, names: Iterable[str], gone: set[Node]) -> set[str]:
+        """Those of some values that no nodes of this graph read but some that are to go."""
         self.consumers("")
         table = self._consumers or {}
-        return {name for name in names if not table.get(name)}
+        return {name for name in names if gone.issuperset(table.get(name, ()))}
 
     def output_names(self) -> set[str]:
         """Names of the graph's outputs."""

@@ -199,7 +199,7 @@ class GraphMatcher:
         outputs: Sequence[str] | None = None,
     ) -> Node | None:
         """The node that ``fuse`` puts in the place of ``last``; None if the operator does not exist."""
-        schema = find_schema(op_type, self.opset(domain), domain)
+        schema = find_schema(op_type, self.context.opset_imports.get(domain, 1), domain)
         if schema is None:
             return None
         names = list(inputs)
@@ -243,29 +243,24 @@ class GraphMatcher:
             if node in self._taken or node.execution_provider != provider:
                 return False
             for name in node.outputs:
-                if name and name not in made and not self._is_within(name, members):
+                if not name or name in made:
+                    continue
+                if name in self._outputs or not set(members).issuperset(self.graph.consumers(name)):
                     return False
         return True
-
-    def _is_within(self, name: str, members: Sequence[Node]) -> bool:
-        """Whether nothing but some nodes reads a value."""
-        if name in self._outputs:
-            return False
-        return all(reader in members for reader in self.graph.consumers(name))
 
     def commit(self) -> bool:
         """Make the collected replacements; returns whether there were any."""
         if not self._replacements:
             return False
         graph, are_shapes_known = self.graph, self.graph.is_inferred and not self._added
-        graph.nodes = [*self._added, *self._replaced()]
+        kept = [*self._added, *self._replaced()]
+        out = self._forget_unread()
+        graph.nodes = [node for node in kept if node not in out] if out else kept
         graph.touch()
         graph.is_inferred = are_shapes_known  # of the values that are made as before
         if self._added or any(len(new.outputs) > 1 for _, new in self._replacements):
             graph.sort(free_values(graph))
-        gone = [node for nodes, _ in self._replacements for node in nodes]
-        while gone:
-            gone = self._forget(gone)
         return True
 
     def _replaced(self) -> Iterator[Node]:
@@ -281,32 +276,24 @@ class GraphMatcher:
             if not left[index]:
                 yield self._replacements[index][1]
 
-    def _forget(self, gone: Sequence[Node]) -> list[Node]:
-        """Drop values that nodes no longer make, and constants and nodes that nothing reads any more; returns these nodes."""
-        graph = self.graph
-        kept = {argument.name for argument in graph.inputs} | self._outputs
-        for name in {name for node in gone for name in node.outputs if graph.producer(name) is None}:
-            graph.values.pop(name, None)
-        makers: dict[Node, None] = {}
-        for name in graph.unread(name for node in gone for name in node.inputs if name) - kept:
-            if graph.initializers.pop(name, None) is not None:
+    def _forget_unread(self) -> set[Node]:
+        """Drop what is known of values and constants that go with the replaced nodes; returns other nodes that go with them."""
+        graph, gone, going = self.graph, set(self._taken), list(self._taken)
+        new_nodes = [*self._added, *[new for _, new in self._replacements]]
+        made = {name for node in new_nodes for name in node.outputs}
+        needed = self._outputs.union(*[node.inputs for node in new_nodes], *[node.implicit_inputs for node in new_nodes])
+        needed.update(argument.name for argument in graph.inputs)
+        while going:
+            unread = graph.unread({name for node in going for name in node.inputs} - needed, gone)
+            for name in unread & graph.initializers.keys():
+                del graph.initializers[name]
                 graph.values.pop(name, None)
-            elif (maker := graph.producer(name)) is not None:
-                makers[maker] = None
-        unread = [maker for maker in makers if not self._is_read(maker)]
-        self._take_out(unread)
-        return unread
-
-    def _is_read(self, node: Node) -> bool:
-        return any(name in self._outputs or self.graph.consumers(name) for name in node.outputs if name)
-
-    def _take_out(self, nodes: Sequence[Node]) -> None:
-        if not nodes:
-            return
-        graph, are_shapes_known, out = self.graph, self.graph.is_inferred, set(nodes)
-        graph.nodes = [node for node in graph.nodes if node not in out]
-        graph.touch()
-        graph.is_inferred = are_shapes_known
+            for name in {name for node in going for name in node.outputs} - made:
+                graph.values.pop(name, None)
+            makers = {maker for name in unread if (maker := graph.producer(name)) is not None} - gone
+            going = [maker for maker in makers if graph.unread(set(maker.outputs) - needed, gone) == set(maker.outputs)]
+            gone.update(going)
+        return gone - self._taken
 
 
 class FusionPass:
