@@ -109,8 +109,10 @@ class _StandardAttribute:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         types = _types_of(self._owner, self._fields)
-        bare = type(self._owner.__name__, (), {"__annotations__": types, **self._fields})
-        made: Any = dataclasses.dataclass(bare, init=False, repr=False, slots=True, **self._options)
+        # With a text of its own, since the library would spend a millisecond to make one.
+        bare = type(self._owner.__name__, (), {"__doc__": "Fields.", "__annotations__": types, **self._fields})
+        options = self._options if self._name == "__dataclass_params__" else {"eq": False}
+        made: Any = dataclasses.dataclass(bare, init=False, repr=False, **options)
         value = getattr(made, self._name)
         setattr(self._owner, self._name, value)
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -49,17 +49,18 @@ class Discovered:
     entry_point: EntryPoint | None = None
 
 
-def read_entry_points(group: str) -> list[Discovered]:
-    """Entry points of a group, sorted by name, then by distribution. Imports nothing of theirs.
+def read_entry_points(*groups: str) -> list[list[Discovered]]:
+    """Entry points of some groups, each sorted by name, then by distribution. Imports nothing of theirs.
 
     ``importlib.metadata.entry_points`` fails as a whole on one malformed file, so each distribution is read on its own.
     """
-    found = [row for each, text in _distributions_with(group) for row in _read_distribution(each, text, group)]
-    return sorted(found, key=lambda row: (row.record.entry_point_name, row.record.distribution))
+    texts = _distributions_with(groups)
+    found = ([row for each, text in texts if group in text for row in _read_distribution(each, text, group)] for group in groups)
+    return [sorted(rows, key=lambda row: (row.record.entry_point_name, row.record.distribution)) for rows in found]
 
 
-def _distributions_with(group: str) -> list[tuple[Distribution, str]]:
-    """Distributions whose entry-point file mentions the group, most do not, with its text.
+def _distributions_with(groups: Sequence[str]) -> list[tuple[Distribution, str]]:
+    """Distributions whose entry-point file mentions one of some groups, most do not, with its text.
 
     The first of several copies on ``sys.path`` counts, which is the one that Python imports.
     """
@@ -69,7 +70,7 @@ def _distributions_with(group: str) -> list[tuple[Distribution, str]]:
             texts.setdefault(each.key, (each, each.read_text("entry_points.txt") or ""))
         except (OSError, UnicodeError) as error:
             logger.info("skipped a distribution whose entry_points.txt cannot be read: %s", error)
-    return [(each, text) for each, text in texts.values() if group in text and each.name]
+    return [(each, text) for each, text in texts.values() if any(group in text for group in groups) and each.name]
 
 
 def _read_distribution(distribution: Distribution, text: str, group: str) -> Iterator[Discovered]:

@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,8 +110,9 @@ class PluginManager:
             # First, so that a plugin that asks while it is imported does not start discovery again.
             self._needs_discovery = False
             try:
-                self._discover_plugins()
-                self._discover_providers()
+                plugins, providers = read_entry_points(OBSERVER_GROUP, PROVIDER_GROUP)
+                self._discover_plugins(plugins)
+                self._discover_providers(providers)
             except BaseException:
                 self._clear()
                 self._needs_discovery = True
@@ -248,16 +249,16 @@ class PluginManager:
 
     # -- discovery
 
-    def _discover_plugins(self) -> None:
-        for entry in _load_all(OBSERVER_GROUP, _Filter(DISABLED_PLUGINS, _names_in(DISABLED_PLUGINS))):
+    def _discover_plugins(self, found: Sequence[Discovered]) -> None:
+        for entry in _load_all(found, _Filter(DISABLED_PLUGINS, _names_in(DISABLED_PLUGINS))):
             if entry.plugin is None or not self._register_plugin(entry):
                 self._plugins.append(entry)
             _log(entry.record)
         self._plugins.sort(key=_entry_order)
 
-    def _discover_providers(self) -> None:
+    def _discover_providers(self, found: Sequence[Discovered]) -> None:
         wanted = _names_in(LOAD_PROVIDERS) or None
-        for entry in _load_all(PROVIDER_GROUP, _Filter(DISABLED_PROVIDERS, _names_in(DISABLED_PROVIDERS), wanted)):
+        for entry in _load_all(found, _Filter(DISABLED_PROVIDERS, _names_in(DISABLED_PROVIDERS), wanted)):
             if entry.plugin is None or not self._register_provider(entry):
                 self._providers.append(entry)
             _log(entry.record)
@@ -358,9 +359,8 @@ class _Filter:
         return "" if may_be_named_later else f"{LOAD_PROVIDERS} does not name it"
 
 
-def _load_all(group: str, allowed: _Filter) -> list[_Entry]:
+def _load_all(found: Sequence[Discovered], allowed: _Filter) -> list[_Entry]:
     """Entries of a group with their plugin objects; ``plugin`` is None where that failed or was not to be done."""
-    found = read_entry_points(group)
     entries = [_Entry(row.record) for row in found]
     names = frozenset(row.record.entry_point_name for row in found)
     _refuse_claimed_twice(entries, "entry point", lambda record: record.entry_point_name)
