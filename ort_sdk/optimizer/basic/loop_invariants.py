@@ -8,6 +8,8 @@ from ort_sdk.graph.editing import is_graph_output, replace_uses
 from ort_sdk.optimizer.matching import nodes_of
 from ort_sdk.optimizer.transformer import TransformerContext
 
+from .reshape_fusion import given_back
+
 __all__ = ["LoopInvariantElimination"]
 
 _CARRIED_FROM = 2
@@ -57,6 +59,10 @@ def _captured(graph: Graph, node: Node, place: int) -> bool:
 
 def _source(body: Graph, name: str) -> str:
     """What a value is a copy of."""
-    while (producer := body.producer(name)) is not None and producer.op_type == "Identity" and producer.domain == "":
-        name = producer.inputs[0]
+    while (producer := body.producer(name)) is not None:
+        is_identity = producer.op_type == "Identity" and producer.domain == ""
+        source = producer.inputs[0] if is_identity else given_back(body, producer)
+        if source is None:
+            break
+        name = source
     return name

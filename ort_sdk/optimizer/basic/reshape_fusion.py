@@ -7,7 +7,7 @@ from ort_sdk.graph.editing import bypass_node, set_inputs
 from ort_sdk.optimizer.matching import integers, nodes_of, numeric_shape
 from ort_sdk.optimizer.transformer import TransformerContext
 
-__all__ = ["ExpandElimination", "ReshapeFusion", "UnsqueezeElimination"]
+__all__ = ["ExpandElimination", "ReshapeFusion", "UnsqueezeElimination", "given_back"]
 
 _RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -93,13 +93,19 @@ class UnsqueezeElimination:
         """Let readers of the second read the first one's input."""
         changed = False
         for node in nodes_of(graph, "Squeeze", "Unsqueeze"):
-            first = graph.producer(node.inputs[0])
-            if first is None or first.domain or {first.op_type, node.op_type} != {"Squeeze", "Unsqueeze"}:
-                continue
-            axes = integers(graph, node, 1, "axes")
-            if axes and _normalized(axes, node, graph) == _normalized(integers(graph, first, 1, "axes"), first, graph):
-                changed |= bypass_node(graph, node, first.inputs[0])
+            source = given_back(graph, node)
+            changed |= source is not None and bypass_node(graph, node, source)
         return changed
+
+
+def given_back(graph: Graph, node: Node) -> str | None:
+    """What a Squeeze or Unsqueeze gives back that undoes the one before it; None for any other node."""
+    first = graph.producer(node.inputs[0]) if node.inputs and not node.domain else None
+    if first is None or first.domain or {first.op_type, node.op_type} != {"Squeeze", "Unsqueeze"}:
+        return None
+    axes = integers(graph, node, 1, "axes")
+    is_undone = axes and _normalized(axes, node, graph) == _normalized(integers(graph, first, 1, "axes"), first, graph)
+    return first.inputs[0] if is_undone else None
 
 
 def _normalized(axes: tuple[int, ...] | None, node: Node, graph: Graph) -> frozenset[int] | None:

@@ -12,9 +12,11 @@ node = helper.make_node
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 
 
-def _model(*, identity=True, reads_result=True, fetches_result=False, w_in="w_in"):
-    """State h, and a weight w that goes through unchanged, as loops of TensorFlow have it."""
+def _model(*, identity=True, reads_result=True, fetches_result=False, w_in="w_in", turned=False):
+    """State h, and a weight w that goes through unchanged, as loops of TensorFlow have it, or turned there and back."""
     handed_on = [node("Identity", [w_in], ["w_mid"]), node("Identity", ["w_mid"], ["w_out"])] if identity else []
+    if turned:
+        handed_on = [node("Unsqueeze", [w_in, "first"], ["w_mid"]), node("Squeeze", ["w_mid", "first"], ["w_out"])]
     body = helper.make_graph(
         [
             node("MatMul", ["h_in", w_in], ["product"]),
@@ -33,12 +35,15 @@ def _model(*, identity=True, reads_result=True, fetches_result=False, w_in="w_in
     ]
     outputs = [value("y", [1, 3]), *([value("w_last", [3, 3])] if fetches_result else [])]
     weight = np.random.default_rng(0).standard_normal((3, 3), dtype=np.float32)
-    return model_bytes(nodes, [value("trips", [], INT64), value("x", [1, 3])], outputs, {"weight": weight})
+    constants = {"weight": weight, "first": np.array([0], np.int64)}
+    return model_bytes(nodes, [value("trips", [], INT64), value("x", [1, 3])], outputs, constants)
 
 
 @pytest.mark.parametrize("trips", [0, 1, 5])
 @pytest.mark.parametrize(
-    "options", [{}, {"identity": False}, {"reads_result": False}, {"fetches_result": True}, {"w_in": "weight"}], ids=str
+    "options",
+    [{}, {"identity": False}, {"reads_result": False}, {"fetches_result": True}, {"w_in": "weight"}, {"turned": True}],
+    ids=str,
 )
 def test_results_stay(options, trips):
     model = _model(**options)
@@ -49,9 +54,9 @@ def test_results_stay(options, trips):
         np.testing.assert_allclose(session.run(None, feeds)[0], reference.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("w_in", ["w_in", "weight"])
-def test_the_weight_is_a_constant_of_the_body(w_in):
-    session = ort.InferenceSession(_model(w_in=w_in), providers=["CPUExecutionProvider"])
+@pytest.mark.parametrize("options", [{"w_in": "w_in"}, {"w_in": "weight"}, {"turned": True}], ids=str)
+def test_the_weight_is_a_constant_of_the_body(options):
+    session = ort.InferenceSession(_model(**options), providers=["CPUExecutionProvider"])
     (loop,) = [node for node in session._built.model.graph.nodes if node.op_type == "Loop"]
     body = loop.attributes["body"]
     assert len(loop.inputs) == 3

@@ -41,7 +41,7 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
         first = axis + len(shape) if axis < 0 else axis
         if 0 in shape:
             return lambda x, out: np.copyto(out, compute(x))
-        if not (is_flattened or first == len(shape) - 1):
+        if not is_flattened and math.prod(shape[first + 1 :]) > 1:
             return columns_writer(inputs[0], outputs[0], first, lambda x, out: softmax_along(x, out, first))
         return _softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), outputs[0])
 
