@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 from .scores import class_labels, expand_binary, post_transform, regression_transform, transform_rows
+
+__all__ = ["Linear", "LinearClassifier"]
 
 DOMAIN = "ai.onnx.ml"
 
@@ -18,7 +21,7 @@ DOMAIN = "ai.onnx.ml"
 def linear_regressor(info: KernelInfo, xp: Any) -> Compute:
     """X · coefficients + intercepts as float, (N, targets)."""
     targets = info.attribute("targets", 1)
-    linear = _Linear(info, targets, info.attribute("intercepts", None) or [0.0] * targets)
+    linear = Linear(info, targets, info.attribute("intercepts", None) or [0.0] * targets)
     transform = regression_transform(post_transform(info), targets)
     return lambda x: transform(linear(x))
 
@@ -37,20 +40,32 @@ def linear_classifier(info: KernelInfo, xp: Any) -> Compute:
             f"{info.describe()}: {labels.size} class labels and {len(intercepts)} intercepts are given; there must be one "
             "intercept for each class, or one for two classes"
         )
-    linear = _Linear(info, len(intercepts), intercepts)
-    name = post_transform(info)
-    transform = transform_rows(name)
-
-    def compute(x: HostArray) -> tuple[HostArray, HostArray]:
-        scores = linear(x)
-        if is_binary:
-            return labels[(scores[:, 0] > 0).astype(np.intp)], expand_binary(scores, name, is_probability=True)
-        return labels[scores.argmax(axis=1)], transform(scores)
-
-    return compute
+    return LinearClassifier(Linear(info, len(intercepts), intercepts), labels, post_transform(info))
 
 
-class _Linear:
+@dataclass(frozen=True, slots=True)
+class LinearClassifier:
+    """(N, F) → the winning classes' labels, (N), and the scores, (N, classes)."""
+
+    linear: Linear
+    labels: HostArray
+    post_transform: str
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether there is one score for two classes."""
+        return bool(self.linear.intercepts.size == 1)
+
+    def __call__(self, x: HostArray) -> tuple[HostArray, HostArray]:
+        """Both outputs."""
+        scores = self.linear(x)
+        if self.is_binary:
+            winners = (scores[:, 0] > 0).astype(np.intp)
+            return self.labels[winners], expand_binary(scores, self.post_transform, is_probability=True)
+        return self.labels[scores.argmax(axis=1)], transform_rows(self.post_transform)(scores)
+
+
+class Linear:
     """Scores of rows, (N, F) or (F,) → (N, rows of coefficients), in float."""
 
     def __init__(self, info: KernelInfo, rows: int, intercepts: list[float]) -> None:
@@ -65,15 +80,15 @@ class _Linear:
         if features is not None and rows * features <= coefficients.size:
             # As in ONNX Runtime, a model whose input is narrower than its coefficients uses the first of them.
             coefficients = coefficients[: rows * features]
-        self._coefficients = np.ascontiguousarray(coefficients.reshape(rows, -1).T)
-        self._intercepts = np.asarray(intercepts, dtype=np.float32)
+        self.coefficients = np.ascontiguousarray(coefficients.reshape(rows, -1).T)
+        self.intercepts = np.asarray(intercepts, dtype=np.float32)
 
     def __call__(self, x: HostArray) -> HostArray:
         matrix = x.reshape(1, -1) if x.ndim < 2 else x
-        features = self._coefficients.shape[0]
+        features = self.coefficients.shape[0]
         if matrix.ndim != 2 or matrix.shape[1] != features:
             raise InvalidArgument(f"{self._info.describe()}: input of shape {x.shape} must be [N, {features}]")
-        scores: HostArray = matrix.astype(np.float32, copy=False) @ self._coefficients + self._intercepts
+        scores: HostArray = matrix.astype(np.float32, copy=False) @ self.coefficients + self.intercepts
         return scores
 
 

@@ -18,10 +18,11 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.fusion.operation import ElementOperation, operation_of
 
-from .direct_kernel import calling, directly
+from .direct_kernel import calling, calling_with, directly
 
 __all__ = [
     "BINDERS",
+    "NAMING",
     "BindableKernel",
     "Binder",
     "Binding",
@@ -121,6 +122,11 @@ def made_by(*op_types: str, domain: str = "") -> Callable[[Maker], Maker]:
         return maker
 
     return declare
+
+
+NAMING: dict[tuple[str, str], Callable[[KernelInfo, Any], Callable[..., Any] | None]] = {}
+"""(domain, op_type) of operators that may give strings, for which nothing is bound → from a node and the shared set's function,
+a call on a run's arrays; filled by importing the modules."""
 
 
 class BindableKernel(OpKernel):
@@ -252,7 +258,8 @@ def _bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     kernel = create(info)
     binding = BINDERS[info.domain, info.op_type]
     if not _is_computed_directly(info, any_type=binding.any_type):
-        return kernel
+        naming = NAMING.get((info.domain, info.op_type))
+        return kernel if naming is None else calling_with(kernel, naming(info, kernel.compute))
     make_writer = binding.binder(info, kernel.compute)
     if make_writer is None:
         return calling(kernel, info)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ort_sdk.api import KernelInfo, OpKernel
 
-__all__ = ["DIRECT", "DirectMaker", "calling", "computed_by", "direct_kernel", "directly"]
+__all__ = ["DIRECT", "DirectMaker", "calling", "calling_with", "computed_by", "direct_kernel", "directly"]
 
 DirectMaker = Callable[[KernelInfo], "Callable[..., Any] | None"]
 """Makes a node's ``call(*inputs)``, which returns its outputs, or ``NotImplemented`` for arrays it is not for; None for none."""
@@ -60,5 +60,9 @@ def direct_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
 def calling(kernel: Any, info: KernelInfo) -> Any:
     """A kernel of the shared set over the node's call, if it has one."""
     maker = DIRECT.get((info.domain, info.op_type))
-    call = None if maker is None else maker(info)
+    return calling_with(kernel, None if maker is None else maker(info))
+
+
+def calling_with(kernel: Any, call: Callable[..., Any] | None) -> Any:
+    """A kernel of the shared set over a call, if there is one."""
     return kernel if call is None else _DirectKernel(kernel, call)

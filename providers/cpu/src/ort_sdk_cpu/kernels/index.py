@@ -58,7 +58,9 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "quantized_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
     "recurrent": {"": ("GRU", "LSTM")},
     "resize": {"": ("Resize", "Upsample")},
-    "tree_ensemble": {"ai.onnx.ml": ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")},
+    "classifiers": {
+        "ai.onnx.ml": ("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
+    },
     "reduction": {
         "": (
             *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),

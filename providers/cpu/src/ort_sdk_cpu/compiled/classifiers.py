@@ -1,4 +1,7 @@
-"""Ensembles of decision trees over rows of float32: eight walks at a time, as each of their steps waits for the one before."""
+"""Ensembles of decision trees, and linear classifiers, over rows of float32: labels of the classes that win, and scores.
+
+Trees are walked eight at a time, as each step of a walk waits for the one before.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,17 @@ from numba import types
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import add, maximum, multiply, reduce_add, reduce_max, splat_f32, subtract, zero_f32
+from ort_sdk_cpu.simd.arithmetic import (
+    add,
+    fused_multiply_add,
+    maximum,
+    multiply,
+    reduce_add,
+    reduce_max,
+    splat_f32,
+    subtract,
+    zero_f32,
+)
 from ort_sdk_cpu.simd.functions import exp_of_negative, sigmoid
 from ort_sdk_cpu.simd.memory import (
     emit_load,
@@ -25,7 +38,7 @@ from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or
 from ort_sdk_cpu.simd.vector_types import I32, operation
 
-__all__ = ["trees"]
+__all__ = ["linear_classifier", "trees"]
 
 _NODE, _LAST, _FEATURE, _SPLIT, _VOTE = 24, 12, 16, 20, 16
 """Bytes of a node, up to its last child, its feature and its split; bytes of a vote."""
@@ -224,11 +237,10 @@ def _transform(out: int, count: int, transform: int) -> None:
 
 
 @inner
-def _finish(record: int, row: int, aggregate: int, targets: int, sums: int) -> None:
+def _finish(record: int, row: int, targets: int, sums: int) -> None:
     """A row's label and scores."""
     scores, labels, transform = argument(record, 1), argument(record, 2), argument(record, 15)
     kind, expands = argument(record, 16), argument(record, 18)
-    _together(record, aggregate, targets, sums)
     if kind and labels:
         winner = _winner(record, kind, targets, sums)
         write_i64(labels + row * 8, _read_i64(argument(record, 8) + winner * 8))
@@ -267,4 +279,30 @@ def trees(record: int, part: int, parts: int) -> None:
             _write_f64(sums + place, empty)
         _walk(record, x + first * x_row, count, aggregate, sums)
         for row in range(count):
-            _finish(record, first + row, aggregate, targets, sums + row * targets * 8)
+            _together(record, aggregate, targets, sums + row * targets * 8)
+            _finish(record, first + row, targets, sums + row * targets * 8)
+
+
+@inner
+def _dot(x: int, y: int, count: int) -> Any:
+    total = zero_f32()
+    for element in range(0, count, 16):
+        left = min(count - element, 16)
+        total = fused_multiply_add(load_f32_first(x + element * 4, left), load_f32_first(y + element * 4, left), total)
+    return reduce_add(total)
+
+
+@task
+def linear_classifier(record: int, part: int, parts: int) -> None:
+    """Labels and scores of products with coefficients.
+
+    Arguments: as for trees, but for coefficients (a row for each score), intercepts, features and scores in place of what is
+    said of trees.
+    """
+    x, x_row, targets, features = argument(record, 0), argument(record, 11), argument(record, 13), argument(record, 5)
+    rows, sums = argument(record, 10), argument(record, 9) + part * targets * 8
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        for score in range(argument(record, 6)):
+            value = _dot(x + row * x_row, argument(record, 3) + score * features * 4, features)
+            _write_f64(sums + score * 8, np.float64(value + read_f32(argument(record, 4) + score * 4)))
+        _finish(record, row, targets, sums)

@@ -1,14 +1,18 @@
-"""Ensembles of trees by the compiled task: as the shared set computes them, for all that the operators may say."""
+"""Ensembles of trees and linear classifiers by compiled tasks: as the shared set computes them, for all that nodes may say."""
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels.any_layout import FixedSlot
+
+import ort_sdk
 
 DOMAIN = "ai.onnx.ml"
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="trees are walked by compiled code")
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="classifiers are compiled")
 
 
 def _random_trees(trees, modes=("BRANCH_LEQ",), features=5, seed=0, *, missing=False):
@@ -137,3 +141,46 @@ def test_the_task_is_used(make_kernel):
     assert len(call.native.rows) == 1
     call()
     np.testing.assert_allclose(out, kernel.compute(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("classes", [2, 3, 20])
+@pytest.mark.parametrize("features", [1, 16, 37])
+@pytest.mark.parametrize("wanted", [(0,), (0, 1)])
+def test_linear_classifiers(check, transform, classes, features, wanted):
+    rng, scores = np.random.default_rng(classes), 1 if classes == 2 else classes
+    attributes = {
+        "coefficients": rng.standard_normal(scores * features).tolist(),
+        "intercepts": rng.standard_normal(scores).tolist(),
+        "classlabels_ints": list(range(7, 7 + classes)),
+        "post_transform": transform,
+    }
+    x = rng.standard_normal((45, features)).astype(np.float32)
+    check("LinearClassifier", x, domain=DOMAIN, tolerance=5e-6, wanted=wanted, **attributes)
+
+
+def _named(op_type):
+    if op_type == "LinearClassifier":
+        attributes = {"coefficients": [1.0, -1.0, 0.5, 2.0, -0.5] * 3, "intercepts": [0.1, 0.2, 0.3]}
+    else:
+        nodes, leaves = _random_trees(9)
+        attributes = {**nodes, **_votes(leaves, "class", range(3))}
+    return attributes | {"classlabels_strings": ["a", "bc", "d"], "post_transform": "SOFTMAX"}
+
+
+@pytest.mark.parametrize("op_type", ["LinearClassifier", "TreeEnsembleClassifier"])
+@pytest.mark.parametrize("rows", [0, 1, 70])
+def test_labels_that_are_strings(op_type, rows):
+    value = helper.make_tensor_value_info
+    node = helper.make_node(op_type, ["x"], ["label", "scores"], domain=DOMAIN, **_named(op_type))
+    outputs = [value("label", TensorProto.STRING, None), value("scores", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([node], "g", [value("x", TensorProto.FLOAT, [None, 5])], outputs)
+    opsets = [helper.make_opsetid(DOMAIN, 3), helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    x = _rows(rows or 3)[:rows]
+    expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    session = ort_sdk.InferenceSession(model)
+    for _ in range(4):
+        labels, scores = session.run(None, {"x": x})
+        assert labels.tolist() == expected[0].tolist()
+        np.testing.assert_allclose(scores, expected[1], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,192 @@
+"""Ensembles of decision trees and linear classifiers of rows of float32, by compiled tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.opset.ml.linear import LinearClassifier
+from ort_sdk.opset.ml.tree_ensemble import TreeClassifier, TreeRegressor
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
+
+from .bindable import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
+from .task_writer import TaskWriter, is_worth_a_task
+from .tree_table import TreeTable
+
+__all__: list[str] = []
+
+DOMAIN = "ai.onnx.ml"
+MODULE = "classifiers"
+KINDS = "q" * 19 + "f" + "q"
+WORK_PER_THREAD = 1 << 9
+"""Walks down a tree, or products of 16 features, that take some times as long as waking a thread up."""
+ELEMENTS_OF_WORK = 1 << 5
+"""About as many elements of other tasks take as long as one of these."""
+ROWS_AT_ONCE = 32
+"""As in the compiled module."""
+_AGGREGATES = {"SUM": 0, "AVERAGE": 1, "MIN": 2, "MAX": 3}
+_TRANSFORMS = {"NONE": 0, "SOFTMAX": 1, "LOGISTIC": 2}
+_NO_LABELS = np.zeros(1, np.int64)
+
+Model = TreeClassifier | TreeRegressor | LinearClassifier
+
+
+class _Task:
+    """A model as its task reads it. For any number of threads at once.
+
+    Args:
+        model: the shared set's function.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.classifies = not isinstance(model, TreeRegressor)
+        labels = np.zeros(1) if isinstance(model, TreeRegressor) else model.labels
+        self.has_names = labels.dtype == object
+        """Whether labels are strings: the task gives their positions."""
+        self.labels = np.arange(labels.size) if self.has_names else labels.astype(np.int64)
+        transform = _TRANSFORMS[model.post_transform]
+        if isinstance(model, LinearClassifier):
+            self.name, self.features, self.targets = "linear_classifier", model.linear.coefficients.shape[0], labels.size
+            scores = model.linear.intercepts.size
+            self._kept: tuple[Any, ...] = (np.ascontiguousarray(model.linear.coefficients.T), model.linear.intercepts)
+            self._places = (*map(address_of, self._kept), self.features, scores, 0)
+            self._sizes = (0, self.targets, 0, transform)
+            self._rest = (3, 0, 1, 0.0, 0) if model.is_binary else (1, 0, 0, math.nan, 0)
+            self.work, self._room = scores * -(-self.features // 16), self.targets
+            return
+        table = TreeTable(model.sums, model.base)
+        self.name, self.features, self.targets = "trees", model.sums.trees.nodes.feature_count, table.base.size
+        self._kept, self._places = (table,), table.addresses()
+        self._sizes = (table.roots.size, self.targets, _AGGREGATES[model.sums.aggregate], transform)
+        self._rest = (*_decision(model), int(table.is_two_way))
+        self.work, self._room = table.roots.size, self.targets * ROWS_AT_ONCE
+
+    def takes(self, x: HostArray) -> bool:
+        """Whether rows are as the task, or the shared set, wants them, and worth loading it."""
+        width_fits = x.ndim == 2 and (x.shape[1] >= self.features if self.name == "trees" else x.shape[1] == self.features)
+        return width_fits and is_worth_a_task(len(x) * self.work * ELEMENTS_OF_WORK, MODULE, self.name)
+
+    def threads(self, rows: int) -> int:
+        """Threads worth waking up."""
+        worth: int = rows * self.work // WORK_PER_THREAD
+        return max(1, min(libraries.thread_count(), rows, worth))
+
+    def room(self, threads: int) -> HostArray:
+        """Memory for sums."""
+        return np.empty(threads * self._room)
+
+    def arguments(self, x: HostArray, room: HostArray) -> tuple[int | float, ...]:
+        """What follows the addresses of rows, scores and labels."""
+        rows, width = x.shape
+        return (*self._places, address_of(self.labels), address_of(room), rows, width * 4, *self._sizes, *self._rest)
+
+
+def _decision(model: TreeClassifier | TreeRegressor) -> tuple[int, int, int, float]:
+    """How the winner is found, by which score, whether scores are made of it, and its limit."""
+    if isinstance(model, TreeRegressor):
+        return 0, 0, 0, math.nan
+    decision = model.decision
+    if decision is None:
+        return 1, 0, 0, math.nan
+    return 3 if decision.is_probability else 2, decision.column, int(model.expands), decision.limit
+
+
+def _task_of(info: KernelInfo, compute: Any) -> _Task | None:
+    """The task; None where rows, splits or scores are of other types than it knows, or what follows is."""
+    if not isinstance(compute, Model) or not libraries.numba().is_usable or compute.post_transform not in _TRANSFORMS:
+        return None
+    if isinstance(compute, TreeClassifier | TreeRegressor) and compute.sums.trees.nodes.splits.dtype != np.float32:
+        return None
+    output = info.output_element_type(0 if isinstance(compute, TreeRegressor) else 1)
+    is_float = info.input_element_type(0) is TensorElementType.FLOAT and output in {TensorElementType.FLOAT, None}
+    return _Task(compute) if is_float else None
+
+
+@bindable("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=DOMAIN)
+def classifier(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Labels of the classes that win, and scores."""
+    task = _task_of(info, compute)
+    if task is None or task.has_names:
+        return None
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        write = _written(compute)
+        return _ModelWriter(task, inputs[0], len(outputs), write) if task.takes(inputs[0]) else write
+
+    make.task = task  # type: ignore[attr-defined]
+    return make
+
+
+def _written(compute: Callable[[HostArray], Any]) -> Writer:
+    def write(x: HostArray, *outputs: HostArray | None) -> None:
+        found = compute(x)
+        for value, out in zip(found if isinstance(found, tuple) else (found,), outputs, strict=False):
+            if out is not None:
+                np.copyto(out, value)
+
+    return write
+
+
+class _ModelWriter(TaskWriter):
+    """A task on rows of one shape, with the memory it needs.
+
+    Args:
+        task: of the model.
+        x: rows of the shape to expect.
+        outputs: how many are written; a classifier's first are the labels.
+        otherwise: writes what is not contiguous.
+    """
+
+    def __init__(self, task: _Task, x: HostArray, outputs: int, otherwise: Writer) -> None:
+        threads = task.threads(len(x))
+        room = task.room(threads)
+        self._kept = (task, room)
+        places = (0, 2 if outputs > 1 else None, 1) if task.classifies else (0, 1, None)
+        super().__init__(MODULE, task.name, task.arguments(x, room), places, otherwise, threads)
+
+    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+        """As the base says; the call keeps the model."""
+        call = super().fixed(*arrays)
+        if call is not None:
+            call.model = self._kept  # type: ignore[attr-defined]
+        return call
+
+
+@made_by("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=DOMAIN)
+def for_any_rows(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+    """The kernel over the task, for however many rows."""
+    return DirectlyBindable(kernel, make_writer, _call_of(make_writer.task))  # type: ignore[attr-defined]
+
+
+def _naming(info: KernelInfo, compute: Any) -> Callable[..., Any] | None:
+    """The call of a node whose labels are strings."""
+    task = _task_of(info, compute)
+    return None if task is None else _call_of(task)
+
+
+def _call_of(task: _Task) -> Callable[..., Any]:
+    """A task as a call on a run's rows."""
+    names = task.model.labels if task.has_names else None  # type: ignore[union-attr]
+
+    def call(x: HostArray) -> Any:
+        if not task.takes(x) or not x.flags.c_contiguous:
+            return NotImplemented
+        from ort_sdk_cpu.machine_code import task_function
+
+        rows, threads = len(x), task.threads(len(x))
+        scores, room = np.empty((rows, task.targets), np.float32), task.room(threads)
+        labels = np.empty(rows, np.int64) if task.classifies else None
+        places = (address_of(x), address_of(scores), 0 if labels is None else address_of(labels))
+        task_function(MODULE, task.name, KINDS)(threads, *places, *task.arguments(x, room))
+        return scores if labels is None else (labels if names is None else names[labels], scores)
+
+    return call
+
+
+NAMING.update(dict.fromkeys(((DOMAIN, "LinearClassifier"), (DOMAIN, "TreeEnsembleClassifier")), _naming))
