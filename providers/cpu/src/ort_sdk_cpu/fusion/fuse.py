@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,14 @@ def fuse(program: FusibleProgram) -> StepFusion:
 
     Where shapes vary, attention and views become one step each, too, and so do a transformer's layers.
     """
-    first = [*_fused_convolutions(program), *(_fused_views(program) if program.shapes_vary else _quantized_sums(program))]
+    first = _fused_convolutions(program)
     left = _without(program, first)
+    if program.shapes_vary:
+        views, readers = _fused_views(left)
+        first, left = [*first, *views], replace(_without(left, views), readers=readers)
+    else:
+        sums = _quantized_sums(left)
+        first, left = [*first, *sums], _without(left, sums)
     sequences = _fused_sequences(left) if program.shapes_vary else []
     chains = _fused_chains(_without(left, sequences))
     return StepFusion([*first, *sequences, *chains.fused], chains.is_complete)
@@ -41,7 +47,7 @@ def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
     return list(fused_convolutions(program))
 
 
-def _fused_views(program: FusibleProgram) -> list[FusedSteps]:
+def _fused_views(program: FusibleProgram) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
     from .views import fused_views
 
     return fused_views(program)

@@ -24,21 +24,25 @@ class ViewKernel:
     compute: Callable[..., Any]
 
 
-def fused_views(program: FusibleProgram) -> list[FusedSteps]:
+def fused_views(program: FusibleProgram) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
     """Attention with its views, and other views with what works out their shapes.
 
     Args:
         program: whose shapes vary.
+
+    Returns:
+        The steps, and who reads each value then: not those whose work they repeat, where nothing else reads that.
     """
     if not any(step.op_type in {"Reshape", "Softmax"} for step in program.steps.values()):
-        return []
+        return [], program.readers
     told = Expressions(program)
     groups = list(attention_groups(program, told))
     while True:
         chosen = _Chosen.of(program, told, groups)
         held = chosen.held_up(groups)
         if not held:
-            return [*(group.fused(told) for group in groups), *chosen.fused(told)]
+            fused = [*(group.fused(told) for group in groups), *chosen.fused(told)]
+            return fused, {index: sorted(readers) for index, readers in chosen.readers.items()}
         groups = [group.uncached if group in held and group.uncached is not None else group for group in groups]
 
 
