@@ -83,6 +83,15 @@ def test_what_is_not_finite(run_both, tasks, op_type, order):
     assert tasks
 
 
+@pytest.mark.parametrize("op_type", ["ReduceSum", "ReduceMean", "ReduceSumSquare"])
+@pytest.mark.parametrize("rows", [169, 4101])
+def test_equal_columns_have_equal_sums(run_both, tasks, op_type, rows):
+    column = np.random.default_rng(rows).standard_normal((rows, 1)).astype(np.float32) * np.float32(1e9)
+    _, bound = run_both(op_type, np.repeat(column, 1000, axis=1), version=11, axes=[0], keepdims=0)
+    assert len(np.unique(bound[0])) == 1
+    assert tasks
+
+
 def test_small_arrays_and_other_types_are_not_its(run_both, tasks):
     for x in (np.ones((3, 4), np.float32), np.ones((30, 40), np.float64), np.ones((30, 40), np.int32)):
         _, bound = run_both("ReduceSum", x, version=11, axes=[1])

@@ -126,24 +126,29 @@ def _column(combine: Any, prepare: Any, lowest: float, record: int, x: int, left
 
 @inner
 def _four_columns(combine: Any, prepare: Any, lowest: float, record: int, x: int, out: int) -> None:
-    """Sixty-four columns; their sums are kept in the output from piece to piece."""
+    """Sixty-four columns, in the order of ``_column``; their sums are kept in the output from piece to piece."""
     factor, step, rows = splat_f32(number(record, 15)), argument(record, 14), argument(record, 12)
+    start = splat_f32(lowest)
     for place in range(0, 256, 64):
-        store_f32(out + place, splat_f32(lowest))
+        store_f32(out + place, start)
     for index in range(argument(record, 11)):
-        for start in range(0, rows, _PIECE):
-            a, b, c, d = splat_f32(lowest), splat_f32(lowest), splat_f32(lowest), splat_f32(lowest)
-            place = x + index * argument(record, 13) + start * step
-            for _ in range(min(_PIECE, rows - start)):
-                a = combine(prepare(load_f32(place), factor), a)
-                b = combine(prepare(load_f32(place + 64), factor), b)
-                c = combine(prepare(load_f32(place + 128), factor), c)
-                d = combine(prepare(load_f32(place + 192), factor), d)
+        for first in range(0, rows, _PIECE):
+            a, b, c, d, e, f, g, h = start, start, start, start, start, start, start, start
+            place, count = x + index * argument(record, 13) + first * step, min(_PIECE, rows - first)
+            for _ in range(count // 2):
+                a, b = combine(prepare(load_f32(place), factor), a), combine(prepare(load_f32(place + 64), factor), b)
+                c, d = combine(prepare(load_f32(place + 128), factor), c), combine(prepare(load_f32(place + 192), factor), d)
                 place += step
-            store_f32(out, combine(a, load_f32(out)))
-            store_f32(out + 64, combine(b, load_f32(out + 64)))
-            store_f32(out + 128, combine(c, load_f32(out + 128)))
-            store_f32(out + 192, combine(d, load_f32(out + 192)))
+                e, f = combine(prepare(load_f32(place), factor), e), combine(prepare(load_f32(place + 64), factor), f)
+                g, h = combine(prepare(load_f32(place + 128), factor), g), combine(prepare(load_f32(place + 192), factor), h)
+                place += step
+            if count % 2:
+                a, b = combine(prepare(load_f32(place), factor), a), combine(prepare(load_f32(place + 64), factor), b)
+                c, d = combine(prepare(load_f32(place + 128), factor), c), combine(prepare(load_f32(place + 192), factor), d)
+            store_f32(out, combine(combine(a, e), load_f32(out)))
+            store_f32(out + 64, combine(combine(b, f), load_f32(out + 64)))
+            store_f32(out + 128, combine(combine(c, g), load_f32(out + 128)))
+            store_f32(out + 192, combine(combine(d, h), load_f32(out + 192)))
 
 
 @inner
