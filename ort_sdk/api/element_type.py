@@ -209,6 +209,7 @@ def tensor_type(element_type: TensorElementType) -> str:
 
 
 @functools.cache
+@functools.lru_cache(maxsize=256)  # asked several times for each value of a graph, and of few types
 def tensor_type_element(type_string: str) -> TensorElementType | None:
     """Element type of ``tensor(...)``; None for sequences, maps, optionals and sparse tensors."""
     if not type_string.startswith("tensor("):

@@ -39,6 +39,8 @@ def kernel_info(
 
 
 def _attributes(node: Node) -> dict[str, Any]:
+    if not node.attributes:
+        return {}
     bodies = node.subgraphs
     return {name: value for name, value in node.attributes.items() if name not in bodies} if bodies else dict(node.attributes)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ort_sdk.api import OrtDevice, Tensor
+from ort_sdk.api import OrtDevice, Subgraph, Tensor
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import create_kernel, kernel_info
 from ort_sdk.memory import DataTransferManager, InitializerPlacement, PackingNode, Prepacker
@@ -66,15 +66,11 @@ class SessionPlanner:
         if create_info is None:
             compiled = self._assignment.compiled[id(node)]
             return NodeKernel(compiled if hasattr(compiled, "compute") else _Compiled(compiled), provider.device)
-        bodies = {
-            name: body_runner(self.plan(body, devices.bodies[id(body)], node.implicit_inputs), self._binding)
-            for name, body in node.subgraphs.items()
-        }
         info = kernel_info(
             node,
             graph,
             self._model.opset_imports.get(node.domain, 0),
-            subgraphs=bodies,
+            subgraphs=self._bodies(node, devices) if node.attributes else {},
             execution_provider=provider.execution_provider,
             session_config=self._config,
         )
@@ -89,6 +85,12 @@ class SessionPlanner:
             host_inputs=kernel_def.input_on_host,
             aliases=(*kernel_def.alias, *kernel_def.may_inplace),
         )
+
+    def _bodies(self, node: Node, devices: ValueDevices) -> dict[str, Subgraph]:
+        return {
+            name: body_runner(self.plan(body, devices.bodies[id(body)], node.implicit_inputs), self._binding)
+            for name, body in node.subgraphs.items()
+        }
 
     def _prepack(
         self, provider: SessionProvider, kernel: Any, node: Node, constants: Mapping[int, Tensor]

@@ -130,13 +130,17 @@ class ResultMemory:
     __slots__ = ("_memory", "_runs")
 
     def __init__(self) -> None:
-        self._memory = recycled_memory()
+        self._memory: RecycledMemory | None = None
         self._runs = 0
 
     def empty(self, shape: tuple[int, ...]) -> HostArray:
         """A row-major float32 array with any contents."""
         self._runs += 1
-        return np.empty(shape, _FLOAT) if self._runs <= FEW_RUNS else self._memory.empty(shape)
+        if self._runs <= FEW_RUNS:
+            return np.empty(shape, _FLOAT)
+        if self._memory is None:
+            self._memory = recycled_memory()
+        return self._memory.empty(shape)
 
     def like(self, x: HostArray) -> HostArray:
         """A float32 array of an array's shape, which lies as that does if that has no gaps."""
