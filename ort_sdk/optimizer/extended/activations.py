@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ort_sdk.api.data_classes import dataclass
+from dataclasses import dataclass
+
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import GraphMatcher
 
