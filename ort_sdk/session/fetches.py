@@ -73,7 +73,8 @@ def hand_out(values: list[Any]) -> list[Any]:
         elif isinstance(values[position], np.ndarray):
             values[position] = np.array(values[position])
         elif kind is list:
-            values[position] = _copied_list(values[position])
+            if not _is_sole_list(values, position):
+                values[position] = _copied_list(values[position])
         elif kind is dict:
             values[position] = dict(values[position])
     return values
@@ -106,6 +107,24 @@ def _copied(element: Any) -> Any:
     return dict(element) if isinstance(element, dict) else element
 
 
+def _is_sole_list(values: list[Any], position: int) -> bool:
+    """Whether a list, and maps that are all its elements, are held here only."""
+    elements = values[position]
+    if sys.getrefcount(elements) > _LIST_HELD_ONCE:
+        return False
+    for element in elements:  # noqa: SIM110 - counts references, which a generator would add to
+        if type(element) is not dict or sys.getrefcount(element) > _LIST_HELD_ONCE:
+            return False
+    return True
+
+
+def _element_references(elements: list[Any]) -> int:
+    """References to a list's only element, as a loop over it sees them."""
+    for element in elements:
+        return sys.getrefcount(element)
+    return 0
+
+
 def _root_references(values: list[Any], position: int) -> int:
     """References to the object whose memory an array is, as this function sees them."""
     root = values[position].base
@@ -113,6 +132,7 @@ def _root_references(values: list[Any], position: int) -> int:
 
 
 _HELD_ONCE = _holders([object()], 0)
+_LIST_HELD_ONCE = _element_references([object()])
 _ROOT_HELD_ONCE = _root_references([np.empty((1, 1)).reshape(1)], 0)
 
 

@@ -40,6 +40,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conv": {"": ("Conv", "ConvTranspose"), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "matmul_nbits": {MICROSOFT: ("MatMulNBits",)},
+    "features": {"ai.onnx.ml": ("ArrayFeatureExtractor", "Normalizer", "Scaler")},
     "indexing": {"": ("GatherElements", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Tile")},
     "movement": {"": ("Cast", "Concat", "Expand", "Flatten", "Gather", "Reshape", "Squeeze", "Unsqueeze", "Where")},
     "pad": {"": ("Pad",)},

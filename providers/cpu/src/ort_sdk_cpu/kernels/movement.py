@@ -13,7 +13,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .copies import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, moving
 
-__all__: list[str] = []
+__all__ = ["taken"]
 
 
 @bindable("Concat", any_type=True, any_layout=True)
@@ -111,12 +111,12 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
             wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
             data.take(wrapped, axis=axis, out=out, mode="clip")
 
-        return moving(info, write, functools.partial(_taken, axis))
+        return moving(info, write, functools.partial(taken, axis))
 
     return make
 
 
-def _taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
+def taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
     """What indices that stay take from the data; None if one is out of range, which the writer says, and for much data."""
     limit = data.shape[axis]
     if not indices.size or indices.min() < -limit or indices.max() >= limit or max(data.size, out.size) > MAX_PLACES:
