@@ -128,7 +128,7 @@ def is_team_awake() -> bool:
 
 def _free_processors(threads: int, state: _State) -> int:
     """Processors that this thread and its team may use and no other thread does; as many as there are if nobody knows."""
-    allowed, online = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    allowed, online = len(os.sched_getaffinity(0)), _online_processors()
     free = min(allowed, online - _running_threads() + 1)
     if free >= 2 or allowed < 2:
         return max(free, 2)
@@ -170,6 +170,12 @@ def _keep_apart(threads: int, state: _State) -> None:
 @functools.cache
 def _current_processor() -> Callable[[], int]:
     return ctypes.CDLL(None).sched_getcpu
+
+
+@functools.cache
+def _online_processors() -> int:
+    """Of the machine: asked once, as that reads a file each time."""
+    return os.cpu_count() or 1
 
 
 @functools.cache
