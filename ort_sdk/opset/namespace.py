@@ -7,6 +7,7 @@ operators write ``xp.matmul(a, b)`` and look functions up once, when the kernel 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from types import ModuleType
@@ -37,6 +38,13 @@ _STANDARD_DTYPES = {
 }
 
 
+@functools.cache
+def _tables(module: ModuleType) -> tuple[dict[TensorElementType, Any], dict[Any, TensorElementType]]:
+    """Element type → dtype of a module, and back; made once, since kernels make adapters of their own."""
+    dtypes = {element_type: getattr(module, name) for element_type, name in _STANDARD_DTYPES.items() if hasattr(module, name)}
+    return dtypes, {dtype: element_type for element_type, dtype in dtypes.items()}
+
+
 class ArrayNamespace:
     """Generic adapter over an array API module.
 
@@ -49,10 +57,7 @@ class ArrayNamespace:
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
-        self._dtypes = {
-            element_type: getattr(module, name) for element_type, name in _STANDARD_DTYPES.items() if hasattr(module, name)
-        }
-        self._element_types = {dtype: element_type for element_type, dtype in self._dtypes.items()}
+        self._dtypes, self._element_types = _tables(module)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)

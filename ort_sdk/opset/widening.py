@@ -6,6 +6,7 @@ NumPy over ml_dtypes drifts silently otherwise (bfloat16 @ bfloat16 gives float3
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ HALF_TYPES = frozenset({TensorElementType.FLOAT16, TensorElementType.BFLOAT16})
 def widened(factory: Callable[[KernelInfo, Any], Any], info: KernelInfo, namespace: ArrayNamespace) -> Any:
     """The factory's kernel, with narrow tensor inputs widened before it and its outputs narrowed after it."""
     found = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
-    if not any(element_type is not None and _is_narrow(element_type, namespace) for element_type in found):
+    if found.isdisjoint(_narrow_types(namespace)):
         return factory(info, namespace)
     wide_inputs = _casts(info.inputs, namespace)
     narrow_outputs = {
@@ -64,6 +65,11 @@ def _cast(array: Any, element_type: TensorElementType, namespace: ArrayNamespace
     if isinstance(array, np.ndarray) and not namespace.is_host:
         return array.astype(element_type.numpy_dtype, copy=False)
     return namespace.astype(array, element_type)
+
+
+@functools.lru_cache(maxsize=16)  # asked for every node, and of few libraries
+def _narrow_types(namespace: ArrayNamespace) -> frozenset[TensorElementType | None]:
+    return frozenset(element_type for element_type in TensorElementType if _is_narrow(element_type, namespace))
 
 
 def _is_narrow(element_type: TensorElementType, namespace: ArrayNamespace) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Allocator, Array, ExecutionProvider, HostArray, OrtDevice, TensorElementType
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.memory import Arena, BufferLifetime, lay_out
 from ort_sdk.plan import ABSENT
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from ort_sdk.api import Array, Fail, OrtSdkError, RuntimeException
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.plan import ExecutionPlan, Step
 
 __all__ = [

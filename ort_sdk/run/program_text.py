@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ort_sdk.api import Array
+from ort_sdk.api.data_classes import dataclass, field
 
 from .binding import BoundSteps
 from .executor import halt, raise_step_error
