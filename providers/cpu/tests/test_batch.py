@@ -4,7 +4,7 @@ import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
-from ort_sdk_cpu import batch, libraries, threads
+from ort_sdk_cpu import batch, libraries, machine_code, threads
 from ort_sdk_cpu.kernels.scratch import Scratch, growth
 from ort_sdk_cpu.native_call import NO_BITS, NativeCall
 
@@ -134,3 +134,25 @@ def test_what_has_no_rows_stays_apart():
     native = _call(plain, NativeCall(((1, 0, 0, 0, 0, NO_BITS),)))
     assert batch.join_calls([plain, native, plain]) == [(1, plain), (1, native), (1, plain)]
     assert batch.join_calls([]) == []
+
+
+@needs_numba
+@pytest.mark.skipif(not libraries.has_openmp(), reason="no teams of threads")
+def test_tasks_of_teams_that_follow_each_other_are_one_row():
+    values = RNG.standard_normal((4, 96)).astype(np.float32)
+    arrays = [np.zeros((2, 96), np.float32) for _ in range(5)]
+    arrays[0][:] = values[:2]
+
+    def copying(source, target, count):
+        call = machine_code.TaskCall("copying", "copy_rows", (0, 0, 1, 1, 1, 2, 96, 0, 0, 0, 384, 4, 0, 0, 0, 384, 4), count)
+        call.point(0, target)
+        call.point(1, source)
+        return call.kept(source, target)
+
+    teams = [copying(arrays[at], arrays[at + 1], 2) for at in range(3)]
+    made = batch.Batch([*teams, copying(arrays[3], arrays[4], 1)])
+    assert made._count == 2
+    assert made._owners == [0, 3]
+    made()
+    for array in arrays[1:]:
+        np.testing.assert_array_equal(array, values[:2])

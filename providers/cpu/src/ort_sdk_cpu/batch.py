@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import libraries, threads
 from .addresses import address_of
 from .kernels.scratch import growth
-from .native_call import NativeCall
+from .native_call import NativeCall, Row
+
+if TYPE_CHECKING:
+    from .task_sequence import TeamSequence
 
 __all__ = ["Batch", "join_calls"]
 
@@ -66,15 +70,13 @@ class Batch:
         calls: each with an attribute ``native``.
     """
 
-    __slots__ = ("_address", "_calls", "_count", "_owners", "_prepares", "_rows", "_run", "failed")
+    __slots__ = ("_address", "_calls", "_count", "_owners", "_prepares", "_rows", "_run", "_sequences", "failed")
 
     def __init__(self, calls: Sequence[Any]) -> None:
         natives: list[NativeCall] = [call.native for call in calls]
         self._calls = tuple(calls)
         self._prepares = tuple(native.prepare for native in natives if native.prepare is not None)
-        self._owners = [position for position, native in enumerate(natives) for _ in native.rows]
-        """Which call each row is of."""
-        rows = [row for native in natives for row in native.rows]
+        rows, self._owners, self._sequences = _with_sequences(natives)
         self._rows = np.array(rows, dtype=np.uint64)
         self._address, self._count = address_of(self._rows), len(rows)
         self._run = _function()
@@ -107,6 +109,25 @@ class Batch:
         for position in range(first, len(self._calls)):
             self.failed = position
             self._calls[position]()
+
+
+def _with_sequences(natives: Sequence[NativeCall]) -> tuple[list[Row], list[int], list[TeamSequence]]:
+    """Rows, which call each is of, and what they need: tasks that teams do one after the other, which cannot fail, are one."""
+    from .machine_code import team_record
+    from .task_sequence import TeamSequence
+
+    owned = [(row, position) for position, native in enumerate(natives) for row in native.rows]
+    rows: list[Row] = []
+    owners: list[int] = []
+    sequences: list[TeamSequence] = []
+    for team, group in itertools.groupby(owned, lambda each: each[0][3] if team_record(each[0]) else 0):
+        found, positions = zip(*group, strict=True)
+        if team and len(found) > 1:
+            sequences.append(TeamSequence(found))
+            found, positions = (sequences[-1].row,), positions[:1]
+        rows += found
+        owners += positions
+    return rows, owners, sequences
 
 
 def join_calls(calls: Sequence[Callable[[], Any]]) -> list[tuple[int, Callable[[], Any]]]:

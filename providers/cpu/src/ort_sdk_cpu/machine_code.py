@@ -42,6 +42,7 @@ __all__ = [
     "task",
     "task_address",
     "task_function",
+    "team_record",
 ]
 
 WORD = 8
@@ -140,6 +141,14 @@ def start_of_teams() -> Callable[[int, int, int, int], None]:
 def task_address(module: str, name: str) -> int:
     """Where a task's code is; compiled if it is not in the folder."""
     return _code().address(module, name)
+
+
+def team_record(row: Row) -> int:
+    """Address of the record of a task for a team of threads that a row calls; 0 if it calls something else."""
+    if not _code.cache_info().currsize or "team" not in vars(_code()):
+        return 0
+    start, of_a_team = _code().team
+    return row[2] if row[:2] == (_address(start), of_a_team) else 0
 
 
 def entry(symbol: str, text: str) -> int:

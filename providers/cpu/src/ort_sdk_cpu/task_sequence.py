@@ -18,9 +18,10 @@ from ort_sdk.api.data_classes import dataclass
 
 from . import libraries
 from .addresses import address_of
-from .machine_code import WORD, entry, float_word, start_of_teams, task_address
+from .machine_code import WORD, entry, float_word, start_of_teams, task_address, team_record
+from .native_call import NO_BITS, Row
 
-__all__ = ["HEAD_WORDS", "STEP_WORDS", "RecordSequence", "TaskWords", "Terms", "Word", "run_sequence"]
+__all__ = ["HEAD_WORDS", "STEP_WORDS", "RecordSequence", "TaskWords", "TeamSequence", "Terms", "Word", "run_sequence"]
 
 Terms = tuple[tuple[Hashable, int], ...]
 """A word that is a sum: names of numbers, and their factors."""
@@ -134,6 +135,24 @@ class RecordSequence:
 
 def _constant(word: Word) -> int:
     return float_word(word) if isinstance(word, float) else 0 if isinstance(word, tuple) else word
+
+
+class TeamSequence:
+    """Tasks that teams of the same size do one after the other, done by one team.
+
+    Args:
+        rows: that call them; their records stay where they are.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        threads = rows[0][3]
+        self._words = np.zeros(HEAD_WORDS + STEP_WORDS * len(rows), np.int64)
+        head = address_of(self._words)
+        self._words[:HEAD_WORDS] = (len(rows), threads)
+        self._words[HEAD_WORDS::STEP_WORDS] = [team_record(row) - head for row in rows]
+        self._words[HEAD_WORDS + STEP_WORDS + 1 :: STEP_WORDS] = 1
+        self.row: Row = (rows[0][0], _of_a_team(), head, threads, 0, NO_BITS)
+        """Does all of them; as long as this object lives."""
 
 
 def run_sequence(words: HostArray, threads: int) -> None:
