@@ -205,3 +205,12 @@ def test_the_index_names_what_the_modules_bind_or_compute():
         assert index.load(domain, name)
     assert set(BINDERS) | set(DIRECT) == listed
     assert listed <= set(kernel_registry().operators())
+
+
+@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_places_of_extremes(check, layouts, op_type, axis, keepdims):
+    for x in layouts((3, 4, 5)):
+        check(op_type, x, axis=axis, keepdims=keepdims)
+    check(op_type, np.array([[2, 1, 2], [0, 0, -1]]), axis=axis, keepdims=keepdims)

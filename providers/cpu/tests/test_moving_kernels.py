@@ -171,3 +171,16 @@ def test_a_reshape_that_copies_is_bound_and_one_that_need_not_is_a_view(element_
             np.testing.assert_array_equal(found, given.reshape(10, 12).T.reshape(4, -1))
     (row,) = session.program_report()
     assert row.bound_count == 3
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_blocks_of_channels_and_of_pictures(check, mode, size, dtype):
+    rng = np.random.default_rng(0)
+    deep = rng.integers(0, 99, (2, 5 * size * size, 3, 4)).astype(dtype)
+    wide = rng.integers(0, 99, (2, 5, 3 * size, 4 * size)).astype(dtype)
+    for x in (deep, np.ascontiguousarray(deep.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)):
+        check("DepthToSpace", x, blocksize=size, mode=mode)
+    for x in (wide, np.asfortranarray(wide)):
+        check("SpaceToDepth", x, blocksize=size)

@@ -17,7 +17,7 @@ from ort_sdk_cpu.native_call import NO_BITS, NativeCall, in_turn
 from .strided_copy import strided_copy
 from .task_writer import is_worth_a_task, threads_for
 
-__all__ = ["MAX_PLACES", "CopyWriter", "Runs", "addresses_of", "element_runs", "moving", "plain_runs"]
+__all__ = ["MAX_PLACES", "CopyWriter", "Pairs", "Runs", "addresses_of", "element_runs", "moving", "plain_runs"]
 
 Pairs = Sequence[tuple[HostArray, HostArray]]
 """(target, source), of one shape and type, in the order in which they are copied; no two overlap."""

@@ -42,7 +42,12 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "matmul_nbits": {MICROSOFT: ("MatMulNBits",)},
     "features": {"ai.onnx.ml": ("ArrayFeatureExtractor", "Normalizer", "Scaler")},
     "indexing": {"": ("GatherElements", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Tile")},
-    "movement": {"": ("Cast", "Concat", "Expand", "Flatten", "Gather", "Reshape", "Squeeze", "Unsqueeze", "Where")},
+    "movement": {
+        "": (
+            *("Cast", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "SpaceToDepth", "Squeeze", "Unsqueeze"),
+            "Where",
+        ),
+    },
     "pad": {"": ("Pad",)},
     "quantized": {
         "": ("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"),
@@ -65,7 +70,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "reduction": {
         "": (
             *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
-            "ReduceSumSquare",
+            *("ReduceSumSquare", "ArgMax", "ArgMin"),
         ),
     },
 }

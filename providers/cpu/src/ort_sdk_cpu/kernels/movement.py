@@ -11,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
-from .copies import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, moving
+from .copies import MAX_PLACES, CopyWriter, Pairs, Runs, addresses_of, element_runs, moving
 
 __all__ = ["taken"]
 
@@ -76,6 +76,36 @@ def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
 def expand(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """The input repeated along broadcast axes."""
     return lambda _inputs, _outputs: CopyWriter(lambda x, _shape, out: [(out, np.broadcast_to(x, out.shape))])
+
+
+@bindable("DepthToSpace", any_type=True)
+def depth_to_space(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Blocks of channels as blocks of a picture."""
+    size, columns_first = int(info.attribute("blocksize")), info.attribute("mode", "DCR") == "CRD"
+
+    def pairs(x: HostArray, out: HostArray) -> Pairs:
+        batch, channels, height, width = out.shape
+        split = (channels, size, size) if columns_first else (size, size, channels)
+        axes = (0, 1, 4, 2, 5, 3) if columns_first else (0, 3, 4, 1, 5, 2)
+        blocks = x.reshape(batch, *split, height // size, width // size)
+        return [(out.reshape(batch, channels, height // size, size, width // size, size), blocks.transpose(axes))]
+
+    return lambda _inputs, _outputs: CopyWriter(pairs)
+
+
+@bindable("SpaceToDepth", any_type=True)
+def space_to_depth(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Blocks of a picture as channels."""
+    size, columns_first = int(info.attribute("blocksize")), info.attribute("mode", "DCR") == "CRD"
+
+    def pairs(x: HostArray, out: HostArray) -> Pairs:
+        batch, channels, height, width = x.shape
+        blocks = x.reshape(batch, channels, height // size, size, width // size, size)
+        split = (channels, size, size) if columns_first else (size, size, channels)
+        axes = (0, 1, 3, 5, 2, 4) if columns_first else (0, 3, 5, 1, 2, 4)
+        return [(out.reshape(batch, *split, height // size, width // size), blocks.transpose(axes))]
+
+    return lambda _inputs, _outputs: CopyWriter(pairs)
 
 
 @bindable("Cast", elementwise=True)

@@ -78,6 +78,23 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return make
 
 
+@bindable("ArgMax", "ArgMin")
+def arg(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Place of the largest or smallest element along an axis, the first one."""
+    if info.attribute("select_last_index", 0) or np.dtype(np.intp) != np.int64:
+        return None
+    find = np.argmax if info.op_type == "ArgMax" else np.argmin
+    axis, keepdims = info.attribute("axis", 0), bool(info.attribute("keepdims", 1))
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        x = inputs[0]
+        if not x.ndim or not x.size:
+            return copied(compute)
+        return lambda x, out: find(x, axis=axis, out=out, keepdims=keepdims)
+
+    return make
+
+
 def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:
     """The reduction of ``count`` elements as a task; None if there is none."""
     if reduction.combine in _LARGEST:
