@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["expect_teams", "is_team_awake", "works_alone"]
+__all__ = ["expect_teams", "works_alone"]
 
 LARGEST_TEAM = 4
 """Threads up to which it is asked: a larger team rarely finds fewer than two processors free."""
@@ -112,18 +112,6 @@ def works_alone(threads: int) -> bool:
     if not state.works_alone and _teams.are_expected:
         _keep_apart(threads, state)
     return state.works_alone
-
-
-def is_team_awake() -> bool:
-    """Whether the others in this thread's team look for work: then it costs a microsecond to give them some, else some tens.
-
-    To ask costs some microseconds, too.
-    """
-    try:
-        return bool(_state.team) and all(thread.is_running() for thread in _state.team)
-    except OSError:
-        _state.team = ()
-        return False
 
 
 def _free_processors(threads: int, state: _State) -> int:

@@ -12,7 +12,6 @@ from ort_sdk.api import HostArray, NodeArg, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.contention import is_team_awake
 
 from .attention_task import KINDS, AttentionShape, places
 from .scratch import shared_scratch
@@ -30,8 +29,8 @@ MOST_FEW = 16
 VECTOR = 16
 BLOCK, SPARE_BYTES = 64, 192
 """Keys at a time, as in ``compiled.cached_attention``; bytes of a part's working memory that do not depend on sizes."""
-BYTES_PER_THREAD, BYTES_TO_WAKE = 1 << 18, 1 << 20
-"""Bytes read or written that take longer than telling a thread that looks for work, or waking one that sleeps."""
+BYTES_PER_THREAD = 1 << 20
+"""Bytes read or written that take longer than waking a thread up, and much longer than asking whether it sleeps."""
 
 ROTATION_WORK = 2
 """Elements of a few instructions each that one that is rotated is worth."""
@@ -156,9 +155,7 @@ class CachedAttention:
 
     def _threads(self, form: _Form) -> int:
         """How many are worth their waking for what is read and written of the cache."""
-        nbytes = form.bytes_of_key * self.most_keys
-        wanted = min(libraries.thread_count(), nbytes // BYTES_PER_THREAD)
-        return wanted if wanted > 1 and (nbytes > BYTES_TO_WAKE * wanted or is_team_awake()) else 1
+        return max(1, min(libraries.thread_count(), form.bytes_of_key * self.most_keys // BYTES_PER_THREAD))
 
     def _attend_few(self, words: list[float], form: _Form) -> None:
         """Few queries: a thread fills the cache of a head and attends it."""
