@@ -65,12 +65,13 @@ def conv_transpose(_info: KernelInfo, compute: Any) -> MakeWriter:
 def conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel over oneDNN where that computes the node fast."""
     from .conv_onednn import with_onednn
+    from .conv_patches import with_patches
     from .signal_conv import with_windows
     from .signal_depthwise import with_filters
 
     made = with_onednn(info, BindableKernel(kernel, make_writer), _activation(info))
     other = made or BindableKernel(kernel, make_writer)
-    return with_windows(info, other) or with_filters(info, other) or made
+    return with_windows(info, other) or with_filters(info, other) or with_patches(info, other) or made
 
 
 def _activation(info: KernelInfo) -> InPlace | None:
