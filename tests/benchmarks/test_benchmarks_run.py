@@ -30,7 +30,7 @@ SMALL = {
 }
 ROWS = {
     "bench_creation.py": ["voice activity", "language model, MatMulNBits"],
-    "bench_decoders.py": ["group", "attention", "layers"],
+    "bench_decoders.py": ["group", "attention", "layers", "gpt", "whisper"],
     "bench_dispatch.py": ["replay, bound", "replay", "step by step"],
     "bench_files.py": ["digits.onnx", "1 models"],
     "bench_import.py": ["import numpy", "import ort_sdk"],
