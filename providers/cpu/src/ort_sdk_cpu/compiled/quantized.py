@@ -25,10 +25,18 @@ from ort_sdk_cpu.simd.arithmetic import (
     to_i32,
 )
 from ort_sdk_cpu.simd.bytes import store_i8_first
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_u8, load_u8_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import (
+    load_f32,
+    load_f32_first,
+    load_i32_first,
+    load_u8,
+    load_u8_first,
+    store_f32,
+    store_f32_first,
+)
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["dequantize", "quantize"]
+__all__ = ["dequantize", "quantize", "requantize_sums"]
 
 
 @inner
@@ -65,3 +73,23 @@ def dequantize(record: int, part: int, parts: int) -> None:
             store_f32(out + place * 4, real)
         else:
             store_f32_first(out + place * 4, real, left)
+
+
+@task
+def requantize_sums(record: int, part: int, parts: int) -> None:
+    """Round (sum + bias) * scale to steps from a zero point.
+
+    Arguments: addresses of the sums (int32), of the result, of a scale per column (float32), and of a bias per column (int32) or
+    0; rows, columns, zero point, lowest, highest.
+    """
+    sums, out, scales, bias = argument(record, 0), argument(record, 1), argument(record, 2), argument(record, 3)
+    rows, columns, zero = argument(record, 4), argument(record, 5), splat_f32(number(record, 6))
+    low, high = splat_f32(number(record, 7)), splat_f32(number(record, 8))
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        for column in range(0, columns, 16):
+            left, place = columns - column, row * columns + column
+            value = load_i32_first(sums + place * 4, left)
+            if bias:
+                value = add(value, load_i32_first(bias + column * 4, left))
+            steps = round_to_even(multiply(to_f32(value), load_f32_first(scales + column * 4, left)))
+            store_i8_first(out + place, to_i32(minimum(maximum(add(steps, zero), low), high)), left)

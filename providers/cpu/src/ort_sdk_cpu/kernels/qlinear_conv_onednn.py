@@ -16,7 +16,7 @@ from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
-from ort_sdk_cpu.onednn.library import is_available
+from ort_sdk_cpu.onednn.library import is_available, is_loaded
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
@@ -24,6 +24,7 @@ from .channels_last import ArraysCall, Call, ChannelsLastKernel, readable
 from .conv_geometry import ConvGeometry
 
 if TYPE_CHECKING:
+    from .qlinear_conv_wide import WideConvolution
     from .quantized_convolution import Sum, TaskConvolution
 
 __all__ = ["QLinearConvKernel", "QuantizedConv", "can_compute", "with_onednn"]
@@ -39,7 +40,7 @@ _FLOAT = np.dtype(np.float32)
 def with_onednn(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
     """The kernel over oneDNN and the compiled task; None if it computes nothing of the node.
 
-    All parameters must be constant, and weights less their zero point must fit into 8 bits.
+    All parameters must be constant.
 
     Args:
         info: the node.
@@ -74,6 +75,8 @@ class QuantizedConv:
     weight_shape: tuple[int, ...]
     weight_shift: HostArray | None
     """What is taken from the weights, along their first axis: int16; None for zeros."""
+    is_wide: bool
+    """Whether weights less that do not fit into 8 bits."""
     scales: HostArray
     """From sums to steps of Y: float32, (1,) or (M,)."""
     bias: HostArray | None
@@ -92,7 +95,7 @@ class QuantizedConv:
         if weight.dtype not in _BYTES or y_zero_point.dtype not in _BYTES or not 3 <= weight.ndim <= 5 or not weight.size:
             return None
         shift = constants[W_ZERO_POINT].astype(np.int16).reshape(-1)
-        if shift.any() and not _fits(weight, shift):
+        if shift.size not in {1, weight.shape[0]}:
             return None
         if constants[X_ZERO_POINT].size != 1 or y_zero_point.size != 1:
             return None
@@ -104,6 +107,7 @@ class QuantizedConv:
         return cls(
             tuple(weight.shape),
             shift if shift.any() else None,
+            bool(shift.any()) and not _fits(weight, shift),
             scales,
             bias,
             constants[BIAS],
@@ -119,7 +123,7 @@ def _zero_point(value: HostArray) -> HostArray:
 
 def _fits(weight: HostArray, shift: HostArray) -> bool:
     shifted = _shifted(weight, shift)
-    return shift.size in {1, weight.shape[0]} and shifted.min() >= -128 and shifted.max() <= 127
+    return bool(shifted.min() >= -128 and shifted.max() <= 127)
 
 
 def _shifted(weight: HostArray, shift: HostArray) -> HostArray:
@@ -144,6 +148,7 @@ class QLinearConvKernel(ChannelsLastKernel):
         self._packed: dict[Any, HostArray] = {}
         self._task: tuple[TaskConvolution | None, ...] = ()
         """The convolution by a compiled task, once that was asked for."""
+        self._wide: WideConvolution | None = None
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
@@ -154,7 +159,10 @@ class QLinearConvKernel(ChannelsLastKernel):
             return None
         result = geometry.output_shape(x.shape, shape)
         work = 2 * math.prod((result[0], *result[2:], *shape))
-        return result if work >= MINIMUM_WORK or is_channels_last(x) or self._is_task_at_hand(x.shape) else None
+        if self._parameters.is_wide and not (has_vnni() and libraries.numba().is_usable):
+            return None
+        is_cheap = is_loaded() if self._parameters.is_wide else self._is_task_at_hand(x.shape)
+        return result if work >= MINIMUM_WORK or is_channels_last(x) or is_cheap else None
 
     def _is_task_at_hand(self, x_shape: Sequence[int]) -> bool:
         """Whether a task computes the node, and costs little to have."""
@@ -175,7 +183,9 @@ class QLinearConvKernel(ChannelsLastKernel):
         return [inputs[X]]
 
     def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
-        """The task, or else the primitive, on arrays of these layouts."""
+        """The task, or else the primitive, or two, on arrays of these layouts."""
+        if self._parameters.is_wide:
+            return self._wide_for(inputs[W]).call(operands[0], out)
         task = self._task_for(inputs[W])
         found = None if task is None else task.call(operands[0], out)
         return found or self._primitive_call(inputs, operands[0], out)
@@ -198,10 +208,21 @@ class QLinearConvKernel(ChannelsLastKernel):
             self._task = (self._made_task(weight),)
         return self._task[0]
 
+    def _wide_for(self, weight: HostArray) -> WideConvolution:
+        if self._wide is None:
+            from .qlinear_conv_wide import WideConvolution
+
+            parameters = self._parameters
+            shifted = weight if parameters.weight_shift is None else _shifted(weight, parameters.weight_shift)
+            zero_points = parameters.x_zero_point, parameters.y_zero_point
+            constants = shifted, parameters.scales, parameters.sum_bias
+            self._wide = WideConvolution(self._geometry, *constants, zero_points, self.scratch)
+        return self._wide
+
     def _made_task(self, weight: HostArray) -> TaskConvolution | None:
         """The convolution by a compiled task; None where there is no compiler."""
         parameters = self._parameters
-        if not libraries.numba().is_usable or self._geometry.groups > 1:
+        if not libraries.numba().is_usable or self._geometry.groups > 1 or parameters.is_wide:
             return None
         from .quantized_convolution import TaskConvolution
 
