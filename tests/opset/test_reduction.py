@@ -167,6 +167,15 @@ def test_arg_of_nothing():
         run_kernel("ArgMax", [np.zeros((0, 2), np.float32)], [TensorElementType.INT64], opset=13)
 
 
+@pytest.mark.parametrize(("keepdims", "shape"), [(0, (0, 3)), (1, (0, 1, 3))])
+def test_extremes_that_nobody_asks_for_need_no_elements(keepdims, shape):
+    empty = np.zeros((0, 0, 3), np.float32)
+    attributes = {"axis": 1, "keepdims": keepdims}
+    (found,) = run_kernel("ArgMax", [empty], [TensorElementType.INT64], opset=13, attributes=attributes)
+    assert found.shape == shape
+    assert found.dtype == np.int64
+
+
 def top_k_by_sorting(x, k, axis, largest):
     """Sort (key, index) pairs: the oracle for values with ties."""
     key = -x.astype(object) if largest else x.astype(object)

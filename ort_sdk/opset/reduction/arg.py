@@ -21,6 +21,9 @@ def _declare(op_type: str, standard_name: str) -> None:
 
         def compute(x: Array) -> Array:
             along = normalized_axis(axis, len(x.shape), info)
+            others = [*x.shape[:along], *([1] if keepdims else []), *x.shape[along + 1 :]]
+            if 0 in others:
+                return xp.zeros(tuple(others), dtype=xp.dtype(TensorElementType.INT64))
             if x.shape[along] == 0:
                 raise InvalidArgument(f"{info.describe()}: axis {axis} of shape {tuple(x.shape)} has no elements to compare")
             if not select_last:
