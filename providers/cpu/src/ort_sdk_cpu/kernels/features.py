@@ -29,7 +29,14 @@ def array_feature_extractor(info: KernelInfo, compute: Any) -> MakeWriter:
     def runs(x: HostArray, indices: HostArray, out: HostArray) -> Any:
         return taken(x.ndim - 1, x, indices.reshape(-1), out) if x.ndim and indices.min(initial=0) >= 0 else None
 
-    writer = moving(info, copied(compute), runs)
+    def write(x: HostArray, indices: HostArray, out: HostArray) -> None:
+        chosen = indices.reshape(-1)
+        # As numbers without a sign, negative ones are larger than any size.
+        if not x.ndim or not chosen.size or chosen.view(np.uint64).max() >= x.shape[-1]:
+            compute(x, indices)
+        x.take(chosen, axis=-1, out=out.reshape(*x.shape[:-1], chosen.size), mode="clip")
+
+    writer = moving(info, write, runs)
     return lambda _inputs, _outputs: writer
 
 
