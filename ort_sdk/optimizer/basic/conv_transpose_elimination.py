@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ort_sdk.api import HostArray, Tensor, TensorElementType
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor, private_array
@@ -52,7 +54,7 @@ def _pads(node: Node, weight: Tensor) -> list[int] | None:
 
 def _convolution(node: Node, weight: Tensor, pads: list[int]) -> Node:
     """The convolution, with the weight as it is."""
-    attributes = {name: node.attributes[name] for name in ("dilations", "group") if name in node.attributes}
+    attributes = {name: value for name, value in node.attributes.items() if name in {"dilations", "group"}}
     attributes |= {"kernel_shape": list(weight.shape[2:]), "pads": pads}
     return Node("Conv", list(node.inputs), list(node.outputs), attributes, name=node.name, since_version=node.since_version)
 
@@ -64,8 +66,7 @@ def _turned(weight: Tensor, groups: int) -> Tensor:
 
     def compute(*_sources: Tensor) -> HostArray:
         by_group = private_array(weight).reshape(groups, inputs // groups, outputs, *kernel)
-        swapped = by_group.swapaxes(1, 2)[(..., *[slice(None, None, -1)] * len(kernel))]
-        turned: HostArray = swapped.reshape(shape)
+        turned: HostArray = np.flip(by_group.swapaxes(1, 2), tuple(range(3, by_group.ndim))).reshape(shape)
         return turned
 
     return DerivedTensor(f"turned-over taps of {groups} groups", weight.element_type, shape, [weight], compute)
