@@ -238,7 +238,7 @@ def test_other_instruction_sets(level):
     if InstructionSet[level.upper()] >= instruction_set() or InstructionSet[level.upper()] > machine_instruction_set():
         pytest.skip("not below what is tested anyway")
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))]
-    chosen = ["-k", "(by_rows or by_columns) and 32 and (packed or none)"]
+    chosen = ["-k", "(by_rows or by_columns) and 32 and (packed or none) or infinities_give"]
     environment = os.environ | {"ORT_SDK_CPU_ISA": level}
     done = subprocess.run([*command, *chosen], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -313,3 +313,33 @@ def test_small_and_large_activations_keep_their_digits(factor):
     scale = (np.abs(a.astype(np.float64)) @ np.abs(case.weight).T).max()
     found = case.kernel(EXACT).compute(a, None, None)
     np.testing.assert_allclose(found / scale, expected / scale, rtol=0, atol=TOLERANCE + 256 * 1.2e-38 / scale)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 16])
+@pytest.mark.parametrize(
+    ("by_columns", "zeros"), [(False, "none"), (False, "packed"), (False, "float"), (True, "none"), (True, "packed")]
+)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_infinities_give_what_sums_of_products_give(bits, by_columns, zeros, rows):
+    case = Case(bits, 32, 250, 300, zeros=zeros, by_columns=by_columns, signed=by_columns)
+    a = np.random.default_rng(0).standard_normal((rows, 250)).astype(np.float32)
+    bias, scale = np.linspace(-1, 1, 300, dtype=np.float32), (np.abs(a.astype(np.float64)) @ np.abs(case.weight).T).max()
+    a[rows // 2, 249] = np.inf
+    a[-1, 40] = -np.inf
+    with np.errstate(invalid="ignore"):
+        expected = a.astype(np.float64) @ case.weight.T + bias
+    kernel, rest = case.kernel(EXACT, bias=True), [None] * (len(case.constants) + (zeros == "none") + 1)
+    found = kernel.compute(a, *rest, bias)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * scale)
+    assert np.isinf(found).any()
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("zeros", ["none", "packed"])
+@pytest.mark.parametrize("block", [16, 32, 128])
+def test_long_sums_of_few_rows_lose_little(block, zeros, by_columns):
+    case = Case(4, block, 8192, 128, zeros=zeros, by_columns=by_columns)
+    a = np.random.default_rng(0).standard_normal((2, 8192)).astype(np.float32)
+    expected = a.astype(np.float64) @ case.weight.T
+    found = case.kernel(EXACT).compute(a, *[None] * len(case.constants))
+    assert np.sqrt(((found - expected) ** 2).mean() / (expected**2).mean()) < 1.5e-7

@@ -44,7 +44,7 @@ def arrange_rows_i8(record: int, part: int, parts: int) -> None:
 
 @task
 def digits_of_rows(record: int, part: int, parts: int) -> None:
-    """``arrange_digits`` of each row; ``x_stride`` bytes from line to line, of which a row has five."""
+    """``arrange_digits`` of each row; ``x_stride`` bytes from line to line, of which a row has six."""
     rows, k, x_stride = argument(record, 1), argument(record, 2), argument(record, 8)
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         offset = row * argument(record, 9)
@@ -53,7 +53,7 @@ def digits_of_rows(record: int, part: int, parts: int) -> None:
             k,
             argument(record, 3),
             argument(record, 4),
-            argument(record, 5) + row * 5 * x_stride,
+            argument(record, 5) + row * 6 * x_stride,
             x_stride,
             argument(record, 6) + offset,
             argument(record, 7) + offset,

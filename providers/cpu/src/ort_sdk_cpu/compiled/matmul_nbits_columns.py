@@ -5,7 +5,8 @@ blocks of K (and, where there are more jobs, some strips of 64 bytes of their ro
 strip, keeping a strip's sums meanwhile until the block's last rows. The jobs' results are added up in the end.
 
 Arguments: see ``simd.nbits_arguments``; ``X`` is of ``arrange_i8`` with one plane, or float32. ``TABLE`` has the values of
-codes as they are stored. ``WORK`` of a job: 4 KB and 2 m float32 for each column of its strips.
+codes as they are stored. ``WORK`` of a job: 4 KB and, for each column of its strips, 2 m
+float32, or 3 m with activations of float32.
 """
 
 from __future__ import annotations
@@ -16,9 +17,21 @@ import numpy as np
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
-from ort_sdk_cpu.simd.arithmetic import add, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, prefetch, prefetch_once, read_f32, store_f32
+from ort_sdk_cpu.simd.arithmetic import (
+    add,
+    bit_xor,
+    fused_multiply_add,
+    multiply,
+    splat_f32,
+    splat_i32,
+    subtract,
+    to_f32,
+    zero_f32,
+)
+from ort_sdk_cpu.simd.codes import FIRST_CODES
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, prefetch_once, read_f32, store_f32, store_f32_first
 from ort_sdk_cpu.simd.nbits_arguments import (
+    ACTIVATIONS,
     BIAS,
     BLOCK,
     BLOCK_STRIDE,
@@ -97,7 +110,7 @@ def _ask(place: int, column: int, width: int, stride: int) -> Any:
 def _products(bits: int, kind: str) -> Any:
     """Products of up to eight rows of a block with one row of activations, along some strips."""
     operations = STRIP_OPERATIONS[kind](bits)
-    zero, load, store, add_rows = operations.zero, operations.load, operations.store, operations.add_rows
+    zero, add_kept, store, add_rows = operations.zero, operations.add_kept, operations.store, operations.add_rows
     fill, load_zeros, finish = operations.fill, operations.load_zeros, operations.finish
     item, row_bytes = operations.item, 256 * (8 // bits)
     half = np.float32(1 << (bits - 1)) if kind == "f32" else np.float32(0)
@@ -123,6 +136,7 @@ def _products(bits: int, kind: str) -> Any:
         zeros: int,
         sums: int,
         kept: int,
+        rest: int,
         table: Any,
         ahead: int,
     ) -> None:
@@ -131,20 +145,23 @@ def _products(bits: int, kind: str) -> Any:
         column = 0
         for strip in range(start, stop):
             byte = min(strip * _STRIP, c_stride - _STRIP)
-            total = zero() if begins else load(kept)
+            total = zero()
             for row in range(0, min(rows, _ROWS), _QUAD):
                 ahead, column = _ask(ahead, column, (stop - start) * _STRIP, c_stride)
                 quad, y = _four(codes, c_stride, row, rows), x + row * item
                 total = add_rows(total, quad[0], quad[1], quad[2], quad[3], byte, rows - row, flip, y, table)
+            if not begins:
+                total = add_kept(total, kept)
             if ends:
                 place = scales + byte * (8 // bits) * 4
                 for line in range(row_bytes // 64):
                     prefetch(place + _AHEAD_OF_SCALES + line * 64)
-                finish(sums, total, place, zero_points(record, zeros + byte if zeros else 0), x_scale, x_sum)
+                finish(sums, rest, total, place, zero_points(record, zeros + byte if zeros else 0), x_scale, x_sum)
             else:
                 store(kept, total)
             kept += row_bytes
             sums += row_bytes
+            rest += row_bytes
 
     return products
 
@@ -163,12 +180,17 @@ def _write_strip(sums: int, planes: int, bias: int, out: int, column: int, spare
 
 
 @inner
-def _write(record: int, start: int, stop: int, k_part: int, planes: int, sums: int, spare: int) -> None:
+def _result(record: int, k_part: int) -> Any:
+    """Addresses of a part's result, and of the bias that goes there."""
+    if k_part:
+        return argument(record, PARTIALS) + (k_part - 1) * argument(record, M) * argument(record, N) * 4, 0
+    return argument(record, OUT), argument(record, BIAS)
+
+
+@inner
+def _write(record: int, start: int, stop: int, out: int, bias: int, planes: int, sums: int, spare: int) -> None:
     """The sums of some strips into the part's result."""
     m, n, c_stride = argument(record, M), argument(record, N), argument(record, CODES_STRIDE)
-    out, bias = argument(record, OUT), argument(record, BIAS)
-    if k_part:
-        out, bias = argument(record, PARTIALS) + (k_part - 1) * m * n * 4, 0
     for strip in range(start, stop):
         byte = min(strip * _STRIP, c_stride - _STRIP)
         for row in range(m):
@@ -176,8 +198,38 @@ def _write(record: int, start: int, stop: int, k_part: int, planes: int, sums: i
             _write_strip(place, planes, bias, out + row * n * 4, byte * planes, spare)
 
 
+def _plain_columns(bits: int) -> Any:
+    """Columns of a result with activations as they are, number by number, as is right for infinities."""
+    first_codes, mask = FIRST_CODES[bits], (1 << bits) - 1
+
+    @inner
+    def numbers(address: int, count: int, flip: int) -> Any:
+        return to_f32(bit_xor(first_codes(address, count), splat_i32(np.int32(flip & mask))))
+
+    @inner
+    def plain_columns(record: int, row: int, begin: int, end: int, first: int, stop: int, out: int, bias: int) -> None:
+        """Of a row and the elements of K from ``begin`` to ``end``, the columns from ``first`` to ``stop``."""
+        block, flip, zeros = argument(record, BLOCK), argument(record, FLIP), argument(record, ZEROS)
+        default, stride = splat_f32(np.float32(argument(record, DEFAULT_ZERO))), argument(record, CODES_STRIDE)
+        for column in range(first, stop, 16):
+            count, total = stop - column, zero_f32()
+            for k in range(begin, end):
+                byte, number = column * bits // 8, k // block
+                zero = numbers(zeros + number * argument(record, ZEROS_STRIDE) + byte, count, flip) if zeros else default
+                scale = load_f32_first(argument(record, SCALES) + number * argument(record, SCALES_STRIDE) + column * 4, count)
+                code = numbers(argument(record, CODES) + k * stride + byte, count, flip)
+                x = splat_f32(read_f32(argument(record, ACTIVATIONS) + (row * argument(record, K) + k) * 4))
+                total = fused_multiply_add(multiply(subtract(code, zero), scale), x, total)
+            if bias:
+                total = add(total, load_f32_first(bias + column * 4, count))
+            store_f32_first(out + (row * argument(record, N) + column) * 4, total, count)
+
+    return plain_columns
+
+
 def _job(bits: int, kind: str) -> Any:
     """A part of K and of the strips."""
+    plain_columns, settle, is_f32 = _plain_columns(bits), STRIP_OPERATIONS[kind](bits).settle, kind == "f32"
     item, products, planes = STRIP_OPERATIONS[kind](bits).item, _products(bits, kind), 8 // bits
 
     @inner
@@ -189,7 +241,7 @@ def _job(bits: int, kind: str) -> Any:
             min(block, argument(record, K) - first),
             argument(record, SCALES) + number * argument(record, SCALES_STRIDE),
         )
-        zeros, kept = argument(record, ZEROS), sums + m * strips_bytes
+        zeros, kept, rests = argument(record, ZEROS), sums + m * strips_bytes, sums + 2 * m * strips_bytes
         zeros += number * argument(record, ZEROS_STRIDE) if zeros else 0
         for row in range(0, rows, _ROWS):
             codes = argument(record, CODES) + (first + row) * c_stride
@@ -214,6 +266,7 @@ def _job(bits: int, kind: str) -> Any:
                         zeros,
                         sums + place,
                         kept + place,
+                        rests + place,
                         table,
                         ahead,
                     )
@@ -225,12 +278,23 @@ def _job(bits: int, kind: str) -> Any:
         k_part, n_part = number // n_parts, number % n_parts
         start, stop = strips * n_part // n_parts, strips * (n_part + 1) // n_parts
         spare = argument(record, WORK) + number * argument(record, WORK_STRIDE)
-        sums, table = spare + 4096, load_f32(argument(record, TABLE))
-        for index in range((stop - start) * argument(record, M) * 4 * planes):
-            store_f32(sums + index * 64, zero_f32())
-        for block_number in range(blocks * k_part // k_parts, blocks * (k_part + 1) // k_parts):
+        sums, table, size = spare + 4096, load_f32(argument(record, TABLE)), (stop - start) * argument(record, M) * 256 * planes
+        out, bias = _result(record, k_part)
+        for place in range(sums, sums + (3 if is_f32 else 1) * size, 64):
+            store_f32(place, zero_f32())
+        first, last = blocks * k_part // k_parts, blocks * (k_part + 1) // k_parts
+        for block_number in range(first, last):
             block_products(record, block_number, start, stop, sums, table)
-        _write(record, start, stop, k_part, planes, sums, spare)
+        if is_f32:
+            for place in range(sums, sums + size, 64):
+                settle(place, place + 2 * size)
+        _write(record, start, stop, out, bias, planes, sums, spare)
+        if is_f32:
+            end, column = min(last * block, argument(record, K)), min(stop * _STRIP * planes, argument(record, N))
+            for row in range(argument(record, M)):
+                whole = read_f32(argument(record, X_SUMS) + row * argument(record, BLOCK_STRIDE) + blocks * 4)
+                if whole - whole != 0:
+                    plain_columns(record, row, first * block, end, start * _STRIP * planes, column, out, bias)
 
     return job
 

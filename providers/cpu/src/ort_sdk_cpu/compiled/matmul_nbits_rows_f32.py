@@ -30,6 +30,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
 )
 from ort_sdk_cpu.simd.codes import FIRST_CODES
+from ort_sdk_cpu.simd.dequantised_rows import has_finite_sum, plain_dot
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32, load_i32_first, prefetch, read_f32, write_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BIAS,
@@ -220,27 +221,34 @@ def _write_four(out: int, bias: int, column: int, n: int, values: Any) -> None:
         write_f32(out + (column + index) * 4, values[index] + start)
 
 
-@inner
-def _part(record: int, part: int, parts: int, bits: int, row_products: Any) -> None:
-    m, n, block = argument(record, M), argument(record, N), argument(record, BLOCK)
-    blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
-    fours, step, table = (n + 3) // 4, 1 if n >= 4 else 0, load_f32(argument(record, TABLE))
-    for four in range(fours * part // parts, fours * (part + 1) // parts):
-        column = max(min(four * 4, n - 4), 0)
-        for row in range(m):
-            x, sums = (
-                argument(record, X) + row * argument(record, X_STRIDE),
-                argument(record, X_SUMS) + row * argument(record, BLOCK_STRIDE),
-            )
-            values = row_products(record, column, step, blocks, lanes, x, sums, table)
-            _write_four(argument(record, OUT) + row * n * 4, argument(record, BIAS), column, n, values)
-
-
 def _task(bits: int) -> Task:
-    row_products = _four_rows(bits)
+    row_products, dot = _four_rows(bits), plain_dot(bits)
+
+    @inner
+    def plain_four(record: int, column: int, step: int, row: int, blocks: int) -> Any:
+        return (
+            dot(record, column, row, blocks),
+            dot(record, column + step, row, blocks),
+            dot(record, column + 2 * step, row, blocks),
+            dot(record, column + 3 * step, row, blocks),
+        )
 
     def rows(record: int, part: int, parts: int) -> None:
-        _part(record, part, parts, bits, row_products)
+        m, n, block = argument(record, M), argument(record, N), argument(record, BLOCK)
+        blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
+        fours, step, table = (n + 3) // 4, 1 if n >= 4 else 0, load_f32(argument(record, TABLE))
+        for four in range(fours * part // parts, fours * (part + 1) // parts):
+            column = max(min(four * 4, n - 4), 0)
+            for row in range(m):
+                x, sums = (
+                    argument(record, X) + row * argument(record, X_STRIDE),
+                    argument(record, X_SUMS) + row * argument(record, BLOCK_STRIDE),
+                )
+                if has_finite_sum(record, row, blocks):
+                    values = row_products(record, column, step, blocks, lanes, x, sums, table)
+                else:
+                    values = plain_four(record, column, step, row, blocks)
+                _write_four(argument(record, OUT) + row * n * 4, argument(record, BIAS), column, n, values)
 
     rows.__name__ = f"rows_f32_{bits}"
     return task(rows)

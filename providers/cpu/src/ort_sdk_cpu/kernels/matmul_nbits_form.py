@@ -40,8 +40,8 @@ WORK_PER_PART = 1 << 16
 """Elements of the weight, times rows of activations, below which another thread costs more than it gains."""
 ELEMENTS_PER_PART = 1 << 15
 """The same for numbers that are only read and written."""
-LINES_OF_ROWS = 5
-"""Lines of a row of activations as integers of 24 bits."""
+LINES_OF_ROWS = 6
+"""Lines of a row of activations as digits."""
 MOST_PARTS_OF_K = 4
 """Parts of K whose results are added up."""
 
@@ -74,8 +74,8 @@ class Form:
 
 
 def block_bytes(weight: BlockWeight) -> int:
-    """Bytes of a float32 for each block of a row, in whole vectors."""
-    return padded(weight.blocks, 16) * 4
+    """Bytes of a float32 for each block of a row and one more, in whole vectors."""
+    return padded(weight.blocks + 1, 16) * 4
 
 
 def padded(size: int, unit: int) -> int:
@@ -129,12 +129,12 @@ def _rows(weight: BlockWeight, rows: int, parts: int, *, is_exact: bool) -> Form
 
 
 def _rows_by_digits(weight: BlockWeight, rows: int, parts: int) -> Form:
-    """The same as exact as float32, of integers."""
+    """The same as exact as of float32, of integers."""
     planes, sums = 8 // weight.bits, rows * block_bytes(weight)
     stride = padded(weight.blocks * weight.block_size, SPAN_BYTES * planes)
     return Form(
-        module="matmul_nbits_rows_i24",
-        task=f"rows_i24_{weight.bits}",
+        module="matmul_nbits_rows_i32",
+        task=f"rows_i32_{weight.bits}",
         arrange="digits_of_rows",
         planes=planes,
         x_stride=stride,
@@ -156,7 +156,7 @@ def _columns(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, 
         planes=1,
         x_stride=stride,
         buffers=(0 if is_exact else rows * stride, 0 if is_exact else sums, sums),
-        work_stride=SPARE_BYTES + 2 * rows * strips * 256 * (8 // weight.bits),
+        work_stride=SPARE_BYTES + (3 if is_exact else 2) * rows * strips * 256 * (8 // weight.bits),
         k_parts=k_parts,
         n_parts=n_parts,
     )

@@ -136,6 +136,7 @@ class _Calls:
             self._place(start)
         product = self._product
         self._arrange.set(0, a)
+        product.set(places.ACTIVATIONS, a)
         if self._reads_as_they_are:
             product.set(places.X, a)
         product.set(places.BIAS, bias)

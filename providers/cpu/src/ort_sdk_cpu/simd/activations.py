@@ -113,12 +113,17 @@ def arrange_i8(row: int, size: int, block: int, planes: int, target: int, scales
 
 @inner
 def sum_blocks(row: int, size: int, block: int, sums: int) -> None:
-    """Sums of the blocks of a row of float32."""
+    """Sums of the blocks of a row of float32 and, behind them, of all: infinite or NaN if one of them is."""
+    whole = np.float32(0)
     for start in range(0, size, block):
         total = zero_f32()
         for element in range(start, min(start + block, size), 16):
             total = add(total, load_f32_first(row + element * 4, size - element))
-        write_f32(sums + start // block * 4, reduce_add(total))
+        value = reduce_add(total)
+        whole += value
+        write_f32(sums, value)
+        sums += 4
+    write_f32(sums, whole)
 
 
 @inner
@@ -129,7 +134,7 @@ def arrange_f32(row: int, size: int, block: int, planes: int, target: int, sums:
         row, size, block, planes: as for ``arrange_i8``.
         target: spans of 64 * planes float32; in each, for each position in 4 bytes, the 16 elements that have it. As
             many as cover whole blocks, zeros behind the last element.
-        sums: float32 sum of each block.
+        sums: as of ``sum_blocks``.
         spare: working memory of ``SPARE_BYTES``.
     """
     vectors = 4 * planes

@@ -23,6 +23,7 @@ __all__ = [
     "maximum_or_nan",
     "minimum",
     "multiply",
+    "power_of_two",
     "reduce_add",
     "reduce_add_i32",
     "reduce_max",
@@ -137,6 +138,12 @@ def square_root(builder: Any, x: Any) -> Any:
 def round_to_even(builder: Any, x: Any) -> Any:
     """The nearest whole number, of two the even one."""
     return call(builder, "llvm.rint.v16f32", VF32, x)
+
+
+@operation(types.float32, types.float32)
+def power_of_two(builder: Any, x: Any) -> Any:
+    """The largest one that is not above x, which is positive: 0 for a number that is not normal, infinity for NaN."""
+    return builder.bitcast(builder.and_(builder.bitcast(x, I32), ir.Constant(I32, 0x7F800000)), F32)
 
 
 @operation(f32x16, f32x16, f32x16)

@@ -1,11 +1,11 @@
-"""Activations as integers of 24 bits in three digits of 8 bits: products of integers that are as exact as those of float32.
+"""Activations as integers of 31 bits in four digits of 8 bits: their products are more exact than those of float32.
 
-In each block, ``x = scale * (65536 a + 256 b + c)`` to half a unit of the last digit, where a, b and c are int8 and ``scale`` is
-the largest magnitude over 8,355,700: about 2**-24 of it is lost, as in float32. Each digit has a *line* of memory of its own. A
-block with an infinity or NaN has NaN for a scale.
+In each block, ``x = scale * (2**24 a + 2**16 b + 2**8 c + d)``, where a, b, c and d are int8 and ``scale`` is a power of two, the
+largest one in the block times 2**-29. Numbers of 2**-6 of the largest lose nothing, others less than 2**-29 of it. Each digit has
+a *line* of memory of its own.
 
 Codes count from half their range, yet are multiplied as they are: sums of products *start* from minus half the range times the
-digits' sum. Starts are kept in two int32, of the first digit, and of the other two together, as 256 b + c.
+digits' sum. Starts are kept in two int32, of the first two digits together, as 256 a + b, and of the others, as 256 c + d.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .arithmetic import (
     bit_and,
     maximum_i32,
     multiply,
+    power_of_two,
     reduce_add,
     reduce_max_bits,
     round_to_even,
@@ -30,7 +31,6 @@ from .arithmetic import (
     splat_f32,
     splat_i32,
     subtract,
-    to_f32,
     to_i32,
     zero_f32,
     zero_i32,
@@ -40,12 +40,10 @@ from .products import add_products_u8_i8
 
 __all__ = ["arrange_digits"]
 
-_DIGITS = 3
+_DIGITS = 4
 
-_LARGEST = np.float32(8355700)
-"""A little less than 127 * 65536 + 127 * 256 + 127, as x / scale is rounded twice."""
-_SMALLEST_SCALE = np.float32(1.1754944e-38)
-_INFINITY = np.float32(np.inf)
+_UNIT = np.float32(2**-29)
+_SMALLEST_SCALE = np.float32(2**-126)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _ONES = np.int32(0x01010101)
 
@@ -65,34 +63,41 @@ def _largest_magnitude(row: int, count: int) -> Any:
 
 
 @inner
-def _quantize_block(row: int, count: int, target: int, stride: int, scale_place: int, sum_place: int) -> None:
-    """The digits, scale and sum of a block's elements; zeros up to whole vectors."""
-    largest = _largest_magnitude(row, count)
-    scale = max(largest / _LARGEST, _SMALLEST_SCALE)
+def _quantize_block(row: int, count: int, target: int, stride: int, scale_place: int, sum_place: int) -> Any:
+    """The digits, scale and sum of a block's elements, which is returned, too; zeros up to whole vectors."""
+    scale = max(power_of_two(_largest_magnitude(row, count)) * _UNIT, _SMALLEST_SCALE)
     inverse, total = splat_f32(np.float32(1) / scale), zero_f32()
     for element in range(0, count, 16):
-        value = to_i32(round_to_even(multiply(load_f32_first(row + element * 4, count - element), inverse)))
-        total = add(total, to_f32(value))
-        last = _last_digit(value)
-        rest = shift_right_signed(subtract(value, last), 8)
-        middle = _last_digit(rest)
-        store_i8(target + element, shift_right_signed(subtract(rest, middle), 8))
-        store_i8(target + stride + element, middle)
-        store_i8(target + 2 * stride + element, last)
-    factor = scale if largest < _INFINITY else np.float32(np.nan)
-    write_f32(scale_place, factor)
-    write_f32(sum_place, factor * reduce_add(total))
+        x = load_f32_first(row + element * 4, count - element)
+        total = add(total, x)
+        rest = to_i32(round_to_even(multiply(x, inverse)))
+        for digit in range(_DIGITS - 1, 0, -1):
+            last = _last_digit(rest)
+            store_i8(target + digit * stride + element, last)
+            rest = shift_right_signed(subtract(rest, last), 8)
+        store_i8(target + element, rest)
+    value = reduce_add(total)
+    write_f32(scale_place, scale)
+    write_f32(sum_place, value)
+    return value
+
+
+@inner
+def _pair_of_digits(total: Any, place: int, stride: int) -> Any:
+    """Add 256 times the sums of the bytes of each lane of a line, and those of the next line."""
+    ones = splat_i32(_ONES)
+    total = add(total, shift_left(add_products_u8_i8(zero_i32(), ones, load_i32(place)), 8))
+    return add_products_u8_i8(total, ones, load_i32(place + stride))
 
 
 @inner
 def _lane_sums(place: int, stride: int, planes: int) -> Any:
     """Of the digits of each lane of a span."""
-    first, others, ones = zero_i32(), zero_i32(), splat_i32(_ONES)
+    first, others = zero_i32(), zero_i32()
     for plane in range(planes):
         line = place + plane * 64
-        first = add_products_u8_i8(first, ones, load_i32(line))
-        others = add(others, shift_left(add_products_u8_i8(zero_i32(), ones, load_i32(line + stride)), 8))
-        others = add_products_u8_i8(others, ones, load_i32(line + 2 * stride))
+        first = _pair_of_digits(first, line, stride)
+        others = _pair_of_digits(others, line + 2 * stride, stride)
     return first, others
 
 
@@ -106,14 +111,17 @@ def arrange_digits(row: int, size: int, block: int, planes: int, target: int, st
         block: elements with one scale; a multiple of 16.
         planes: elements that share a byte of the weight.
         target: lines in the order of ``arrange_i8``, the digits' and, behind them, the starts: for each span of 64 * planes
-            elements, 16 int32 of the first digit's lanes, 16 of the others'.
+            elements, 16 int32 of the first two digits' lanes, 16 of the others'.
         stride: bytes from line to line.
         scales: float32 scale of each block.
-        sums: float32 sum of each block's quantised elements times its scale.
+        sums: float32 sum of each block's elements and, behind them, of all: infinite or NaN if one of them is.
     """
+    whole, place = np.float32(0), 0
     for start in range(0, size, block):
-        place = start // block * 4
-        _quantize_block(row + start * 4, min(block, size - start), target + start, stride, scales + place, sums + place)
+        count = min(block, size - start)
+        whole += _quantize_block(row + start * 4, count, target + start, stride, scales + place, sums + place)
+        place += 4
+    write_f32(sums + place, whole)
     for digit in range(_DIGITS):
         clear_rest(target + digit * stride, size, block, planes)
         separate_planes(target + digit * stride, size, block, planes)

@@ -10,12 +10,14 @@ one [N, k_blocks, bytes], from row to row of them. A weight [K, N] has rows of w
 * ``WORK``: ``WORK_STRIDE`` bytes of working memory for each job. ``K_PARTS`` times ``N_PARTS`` jobs share K and the strips.
 * ``PARTIALS``: results [m, n] of all parts of K but the first, which goes to ``OUT``, with the bias, whose address may be 0.
 * ``CHUNK``: blocks to a panel; ``ROWS_AT_ONCE``: rows of activations it is used for; ``GROUP``: strips whose panels take turns.
+* ``ACTIVATIONS``: rows of float32 that ``X`` was made of.
 * ``INDICES``: int32 block that each 4-byte lane of 16 blocks of a row of a weight [N, ...] belongs to.
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "ACTIVATIONS",
     "ARGUMENTS",
     "BIAS",
     "BLOCK",
@@ -49,9 +51,9 @@ __all__ = [
     "X",
 ]
 
-ARGUMENTS = 30
+ARGUMENTS = 31
 CODES, CODES_STRIDE, SCALES, SCALES_STRIDE, ZEROS, ZEROS_STRIDE, BIAS, OUT = range(8)
 M, N, K, BLOCK, DEFAULT_ZERO, FLIP = range(8, 14)
 X, X_SCALES, X_SUMS, X_STRIDE, BLOCK_STRIDE, TABLE = range(14, 20)
 WORK, WORK_STRIDE, K_PARTS, N_PARTS, PARTIALS = range(20, 25)
-ZEROS_KIND, CHUNK, ROWS_AT_ONCE, GROUP, INDICES = range(25, 30)
+ZEROS_KIND, CHUNK, ROWS_AT_ONCE, GROUP, INDICES, ACTIVATIONS = range(25, 31)

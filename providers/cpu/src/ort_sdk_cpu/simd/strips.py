@@ -29,8 +29,8 @@ class StripOperations(NamedTuple):
 
     zero: Any
     """``zero()``: sums of no products."""
-    load: Any
-    """``load(address)``: sums that were stored."""
+    add_kept: Any
+    """``add_kept(sums, address)``: with sums that were stored."""
     store: Any
     """``store(address, sums)``."""
     add_rows: Any
@@ -42,8 +42,11 @@ class StripOperations(NamedTuple):
     load_zeros: Any
     """``load_zeros(address, flip, start)``: the zero points of the columns, packed as a row of codes, less ``start``."""
     finish: Any
-    """``finish(target, sums, scales, zeros, x_scale, x_sum)``: add to the float32 at ``target`` the sums times ``x_scale`` less
-    zero points times ``x_sum``, all times the scales, which lie as their row has them."""
+    """``finish(target, rest, sums, scales, zeros, x_scale, x_sum)``: add to the float32 at ``target`` the sums times ``x_scale``
+    less zero points times ``x_sum``, all times the scales, which lie as their row has them. Activations of float32 add to those
+    at ``rest`` what is lost in rounding."""
+    settle: Any
+    """``settle(target, rest)``: add a vector of what was lost in rounding, but to sums that became infinite."""
     item: int
     """Bytes from one activation to the next."""
 
@@ -73,24 +76,27 @@ class _Strips:
         places = [address] * 6
         return StripOperations(
             operation(sums)(self.zero),
-            operation(sums, address)(self.load),
+            operation(sums, sums, address)(self.add_kept),
             operation(nothing, address, sums)(self.store),
             operation(sums, sums, *places, types.int32, address, f32x16)(self.add_rows),
             operation(floats, number)(self.fill),
             operation(floats, address, types.int32, number)(self.load_zeros),
-            operation(nothing, address, sums, address, floats, number, number)(self.finish),
+            operation(nothing, address, address, sums, address, floats, number, number)(self.finish),
+            operation(nothing, address, address)(self.settle),
             self.item,
         )
 
     def zero(self, builder: Any) -> Any:
         return ir.Constant(self.sums.llvm, None)
 
-    def load(self, builder: Any, address: Any) -> Any:
-        total = ir.Constant(self.sums.llvm, None)
+    def add_kept(self, builder: Any, total: Any, address: Any) -> Any:
         for index in range(self.count):
-            value = emit_load(builder, _at(builder, address, index * 64), self.element)
-            total = builder.insert_value(total, value, index)
+            kept, value = emit_load(builder, _at(builder, address, index * 64), self.element), builder.extract_value(total, index)
+            total = builder.insert_value(total, self.plus(builder, kept, value), index)
         return total
+
+    def plus(self, builder: Any, x: Any, y: Any) -> Any:
+        return builder.add(x, y)
 
     def store(self, builder: Any, address: Any, total: Any) -> None:
         for index in range(self.count):
@@ -144,13 +150,22 @@ class _Strips:
             total = builder.insert_value(total, vector, index)
         return total
 
-    def finish(self, builder: Any, target: Any, total: Any, scales: Any, zeros: Any, x_scale: Any, x_sum: Any) -> None:
+    def finish(self, builder: Any, target: Any, rest: Any, total: Any, scales: Any, zeros: Any, x_scale: Any, x_sum: Any) -> None:
         factor, taken = splat(builder, x_scale), splat(builder, builder.fneg(x_sum))
         for index, number in enumerate(self.numbers(builder, total)):
             place = _at(builder, target, index * 64)
             value = _fma(builder, builder.extract_value(zeros, index), taken, builder.fmul(number, factor))
-            scale = self._scale(builder, scales, index)
-            emit_store(builder, place, _fma(builder, value, scale, emit_load(builder, place, VF32)))
+            self._add(builder, place, _at(builder, rest, index * 64), value, self._scale(builder, scales, index))
+
+    def settle(self, builder: Any, target: Any, rest: Any) -> None:
+        lost = emit_load(builder, rest, VF32)
+        is_number = builder.fcmp_ordered("ord", lost, lost)
+        total = builder.fadd(emit_load(builder, target, VF32), builder.select(is_number, lost, ir.Constant(VF32, None)))
+        emit_store(builder, target, total)
+
+    def _add(self, builder: Any, place: Any, _rest: Any, value: Any, scale: Any) -> None:
+        """Add a product to the sum at a place."""
+        emit_store(builder, place, _fma(builder, value, scale, emit_load(builder, place, VF32)))
 
     def _scale(self, builder: Any, scales: Any, index: int) -> Any:
         """Scales of a vector: of its 16 * planes columns, those at its position."""
@@ -170,6 +185,9 @@ class _StripsF32(_Strips):
 
     element = VF32
     item = 4
+
+    def plus(self, builder: Any, x: Any, y: Any) -> Any:
+        return builder.fadd(x, y)
 
     def add_rows(
         self,
@@ -209,6 +227,15 @@ class _StripsF32(_Strips):
             return emit_lookup(builder, table, codes)
         flipped = builder.and_(builder.xor(codes, splat(builder, flip)), ir.Constant(VI32, [255] * LANES))
         return builder.fsub(builder.sitofp(flipped, VF32), ir.Constant(VF32, [128.0] * LANES))
+
+    def _add(self, builder: Any, place: Any, rest: Any, value: Any, scale: Any) -> None:
+        """The same; what is lost in rounding is added to the rest (Knuth's two-sum)."""
+        product, total = builder.fmul(value, scale), emit_load(builder, place, VF32)
+        found = builder.fadd(total, product)
+        part = builder.fsub(found, total)
+        lost = builder.fadd(builder.fsub(total, builder.fsub(found, part)), builder.fsub(product, part))
+        emit_store(builder, place, found)
+        emit_store(builder, rest, builder.fadd(emit_load(builder, rest, VF32), lost))
 
     def numbers(self, builder: Any, total: Any) -> list[Any]:
         return [builder.extract_value(total, index) for index in range(self.count)]
