@@ -15,11 +15,12 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument
+from ort_sdk_cpu.onednn.library import is_loaded
 from ort_sdk_cpu.onednn.memory_descriptor import contiguous
 
 from .channels_last import ChannelsLastKernel
 from .conv_direct import DESTINATION, WORK, TaskPlan, as_channels_last, kept, lies_channels_last
-from .conv_onednn import NoKernel
+from .conv_onednn import MINIMUM_FUSED_WORK, NoKernel
 from .conv_pointwise import PointwiseKernel, in_panels, panels_of
 from .conv_separable import MOST_LINES, DepthwiseKernel, Picture, SeparableSizes
 from .conv_stem import StemKernel
@@ -297,6 +298,9 @@ def stage_of(kernel: Any, x_shape: tuple[int, ...], out_shape: tuple[int, ...], 
     """
     if not isinstance(kernel, PointwiseKernel | DepthwiseKernel | StemKernel) or len(x_shape) != 4 or 0 in (*x_shape, *out_shape):
         return None
+    is_small = kernel.work(x_shape, kernel.constant_shape) < MINIMUM_FUSED_WORK
+    if is_small and not kernel.is_packed and not is_loaded():
+        return None  # What is as small is computed sooner than the library is loaded.
     padding = kernel.geometry.padding(x_shape, kernel.constant_shape)
     lines = x_shape[1] * kernel.constant_shape[2]
     if min(*padding.begins, *padding.ends) < 0 or (isinstance(kernel, StemKernel) and lines > MOST_LINES):
