@@ -223,3 +223,26 @@ def test_what_the_caller_reads_as_well_is_written():
     for _ in range(4):
         for found, wanted in zip(session.run(None, feed), expected, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("taps", [((3, 3), (3, 3)), ((1, 7), (7, 1)), ((1, 1), (3, 3)), ((3, 3), (1, 1))], ids=str)
+@pytest.mark.parametrize("kind", ["", "Relu"])
+def test_filters_that_read_filters_are_no_block(monkeypatch, taps, kind):
+    made, fused = [], conv_block.fused_stages
+    monkeypatch.setattr(conv_block, "fused_stages", lambda *stages: made.append(fused(*stages)) or made[-1])
+    rng, channels, weights, nodes, x = np.random.default_rng(1), 64, [], [], "x"
+    for index, kernel in enumerate(taps):
+        constant(weights, f"w{index}", random(rng, channels, 1, *kernel))
+        pads = [size // 2 for size in kernel] * 2
+        nodes.append(helper.make_node("Conv", [x, f"w{index}"], [f"c{index}"], group=channels, pads=pads))
+        x = activated(nodes, weights, f"c{index}", kind) if kind else f"c{index}"
+    nodes.append(helper.make_node("Add", ["x", x], ["y"]))
+    shape = (1, channels, 16, 16)
+    graph = helper.make_graph(nodes, "g", [value("x", shape)], [value("y", shape)], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    session, feeds = ort.InferenceSession(model), {"x": random(rng, *shape)}
+    (expected,) = onnxruntime.InferenceSession(model).run(None, feeds)
+    for _ in range(6):
+        (found,) = session.run(None, feeds)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert made == [None, None]

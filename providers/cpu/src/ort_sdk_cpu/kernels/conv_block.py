@@ -83,9 +83,9 @@ def fused_stages(first: Stage | None, filters: Stage, last: Stage | None) -> tup
         Whether the first and the last are part of one task with the filters, and whether its threads share channels in place of
         rows. None for a task each.
     """
-    if first is not None and not (first.is_inner and first.x_shape[1] <= MOST_CHANNELS):
+    if first is not None and not (first.is_inner and not first.is_depthwise and first.x_shape[1] <= MOST_CHANNELS):
         first = None
-    if last is not None and not filters.is_inner:
+    if last is not None and not (filters.is_inner and isinstance(last.kernel, PointwiseKernel)):
         last = None
     costs: dict[tuple[bool, bool, bool] | None, float] = {None: _separate_cost(first, filters, last)}
     if first is not None or last is not None:
