@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ort_sdk.api import Fail, HostArray, OrtSdkError
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.editing import refresh_captures
 

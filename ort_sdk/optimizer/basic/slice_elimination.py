@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ort_sdk.api import Dimension, Shape
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.editing import bypass_node
 from ort_sdk.optimizer.matching import integers, is_given, nodes_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import GraphMatcher
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidGraph, Shape
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import ArrayTensor, Node
 from ort_sdk.graph.editing import add_constant
 from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Dimension, NodeArg, TensorElementType, find_schema, tensor_type
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import ArrayTensor, Node
 from ort_sdk.graph.editing import add_constant, unused_name
 from ort_sdk.optimizer.pattern import GraphMatcher

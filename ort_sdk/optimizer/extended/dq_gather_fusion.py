@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ort_sdk.api import HostArray, Tensor, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
 from ort_sdk.opset.contrib.matmul_nbits_layout import DATA_FROM_INT8

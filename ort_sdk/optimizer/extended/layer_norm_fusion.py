@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ort_sdk.api import TensorElementType
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ort_sdk.api import TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import GraphMatcher
 
