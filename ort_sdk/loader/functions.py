@@ -35,8 +35,8 @@ def operator_function(node: Node, graph: Graph, opset_version: int) -> Function 
         The body as a function, attribute defaults included; None if the operator has none, or none for these inputs, or if
         ONNX's definitions are not installed.
     """
-    if not is_installed("onnx"):
-        return None
+    if not is_installed("onnx") or not (node.op_type.isascii() and node.domain.isascii()):
+        return None  # names that are no text would be refused
     import onnx.defs
 
     try:

@@ -88,6 +88,8 @@ def test_operators_without_a_body() -> None:
     graph = operator_graph(helper.make_node("Add", ["x", "x"], ["y"]), float_value("x"), opset=17)
     assert body_of(graph, 17) is None
     assert operator_function(Node("Mystery", ["x"], ["y"], domain="acme"), graph, 1) is None
+    assert operator_function(Node("El\udcffu", ["x"], ["y"]), graph, 1) is None
+    assert operator_function(Node("Elu", ["x"], ["y"], domain="\udcff"), graph, 1) is None
 
 
 def test_a_fixed_body_with_the_schemas_defaults() -> None:
