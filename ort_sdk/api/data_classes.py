@@ -134,7 +134,7 @@ class _Initializer:
         return function.__get__(instance, owner)
 
     def _compiled(self) -> FunctionType:
-        names: dict[str, Any] = {"_made": _MADE, "_set": object.__setattr__}
+        names: dict[str, Any] = {"_made": _MADE}
         parameters, body = ["self"], []
         for name, each in self._fields.items():
             value = name
@@ -147,7 +147,9 @@ class _Initializer:
                 parameters.append(f"{name}=_default_{name}")
             else:
                 parameters.append(name)
-            body.append(f"_set(self, {name!r}, {value})" if self._frozen else f"self.{name} = {value}")
+            if self._frozen:
+                names[f"_set_{name}"] = getattr(self._owner, name).__set__
+            body.append(f"_set_{name}(self, {value})" if self._frozen else f"self.{name} = {value}")
         if hasattr(self._owner, "__post_init__"):
             body.append("self.__post_init__()")
         exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(body or ["pass"]), names)  # noqa: S102 - of names of fields

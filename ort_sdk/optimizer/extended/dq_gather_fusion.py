@@ -9,12 +9,18 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
 from ort_sdk.opset.contrib.matmul_nbits_layout import DATA_FROM_INT8
-from ort_sdk.optimizer.nbits_constants import derived_constant, drop_added, zero_of
+from ort_sdk.optimizer.nbits_constants import (
+    DEQUANTIZE,
+    DequantizedConstant,
+    derived_constant,
+    drop_added,
+    is_quantization_enabled,
+    read_constant,
+    zero_of,
+)
 from ort_sdk.optimizer.nbits_packing import packed_rows
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
-
-from .dequantized_constant import DEQUANTIZE, DequantizedConstant, is_quantization_enabled, read_constant
 
 __all__ = ["DQGatherToGatherBlockQuantized"]
 

@@ -8,18 +8,20 @@ from functools import lru_cache
 from ort_sdk.api import InvalidArgument, TensorElementType
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.nbits_constants import (
+    DEQUANTIZE,
+    DequantizedConstant,
     NBitsLayout,
     accuracy_level,
     bias_of,
     drop_added,
     is_plain_product,
+    is_quantization_enabled,
     is_signed,
+    read_constant,
     zero_of,
 )
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match, operator_key
 from ort_sdk.optimizer.transformer import TransformerContext
-
-from .dequantized_constant import DEQUANTIZE, DequantizedConstant, is_quantization_enabled, read_constant
 
 __all__ = ["DQMatMulToMatMulNBits"]
 

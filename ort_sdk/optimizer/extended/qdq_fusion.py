@@ -10,10 +10,10 @@ import numpy as np
 
 from ort_sdk.api import TensorElementType
 from ort_sdk.graph import Node
+from ort_sdk.optimizer.nbits_constants import is_quantization_enabled
 from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
-from .dequantized_constant import is_quantization_enabled
 from .qdq_group import BYTES, QDQGroup, Quantization, read_group
 from .qdq_moves import MOVERS, move, move_index, move_split
 

@@ -76,7 +76,7 @@ _ROWS = 8
 """Rows that are read together."""
 _QUAD = 4
 """Of them, rows whose codes lie side by side in the registers."""
-_GROUP = 64
+_GROUP = 128
 """Strips that are read together: their rows, and those that are asked for meanwhile, fit the caches."""
 _AHEAD_OF_SCALES = 4096
 """Bytes ahead of the reading of scales that are asked for."""
