@@ -93,8 +93,8 @@ def pixel_tile(
 
         panel = (weights, constant(COLUMNS * _VECTOR_BYTES), constant(_VECTOR_BYTES))
         start = _emit_vectors(builder, bias, vectors) * rows
-        start = emit_if(builder, builder.icmp_signed("!=", addend, constant(0)), start, added)
         sums = emit_sums(builder, Operands(rows, vectors, *panel, x, x_row, depth), start)
+        sums = emit_if(builder, builder.icmp_signed("!=", addend, constant(0)), sums, added)
         _emit_bounded(builder, sums, vectors, (low, high), target, target_row)
 
     _emit_cases(builder, rows, vectors, ROWS, emit)

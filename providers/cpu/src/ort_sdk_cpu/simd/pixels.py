@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _PANEL_BYTES = 4 * PANEL
-_STEPS = 512
+_STEPS = 256
 """Most channels summed in one chain."""
 FEW_TILES = 8
 """Tiles up to which the processor sees by itself that the next panel is wanted."""
