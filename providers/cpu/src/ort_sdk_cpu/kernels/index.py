@@ -64,6 +64,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "quantized_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
     "recurrent": {"": ("GRU", "LSTM")},
     "resize": {"": ("Resize", "Upsample")},
+    "suppression": {"": ("NonMaxSuppression",)},
     "classifiers": {
         "ai.onnx.ml": ("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
     },
