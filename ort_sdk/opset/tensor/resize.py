@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from .resize_axis import (
     weighted_taps,
 )
 
-__all__ = ["resize", "resize_10", "upsample_attribute"]
+__all__ = ["Interpolation", "Resizer", "resize", "resize_10", "upsample_attribute"]
 
 _DENSE_LIMIT = 128
 """Axes up to this size are interpolated by a matrix product; longer ones by adding up their taps."""
@@ -147,60 +147,117 @@ def _extrapolated(xp: Any, outside: Sequence[tuple[int, HostArray]], rank: int, 
     return replace
 
 
+def _coordinates(settings: _Settings, plan: AxisPlan) -> HostArray | None:
+    """Where each element along an axis comes from; None if each stays where it is."""
+    coordinates = source_coordinates(plan, settings.coordinate_mode)
+    is_same = plan.output_size == plan.size and np.array_equal(coordinates, np.arange(plan.size))
+    return None if is_same else coordinates
+
+
+def _taps(settings: _Settings, plan: AxisPlan, coordinates: HostArray) -> tuple[HostArray, HostArray]:
+    kernel = Filter(_MODES[settings.mode], settings.cubic_coeff_a)
+    return weighted_taps(plan, coordinates, kernel, antialias=settings.antialias, exclude_outside=settings.exclude_outside)
+
+
 def _steps(xp: Any, settings: _Settings, rank: int, plans: Sequence[AxisPlan], dtype: Any) -> list[Step]:
     """What to do to an input, axis by axis: those that shrink most first, then the innermost."""
     steps, outside = [], []
     crop = settings.coordinate_mode == "tf_crop_and_resize"
     for plan in sorted(plans, key=lambda plan: (plan.output_size / max(plan.size, 1), -plan.axis)):
-        coordinates = source_coordinates(plan, settings.coordinate_mode)
-        if plan.output_size == plan.size and np.array_equal(coordinates, np.arange(plan.size)):
+        coordinates = _coordinates(settings, plan)
+        if coordinates is None:
             continue
         if crop:
             outside.append((plan.axis, (coordinates < 0) | (coordinates > plan.size - 1)))
         if settings.mode == "nearest":
             steps.append(_nearest_step(xp, plan, nearest_sources(plan, coordinates, settings.nearest_mode)))
             continue
-        kernel = Filter(_MODES[settings.mode], settings.cubic_coeff_a)
-        taps, weights = weighted_taps(
-            plan, coordinates, kernel, antialias=settings.antialias, exclude_outside=settings.exclude_outside
-        )
-        steps.append(_weighted_step(xp, plan, taps, weights, dtype))
+        steps.append(_weighted_step(xp, plan, *_taps(settings, plan, coordinates), dtype))
     if any(mask.any() for _, mask in outside):
         steps.append(_extrapolated(xp, outside, rank, settings.extrapolation_value))
     return steps
 
 
-def _resizer(info: KernelInfo, xp: Any, settings: _Settings) -> Callable[..., Array]:
-    """``resize(x, roi, scales, sizes)``, whose tables are kept for the shapes seen last."""
-    _checked(info, settings)
-    element_type = info.input_element_type(0)
-    double = element_type is TensorElementType.DOUBLE
-    compute_type = TensorElementType.DOUBLE if double else TensorElementType.FLOAT
+@dataclass(frozen=True, slots=True)
+class Interpolation:
+    """Axes along which elements are weighted sums of some of the input's.
 
-    @functools.lru_cache(maxsize=8)
-    def prepared(shape: tuple[int, ...], roi: Any, scales: Any, sizes: Any) -> tuple[list[Step], tuple[int, ...]]:
-        plans = _axis_plans(info, settings, shape, roi, scales, sizes)
-        output_shape = list(shape)
-        for plan in plans:
-            output_shape[plan.axis] = plan.output_size
-        if 0 in shape and 0 not in output_shape:
-            raise InvalidArgument(f"{info.describe()}: an empty input {shape} cannot be resized to {tuple(output_shape)}")
-        steps = [] if 0 in output_shape else _steps(xp, settings, len(shape), plans, xp.dtype(compute_type))
-        return steps, tuple(output_shape)
+    Args:
+        output_shape: of all axes.
+        axes: axis → indices and float64 weights, both (size, taps), of what makes each element along it.
+    """
 
-    def run(x: Array, roi: HostArray | None, scales: HostArray | None, sizes: HostArray | None) -> Array:
-        keys = [() if part is None else tuple(part.tolist()) for part in (roi, scales, sizes)]
-        steps, output_shape = prepared(tuple(x.shape), *keys)
+    output_shape: tuple[int, ...]
+    axes: Mapping[int, tuple[HostArray, HostArray]]
+
+
+Parameters = tuple[HostArray | None, HostArray | None, HostArray | None]
+
+
+class Resizer:
+    """The input resized; tables are kept for the shapes seen last.
+
+    Args:
+        info: the node.
+        xp: library that computes.
+        settings: what the node's attributes say.
+        parameters: makes (roi, scales, sizes) of the inputs behind the first.
+    """
+
+    def __init__(self, info: KernelInfo, xp: Any, settings: _Settings, parameters: Callable[..., Parameters]) -> None:
+        self._info, self._xp, self._settings, self._parameters = info, xp, _checked(info, settings), parameters
+        self._element_type = info.input_element_type(0)
+        double = self._element_type is TensorElementType.DOUBLE
+        self._compute_type = TensorElementType.DOUBLE if double else TensorElementType.FLOAT
+        self._prepared = functools.lru_cache(maxsize=8)(self._prepare)
+
+    def __call__(self, x: Array, *inputs: HostArray | None) -> Array:
+        """``x`` resized."""
+        xp = self._xp
+        steps, output_shape = self._prepared(tuple(x.shape), *_keys(self._parameters(*inputs)))
         if 0 in output_shape:
             return xp.zeros(output_shape, dtype=x.dtype)
         if not steps:
             return xp.asarray(x, copy=True)
-        y = x if settings.mode == "nearest" else xp.astype(x, compute_type)
+        is_moved = self._settings.mode == "nearest"
+        y = x if is_moved else xp.astype(x, self._compute_type)
         for step in steps:
             y = step(y)
-        return y if settings.mode == "nearest" or element_type is None else _narrowed(xp, y, element_type, settings)
+        return y if is_moved or self._element_type is None else _narrowed(xp, y, self._element_type, self._settings)
 
-    return run
+    def interpolation(self, shape: tuple[int, ...], *inputs: HostArray | None) -> Interpolation | None:
+        """How an input of this shape is interpolated; None where elements are copied, come from outside, or there are none."""
+        if self._settings.mode == "nearest" or self._settings.coordinate_mode == "tf_crop_and_resize":
+            return None
+        plans = self._plans(shape, _keys(self._parameters(*inputs)))
+        output_shape = _output_shape(shape, plans)
+        if 0 in (*shape, *output_shape):
+            return None
+        found = ((plan.axis, _coordinates(self._settings, plan)) for plan in plans)
+        moved = {axis: coordinates for axis, coordinates in found if coordinates is not None}
+        return Interpolation(
+            output_shape, {plan.axis: _taps(self._settings, plan, moved[plan.axis]) for plan in plans if plan.axis in moved}
+        )
+
+    def _plans(self, shape: tuple[int, ...], keys: Sequence[Any]) -> list[AxisPlan]:
+        return _axis_plans(self._info, self._settings, shape, *keys)
+
+    def _prepare(self, shape: tuple[int, ...], *keys: Any) -> tuple[list[Step], tuple[int, ...]]:
+        plans = self._plans(shape, keys)
+        output_shape = _output_shape(shape, plans)
+        if 0 in shape and 0 not in output_shape:
+            raise InvalidArgument(f"{self._info.describe()}: an empty input {shape} cannot be resized to {output_shape}")
+        dtype = self._xp.dtype(self._compute_type)
+        return [] if 0 in output_shape else _steps(self._xp, self._settings, len(shape), plans, dtype), output_shape
+
+
+def _keys(parameters: Parameters) -> list[tuple[Any, ...]]:
+    return [() if part is None else tuple(part.tolist()) for part in parameters]
+
+
+def _output_shape(shape: tuple[int, ...], plans: Sequence[AxisPlan]) -> tuple[int, ...]:
+    sizes = {plan.axis: plan.output_size for plan in plans}
+    return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
 
 
 def _narrowed(xp: Any, y: Array, element_type: TensorElementType, settings: _Settings) -> Array:
@@ -218,21 +275,19 @@ _INTEGERS = frozenset({TensorElementType.UINT8, TensorElementType.INT8, TensorEl
 @operator("Upsample", until=7, moves=True)
 def upsample_attribute(info: KernelInfo, xp: Any) -> Compute:
     """The input enlarged by the attributes' scales: nearest, or linear."""
-    run = _resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")))
     if info.since_version == 1:
         factors = [1.0, 1.0, info.attribute("height_scale"), info.attribute("width_scale")]
     else:
         factors = info.attribute("scales")
     scales = np.array(factors, dtype=np.float32)
-    return lambda x: run(x, None, scales, None)
+    return Resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")), lambda: (None, scales, None))
 
 
 @operator("Upsample", since=9, moves=True, shape_inputs=(1,), host_inputs=(1,))
 @operator("Resize", until=10, moves=True, shape_inputs=(1,), host_inputs=(1,))
 def resize_10(info: KernelInfo, xp: Any) -> Compute:
     """The input resized by the second input's scales: nearest, or linear."""
-    run = _resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")))
-    return lambda x, scales: run(x, None, scales, None)
+    return Resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")), lambda scales: (None, scales, None))
 
 
 @operator("Resize", since=11, moves=True, shape_inputs=(2, 3), host_inputs=(1, 2, 3))
@@ -250,9 +305,11 @@ def resize(info: KernelInfo, xp: Any) -> Compute:
         policy=info.attribute("keep_aspect_ratio_policy", "stretch"),
         axes=None if axes is None else tuple(axes),
     )
-    run = _resizer(info, xp, settings)
+    crops = settings.coordinate_mode == "tf_crop_and_resize"
 
-    def compute(x: Array, roi: HostArray | None = None, scales: HostArray | None = None, sizes: HostArray | None = None) -> Array:
-        return run(x, roi if settings.coordinate_mode == "tf_crop_and_resize" else None, scales, sizes)
+    def parameters(
+        roi: HostArray | None = None, scales: HostArray | None = None, sizes: HostArray | None = None
+    ) -> tuple[HostArray | None, HostArray | None, HostArray | None]:
+        return roi if crops else None, scales, sizes
 
-    return compute
+    return Resizer(info, xp, settings, parameters)

@@ -1,18 +1,22 @@
-"""Resize and Upsample that leave pictures channels last in memory; nearest pixels go straight into the output."""
+"""Resize and Upsample that leave pictures channels last in memory, and write straight into the output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.opset.tensor.resize import Resizer
+from ort_sdk_cpu import libraries
 from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .any_layout import AnyLayoutKernel
 from .bindable import MakeWriter, Writer, bindable, made_by
 from .copies import CopyWriter
+from .interpolation import InterpolationWriter, interpolated, interpolation_of
+from .task_writer import is_worth_a_task
 
 __all__: list[str] = []
 
@@ -28,6 +32,7 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
     if info.attribute("axes", None) is not None:
         return None
     in_memory_order = _in_memory_order(compute)
+    find = interpolation_of(compute) if _is_interpolated(compute, info) else None
 
     def general(*arrays: Any) -> None:
         np.copyto(arrays[-1], in_memory_order(*arrays[:-1]))
@@ -35,6 +40,10 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         is_plane = x.ndim == 4 and x.shape[:2] == out.shape[:2] and 0 not in (*x.shape, *out.shape)
+        if find is not None and is_worth_a_task(x.size):
+            made = find(x.shape, *inputs[1:])
+            is_last = is_channels_last(x) and not x.flags.c_contiguous
+            return general if made is None else InterpolationWriter(made, len(inputs), general, is_channels_last=is_last)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
             return general
         return _Pixels(_sources(compute, inputs, out), general)
@@ -42,17 +51,29 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
     return make
 
 
+def _is_interpolated(compute: Compute, info: KernelInfo) -> TypeGuard[Resizer]:
+    """Whether elements may be weighted sums of float32."""
+    is_float = info.input_element_type(0) is TensorElementType.FLOAT and libraries.numba().is_usable
+    return is_float and isinstance(compute, Resizer) and info.attribute("mode", "nearest") != "nearest"
+
+
 @made_by("Resize", "Upsample")
-def keeping_layout(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyLayoutKernel:
+def keeping_layout(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyLayoutKernel:
     """The kernel whose result lies as its input does."""
-    return _ResizeKernel(kernel, make_writer, is_elementwise=False)
+    made = _ResizeKernel(kernel, make_writer, is_elementwise=False)
+    made.run = _in_memory_order(kernel.compute)
+    if _is_interpolated(kernel.compute, info):
+        made.run = interpolated(kernel.compute, made.run)
+    return made
 
 
 class _ResizeKernel(AnyLayoutKernel):
+    run: Compute
+
     @property
     def compute(self) -> Compute:
-        """The shared set's function, on the axes in the order in which they lie in memory."""
-        return _in_memory_order(self._compute)
+        """The task, or the shared set's function on the axes in the order in which they lie in memory."""
+        return self.run
 
 
 def _may_extrapolate(info: KernelInfo) -> bool:

@@ -1,0 +1,158 @@
+"""Resize that is linear or cubic, of pictures of float32, by a compiled task."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, Slot
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.tensor.resize import Resizer
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.onednn.call import is_channels_last
+
+from .bindable import Writer
+from .recycled import ResultMemory
+from .scratch import shared_scratch
+from .task_writer import TaskWriter, is_worth_a_task, threads_for
+
+__all__ = ["InterpolationWriter", "interpolated", "interpolation_of"]
+
+MODULE = "interpolation"
+PIXELS, PLANES = "interpolated_pixels", "interpolated_planes"
+ELEMENT_WORK = 4
+"""Elements of a few instructions each that one of the output is worth."""
+
+Table = tuple[HostArray, HostArray]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureInterpolation:
+    """How pictures (samples, channels, rows, columns) are interpolated.
+
+    Args:
+        shape: of the input.
+        output_shape: of the output.
+        rows: indices and weights of what makes each row.
+        columns: the same for columns.
+        turned_columns: the same with the first of all columns first.
+    """
+
+    shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    rows: Table
+    columns: Table
+    turned_columns: Table
+
+    def arguments(self, *, is_channels_last: bool) -> tuple[int, ...]:
+        """Of the task, behind addresses of arrays."""
+        samples, channels, *sizes = self.shape
+        pictures, pixel = (samples, channels) if is_channels_last else (samples * channels, 1)
+        taps = [self.rows, self.columns if is_channels_last else self.turned_columns]
+        counts = (self.rows[0].shape[1], self.columns[0].shape[1])
+        tables = ((*map(address_of, table), count) for table, count in zip(taps, counts, strict=True))
+        return (pictures, *sizes, *self.output_shape[2:], pixel, *(word for table in tables for word in table))
+
+    def row_bytes(self, *, is_channels_last: bool) -> int:
+        """Of working memory for each thread."""
+        width = self.shape[3] * (self.shape[1] if is_channels_last else 1)
+        return (width + 31) // 16 * 64
+
+    @property
+    def work(self) -> int:
+        """As many elements of a few instructions take as long."""
+        return ELEMENT_WORK * int(np.prod(self.output_shape))
+
+
+def interpolation_of(resizer: Resizer) -> Callable[..., PictureInterpolation | None]:
+    """``found(shape, *parameters)``: how pictures of a shape are interpolated; None if they are not, or other axes are, too."""
+
+    @functools.lru_cache(maxsize=8)
+    def kept(shape: tuple[int, ...], *parameters: tuple[Any, ...] | None) -> PictureInterpolation | None:
+        made = resizer.interpolation(shape, *(None if values is None else np.array(values) for values in parameters))
+        if made is None or len(shape) != 4 or not set(made.axes) <= {2, 3}:
+            return None
+        rows, columns = (_table(made.axes.get(axis), shape[axis]) for axis in (2, 3))
+        turned = tuple(np.ascontiguousarray(part.T) for part in columns)
+        return PictureInterpolation(shape, made.output_shape, rows, columns, turned)
+
+    def found(shape: tuple[int, ...], *parameters: HostArray | None) -> PictureInterpolation | None:
+        return kept(shape, *(None if values is None else tuple(values.tolist()) for values in parameters))
+
+    return found
+
+
+def _table(given: Table | None, size: int) -> Table:
+    if given is None:
+        return np.arange(size, dtype=np.int32).reshape(-1, 1), np.ones((size, 1), np.float32)
+    return np.ascontiguousarray(given[0], np.int32), np.ascontiguousarray(given[1], np.float32)
+
+
+def interpolated(resizer: Resizer, otherwise: Callable[..., HostArray]) -> Callable[..., HostArray]:
+    """A node's function by the task, and by another one for what the task is not for."""
+    find, results, scratch = interpolation_of(resizer), ResultMemory(), shared_scratch()
+
+    def run(x: HostArray, *parameters: HostArray | None) -> HostArray:
+        last = x.ndim == 4 and is_channels_last(x)
+        if x.ndim != 4 or not (last or x.flags.c_contiguous) or not is_worth_a_task(x.size, MODULE, PIXELS if last else PLANES):
+            return otherwise(x, *parameters)
+        made = find(x.shape, *parameters)
+        if made is None:
+            return otherwise(x, *parameters)
+        from ort_sdk_cpu.machine_code import task_function
+
+        samples, channels, *sizes = made.output_shape
+        out = results.empty((samples, *sizes, channels) if last else made.output_shape)
+        threads = threads_for(made.work)
+        work = scratch.address(MODULE, made.row_bytes(is_channels_last=last) * threads)
+        function = task_function(MODULE, PIXELS if last else PLANES, "q" * 15)
+        function(threads, address_of(x), address_of(out), work, *made.arguments(is_channels_last=last))
+        return np.moveaxis(out, -1, 1) if last else out
+
+    return run
+
+
+class InterpolationWriter(TaskWriter):
+    """Writes pictures of one shape and layout.
+
+    Args:
+        made: how.
+        given: how many inputs there are.
+        otherwise: writes other layouts.
+        is_channels_last: the layout.
+    """
+
+    def __init__(self, made: PictureInterpolation, given: int, otherwise: Writer, *, is_channels_last: bool) -> None:
+        self._is_channels_last = is_channels_last
+        threads = threads_for(made.work)
+        self._kept = (made, np.empty(made.row_bytes(is_channels_last=is_channels_last) * threads + 64, np.uint8))
+        arguments = (address_of(self._kept[1]), *made.arguments(is_channels_last=is_channels_last))
+        super().__init__(MODULE, PIXELS if is_channels_last else PLANES, arguments, (0, given), otherwise, threads)
+
+    def _rows(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arrays as they lie in memory."""
+        if not self._is_channels_last:
+            return arrays
+        return (np.moveaxis(arrays[0], 1, -1), *arrays[1:-1], np.moveaxis(arrays[-1], 1, -1))
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        rows = self._rows(arrays)
+        if rows[0].flags.c_contiguous and rows[-1].flags.c_contiguous:
+            super().__call__(*rows)
+        else:
+            self._otherwise(*arrays)
+
+    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if they lie in another way."""
+        call = super().fixed(*self._rows(arrays))
+        if call is not None:
+            call.tables = self._kept  # type: ignore[attr-defined]
+        return call
+
+    def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
+        """None: the writer looks at each array."""
+        return None

@@ -1,0 +1,71 @@
+"""Pictures resized by a task: what ONNX's reference makes, in whatever layout they lie."""
+
+import numpy as np
+import pytest
+from onnx.reference.ops.op_resize import _cubic_coeffs, _interpolate_nd, _linear_coeffs
+from ort_sdk_cpu.kernels import interpolation, resize
+
+
+@pytest.fixture(autouse=True)
+def any_size(monkeypatch):
+    """Small pictures go to the task, too."""
+    for module in (interpolation, resize):
+        monkeypatch.setattr(module, "is_worth_a_task", lambda *_: True)
+
+
+def expected(x, sizes, mode, coordinates):
+    return _interpolate_nd(
+        x.astype(np.float64),
+        {"linear": _linear_coeffs, "cubic": _cubic_coeffs}[mode],
+        output_size=np.array([*x.shape[:2], *sizes]),
+        coordinate_transformation_mode=coordinates,
+        exclude_outside=False,
+    )
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ((1, 3, 5, 7), (10, 14)),
+        ((2, 17, 6, 9), (9, 4)),
+        ((1, 1, 8, 8), (2, 2)),
+        ((1, 40, 1, 1), (3, 20)),
+        ((1, 2, 4, 20), (4, 33)),
+        ((1, 2, 4, 20), (7, 20)),
+    ],
+)
+@pytest.mark.parametrize("is_last", [False, True])
+def test_pictures(run_both, shape, sizes, mode, coordinates, is_last):
+    x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    if is_last:
+        x = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+    target = np.array([*shape[:2], *sizes])
+    attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    (found,), bound = run_both("Resize", x, None, None, target, constants=(3,), **attributes)
+    for result in (found, bound[0]):
+        np.testing.assert_allclose(result, expected(x, sizes, mode, coordinates), rtol=1e-5, atol=1e-5)
+
+
+def test_pictures_with_gaps(run_both):
+    x = np.random.default_rng(0).standard_normal((1, 4, 6, 20), dtype=np.float32)[..., ::2]
+    (found,), bound = run_both("Resize", x, None, np.float32([1, 1, 2, 2]), constants=(2,), mode="linear")
+    np.testing.assert_allclose(found, expected(x, (12, 20), "linear", "half_pixel"), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(bound[0], found)
+
+
+def test_other_axes_are_the_shared_sets(run_both):
+    x = np.random.default_rng(0).standard_normal((1, 4, 5, 6), dtype=np.float32)
+    (found,), _ = run_both("Resize", x, None, np.float32([1, 2, 1, 1]), constants=(2,), mode="linear")
+    assert found.shape == (1, 8, 5, 6)
+    np.testing.assert_allclose(found[:, 1], 0.75 * x[:, 0] + 0.25 * x[:, 1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8])
+def test_other_types_are_the_shared_sets(run_both, dtype):
+    x = np.arange(64).reshape(1, 1, 8, 8).astype(dtype)
+    (found,), bound = run_both("Resize", x, None, np.float32([1, 1, 0.5, 0.5]), constants=(2,), mode="linear")
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found[0, 0, 0], np.array([4.5, 6.5, 8.5, 10.5]).astype(dtype))
+    np.testing.assert_array_equal(bound[0], found)
