@@ -8,7 +8,7 @@ from ort_sdk_cpu import libraries
 
 from ort_sdk.api import NodeArg
 
-GATES = {"GRU": 3, "LSTM": 4}
+GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 
 
 def layer(op_type, directions, sizes):

@@ -1,4 +1,4 @@
-"""LSTM and GRU that are told how long sequences are: whole ones are computed as without, shorter ones by the shared set."""
+"""LSTM, GRU and RNN that are told how long sequences are, beside the shared set."""
 
 from types import SimpleNamespace
 
@@ -8,8 +8,8 @@ import pytest
 from ort_sdk.api import NodeArg
 
 
-@pytest.mark.parametrize(("op_type", "gates"), [("LSTM", 4), ("GRU", 3)])
-@pytest.mark.parametrize("lengths", [[6, 6], [6, 3], [0, 6]], ids=str)
+@pytest.mark.parametrize(("op_type", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+@pytest.mark.parametrize("lengths", [[6, 6], [6, 3], [0, 6], [-1, 9]], ids=str)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("hidden", [5, 64])
 def test_lengths(run_both, op_type, gates, lengths, direction, hidden):
@@ -19,7 +19,8 @@ def test_lengths(run_both, op_type, gates, lengths, direction, hidden):
     x, b = draw(6, 2, 24), draw(directions, 2 * gates * hidden)
     w, r = draw(directions, gates * hidden, 24), draw(directions, gates * hidden, hidden)
     given = (x, w, r, b, np.array(lengths, np.int32))
-    found, bound = run_both(op_type, *given, wanted=(0, 1), constants=(1, 2, 3), direction=direction, hidden_size=hidden)
+    wanted = (0, 1, 2) if op_type == "LSTM" else (0, 1)
+    found, bound = run_both(op_type, *given, wanted=wanted, constants=(1, 2, 3), direction=direction, hidden_size=hidden)
     for one, other in zip(found, bound, strict=False):
         if one is not None:
             np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
@@ -42,3 +43,16 @@ def test_lengths_may_change_between_runs(make_kernel):
         expected = kernel.compute(*given)
         expected = expected[0] if isinstance(expected, tuple) else expected
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", ["Tanh", "Relu"])
+@pytest.mark.parametrize("steps", [3, 40])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_activations_of_simple_recurrence(run_both, function, steps, directions):
+    rng = np.random.default_rng(2)
+    draw = lambda *shape: rng.standard_normal(shape, dtype=np.float32) / 8  # noqa: E731
+    given = (draw(steps, 3, 24), draw(directions, 70, 24), draw(directions, 70, 70), draw(directions, 140))
+    options = {"direction": "bidirectional" if directions == 2 else "reverse", "activations": [function] * directions}
+    found, bound = run_both("RNN", *given, wanted=(0, 1), constants=(1, 2, 3), hidden_size=70, **options)
+    for one, other in zip(found, bound, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)

@@ -1,11 +1,12 @@
-"""Directions of LSTM and GRU layers: every part does its hidden units, products and activations alike.
+"""Directions of LSTM, GRU and RNN layers: every part does its hidden units, products and activations alike.
 
 All tasks take the same arguments: addresses of the recurrent weights as panels of 16 units (``kernels/recurrent_weights.py``), of
 working memory (2, batch, hidden; GRU that resets first only), of the first cells and of those that change (batch, hidden;
 LSTM only), of the input's share of the gates (batch, gates * hidden), of the first hidden state and of the first step's result
 (batch, hidden); bytes from one step's gates and results to the next's; steps, hidden, batch; addresses of the input (steps *
 batch, inputs), or 0 if the input's share is there, and of its weights (gates * hidden, inputs); inputs; addresses of the biases
-of input and state; where the last hidden state goes, or 0; address of 1024 bytes of working memory for each part.
+of input and state; where the last hidden state goes, or 0; address of 1024 bytes of working memory for each part; address of
+the samples' numbers of steps (int32), or 0 if all have all steps.
 """
 
 from __future__ import annotations
@@ -14,16 +15,36 @@ from typing import Any
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, multiply, reduce_add, subtract, zero_f32
+from ort_sdk_cpu.simd.arithmetic import (
+    add,
+    fused_multiply_add,
+    maximum_or_nan,
+    multiply,
+    reduce_add,
+    reduce_add_i32,
+    subtract,
+    zero_f32,
+)
 from ort_sdk_cpu.simd.functions import sigmoid, tanh
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32_first, prefetch, store_f32, store_f32_first, write_f32
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.teams import barrier
 from ort_sdk_cpu.simd.unit_sums import UNIT_ROWS, add_four_sums, add_one_sum, add_three_sums, add_two_sums
 
-__all__ = ["gru", "gru_reset_first", "gru_reset_first_team", "gru_team", "lstm", "lstm_team"]
+__all__ = [
+    "gru",
+    "gru_reset_first",
+    "gru_reset_first_team",
+    "gru_team",
+    "lstm",
+    "lstm_team",
+    "rnn",
+    "rnn_relu",
+    "rnn_relu_team",
+    "rnn_team",
+]
 
-_LSTM, _GRU, _GRU_RESET_FIRST = 0, 1, 2
+_LSTM, _GRU, _GRU_RESET_FIRST, _RNN, _RNN_RELU = 0, 1, 2, 3, 4
 _SUMMED = 64
 """Products that are added up before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 
@@ -82,7 +103,8 @@ def _begin_unit(kind: int, record: int, gates: int, place: int, rest: int, targe
     """What the sums of 16 units of a sample begin with."""
     bias, state_bias, row = argument(record, 15), argument(record, 16), argument(record, 10) * 4
     _begin(gates, bias, state_bias, place, rest, target)
-    _begin(gates, bias, state_bias, place + row, rest, target + 64)
+    if kind < _RNN:
+        _begin(gates, bias, state_bias, place + row, rest, target + 64)
     if kind == _LSTM:
         _begin(gates, bias, state_bias, place + 2 * row, rest, target + 128)
         _begin(gates, bias, state_bias, place + 3 * row, rest, target + 192)
@@ -137,6 +159,35 @@ def _reset_unit(sums: int, before: int, update: int, reset: int, rest: int) -> N
 
 
 @inner
+def _rnn_unit(kind: int, sums: int, after: int, rest: int) -> None:
+    total = load_f32(sums)
+    store_f32_first(after, maximum_or_nan(total, zero_f32()) if kind == _RNN_RELU else tanh(total), rest)
+
+
+@inner
+def _length(record: int, sample: int) -> Any:
+    """Number of a sample's steps."""
+    return reduce_add_i32(load_i32_first(argument(record, 19) + sample * 4, 1))
+
+
+@inner
+def _is_within(record: int, step: int, sample: int) -> Any:
+    """Whether a step belongs to a sample's sequence."""
+    if argument(record, 19) == 0:
+        return True
+    time = argument(record, 9) - 1 - step if argument(record, 7) < 0 else step
+    return time < _length(record, sample)
+
+
+@inner
+def _keep(kind: int, old: int, cell: int, before: int, after: int, rest: int) -> None:
+    """The state of a sample whose sequence a step does not belong to."""
+    store_f32_first(after, load_f32_first(before, rest), rest)
+    if kind == _LSTM:
+        store_f32_first(cell, load_f32_first(old, rest), rest)
+
+
+@inner
 def _share(size: int, part: int, parts: int) -> Any:
     """First and behind the last of a part's units: whole vectors but for the last part."""
     vectors = (size + 15) // 16
@@ -171,8 +222,8 @@ def _gates_of_input(record: int, count: int, start: int, stop: int) -> None:
 def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -> None:
     """A step of 16 units of all samples; GRU that resets first stops before the candidate."""
     size, batch, row = argument(record, 10), argument(record, 11), argument(record, 10) * 4
-    count = 4 if kind == _LSTM else 3 if kind == _GRU else 2
-    width = (4 if kind == _LSTM else 3) * row
+    count = 4 if kind == _LSTM else 3 if kind == _GRU else 2 if kind == _GRU_RESET_FIRST else 1
+    width = _gates(kind) * row
     gates, after = argument(record, 4) + step * argument(record, 7), argument(record, 6) + step * argument(record, 8)
     source = argument(record, 5) if step == 0 else after - argument(record, 8)
     old = argument(record, 2) if step == 0 else argument(record, 3)
@@ -184,11 +235,15 @@ def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -
         _add_products(count, rows, panel, source + first * row, size, sums)
         for index in range(rows):
             own, place, found = gates + (first + index) * width, (first + index) * row + unit_place, sums + index * count * 64
-            if kind == _LSTM:
+            if not _is_within(record, step, first + index):
+                _keep(kind, old + place, argument(record, 3) + place, source + place, after + place, rest)
+            elif kind == _LSTM:
                 _lstm_unit(found, old + place, argument(record, 3) + place, after + place, rest)
             elif kind == _GRU:
                 candidate = unit_place + 2 * row
                 _gru_unit(found, own + candidate, argument(record, 15) + candidate, source + place, after + place, rest)
+            elif kind >= _RNN:
+                _rnn_unit(kind, found, after + place, rest)
             else:
                 kept = argument(record, 1) + place
                 _reset_unit(found, source + place, kept, kept + batch * row, rest)
@@ -211,6 +266,9 @@ def _candidate_panel(record: int, step: int, unit: int, stop: int, sums: int) ->
         _add_products(1, rows, panel, resets + first * row, size, sums)
         for index in range(rows):
             place = (first + index) * row + unit_place
+            if not _is_within(record, step, first + index):
+                _keep(_GRU_RESET_FIRST, 0, 0, source + place, after + place, rest)
+                continue
             update, candidate = load_f32_first(updates + place, rest), tanh(load_f32(sums + index * 64))
             _mix(update, candidate, source + place, after + place, rest)
 
@@ -238,16 +296,45 @@ def _copy_last(record: int, start: int, stop: int) -> None:
 
 
 @inner
+def _clear(place: int, start: int, stop: int) -> None:
+    """Zeros for a sample's units."""
+    for unit in range(start, stop, 16):
+        store_f32_first(place + unit * 4, zero_f32(), stop - unit)
+
+
+@inner
+def _clear_behind(kind: int, record: int, start: int, stop: int) -> None:
+    """Zeros for the results of steps that do not belong to a sequence, and for the states of empty sequences."""
+    row, last = argument(record, 10) * 4, argument(record, 17)
+    for sample in range(argument(record, 11)):
+        for step in range(argument(record, 9)):
+            if not _is_within(record, step, sample):
+                _clear(argument(record, 6) + step * argument(record, 8) + sample * row, start, stop)
+        if _length(record, sample) <= 0:
+            if last:
+                _clear(last + sample * row, start, stop)
+            if kind == _LSTM:
+                _clear(argument(record, 3) + sample * row, start, stop)
+
+
+@inner
+def _gates(kind: int) -> int:
+    return 4 if kind == _LSTM else 1 if kind >= _RNN else 3
+
+
+@inner
 def _direction(kind: int, between: Any, record: int, part: int, parts: int) -> None:
     start, stop = _share(argument(record, 10), part, parts)
     sums = argument(record, 18) + part * 1024
     if argument(record, 12):
-        _gates_of_input(record, 4 if kind == _LSTM else 3, start, stop)
+        _gates_of_input(record, _gates(kind), start, stop)
     for step in range(argument(record, 9)):
         _step(kind, between, record, step, start, stop, sums)
         between()
     if argument(record, 17):
         _copy_last(record, start, stop)
+    if argument(record, 19):
+        _clear_behind(kind, record, start, stop)
 
 
 @task
@@ -284,3 +371,27 @@ def gru_reset_first(record: int, part: int, parts: int) -> None:
 def gru_reset_first_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
     _direction(_GRU_RESET_FIRST, _wait, record, part, parts)
+
+
+@task
+def rnn(record: int, part: int, parts: int) -> None:
+    """All steps of one direction of RNN, for one part."""
+    _direction(_RNN, _go_on, record, part, parts)
+
+
+@task
+def rnn_team(record: int, part: int, parts: int) -> None:
+    """The same for several parts."""
+    _direction(_RNN, _wait, record, part, parts)
+
+
+@task
+def rnn_relu(record: int, part: int, parts: int) -> None:
+    """All steps of one direction of RNN whose activation is Relu, for one part."""
+    _direction(_RNN_RELU, _go_on, record, part, parts)
+
+
+@task
+def rnn_relu_team(record: int, part: int, parts: int) -> None:
+    """The same for several parts."""
+    _direction(_RNN_RELU, _wait, record, part, parts)

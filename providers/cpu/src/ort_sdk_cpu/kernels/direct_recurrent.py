@@ -13,7 +13,7 @@ from .bindable import MakeWriter
 
 __all__ = ["direct_recurrent"]
 
-_GATES = {"GRU": 3, "LSTM": 4}
+_GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 _WEIGHT, _RECURRENT, _BIAS, _LENGTHS, _STATES, _PEEPHOLES = 1, 2, 3, 4, slice(5, 7), 7
 
 
@@ -44,12 +44,12 @@ def _shape_of(info: KernelInfo, inputs: Sequence[Any], index: int) -> tuple[int,
 
 def _fit(info: KernelInfo, inputs: Sequence[Any], gates: int, directions: int) -> bool:
     x, w, r = inputs[0], *(_shape_of(info, inputs, index) for index in (_WEIGHT, _RECURRENT))
-    is_plain = all(array is None for array in (*inputs[_LENGTHS:5], *inputs[_PEEPHOLES:]))
-    if not is_plain or x.ndim != 3 or len(r) != 3 or not x.size:
+    if any(array is not None for array in inputs[_PEEPHOLES:]) or x.ndim != 3 or len(r) != 3 or not x.size:
         return False
     hidden = r[2]
     rows, bias = gates * hidden, inputs[_BIAS] if len(inputs) > _BIAS else None
     are_weights = w == (directions, rows, x.shape[2]) and r == (directions, rows, hidden)
     is_bias = bias is None or bias.shape == (directions, 2 * rows)
     state = (directions, x.shape[1], hidden)
-    return are_weights and is_bias and all(given is None or given.shape == state for given in inputs[_STATES])
+    are_lengths = all(given is None or given.shape == (x.shape[1],) for given in inputs[_LENGTHS:5])
+    return are_weights and is_bias and are_lengths and all(given is None or given.shape == state for given in inputs[_STATES])

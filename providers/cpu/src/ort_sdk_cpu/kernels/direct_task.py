@@ -245,10 +245,10 @@ def _attention(info: KernelInfo) -> DirectCall | None:
 
 _MICROSOFT = "com.microsoft"
 
-_INTEGER_INPUTS = {(_MICROSOFT, "MultiHeadAttention"): (4, 8, 9)}
-"""Inputs that need not be of float32: masks, lengths and beams."""
+_RECURRENT = {("", "GRU"), ("", "LSTM"), ("", "RNN")}
 
-_RECURRENT = {("", "GRU"), ("", "LSTM")}
+_INTEGER_INPUTS = {(_MICROSOFT, "MultiHeadAttention"): (4, 8, 9), **dict.fromkeys(_RECURRENT, (4,))}
+"""Inputs that need not be of float32: masks, lengths and beams."""
 
 _MAKERS: dict[tuple[str, str], Callable[[KernelInfo], DirectCall | None]] = {
     ("", "Add"): _binary(np.add),

@@ -62,7 +62,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "quantized_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
-    "recurrent": {"": ("GRU", "LSTM")},
+    "recurrent": {"": ("GRU", "LSTM", "RNN")},
     "resize": {"": ("Resize", "Upsample")},
     "suppression": {"": ("NonMaxSuppression",)},
     "classifiers": {

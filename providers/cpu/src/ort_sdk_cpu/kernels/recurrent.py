@@ -1,4 +1,4 @@
-"""LSTM and GRU of the usual activations: as compiled tasks, or by NumPy where these are not worth loading."""
+"""LSTM, GRU and RNN of the usual activations: as compiled tasks, or by NumPy where these are not worth loading."""
 
 from __future__ import annotations
 
@@ -31,23 +31,31 @@ _SEQUENCE_LENS, _STATES, _PEEPHOLES = 4, slice(5, 7), 7
 
 
 @bindable("LSTM")
-def lstm(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Long short-term memory of the usual activations, over whole sequences."""
+def lstm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """Long short-term memory of the usual activations."""
     if info.attribute("input_forget", 0) or not _is_plain(info, ("Sigmoid", "Tanh", "Tanh")):
         return None
-    return _of_any_length(info, compute, _LayerWriters(info, "lstm"))
+    return _LayerWriters(info, "lstm")
 
 
 @bindable("GRU")
-def gru(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Gated recurrent unit of the usual activations, over whole sequences."""
+def gru(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """Gated recurrent unit of the usual activations."""
     if not _is_plain(info, ("Sigmoid", "Tanh")):
         return None
     name = "gru" if info.attribute("linear_before_reset", 0) else "gru_reset_first"
-    return _of_any_length(info, compute, _LayerWriters(info, name))
+    return _LayerWriters(info, name)
 
 
-@made_by("LSTM", "GRU")
+@bindable("RNN")
+def rnn(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """Simple recurrence, by the hyperbolic tangent or Relu."""
+    functions = info.attribute("activations", None) or ["Tanh"]
+    function, name = ("Relu", "rnn_relu") if str(functions[0]).lower() == "relu" else ("Tanh", "rnn")
+    return _LayerWriters(info, name) if _is_plain(info, (function,)) else None
+
+
+@made_by("LSTM", "GRU", "RNN")
 def packed_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The node with large constant weights, which the host packs; None for others."""
     if not isinstance(make_writer, _LayerWriters) or not libraries.numba().is_usable:
@@ -60,43 +68,8 @@ def packed_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bind
     return PackedRecurrent(kernel, make_writer, make_writer.weights)
 
 
-def _of_any_length(info: KernelInfo, compute: Any, make: MakeWriter) -> MakeWriter:
-    """Writers for whole sequences, which hand shorter ones to the shared set: the lengths are known only in a run."""
-    if not info.has_input(_SEQUENCE_LENS):
-        return make
-    return lambda inputs, outputs: _LengthWriter(make(inputs, outputs), compute, len(inputs))
-
-
-class _LengthWriter:
-    def __init__(self, writer: Writer, compute: Any, given: int) -> None:
-        self._writer, self._compute, self._given = writer, compute, given
-
-    def __call__(self, *arrays: Any) -> None:
-        """Write the outputs."""
-        if _are_whole(arrays):
-            self._writer(*arrays)
-        else:
-            self._write_shorter(arrays)
-
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same."""
-        make = getattr(self._writer, "fixed", None)
-        whole = None if make is None else make(*arrays)
-        return None if whole is None else lambda: whole() if _are_whole(arrays) else self._write_shorter(arrays)
-
-    def _write_shorter(self, arrays: Sequence[Any]) -> None:
-        results = self._compute(*arrays[: self._given])
-        for out, result in zip(arrays[self._given :], results if isinstance(results, tuple) else (results,), strict=False):
-            if out is not None:
-                np.copyto(out, result)
-
-
-def _are_whole(arrays: Sequence[Any]) -> bool:
-    lengths = arrays[_SEQUENCE_LENS]
-    return lengths is None or bool((lengths == len(arrays[0])).all())
-
-
 def _is_plain(info: KernelInfo, functions: Sequence[str]) -> bool:
+    """Whether the node's activations are these, and it asks for nothing that tasks do not have."""
     names = info.attribute("activations", None)
     directions = len(BACKWARDS[info.attribute("direction", "forward")])
     usual = names is None or [str(name).lower() for name in names] == [name.lower() for name in functions] * directions
@@ -127,6 +100,9 @@ class _LayerWriters:
     def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
         x, size = inputs[0], shape[-1] * shape[-2]
         if not x.size or not libraries.numba().is_usable or not are_floats((*inputs[: BIAS + 1], *inputs[_STATES])):
+            return False
+        lengths = inputs[_SEQUENCE_LENS] if len(inputs) > _SEQUENCE_LENS else None
+        if lengths is not None and lengths.shape != (x.shape[1],):
             return False
         is_large = self.weights.are_packed or x.shape[0] * len(BACKWARDS[self._direction]) * size >= MIN_WORK
         return is_large or _is_at_hand(self._name)
@@ -163,35 +139,36 @@ class _Tasks:
 
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs."""
-        x, before, after, last = self._sorted(arrays)
-        x, before = np.ascontiguousarray(x), [None if state is None else np.ascontiguousarray(state) for state in before]
+        x, lengths, before, after, last = self._sorted(arrays)
+        lengths, *before = [None if array is None else np.ascontiguousarray(array) for array in (lengths, *before)]
+        x = np.ascontiguousarray(x)
         for index, task in enumerate(self._tasks):
-            task.run(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index))
+            task.run(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths)
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if a task is not all it takes."""
         if not self._weights.are_constant:
             return None  # Each run makes panels of its own.
-        x, before, after, last = self._sorted(arrays)
+        x, lengths, before, after, last = self._sorted(arrays)
         copied: list[Callable[[], Any]] = []
-        x, before = _in_one_piece(x, copied), [_in_one_piece(state, copied) for state in before]
+        x, lengths, *before = [_in_one_piece(array, copied) for array in (x, lengths, *before)]
         calls = [
-            task.fixed(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index))
+            task.fixed(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths)
             for index, task in enumerate(self._tasks)
         ]
         return None if None in calls else in_turn([*copied, *(call for call in calls if call is not None)])
 
-    def _sorted(self, arrays: Sequence[Any]) -> tuple[HostArray, Sequence[Any], HostArray | None, Sequence[Any]]:
-        """(input, first states, all states, last states); the tasks have their weights."""
+    def _sorted(self, arrays: Sequence[Any]) -> tuple[Any, Any, Sequence[Any], HostArray | None, Sequence[Any]]:
+        """(input, lengths, first states, all states, last states); the tasks have their weights."""
         given = self._given
-        x, w, r, b, _, *before = (*arrays[:given], None, None, None, None)[:7]
+        x, w, r, b, lengths, *before = (*arrays[:given], None, None, None, None)[:7]
         weights = self._weights.of(w, r, b)
         if weights is not self._used:
             self._used = weights
             for task, each in zip(self._tasks, weights, strict=True):
                 task.use_weights(each)
         sequence, *last = (*arrays[given:], None, None)[:3]
-        return x, before, sequence, last
+        return x, lengths, before, sequence, last
 
 
 def _in_one_piece(array: Any, copied: list[Callable[[], Any]]) -> Any:

@@ -1,4 +1,4 @@
-"""LSTM and GRU step by step with NumPy: the input's share of all gates in one product, then each step on kept buffers."""
+"""LSTM, GRU and RNN step by step with NumPy: the input's share of all gates in one product, then each step on kept buffers."""
 
 from __future__ import annotations
 
@@ -99,14 +99,31 @@ class _GruResetFirst(_GruResetAfter):
         self._mix(update, candidate, before, after)
 
 
-_CELLS = {"lstm": _Lstm, "gru": _GruResetAfter, "gru_reset_first": _GruResetFirst}
+class _Rnn(_Cell):
+    gates = 1
+
+    def step(self, gates: HostArray, before: HostArray, weight: HostArray, _bias: HostArray | None, after: HostArray) -> None:
+        matrix_product(before, weight, self.sums)
+        np.add(self.sums, gates, self.sums)
+        self._activate(self.sums, after)
+
+    def _activate(self, sums: HostArray, after: HostArray) -> None:
+        np.tanh(sums, after)
+
+
+class _RnnRelu(_Rnn):
+    def _activate(self, sums: HostArray, after: HostArray) -> None:
+        np.maximum(sums, 0, after)
+
+
+_CELLS = {"lstm": _Lstm, "gru": _GruResetAfter, "gru_reset_first": _GruResetFirst, "rnn": _Rnn, "rnn_relu": _RnnRelu}
 
 
 def stepwise(name: str, shape: tuple[int, int], dtype: Any, direction: str, scratch: Scratch) -> Callable[..., None]:
     """``write(number of inputs, *inputs, *outputs)``.
 
     Args:
-        name: ``lstm``, ``gru`` (which resets after the product) or ``gru_reset_first``.
+        name: ``lstm``, ``gru`` (which resets after the product), ``gru_reset_first``, ``rnn`` or ``rnn_relu``.
         shape: (batch, hidden).
         dtype: floating-point type.
         direction: of the node.
@@ -115,18 +132,21 @@ def stepwise(name: str, shape: tuple[int, int], dtype: Any, direction: str, scra
     cell, folded = _CELLS[name](shape, dtype), name != "gru"
 
     def write(given: int, *arrays: Any) -> None:
-        x, w, r, b, _, initial_h, initial_c = (*arrays[:given], None, None, None, None)[:7]
+        x, w, r, b, lengths, initial_h, initial_c = (*arrays[:given], None, None, None, None)[:7]
         sequence, *states = (*arrays[given:], None, None)[:3]
+        outside = _outside(lengths, x)
         for index, reverse in enumerate(BACKWARDS[direction]):
             bias, rows = None if b is None else b[index], w.shape[1]
             gates = _input_gates(x, w[index], bias, scratch, folded=folded)
             _start(cell, initial_h, initial_c, index)
             recurrent = (r[index].T, None if bias is None else bias[rows:])
             steps = None if sequence is None else sequence[:, index]
-            last = _run(cell, gates, recurrent, steps, reverse=reverse)
+            last = _run(cell, gates, recurrent, steps, outside, reverse=reverse)
             for target, value in zip(states, (last, cell.cell), strict=True):
                 if target is not None:
-                    np.copyto(target[index], value)
+                    np.copyto(target[index], value if outside is None else np.where(outside[0], 0, value))
+            if outside is not None and steps is not None:
+                np.copyto(steps, 0, where=outside)
 
     return write
 
@@ -161,19 +181,34 @@ def _start(cell: _Cell, initial_h: HostArray | None, initial_c: HostArray | None
         np.copyto(state, 0 if given is None else given[index])
 
 
+def _outside(lengths: HostArray | None, x: HostArray) -> HostArray | None:
+    """Which steps do not belong to a sample's sequence: (time, batch, 1); None if all do."""
+    if lengths is None or bool((lengths == len(x)).all()):
+        return None
+    found: HostArray = (np.arange(len(x))[:, None] >= lengths)[:, :, None]
+    return found
+
+
 def _run(
     cell: _Cell,
     gates: HostArray,
     recurrent: tuple[HostArray, HostArray | None],
     sequence: HostArray | None,
+    outside: HostArray | None,
     *,
     reverse: bool,
 ) -> HostArray:
-    """All time steps; returns the last hidden state, a view of the sequence if that is asked for."""
+    """All time steps; returns the last hidden state, a view of the sequence if that is asked for.
+
+    Steps that do not belong to a sample's sequence leave its state, also in the sequence.
+    """
     hidden, (weight, bias) = cell.hidden, recurrent
     times = range(gates.shape[0])
     for time in reversed(times) if reverse else times:
         after = cell.hidden if sequence is None else sequence[time]
+        kept = () if outside is None else (hidden.copy(), cell.cell.copy())
         cell.step(gates[time], hidden, weight, bias, after)
         hidden = after
+        for state, old in zip((hidden, cell.cell), kept, strict=False):
+            np.copyto(state, old, where=outside[time])  # type: ignore[index]
     return hidden

@@ -1,4 +1,4 @@
-"""Directions of LSTM and GRU layers by compiled tasks."""
+"""Directions of LSTM, GRU and RNN layers by compiled tasks."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ UNITS_PER_TEAM = 256
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = 4
 LSTM_GATES = 4
-_COUNT = 19
+_COUNT = 20
 _WEIGHTS, _WORK, _FIRST_CELLS, _CELLS, _GATES, _BEFORE, _AFTER, _GATES_STEP, _AFTER_STEP = range(9)
-_STEPS, _HIDDEN, _BATCH, _X, _X_WEIGHTS, _INPUTS, _BIAS, _STATE_BIAS, _LAST, _SUMS = range(9, _COUNT)
+_STEPS, _HIDDEN, _BATCH, _X, _X_WEIGHTS, _INPUTS, _BIAS, _STATE_BIAS, _LAST, _SUMS, _LENGTHS = range(9, _COUNT)
 _PART_FLOATS = 256
 """Working memory of a part."""
 
@@ -44,7 +44,7 @@ class LayerSizes:
     inputs: int
     hidden: int
     gates: int
-    """4 for LSTM, 3 for GRU."""
+    """4 for LSTM, 3 for GRU, 1 for RNN."""
 
 
 _SMALL_BYTES = 1 << 16
@@ -82,7 +82,7 @@ class RecurrentTask:
     """One direction of a layer. For one thread at a time.
 
     Args:
-        name: ``lstm``, ``gru`` (which resets after the product) or ``gru_reset_first``.
+        name: ``lstm``, ``gru`` (which resets after the product), ``gru_reset_first``, ``rnn`` or ``rnn_relu``.
         sizes: of everything.
         scratch: working memory.
         reverse: last step first.
@@ -118,18 +118,20 @@ class RecurrentTask:
         call.point(_STATE_BIAS, b[half:])
 
     def fixed(
-        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]
+        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
     ) -> Callable[[], Any] | None:
         """A call of :meth:`run` on arrays that stay; None if it takes memory shared with others."""
         if not self._working.is_own:
             return None
-        self._aim(x, before, after, last)
-        steps = self._call.kept(self, x, *before, after, *last)
+        self._aim(x, before, after, last, lengths)
+        steps = self._call.kept(self, x, *before, after, *last, lengths)
         if self._product is None or self._weights is None:
             return steps
         return in_turn([self._product.fixed(x, self._weights.w, None, self._working.array("gates")), steps])
 
-    def run(self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]) -> None:
+    def run(
+        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
+    ) -> None:
         """All steps.
 
         Args:
@@ -137,13 +139,16 @@ class RecurrentTask:
             before: first hidden state and, for LSTM, cells, (batch, hidden), contiguous; None for zeros.
             after: where the hidden states go, (steps, batch, hidden), each step contiguous; None if they are not wanted.
             last: where the last hidden state and LSTM's cells go, (batch, hidden), contiguous; None if they are not wanted.
+            lengths: steps of each sample, int32, (batch,), contiguous; None if all have all.
         """
         if self._product is not None and self._weights is not None:
             self._product(x, self._weights.w, None, self._working.array("gates"))
-        self._aim(x, before, after, last)
+        self._aim(x, before, after, last, lengths)
         self._call.run()
 
-    def _aim(self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any]) -> None:
+    def _aim(
+        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None
+    ) -> None:
         """Tell the task where all is."""
         call, working = self._call, self._working
         gates, sign = working.array("gates"), self._sign
@@ -162,3 +167,4 @@ class RecurrentTask:
         call.set(_AFTER, address_of(results) + (step * (steps - 1) if sign < 0 else 0))
         call.set(_AFTER_STEP, sign * step)
         call.point(_LAST, last[0])
+        call.point(_LENGTHS, lengths)

@@ -14,10 +14,10 @@ from ort_sdk_cpu.allocator import CpuAllocator
 __all__ = ["BIAS", "RECURRENT", "UNITS", "WEIGHT", "DirectionWeights", "LayerWeights", "panels_of"]
 
 WEIGHT, RECURRENT, BIAS = 1, 2, 3
-"""Inputs of LSTM and GRU."""
+"""Inputs of LSTM, GRU and RNN."""
 UNITS = 16
 """Hidden units of a panel: the lanes of a vector."""
-_GATES_TOGETHER = {"lstm": (4,), "gru": (3,), "gru_reset_first": (2, 1)}
+_GATES_TOGETHER = {"lstm": (4,), "gru": (3,), "gru_reset_first": (2, 1), "rnn": (1,), "rnn_relu": (1,)}
 """Task → gates that are computed together: those of a GRU that resets first need all resets before the last."""
 _FLOAT = np.dtype(np.float32)
 
