@@ -42,9 +42,10 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "matmul_nbits": {MICROSOFT: ("MatMulNBits",)},
     "features": {"ai.onnx.ml": ("ArrayFeatureExtractor", "Normalizer", "Scaler")},
     "indexing": {"": ("GatherElements", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Tile")},
+    "conversion": {"": ("Cast",)},
     "movement": {
         "": (
-            *("Cast", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "SpaceToDepth", "Squeeze", "Unsqueeze"),
+            *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "SpaceToDepth", "Squeeze", "Unsqueeze"),
             "Where",
         ),
     },
@@ -68,6 +69,8 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "classifiers": {
         "ai.onnx.ml": ("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
     },
+    "sampling": {"": ("GridSample", "RoiAlign")},
+    "selection": {"": ("TopK",)},
     "reduction": {
         "": (
             *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),

@@ -108,15 +108,6 @@ def space_to_depth(info: KernelInfo, _compute: Any) -> MakeWriter:
     return lambda _inputs, _outputs: CopyWriter(pairs)
 
 
-@bindable("Cast", elementwise=True)
-def cast(info: KernelInfo, _compute: Any) -> MakeWriter | None:
-    """Conversions that NumPy does by C's rules alone; those of floats to integers and truth values stay the shared set's."""
-    source, target = info.input_element_type(0), info.output_element_type(0)
-    if source is None or target is None or (target.numpy_dtype.kind != "f" and source.numpy_dtype.kind == "f"):
-        return None
-    return lambda _inputs, _outputs: lambda x, out: np.copyto(out, x, casting="unsafe")
-
-
 @bindable("Gather", any_type=True)
 def gather(info: KernelInfo, compute: Any) -> MakeWriter:
     """Slices of the data along ``axis``."""

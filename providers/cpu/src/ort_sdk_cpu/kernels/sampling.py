@@ -1,0 +1,115 @@
+"""GridSample and RoiAlign by compiled tasks: a table of pixels and weights serves all channels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
+
+from .direct_kernel import computed_by
+from .direct_task import DirectCall
+from .recycled import ResultMemory
+from .scratch import scratch_of
+from .task_writer import are_floats, is_worth_a_task, threads_for
+
+__all__: list[str] = []
+
+MODULE = "sampling"
+MODES = {"nearest": 0, "linear": 1, "bilinear": 1, "cubic": 2, "bicubic": 2}
+PADDINGS = ("zeros", "border", "reflection")
+TABLE_BYTES = 1 << 15
+"""Of a block of points."""
+ENTRY_BYTES, LANES = 128, 16
+MOST_TABLE_BYTES = 1 << 24
+LARGEST_AREA = 1 << 31
+"""Positions have 32 bits."""
+WORK = 4
+"""Elements of a few instructions each that a sample of a channel takes as long as."""
+
+
+def _are_usual(info: KernelInfo, *, inputs: int) -> bool:
+    floats = all(info.input_element_type(index) is TensorElementType.FLOAT for index in range(inputs))
+    return floats and libraries.numba().is_usable
+
+
+@computed_by("GridSample")
+def grid_sample(info: KernelInfo) -> DirectCall | None:
+    """(N, C, h, w) samples of pictures (N, C, H, W) at positions (N, h, w, 2)."""
+    mode, padding = info.attribute("mode", "linear"), info.attribute("padding_mode", "zeros")
+    if not _are_usual(info, inputs=2) or mode not in MODES or padding not in PADDINGS:
+        return None
+    settings = (MODES[mode], PADDINGS.index(padding), int(info.attribute("align_corners", 0)))
+    scratch, results = scratch_of(info), ResultMemory()
+
+    def call(x: HostArray, grid: HostArray) -> Any:
+        if x.ndim != 4 or grid.ndim != 4 or grid.shape[0] != x.shape[0] or grid.shape[-1] != 2 or not are_floats((x, grid)):
+            return NotImplemented
+        samples, channels, height, width = x.shape
+        points = math.prod(grid.shape[1:-1])
+        work = samples * points * channels * WORK
+        if not x.size or height * width >= LARGEST_AREA or not is_worth_a_task(work, MODULE, "grid_sample"):
+            return NotImplemented
+        from ort_sdk_cpu.machine_code import task_function
+
+        x, grid = np.ascontiguousarray(x), np.ascontiguousarray(grid)
+        out, threads = results.empty((samples, channels, *grid.shape[1:-1])), threads_for(work)
+        table = scratch.address(MODULE, threads * TABLE_BYTES)
+        sizes = (samples, channels, height, width, points)
+        task_function(MODULE, "grid_sample", "q" * 12)(threads, *map(address_of, (x, grid, out)), table, *sizes, *settings)
+        return out
+
+    return call
+
+
+@computed_by("RoiAlign")
+def roi_align(info: KernelInfo) -> DirectCall | None:
+    """(regions, C, height, width) bins of regions of pictures (N, C, H, W)."""
+    bins = (int(info.attribute("output_height", 1)), int(info.attribute("output_width", 1)))
+    ratio, scale = int(info.attribute("sampling_ratio", 0)), np.float32(info.attribute("spatial_scale", 1.0))
+    default_mode = "output_half_pixel" if info.since_version < 16 else "half_pixel"
+    is_half = info.attribute("coordinate_transformation_mode", default_mode) == "half_pixel"
+    mode = info.attribute("mode", "avg")
+    if not _are_usual(info, inputs=2) or mode not in {"avg", "max"} or min(bins) < 1:
+        return None
+    scratch, results = scratch_of(info), ResultMemory()
+
+    def call(x: HostArray, rois: HostArray, images: HostArray) -> Any:
+        if x.ndim != 4 or not x.size or not rois.size or not are_floats((x, rois)) or images.shape != rois.shape[:1]:
+            return NotImplemented
+        if not 0 <= images.min() <= images.max() < x.shape[0] or math.prod(x.shape[2:]) >= LARGEST_AREA:
+            return NotImplemented
+        regions = rois * scale - np.float32(0.5 if is_half else 0)
+        regions[:, 2:] -= regions[:, :2]
+        if not is_half:
+            np.maximum(regions[:, 2:], 1, out=regions[:, 2:])
+        most = _most_samples(regions, bins, ratio)
+        room = -(-math.prod(bins) // LANES) * 4 * most * ENTRY_BYTES
+        work = len(rois) * x.shape[1] * math.prod(bins) * most * WORK
+        if not 0 < room <= MOST_TABLE_BYTES or not is_worth_a_task(work, MODULE, "roi_align"):
+            return NotImplemented
+        from ort_sdk_cpu.machine_code import task_function
+
+        x, numbers = np.ascontiguousarray(x), np.ascontiguousarray(images, np.int64)
+        out, threads = results.empty((len(rois), x.shape[1], *bins)), min(threads_for(work), len(rois))
+        sizes = (*x.shape[1:], len(rois), *bins, ratio, room)
+        places = (*map(address_of, (x, regions, out)), scratch.address(MODULE, threads * room), address_of(numbers))
+        task_function(MODULE, "roi_align", "q" * 13 + "f")(threads, *places, *sizes, float(mode == "avg"))
+        return out
+
+    return call
+
+
+def _most_samples(regions: HostArray, bins: tuple[int, int], ratio: int) -> int:
+    """Samples in a bin of the region that has most; 0 where that is not a number the task takes."""
+    if ratio > 0:
+        return ratio * ratio
+    counts = np.ceil(regions[:, :1:-1] / np.array(bins, np.float32))
+    if not np.isfinite(counts).all():
+        return 0
+    found = counts.clip(0).prod(axis=1).max()
+    return int(min(max(found, 1), MOST_TABLE_BYTES))
