@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, HostArray, TensorElementType
+from ort_sdk.api import Array, HostArray, InvalidGraph, TensorElementType
 
 from .special_functions import erf, erf_single
 
-__all__ = ["ArrayNamespace", "scatter_rows"]
+__all__ = ["ArrayNamespace", "known_type", "scatter_rows"]
 
 _STANDARD_DTYPES = {
     TensorElementType.BOOL: "bool",
@@ -45,6 +45,20 @@ def _tables(module: ModuleType) -> tuple[dict[TensorElementType, Any], dict[Any,
     return dtypes, {dtype: element_type for element_type, dtype in dtypes.items()}
 
 
+def known_type(element_type: TensorElementType | None) -> TensorElementType:
+    """An element type that a kernel cannot be made without.
+
+    Raises:
+        InvalidGraph: it is None.
+    """
+    if element_type is None:
+        raise InvalidGraph(
+            "an input's element type is not known; declare it (value_info, or the type of the body's input), so that the"
+            " operator's kernel can be made for it"
+        )
+    return element_type
+
+
 class ArrayNamespace:
     """Generic adapter over an array API module.
 
@@ -67,9 +81,13 @@ class ArrayNamespace:
         """Element types the library stores."""
         return frozenset(self._dtypes)
 
-    def dtype(self, element_type: TensorElementType) -> Any:
-        """The library's dtype for an element type."""
-        return self._dtypes[element_type]
+    def dtype(self, element_type: TensorElementType | None) -> Any:
+        """The library's dtype for an element type.
+
+        Raises:
+            InvalidGraph: None was given, as the types of values are that nothing in the model tells.
+        """
+        return self._dtypes[known_type(element_type)]
 
     def element_type(self, array: Array) -> TensorElementType:
         """Element type of one of the library's arrays.

@@ -10,7 +10,7 @@ import numpy as np
 from ort_sdk.api import HostArray, TensorElementType
 
 from .half_precision import LEAST_ELEMENTS, to_single
-from .namespace import ArrayNamespace, scatter_rows
+from .namespace import ArrayNamespace, known_type, scatter_rows
 
 __all__ = ["NumpyNamespace"]
 
@@ -40,8 +40,8 @@ class NumpyNamespace(ArrayNamespace):
     def element_types(self) -> frozenset[TensorElementType]:
         return frozenset(TensorElementType) - {TensorElementType.UNDEFINED}
 
-    def dtype(self, element_type: TensorElementType) -> Any:
-        return element_type.numpy_dtype
+    def dtype(self, element_type: TensorElementType | None) -> Any:
+        return known_type(element_type).numpy_dtype
 
     def element_type(self, array: HostArray) -> TensorElementType:
         return TensorElementType.from_numpy_dtype(array.dtype)

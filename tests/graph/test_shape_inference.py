@@ -60,6 +60,11 @@ def test_reshape_cancels_symbols(wanted, expected):
     assert shape_of(node("Reshape", ["x", "s"], ["y"]), constants={"s": np.array(wanted)}) == expected
 
 
+def test_axes_named_twice_tell_nothing():
+    """The kernel says what is wrong."""
+    assert shape_of(node("Unsqueeze", ["x", "a"], ["y"]), constants={"a": np.array([1, 1])}) is None
+
+
 def test_sizes_computed_from_shapes_are_followed():
     """The way exporters write ``x.reshape(x.shape[0], x.shape[1] // 3, -1)``."""
     graph, contents = inferred(

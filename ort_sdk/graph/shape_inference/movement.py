@@ -66,6 +66,8 @@ def unsqueeze(call: NodeCall) -> list[Shape | None]:
         return [None]
     rank = len(x) + len(axes)
     new = {normalized_axis(axis, rank) for axis in axes}
+    if len(new) != len(axes):
+        return [None]  # an axis is named twice, which the kernel refuses
     rest = iter(x)
     return [tuple(1 if axis in new else next(rest) for axis in range(rank))]
 
