@@ -51,12 +51,23 @@ def _compare(model, feeds, tolerance=1e-6):
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align", [0, 1])
 @pytest.mark.parametrize(
-    "shapes", [((2, 5, 9, 11), (2, 7, 13, 2)), ((1, 1, 1, 1), (1, 40, 20, 2)), ((1, 3, 20, 30), (1, 17, 31, 2))]
+    "shapes",
+    [
+        ((2, 5, 9, 11), (2, 7, 13, 2)),
+        ((1, 1, 1, 1), (1, 40, 20, 2)),
+        ((2, 19, 9, 11), (2, 12, 23, 2)),
+        ((1, 3, 20, 30), (1, 17, 31, 2)),
+    ],
 )
 def test_grids(mode, padding, align, shapes):
     feeds = {"x": _floats(*shapes[0]), "grid": _floats(*shapes[1])}
     given = {"mode": mode, "padding_mode": padding, "align_corners": align}
     _compare(_model("GridSample", feeds, {"y": TensorProto.FLOAT}, 20, **given), feeds, 2e-6)
+
+
+def test_pictures_that_lie_channels_last():
+    feeds = {"x": _floats(2, 9, 11, 16).transpose(0, 3, 1, 2), "grid": _floats(2, 13, 20, 2)}
+    _compare(_model("GridSample", feeds, {"y": TensorProto.FLOAT}, 20), feeds, 2e-6)
 
 
 def test_what_is_outside_counts_as_zero_even_beside_infinities():
@@ -83,12 +94,13 @@ def test_grids_of_wrong_shapes():
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("ratio", [0, 1, 3])
+@pytest.mark.parametrize("channels", [6, 35])
 @pytest.mark.parametrize("pixels", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize(("bins", "scale"), [((7, 7), 1.0), ((2, 5), 0.25), ((1, 1), 1.0)])
-def test_regions(mode, ratio, pixels, bins, scale):
+def test_regions(mode, ratio, channels, pixels, bins, scale):
     corners = RNG.random((9, 2)) * 30 - 5
     rois = np.concatenate([corners, corners + RNG.random((9, 2)) * 25], 1) / scale
-    feeds = {"x": _floats(2, 6, 20, 30), "rois": rois.astype(np.float32), "images": RNG.integers(0, 2, 9)}
+    feeds = {"x": _floats(2, channels, 20, 30), "rois": rois.astype(np.float32), "images": RNG.integers(0, 2, 9)}
     given = {"mode": mode, "sampling_ratio": ratio, "coordinate_transformation_mode": pixels, "spatial_scale": scale}
     given |= {"output_height": bins[0], "output_width": bins[1]}
     _compare(_model("RoiAlign", feeds, {"y": TensorProto.FLOAT}, 16, **given), feeds)

@@ -15,17 +15,30 @@ from numba import types
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, multiply
-from ort_sdk_cpu.simd.memory import emit_store, load_f32, load_i32, read_f32, splat, store_f32, store_f32_first, write_f32
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, multiply, zero_f32
+from ort_sdk_cpu.simd.memory import (
+    broadcast_f32,
+    emit_load,
+    emit_store,
+    load_f32,
+    load_f32_first,
+    load_i32,
+    read_f32,
+    splat,
+    store_f32,
+    store_f32_first,
+    write_f32,
+)
 from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.transposition import transpose_elements
 from ort_sdk_cpu.simd.vector_types import I8, I32, LANES, VF32, VI32, call, f32x16, i32x16, operation, pointer
 
 __all__ = ["grid_sample", "roi_align"]
 
 _BLOCK = 256
 """Elements whose table is made at a time: that of 16 taps fits into the first cache."""
-_VECTOR, _TAP = 16, 128
-"""Elements that share an entry of the table; bytes of an entry."""
+_VECTOR, _TAP, _TILE = 16, 128, 1024
+"""Elements that share an entry of the table; bytes of an entry, and of such elements of as many channels."""
 _NEAREST, _LINEAR = 0, 1
 _ZEROS, _BORDER = 0, 1
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
@@ -45,6 +58,11 @@ def _elements(builder: Any, plane: Any, positions: Any) -> Any:
     steps = builder.mul(builder.sext(positions, _WIDE), ir.Constant(_WIDE, [4] * LANES))
     places = builder.inttoptr(builder.add(splat(builder, plane), steps), _PLACES)
     return call(builder, "llvm.masked.gather.v16f32.v16p0", VF32, places, ir.Constant(I32, 4), is_there, zeros)
+
+
+@operation(types.intp, types.intp)
+def _read_i32(builder: Any, address: Any) -> Any:
+    return builder.sext(emit_load(builder, address, I32), ir.IntType(64))
 
 
 @operation(types.none, types.intp, types.intp)
@@ -78,6 +96,48 @@ def _weigh(table: int, taps: int, plane: int, out: int, count: int, is_largest: 
             store_f32(out + element * 4, total)
         else:
             store_f32_first(out + element * 4, total, count - element)
+
+
+@inner
+def _weighted(entry: int, taps: int, x: int, step: int, left: int, is_largest: bool) -> Any:
+    """Up to 16 channels of one element, whose pixels lie ``step`` bytes apart."""
+    total = zero_f32()
+    for tap in range(taps):
+        position, weight = _read_i32(entry + tap * _TAP), broadcast_f32(entry + tap * _TAP + 64)
+        if position >= 0:
+            values = load_f32_first(x + position * step, left)
+            weighted = fused_multiply_add(values, weight, zero_f32() if is_largest else total)
+            total = maximum(weighted, total) if is_largest and tap else weighted
+    return total
+
+
+@inner
+def _weigh_pixels(
+    table: int, taps: int, x: int, channels: int, out: int, step: int, count: int, tile: int, is_largest: bool
+) -> None:
+    """The same for all channels of a picture, which lie side by side there and ``step`` bytes apart in the output."""
+    for element in range(0, count, _VECTOR):
+        entries, places = table + element // _VECTOR * taps * _TAP, min(count - element, _VECTOR)
+        for channel in range(0, channels, _VECTOR):
+            left = min(channels - channel, _VECTOR)
+            for place in range(places):
+                found = _weighted(entries + place * 4, taps, x + channel * 4, channels * 4, left, is_largest)
+                store_f32(tile + place * 64, found)
+            transpose_elements(tile, 64, places, left, out + channel * step + element * 4, step)
+
+
+@inner
+def _all_channels(
+    record: int, table: int, taps: int, sample: int, out: int, step: int, count: int, last: bool, is_largest: bool
+) -> None:
+    """``count`` elements of each channel; a tile of 1 KiB lies before the table."""
+    channels, area = argument(record, 5), argument(record, 6) * argument(record, 7)
+    x = argument(record, 0) + sample * channels * area * 4
+    if last:
+        _weigh_pixels(table, taps, x, channels, out, step, count, table - _TILE, is_largest)
+        return
+    for channel in range(channels):
+        _weigh(table, taps, x + channel * area * 4, out + channel * step, count, is_largest)
 
 
 @inner
@@ -174,11 +234,15 @@ def grid_sample(record: int, part: int, parts: int) -> None:
     """Pictures at the positions of a grid.
 
     Arguments: addresses of x (samples, channels, height, width), the grid (samples, points, 2), the output (samples, channels,
-    points) and working memory, 32 KiB per part; samples, channels, height, width, points; mode (0: nearest, 1: linear, 2:
-    cubic); padding (0: zeros, 1: border, 2: reflection); whether corners are aligned.
+    points) and working memory, 33 KiB per part; samples, channels, height, width, points; mode (0: nearest, 1: linear, 2:
+    cubic); padding (0: zeros, 1: border, 2: reflection); whether corners are aligned; whether x lies channels last.
     """
-    table, channels, points = argument(record, 3) + part * (_BLOCK * _TAP), argument(record, 5), argument(record, 8)
-    area, mode = argument(record, 6) * argument(record, 7), argument(record, 9)
+    table, channels, points = (
+        argument(record, 3) + part * (_BLOCK * _TAP + _TILE) + _TILE,
+        argument(record, 5),
+        argument(record, 8),
+    )
+    mode = argument(record, 9)
     reach = 1 if mode == _NEAREST else 2 * mode
     blocks = (points + _BLOCK - 1) // _BLOCK
     units = argument(record, 4) * blocks
@@ -189,9 +253,8 @@ def grid_sample(record: int, part: int, parts: int) -> None:
         for point in range(count):
             _put_point(record, table, point, grid + point * 8, reach)
         _clear(table, reach * reach, count)
-        for channel in range(sample * channels, (sample + 1) * channels):
-            plane, out = argument(record, 0) + channel * area * 4, argument(record, 2) + (channel * points + first) * 4
-            _weigh(table, reach * reach, plane, out, count, False)
+        out = argument(record, 2) + (sample * channels * points + first) * 4
+        _all_channels(record, table, reach * reach, sample, out, points * 4, count, argument(record, 12) != 0, False)
 
 
 @inner
@@ -214,7 +277,7 @@ def _put_region(record: int, table: int, region: int, down: int, across: int) ->
     left, top = read_f32(region), read_f32(region + 4)
     row_step, column_step = read_f32(region + 12) / np.float32(bins), read_f32(region + 8) / np.float32(columns)
     taps = 4 * down * across
-    share = number(record, 13) / np.float32(down * across) if number(record, 13) != _ZERO else _ONE
+    share = number(record, 14) / np.float32(down * across) if number(record, 14) != _ZERO else _ONE
     for place in range(bins * columns):
         tap = 0
         for y in range(2 * down):
@@ -238,22 +301,22 @@ def roi_align(record: int, part: int, parts: int) -> None:
     Arguments: addresses of x (samples, channels, height, width), regions (regions, 4: left, top, width and height in pixels),
     the output (regions, channels, bins) and working memory; the regions' samples (int64, address); channels, height, width,
     regions, bins down, bins across, samples per bin along an axis (0: one per pixel), bytes of working memory per part;
-    1 for averages, 0 for the largest.
+    whether x lies channels last; 1 for averages, 0 for the largest.
     """
-    table, channels, count = argument(record, 3) + part * argument(record, 12), argument(record, 5), argument(record, 8)
+    table, channels, count = argument(record, 3) + part * argument(record, 12) + _TILE, argument(record, 5), argument(record, 8)
     bins, columns, ratio = argument(record, 9), argument(record, 10), argument(record, 11)
-    area, places = argument(record, 6) * argument(record, 7), bins * columns
+    places = bins * columns
     for region in range(count * part // parts, count * (part + 1) // parts):
         place = argument(record, 1) + region * 16
         down, across = _samples(read_f32(place + 12), bins, ratio), _samples(read_f32(place + 8), columns, ratio)
         sample = argument(argument(record, 4), region)
         if down and across:
             _put_region(record, table, place, down, across)
-        for channel in range(channels):
-            plane = argument(record, 0) + (sample * channels + channel) * area * 4
-            out = argument(record, 2) + (region * channels + channel) * places * 4
-            if down and across:
-                _weigh(table, 4 * down * across, plane, out, places, number(record, 13) == _ZERO)
-            else:
-                for element in range(places):
-                    write_f32(out + element * 4, _ZERO)
+        out, is_largest = argument(record, 2) + region * channels * places * 4, number(record, 14) == _ZERO
+        if down and across:
+            _all_channels(
+                record, table, 4 * down * across, sample, out, places * 4, places, argument(record, 13) != 0, is_largest
+            )
+        else:
+            for element in range(channels * places):
+                write_f32(out + element * 4, _ZERO)

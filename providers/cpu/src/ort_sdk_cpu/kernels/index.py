@@ -69,6 +69,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "classifiers": {
         "ai.onnx.ml": ("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
     },
+    "row_functions": {"": ("CumSum", "LogSoftmax", "LpNormalization", "Trilu")},
     "sampling": {"": ("GridSample", "RoiAlign")},
     "selection": {"": ("TopK",)},
     "reduction": {

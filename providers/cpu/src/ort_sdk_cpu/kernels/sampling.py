@@ -10,11 +10,13 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .direct_kernel import computed_by
 from .direct_task import DirectCall
 from .recycled import ResultMemory
-from .scratch import scratch_of
+from .scratch import Scratch, scratch_of
+from .strided_copy import strided_copy
 from .task_writer import are_floats, is_worth_a_task, threads_for
 
 __all__: list[str] = []
@@ -26,6 +28,11 @@ TABLE_BYTES = 1 << 15
 """Of a block of points."""
 ENTRY_BYTES, LANES = 128, 16
 MOST_TABLE_BYTES = 1 << 24
+TILE_BYTES = 1 << 10
+LEAST_CHANNELS = 16
+"""That make it worth to read those of a pixel at once."""
+LEAST_READS = 2
+"""How often an element is read at least, where it pays to put channels last."""
 LARGEST_AREA = 1 << 31
 """Positions have 32 bits."""
 WORK = 4
@@ -56,11 +63,11 @@ def grid_sample(info: KernelInfo) -> DirectCall | None:
             return NotImplemented
         from ort_sdk_cpu.machine_code import task_function
 
-        x, grid = np.ascontiguousarray(x), np.ascontiguousarray(grid)
+        x, grid = _lying(x, points * samples * channels * max(4 * settings[0] ** 2, 1), scratch), np.ascontiguousarray(grid)
         out, threads = results.empty((samples, channels, *grid.shape[1:-1])), threads_for(work)
-        table = scratch.address(MODULE, threads * TABLE_BYTES)
-        sizes = (samples, channels, height, width, points)
-        task_function(MODULE, "grid_sample", "q" * 12)(threads, *map(address_of, (x, grid, out)), table, *sizes, *settings)
+        table = scratch.address(MODULE, threads * (TABLE_BYTES + TILE_BYTES))
+        sizes = (samples, channels, height, width, points, *settings, int(is_channels_last(x)))
+        task_function(MODULE, "grid_sample", "q" * 13)(threads, *map(address_of, (x, grid, out)), table, *sizes)
         return out
 
     return call
@@ -88,20 +95,36 @@ def roi_align(info: KernelInfo) -> DirectCall | None:
         if not is_half:
             np.maximum(regions[:, 2:], 1, out=regions[:, 2:])
         most = _most_samples(regions, bins, ratio)
-        room = -(-math.prod(bins) // LANES) * 4 * most * ENTRY_BYTES
+        room = -(-math.prod(bins) // LANES) * 4 * most * ENTRY_BYTES + TILE_BYTES
         work = len(rois) * x.shape[1] * math.prod(bins) * most * WORK
-        if not 0 < room <= MOST_TABLE_BYTES or not is_worth_a_task(work, MODULE, "roi_align"):
+        if not most or room > MOST_TABLE_BYTES or not is_worth_a_task(work, MODULE, "roi_align"):
             return NotImplemented
         from ort_sdk_cpu.machine_code import task_function
 
-        x, numbers = np.ascontiguousarray(x), np.ascontiguousarray(images, np.int64)
+        x, numbers = _lying(x, work, scratch), np.ascontiguousarray(images, np.int64)
         out, threads = results.empty((len(rois), x.shape[1], *bins)), min(threads_for(work), len(rois))
-        sizes = (*x.shape[1:], len(rois), *bins, ratio, room)
+        sizes = (*x.shape[1:], len(rois), *bins, ratio, room, int(is_channels_last(x)))
         places = (*map(address_of, (x, regions, out)), scratch.address(MODULE, threads * room), address_of(numbers))
-        task_function(MODULE, "roi_align", "q" * 13 + "f")(threads, *places, *sizes, float(mode == "avg"))
+        task_function(MODULE, "roi_align", "q" * 14 + "f")(threads, *places, *sizes, float(mode == "avg"))
         return out
 
     return call
+
+
+def _lying(x: HostArray, elements: int, scratch: Scratch) -> HostArray:
+    """The pictures without gaps: channels last where enough elements are read of them, as those of a pixel are read at once."""
+    if x.shape[1] < LEAST_CHANNELS or (x.flags.c_contiguous and elements < x.size * LEAST_READS):
+        return np.ascontiguousarray(x)
+    if is_channels_last(x):
+        return x
+    turned = scratch.array(f"{MODULE} pictures", (x.shape[0], *x.shape[2:], x.shape[1]), x.dtype).transpose(0, 3, 1, 2)
+    copy = strided_copy(x.shape, turned.strides, x.strides, x.itemsize, threads_for(x.size))
+    if copy is None:
+        return np.ascontiguousarray(x)
+    copy.point(0, turned)
+    copy.point(1, x)
+    copy.run()
+    return turned
 
 
 def _most_samples(regions: HostArray, bins: tuple[int, int], ratio: int) -> int:
