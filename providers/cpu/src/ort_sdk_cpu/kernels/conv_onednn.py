@@ -79,6 +79,7 @@ def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> Conv
 
 def _kind(info: KernelInfo) -> type[ConvKernel]:
     """The fastest kernel for a node's weight."""
+    from .conv_few_outputs import FewOutputsKernel, is_for_few_outputs
     from .conv_pointwise import PointwiseKernel, is_for_pointwise
     from .conv_separable import DepthwiseKernel, is_for_depthwise
     from .conv_stem import StemKernel, is_for_stem
@@ -88,6 +89,8 @@ def _kind(info: KernelInfo) -> type[ConvKernel]:
         return WinogradKernel
     if is_for_stem(info):
         return StemKernel
+    if is_for_few_outputs(info):
+        return FewOutputsKernel
     if is_for_depthwise(info):
         return DepthwiseKernel
     return PointwiseKernel if is_for_pointwise(info) else ConvKernel

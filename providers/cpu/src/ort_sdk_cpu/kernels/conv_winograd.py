@@ -104,7 +104,7 @@ class Activation(NamedTuple):
             return cls(3, float(function.alpha))
         if function.algorithm == Algorithm.HARD_SWISH:
             return cls(4, float(function.alpha), float(function.beta))
-        return None
+        return cls(5) if function.algorithm == Algorithm.LOGISTIC else None
 
 
 class WinogradKernel(ConvKernel):

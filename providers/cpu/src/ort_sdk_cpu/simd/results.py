@@ -9,22 +9,24 @@ import numpy as np
 from ort_sdk_cpu.jit import inner
 
 from .arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
-from .functions import silu
+from .functions import sigmoid, silu
 from .memory import load_f32_first
 from .records import argument, number
 
 __all__ = ["activated", "finished"]
 
-_SILU = 3
+_SILU, _SIGMOID = 3, 5
 
 
 @inner
 def activated(value: Any, activation: int, first: float, second: float) -> Any:
-    """A function of a vector: 0 none, 1 bounds, 2 a slope below zero, 3 silu, 4 hard swish; its two numbers."""
+    """A function of a vector: 0 none, 1 bounds, 2 a slope below zero, 3 silu, 4 hard swish, 5 sigmoid; its two numbers."""
     if activation == 0:
         return value
     if activation == _SILU:
         return silu(value, first)
+    if activation == _SIGMOID:
+        return sigmoid(value)
     low, high = splat_f32(first), splat_f32(second)
     if activation == 1:
         return minimum(high, maximum(low, value))
