@@ -17,6 +17,8 @@ MOST_FLOAT_BYTES = 1 << 17
 """Of a constant in float: matrices stay as they are, so that memory does not have them twice as large."""
 ARRANGING = frozenset({"Conv", "ConvTranspose", "FusedConv", "GRU", "LSTM", "RNN"})
 """Operators whose kernels put their weights in order, in float memory of their own, whatever the size."""
+PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm", "MatMul", "TransposeMatMul"})
+"""Operators whose input 1 may be a matrix that stays as it is, all else being float."""
 
 
 class HalfFlow:
@@ -64,9 +66,19 @@ class HalfFlow:
         inputs = list(self.half_inputs(node))
         if len(inputs) != sum(self._is_half(name) for name in node.inputs):
             return False
-        constants = [tensor for index in inputs if (tensor := self._graph.constant(node.inputs[index])) is not None]
-        is_small = all(2 * tensor.nbytes <= MOST_FLOAT_BYTES for tensor in constants)
-        return bool(constants) and (is_small or node.op_type in ARRANGING)
+        if not any(self._graph.constant(node.inputs[index]) is not None for index in inputs):
+            return False
+        return node.op_type in ARRANGING or not any(self._is_large(node.inputs[index]) for index in self.widened_inputs(node))
+
+    def widened_inputs(self, node: Node) -> Iterator[int]:
+        """Indices of those of the ``half_inputs`` that are to be float: all but the matrix of a product that stays as it is."""
+        for index in self.half_inputs(node):
+            if node.op_type not in PRODUCTS or index != 1 or not self._is_large(node.inputs[index]):
+                yield index
+
+    def _is_large(self, name: str) -> bool:
+        tensor = self._graph.constant(name)
+        return tensor is not None and 2 * tensor.nbytes > MOST_FLOAT_BYTES
 
     def half_outputs(self, node: Node) -> list[str]:
         """The outputs that are not float."""

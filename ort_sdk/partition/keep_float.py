@@ -29,7 +29,7 @@ def keep_float(assignment: Assignment, opset_imports: Mapping[str, int], provide
     share a type parameter may differ in type.
 
     A node that has small constants, or whose kernel puts its weights in order, reads them in float, and with them all else: they
-    would be widened in each run, and could not be put in order ahead.
+    would be widened in each run, and could not be put in order ahead. Large matrices of products stay as they are.
 
     Casts that stand in the way without rounding are put as what they are: one between equal half types as an Identity, a
     CastLike as a Cast.
@@ -129,7 +129,7 @@ class _Keeper:
             flow: knows which inputs are meant.
             wide_names: of values and constants there are in float already; those of this node are added.
         """
-        for index in flow.half_inputs(node):
+        for index in flow.widened_inputs(node):
             name = node.inputs[index]
             if name not in wide_names:
                 tensor = graph.constant(name)

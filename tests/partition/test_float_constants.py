@@ -37,8 +37,10 @@ def test_a_value_and_a_constant_are_made_float_once():
 def test_large_matrices_stay():
     large = np.ones((2, 1 << 15), np.float16)
     graph, _ = _kept([node("MatMul", ["x", "w"], ["y"])], {"y": HALF}, initializers={"w": large})
-    assert _operators(graph) == ["MatMul"]
-    assert graph.nodes[0].inputs == ["x", "w"]
+    assert _operators(graph) == ["Cast", "MatMul", "Cast"]
+    assert graph.nodes[1].inputs[1] == "w"
+    assert graph.node_arg("w").type == "tensor(float16)"
+    assert graph.nodes[0].inputs == ["x"]
 
 
 def test_large_weights_that_kernels_arrange_are_float():

@@ -8,6 +8,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 import ort_sdk as ort
 from ort_sdk.plugins import plugin_manager
@@ -290,7 +292,7 @@ def test_results_go_into_the_callers_memory():
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("programs", [True, False])
 def test_weights_are_not_held_in_float(tmp_path, level, programs):
-    """Arrays are counted: mapped weights are none, and what a run widens is gone after it."""
+    """Arrays are counted: mapped weights are none, and what a run widens, if anything, is gone after it."""
     size, half = 512, TensorProto.FLOAT16
     weights = np.random.default_rng(0).standard_normal((size, size)).astype(np.float16)
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Relu", ["a"], ["b"]), node("MatMul", ["b", "w"], ["y"])]
@@ -307,7 +309,8 @@ def test_weights_are_not_held_in_float(tmp_path, level, programs):
     finally:
         tracemalloc.stop()
     assert held_bytes < weights.nbytes
-    assert most_bytes > 2 * weights.nbytes
+    is_read_in_place = libraries.numba().is_usable and instruction_set() >= InstructionSet.AVX2
+    assert (most_bytes > 2 * weights.nbytes) is not is_read_in_place
 
 
 def test_float_values_are_shown_as_such():

@@ -16,6 +16,7 @@ from ort_sdk_cpu.simd import functions
 from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.float_rows import DOTS, add_row, add_rows, dots, rows_added
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, copying_tile, narrow_tile, tile, wide_columns, wide_tile
+from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.shuffles import transpose_rows
@@ -85,18 +86,8 @@ def _finish_part(record: int, batch: int, first_row: int, rows: int, first: int,
         addend += first_row * addend_row + first * 4
     alpha, beta, activation = number(record, 17), number(record, 18), argument(record, 16)
     if addend or activation or alpha != np.float32(1):
-        _finish(
-            c + first_row * c_row + first * 4,
-            c_row,
-            rows,
-            columns,
-            addend,
-            addend_row,
-            alpha,
-            beta,
-            activation,
-            number(record, 19),
-        )
+        place, slope = c + first_row * c_row + first * 4, number(record, 19)
+        _finish(place, c_row, rows, columns, addend, addend_row, alpha, beta, activation, slope)
 
 
 @inner
@@ -429,3 +420,75 @@ def sums_of_columns(record: int, part: int, parts: int) -> None:
         c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row + first * 4
         _added_rows(a, a_row, b, b_row, c, c_row, rows, k, stop - first, argument(record, 4) + part * argument(record, 22))
         _finish_part(record, batch, first_row, rows, first, stop - first)
+
+
+@inner
+def _product_with_panel(a: int, a_row: int, rows: int, steps: int, panel: int, c: int, c_row: int, is_first: int) -> None:
+    """Product of some rows and steps with one panel."""
+    tiles = (rows + ROWS - 1) // ROWS
+    for index in range(tiles):
+        first, stop = rows * index // tiles, rows * (index + 1) // tiles
+        x, y = a + first * a_row, c + first * c_row
+        tile(stop - first, panel, _WIDTH * 4, 64, x, a_row, steps, y, c_row, is_first, panel, 0, 0)
+
+
+@inner
+def _part_of_halves(record: int, batch: int, first_row: int, rows: int, first: int, stop: int, work: int, is_rows: int) -> None:
+    """Part of a product with float16, (N, K) if ``is_rows``: panels of it are made float32, one at a time."""
+    k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
+    a, b = (
+        argument(record, 0) + batch * argument(record, 11) + first_row * a_row,
+        argument(record, 1) + batch * argument(record, 12),
+    )
+    c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
+    panel, rest, blocks = work + SPARE_BYTES, work + SPARE_BYTES + _PANEL, (k + _STEPS - 1) // _STEPS
+    for block in range(blocks):
+        start = k * block // blocks
+        steps, is_first = k * (block + 1) // blocks - start, int(block == 0)
+        x, x_row = a + start * 4, a_row
+        if a_row % 4096 == 0:
+            x, x_row = rest + rows * _WIDTH * 4, _COPY_ROW
+            _copy_of_rows(a + start * 4, a_row, rows, steps, x)
+        for column in range(first, stop, _WIDTH):
+            left = stop - column
+            if is_rows:
+                widen_rows(b + column * b_row + start * 2, b_row, steps, left, panel, _WIDTH, work)
+            else:
+                widen_columns(b + start * b_row + column * 2, b_row, steps, left, panel, _WIDTH)
+            target, target_row = (c + column * 4, c_row) if left >= _WIDTH else (rest, _WIDTH * 4)
+            _product_with_panel(x, x_row, rows, steps, panel, target, target_row, is_first)
+            if left < _WIDTH and block == blocks - 1:
+                _copy_results(rest, _WIDTH * 4, rows, left, c + column * 4, c_row)
+    _finish_part(record, batch, first_row, rows, first, stop - first)
+
+
+@inner
+def _products_with_halves(record: int, part: int, parts: int, is_rows: int) -> None:
+    work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
+    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = _bounds(record, job, _WIDTH)
+        if rows > 1:
+            for row in range(0, rows, at_once):
+                _part_of_halves(record, batch, first_row + row, min(at_once, rows - row), first, stop, work, is_rows)
+            continue
+        k, b_row, columns = argument(record, 7), argument(record, 9), stop - first
+        a = argument(record, 0) + batch * argument(record, 11) + first_row * argument(record, 8)
+        b = argument(record, 1) + batch * argument(record, 12) + first * (b_row if is_rows else 2)
+        c = argument(record, 2) + batch * argument(record, 13) + first_row * argument(record, 10) + first * 4
+        if is_rows:
+            rows_times_row(a, b, b_row, k, columns * rows, c)
+        else:
+            columns_times_row(a, b, b_row, k, columns * rows, c)
+        _finish_part(record, batch, first_row, rows, first, columns)
+
+
+@task
+def halves_in_columns(record: int, part: int, parts: int) -> None:
+    """B is (K, N) of float16: panels of it are widened, unless A is one row."""
+    _products_with_halves(record, part, parts, 0)
+
+
+@task
+def halves_in_rows(record: int, part: int, parts: int) -> None:
+    """B is (N, K) of float16: the same."""
+    _products_with_halves(record, part, parts, 1)

@@ -12,6 +12,7 @@ from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementTyp
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.attention_task import UNLIMITED, part_bytes
+from ort_sdk_cpu.kernels.compiled_product import Sizes
 from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct, RowProduct
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
@@ -19,6 +20,8 @@ __all__ = ["AddedScores", "ProductSizes", "RowStep", "followed_product", "row_st
 
 MICROSOFT = "com.microsoft"
 FLOAT_BYTES = 4
+SOME_ROWS = 64
+"""Any number that is not few: another task is put in the place of a product's for those."""
 ROWS: Terms = (("rows", 1),)
 BATCH: Terms = (("batch", 1),)
 LENGTH: Terms = (("length", 1),)
@@ -40,6 +43,11 @@ class ProductSizes:
     inner: int
     columns: int
     is_transposed: bool
+    is_half: bool
+
+    def of_rows(self, rows: int) -> Sizes:
+        """The sizes with so many rows."""
+        return Sizes(rows, self.inner, self.columns, self.is_transposed, self.is_half)
 
 
 def _split(sizes: ProductSizes, position: int) -> Terms:
@@ -114,15 +122,16 @@ def _product(step: FusibleStep, _program: FusibleProgram) -> RowStep | None:
 
 
 def _product_task(product: RowProduct, x: int, out: int, vector: HostArray | None, epilogue: tuple[int | float, ...]) -> RowStep:
-    sizes = ProductSizes(product.inner, product.columns, product.is_transposed)
+    sizes = ProductSizes(product.inner, product.columns, product.is_transposed, product.is_half)
     bias = 0 if vector is None else address_of(vector)
     a_row, c_row = sizes.inner * FLOAT_BYTES, sizes.columns * FLOAT_BYTES
     places = (_value(x), address_of(product.weight), _value(out), bias, WORK)
-    steps = (a_row, a_row if sizes.is_transposed else c_row, c_row, 0, 0, 0, 0, 1)
+    b_row = (a_row if sizes.is_transposed else c_row) // (2 if sizes.is_half else 1)
+    steps = (a_row, b_row, c_row, 0, 0, 0, 0, 1)
     parts = (_split(sizes, 0), _split(sizes, 1), WORK_BYTES, _split(sizes, 2))
     words = (*places, ROWS, sizes.columns, sizes.inner, *steps, *epilogue, *parts)
     return RowStep(
-        TaskWords("products", "panels_of_rows" if sizes.is_transposed else "panels_of_columns", words),
+        TaskWords("products", sizes.of_rows(SOME_ROWS).task, words),
         {x: sizes.inner, out: sizes.columns},
         (x,),
         (out,),

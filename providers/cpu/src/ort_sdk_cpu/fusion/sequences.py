@@ -15,7 +15,7 @@ from ort_sdk.api import FusedSteps, FusibleProgram, HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, Sizes, parts_of, planned
+from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, parts_of, planned
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.kernels.scratch import Scratch, shared_scratch
 from ort_sdk_cpu.machine_code import WORD, task_address
@@ -214,7 +214,7 @@ class RowSequence:
 
     def _made(self, lead: tuple[int, ...], rows: int) -> _Shaped:
         most = libraries.thread_count()
-        plans = {sizes: planned(rows, sizes.inner, sizes.columns, sizes.is_transposed, most) for sizes in self._products}
+        plans = {sizes: planned(sizes.of_rows(rows), most) for sizes in self._products}
         threads = max((plan.threads for plan in plans.values()), default=1)
         if rows <= FEW_ROWS:
             threads = max(threads, min(most, self._numbers // NUMBERS_WORTH_WAKING))
@@ -230,7 +230,7 @@ class RowSequence:
             *parts, _, at_once = plan.rest
             if rows <= FEW_ROWS:
                 # A team that is there anyway reads all second operands together.
-                parts = list(parts_of(Sizes(rows, sizes.inner, sizes.columns, sizes.is_transposed), threads))
+                parts = list(parts_of(sizes.of_rows(rows), threads))
             numbers |= {(sizes, position): number for position, number in enumerate((*parts, at_once))}
             if tuple(parts) == (threads, 1):
                 by_rows |= {sizes}

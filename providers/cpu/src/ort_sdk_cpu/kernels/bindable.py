@@ -17,6 +17,7 @@ from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.fusion.operation import ElementOperation, operation_of
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 from .direct_kernel import calling, calling_with, directly
 
@@ -33,6 +34,7 @@ __all__ = [
     "bindable",
     "bound_kernel",
     "copied",
+    "has_half_weight",
     "made_by",
 ]
 
@@ -60,6 +62,7 @@ class Binding:
     binder: Binder
     any_type: bool
     has_weight: bool
+    reads_halves: bool
     any_layout: bool
     elementwise: bool
 
@@ -76,6 +79,7 @@ def bindable(
     domain: str = "",
     any_type: bool = False,
     has_weight: bool = False,
+    reads_halves: bool = False,
     any_layout: bool = False,
     elementwise: bool = False,
 ) -> Callable[[Binder], Binder]:
@@ -86,13 +90,14 @@ def bindable(
         domain: their domain.
         any_type: elements are moved, not computed on, so that types NumPy computes in wider ones are bound, too.
         has_weight: input 1 is a weight, to be packed if it is constant.
+        reads_halves: that may be a constant of float16 where all else is float32.
         any_layout: the writer writes into an output whose axes lie in memory in any order.
         elementwise: so it does, and it does the same to every element: it may get all arrays with their axes permuted.
     """
 
     def declare(binder: Binder) -> Binder:
         for op_type in op_types:
-            BINDERS[domain, op_type] = Binding(binder, any_type, has_weight, any_layout or elementwise, elementwise)
+            BINDERS[domain, op_type] = Binding(binder, any_type, has_weight, reads_halves, any_layout or elementwise, elementwise)
         return binder
 
     return declare
@@ -257,7 +262,7 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
 def _bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     kernel = create(info)
     binding = BINDERS[info.domain, info.op_type]
-    if not _is_computed_directly(info, any_type=binding.any_type):
+    if not _is_computed_directly(info, any_type=binding.any_type) and not (binding.reads_halves and has_half_weight(info)):
         naming = NAMING.get((info.domain, info.op_type))
         return kernel if naming is None else calling_with(kernel, naming(info, kernel.compute))
     make_writer = binding.binder(info, kernel.compute)
@@ -286,6 +291,15 @@ def _any_layout_kernel() -> type[Any]:
 def stores_packed_weights(info: KernelInfo) -> bool:
     """Whether the node's session keeps packed weights in files."""
     return any(info.session_config.get(key, "0") not in {"", "0"} for key in STORING_KEYS)
+
+
+def has_half_weight(info: KernelInfo) -> bool:
+    """Whether a node of float32 has a constant of float16 as input 1, and the processor has an instruction to read it."""
+    tensor = info.constants.get(1)
+    if tensor is None or tensor.element_type is not TensorElementType.FLOAT16 or instruction_set() < InstructionSet.AVX2:
+        return False
+    others = {argument.element_type for index, argument in enumerate(info.inputs) if argument is not None and index != 1}
+    return others | {info.output_element_type(0)} == {TensorElementType.FLOAT}
 
 
 def _is_computed_directly(info: KernelInfo, *, any_type: bool) -> bool:

@@ -38,7 +38,7 @@ FEWEST_ROWS_OF_PART, ROWS_OF_PART = 8, 128
 """Rows of a part from which on it costs little that each thread reads all of the second operand: if that is small, and of any."""
 NUMBERS_PER_ROW = 1 << 13
 """Numbers of the second operand for each of so many rows between them."""
-_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES = 256, 4, 192, 4, 1024
+_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES, _HALF_SPARE_BYTES = 256, 4, 192, 4, 1024, 2048
 """As in the compiled module."""
 _A, _B, _C, _ADDEND, _WORK = range(5)
 KINDS = "q" * 17 + "f" * 3 + "q" * 4
@@ -64,10 +64,14 @@ class Sizes:
     inner: int
     columns: int
     is_transposed: bool = False
+    is_half: bool = False
+    """Whether the second operand is float16."""
 
     @property
     def task(self) -> str:
         """The task for so many rows."""
+        if self.is_half:
+            return "halves_in_rows" if self.is_transposed else "halves_in_columns"
         if self.is_transposed:
             return "dots_of_rows" if self.rows <= FEW_ROWS else "panels_of_rows"
         if self.rows > FEW_ROWS:
@@ -77,7 +81,8 @@ class Sizes:
     @property
     def rows_at_once(self) -> int:
         """Rows multiplied at a time."""
-        most = max(32, MOST_TRANSPOSED // self.inner // 32 * 32) if self.is_transposed else MOST_ROWS
+        is_turned = self.is_transposed and not self.is_half
+        most = max(32, MOST_TRANSPOSED // self.inner // 32 * 32) if is_turned else MOST_ROWS
         return min(self.rows, MOST_ROWS, most)
 
     def threads_of(self, most: int) -> int:
@@ -90,6 +95,8 @@ class Sizes:
         """Working memory of a thread: panels, copied rows, results that go elsewhere."""
         width, copy_row = _width(), _STEPS * _FLOAT_BYTES + 64
         rows = -(-self.rows_at_once // width) * width
+        if self.is_half:
+            return _HALF_SPARE_BYTES + (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
         if self.is_transposed:
             sums = _BLOCK * (rows * _FLOAT_BYTES + 64)
             return _SPARE_BYTES + 12 * copy_row + sums + rows * self.inner * _FLOAT_BYTES
@@ -102,12 +109,13 @@ def _width() -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def planned(rows: int, inner: int, columns: int, is_transposed: bool, most_threads: int) -> ProductPlan:
+def planned(sizes: Sizes, most_threads: int) -> ProductPlan:
     """How a product of these sizes is computed."""
-    sizes = Sizes(rows, inner, columns, is_transposed)
+    rows, inner, columns = sizes.rows, sizes.inner, sizes.columns
     threads = sizes.threads_of(most_threads)
     a_row, c_row = inner * _FLOAT_BYTES, columns * _FLOAT_BYTES
-    steps = (a_row, a_row if is_transposed else c_row, c_row, 0, 0, 0, 0, 1)
+    b_row = (a_row if sizes.is_transposed else c_row) // (2 if sizes.is_half else 1)
+    steps = (a_row, b_row, c_row, 0, 0, 0, 0, 1)
     work = -(-sizes.work_bytes // 64) * 64
     rest = (*parts_of(sizes, threads), work, sizes.rows_at_once)
     return ProductPlan(sizes.task, threads, (rows, columns, inner, *steps), rest, work * threads)
@@ -119,7 +127,7 @@ def parts_of(sizes: Sizes, threads: int) -> tuple[int, int]:
     Of many rows: what follows a product goes through rows, too, and so finds them near the same core. Of fewer, the largest part
     is as small as can be.
     """
-    unit = 16 if sizes.is_transposed else _width()
+    unit = 16 if sizes.is_transposed and not sizes.is_half else _width()
     units = -(-sizes.columns // unit)
     least = max(FEWEST_ROWS_OF_PART, sizes.inner * sizes.columns // NUMBERS_PER_ROW)
     if sizes.rows >= min(least, ROWS_OF_PART) * threads:
@@ -165,6 +173,7 @@ class ProductFunction:
         columns: of B.
         scratch: working memory.
         is_transposed: whether B is (columns, inner).
+        is_half: whether B is float16.
         alpha: factor of the product.
         activation: what follows.
         slope: factor of numbers below zero, for ``RELU``.
@@ -177,16 +186,19 @@ class ProductFunction:
         scratch: Scratch,
         *,
         is_transposed: bool = False,
+        is_half: bool = False,
         alpha: float = 1.0,
         activation: Activation = Activation.NONE,
         slope: float = 0.0,
     ) -> None:
-        self._inner, self._columns, self._scratch, self._is_transposed = inner, columns, scratch, is_transposed
+        self._inner, self._columns, self._scratch = inner, columns, scratch
+        self._is_transposed, self._is_half = is_transposed, is_half
         self._epilogue = epilogue(alpha, activation, slope)
 
     def __call__(self, rows: int, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
-        plan = planned(rows, self._inner, self._columns, self._is_transposed, libraries.thread_count())
+        sizes = Sizes(rows, self._inner, self._columns, self._is_transposed, self._is_half)
+        plan = planned(sizes, libraries.thread_count())
         places = (address_of(a), address_of(b), address_of(out), 0 if bias is None else address_of(bias))
         work = self._scratch.address(WORKING_MEMORY, plan.work_bytes)
         _task(plan.task)(plan.threads, *places, work, *plan.sizes, *self._epilogue, *plan.rest)
@@ -220,7 +232,7 @@ class CompiledProduct:
     ) -> None:
         from ort_sdk_cpu.machine_code import TaskCall
 
-        plan = planned(sizes.rows, sizes.inner, sizes.columns, sizes.is_transposed, most_threads or libraries.thread_count())
+        plan = planned(sizes, most_threads or libraries.thread_count())
         rows, columns, inner, a_row, b_row, *others = plan.sizes
         given = (rows, columns, inner, a_row_bytes or a_row, b_row_bytes or b_row, *others)
         arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *plan.rest)

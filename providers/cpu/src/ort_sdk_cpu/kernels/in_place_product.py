@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import NOT_PACKED, HostArray, InvalidArgument, KernelInfo, NotPacked, PrePackedWeights, Slot, Tensor
+from ort_sdk.api import (
+    NOT_PACKED,
+    HostArray,
+    InvalidArgument,
+    KernelInfo,
+    NotPacked,
+    PrePackedWeights,
+    Slot,
+    Tensor,
+    TensorElementType,
+)
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.onednn.constants import Algorithm
 
@@ -38,6 +48,7 @@ class RowProduct:
     inner: int
     columns: int
     is_transposed: bool
+    is_half: bool
     weight: HostArray
     bias: HostArray | None
     epilogue: tuple[int | float, ...]
@@ -50,7 +61,7 @@ class InPlaceProduct(BindableKernel):
     Args:
         kernel: what is known of the node.
         make_writer: the shared set's.
-        info: the node; its input 1 is a constant float32 matrix.
+        info: the node; its input 1 is a constant matrix of float32 or float16.
         transposed: whether the weight is (columns, inner).
         tail: what follows the product.
     """
@@ -60,10 +71,12 @@ class InPlaceProduct(BindableKernel):
         shape = tuple(info.constants[WEIGHT].shape)
         self._inner, self._columns = reversed(shape) if transposed else shape
         self._transposed, self._tail, self._scratch = transposed, tail, scratch_of(info)
+        self._is_half = info.constants[WEIGHT].element_type is TensorElementType.FLOAT16
         self._weight: HostArray | None = None
         self._make_writer = lambda inputs, _outputs: self._writer(inputs[0].shape)
         self._results = ResultMemory()
-        self._function = ProductFunction(self._inner, self._columns, self._scratch, is_transposed=transposed, **self._epilogue)
+        sizes = (self._inner, self._columns, self._scratch)
+        self._function = ProductFunction(*sizes, is_transposed=transposed, is_half=self._is_half, **self._epilogue)
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
         """The weight's bytes as they lie."""
@@ -111,10 +124,10 @@ class InPlaceProduct(BindableKernel):
         if self._weight is None or self._tail.finish is not None:
             return None
         words = epilogue(**self._epilogue)
-        return RowProduct(self._inner, self._columns, self._transposed, self._weight, self._tail.bias, words)
+        return RowProduct(self._inner, self._columns, self._transposed, self._is_half, self._weight, self._tail.bias, words)
 
     def _product(self, shape: tuple[int, ...]) -> CompiledProduct:
-        sizes = Sizes(math.prod(shape[:-1]), self._inner, self._columns, is_transposed=self._transposed)
+        sizes = Sizes(math.prod(shape[:-1]), self._inner, self._columns, self._transposed, self._is_half)
         return CompiledProduct(sizes, self._scratch, **self._epilogue)
 
     @property

@@ -16,7 +16,16 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.threads import matrix_product
 
 from .activation import InPlace, in_place_activation
-from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, stores_packed_weights
+from .bindable import (
+    BindableKernel,
+    DirectlyBindable,
+    MakeWriter,
+    Writer,
+    bindable,
+    has_half_weight,
+    made_by,
+    stores_packed_weights,
+)
 from .compiled_product import Activation
 from .joinable_product import SHORTEST_DOT, JoinableProduct, Operands, joinable_product
 from .scratch import Scratch, scratch_of
@@ -66,7 +75,7 @@ class _Product:
         return None if self._operands is None else joinable_product(self._operands(*arrays), self._scratch)
 
 
-@bindable("MatMul", has_weight=True)
+@bindable("MatMul", has_weight=True, reads_halves=True)
 def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     """Matrix product with NumPy's rules; a stack times one matrix is a single product."""
     scratch = scratch_of(info)
@@ -82,8 +91,8 @@ def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     return make
 
 
-@bindable("Gemm", has_weight=True)
-@bindable("FusedGemm", domain="com.microsoft", has_weight=True)
+@bindable("Gemm", has_weight=True, reads_halves=True)
+@bindable("FusedGemm", domain="com.microsoft", has_weight=True, reads_halves=True)
 def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """alpha·A'·B' + beta·C, then an activation."""
     if not _is_float(info):
@@ -115,7 +124,7 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     return lambda _inputs, _outputs: _Product(write, scratch, None if epilogue is None else operands)
 
 
-@bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True)
+@bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True, reads_halves=True)
 def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """alpha·A'·B', then an activation."""
     if not _is_float(info):
@@ -207,6 +216,8 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
 
     transposed = bool(info.attribute("transB", 0))
     stays = libraries.numba().is_usable and not stores_packed_weights(info)
+    if info.constants[1].element_type is not TensorElementType.FLOAT and (info.attribute("transA", 0) or not stays):
+        return None
     if info.attribute("transA", 0):
         if not stays or not _is_worth_turning(info, transposed=transposed):
             return None
@@ -225,12 +236,12 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
 
 
 def _has_large_weight(info: KernelInfo) -> bool:
-    """Whether input 1 is a constant float32 matrix that is worth a library."""
+    """Whether input 1 is a constant matrix that is worth a library: of float32, or of halves that a task reads."""
     tensor = info.constants.get(1)
     if tensor is None or len(tensor.shape) != 2 or info.input_element_type(0) is not TensorElementType.FLOAT:
         return False
     is_large = math.prod(tensor.shape) >= _MIN_ELEMENTS and min(tensor.shape) >= _MIN_SIZE
-    return is_large and tensor.element_type is TensorElementType.FLOAT
+    return is_large and (tensor.element_type is TensorElementType.FLOAT or has_half_weight(info))
 
 
 def _is_worth_turning(info: KernelInfo, *, transposed: bool) -> bool:
