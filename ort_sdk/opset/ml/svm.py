@@ -13,6 +13,8 @@ from ort_sdk.opset.definition import operator
 
 from .scores import class_labels, expand_binary, post_transform, transform_rows
 
+__all__ = ["Kernel", "Machine", "svm_classifier", "svm_regressor"]
+
 DOMAIN = "ai.onnx.ml"
 
 
@@ -26,19 +28,15 @@ def svm_regressor(info: KernelInfo, xp: Any) -> Compute:
     post_transform(info)
     coefficients = _floats(info, "coefficients")
     count = info.attribute("n_supports", 0)
-    kernel = _kernel(info, count) if count else _matrix_input(info, coefficients.size)
+    kernel = Kernel(info, count) if count else _matrix_input(info, coefficients.size)
     if count and coefficients.size != count:
         raise InvalidGraph(f"{info.describe()}: {coefficients.size} coefficients are given for {count} support vectors")
-    rho = _floats(info, "rho")[0]
     one_class = bool(info.attribute("one_class", 0))
 
-    def compute(x: HostArray) -> HostArray:
-        scores: HostArray = kernel(x) @ coefficients + rho
-        if one_class:
-            scores = np.where(scores > 0, 1, -1)
-        return scores.astype(np.float32)[:, np.newaxis]
+    def finish(scores: HostArray) -> HostArray:
+        return np.where(scores > 0, np.float32(1), np.float32(-1)) if one_class else scores.astype(np.float32)
 
-    return compute
+    return Machine(kernel, coefficients[:, np.newaxis], _floats(info, "rho")[:1], finish)
 
 
 @operator("SVMClassifier", domain=DOMAIN, host_only=True)
@@ -80,7 +78,7 @@ def _svc(info: KernelInfo, labels: HostArray, sizes: list[int]) -> Compute:
         raise InvalidGraph(
             f"{info.describe()}: {labels.size} labels and {len(sizes)} vectors_per_class are given; both need one for each class"
         )
-    kernel = _kernel(info, sum(sizes))
+    kernel = Kernel(info, sum(sizes))
     pairs = list(combinations(range(labels.size), 2))
     weights = _pair_weights(info, sizes, pairs)
     rho = _per_pair(info, "rho", pairs)
@@ -89,11 +87,13 @@ def _svc(info: KernelInfo, labels: HostArray, sizes: list[int]) -> Compute:
     name = post_transform(info)
     transform = transform_rows(name)
 
-    def compute(x: HostArray) -> tuple[HostArray, HostArray]:
-        scores = kernel(x) @ weights + rho
+    def finish(scores: HostArray) -> tuple[HostArray, HostArray]:
         winners = np.where(scores > 0, first, second)
-        votes = (winners[:, :, np.newaxis] == np.arange(labels.size)).sum(axis=1)
-        top = labels[votes.argmax(axis=1)]
+        if labels.size == 2:
+            top = labels[winners[:, 0]]
+        else:
+            votes = (winners[:, :, np.newaxis] == np.arange(labels.size)).sum(axis=1)
+            top = labels[votes.argmax(axis=1)]
         if probabilities is not None:
             return top, transform(probabilities(scores).astype(np.float32))
         scores = scores.astype(np.float32)
@@ -101,7 +101,27 @@ def _svc(info: KernelInfo, labels: HostArray, sizes: list[int]) -> Compute:
             return top, expand_binary(scores, name, is_probability=name != "NONE")
         return top, transform(scores)
 
-    return compute
+    return Machine(kernel, weights, rho, finish)
+
+
+class Machine:
+    """Scores of rows, and what they come to. As a function of x (N, F): the node's outputs.
+
+    Args:
+        kernel: from rows to kernel values (N, vectors), in float64; a function that only widens them for a linear machine.
+        weights: of each support vector for each score, float64 (vectors, scores).
+        rho: what is added, float64 (scores,).
+        finish: from scores (N, scores) to outputs.
+    """
+
+    def __init__(
+        self, kernel: Callable[[HostArray], HostArray], weights: HostArray, rho: HostArray, finish: Callable[[HostArray], Any]
+    ) -> None:
+        self.kernel, self.weights, self.rho, self.finish = kernel, weights, rho, finish
+
+    def __call__(self, x: HostArray) -> Any:
+        """The node's outputs."""
+        return self.finish(self.kernel(x) @ self.weights + self.rho)
 
 
 def _pair_weights(info: KernelInfo, sizes: list[int], pairs: list[tuple[int, int]]) -> HostArray:
@@ -123,32 +143,40 @@ def _pair_weights(info: KernelInfo, sizes: list[int], pairs: list[tuple[int, int
     return weights
 
 
-def _kernel(info: KernelInfo, vectors: int) -> Callable[[HostArray], HostArray]:
-    """Function that gives the kernel values of rows with the support vectors, (N, F) → (N, vectors), in float64."""
-    values = _floats(info, "support_vectors")
-    if not values.size or values.size % vectors:
-        raise InvalidGraph(f"{info.describe()}: {values.size} support_vectors values do not make {vectors} vectors")
-    supports = values.reshape(vectors, -1).T
-    matrix_of = _matrix_input(info, supports.shape[0])
-    kernel_type = info.attribute("kernel_type", "LINEAR")
-    gamma, coef0, degree = [*(info.attribute("kernel_params", None) or ()), 0.0, 0.0, 0.0][:3]
-    squares = (supports * supports).sum(axis=0)
+class Kernel:
+    """Kernel values of rows with the support vectors, (N, F) → (N, vectors), in float64.
 
-    def radial(x: HostArray) -> HostArray:
-        distances = (x * x).sum(axis=1, keepdims=True) + squares - 2 * (x @ supports)
-        values: HostArray = np.exp(-gamma * np.maximum(distances, 0))
-        return values
+    Args:
+        info: the node.
+        vectors: how many support vectors it has.
+    """
 
-    kernels: dict[str, Callable[[HostArray], HostArray]] = {
-        "LINEAR": lambda x: x @ supports,
-        "POLY": lambda x: _power(gamma * (x @ supports) + coef0, degree),
-        "RBF": radial,
-        "SIGMOID": lambda x: np.tanh(gamma * (x @ supports) + coef0),
-    }
-    if kernel_type not in kernels:
-        raise InvalidGraph(f"{info.describe()}: kernel_type '{kernel_type}' is unknown; allowed are {', '.join(kernels)}")
-    kernel = kernels[kernel_type]
-    return lambda x: kernel(matrix_of(x))
+    def __init__(self, info: KernelInfo, vectors: int) -> None:
+        values = _floats(info, "support_vectors")
+        if not values.size or values.size % vectors:
+            raise InvalidGraph(f"{info.describe()}: {values.size} support_vectors values do not make {vectors} vectors")
+        self.supports = values.reshape(vectors, -1).T
+        self._matrix_of = _matrix_input(info, self.supports.shape[0])
+        self.kind = info.attribute("kernel_type", "LINEAR")
+        self.gamma, self.coef0, self.degree = [*(info.attribute("kernel_params", None) or ()), 0.0, 0.0, 0.0][:3]
+        self._squares = (self.supports * self.supports).sum(axis=0)
+        kernels: dict[str, Callable[[HostArray], HostArray]] = {
+            "LINEAR": lambda products: products,
+            "POLY": lambda products: _power(self.gamma * products + self.coef0, self.degree),
+            "RBF": lambda distances: np.exp(-self.gamma * np.maximum(distances, 0)),
+            "SIGMOID": lambda products: np.tanh(self.gamma * products + self.coef0),
+        }
+        if self.kind not in kernels:
+            raise InvalidGraph(f"{info.describe()}: kernel_type '{self.kind}' is unknown; allowed are {', '.join(kernels)}")
+        self._function = kernels[self.kind]
+
+    def __call__(self, x: HostArray) -> HostArray:
+        """The values."""
+        wide = self._matrix_of(x)
+        values = wide @ self.supports
+        if self.kind == "RBF":
+            values = (wide * wide).sum(axis=1, keepdims=True) + self._squares - 2 * values
+        return self._function(values)
 
 
 def _power(x: HostArray, exponent: float) -> HostArray:

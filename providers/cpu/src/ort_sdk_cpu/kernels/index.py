@@ -70,6 +70,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "ai.onnx.ml": ("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
     },
     "row_functions": {"": ("CumSum", "LogSoftmax", "LpNormalization", "Trilu")},
+    "support_vectors": {"ai.onnx.ml": ("SVMClassifier", "SVMRegressor")},
     "sampling": {"": ("GridSample", "RoiAlign")},
     "selection": {"": ("TopK",)},
     "reduction": {
