@@ -7,6 +7,7 @@ import copy
 import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from ort_sdk_cpu.threads import team_of
 from .activation import InPlace
 from .channels_last import ChannelsLastKernel
 from .conv_geometry import ConvGeometry
+from .conv_pieces import Piece, PiecedCall, pieces_of
 from .window_task import MAX_WINDOWS
 
 if TYPE_CHECKING:
@@ -268,8 +270,8 @@ class ConvKernel(ChannelsLastKernel):
         if self._activate is not None:
             self._activate(out, out)
 
-    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
-        """The primitive on arrays of these layouts; packed weights belong to the call."""
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | PiecedCall | None:
+        """The primitive on arrays of these layouts, or on pieces of them; packed weights belong to the call."""
         has_bias, has_added = (len(inputs) > index and inputs[index] is not None for index in (2, 3))
         shape = self._weight_shape if self.is_packed else tuple(inputs[WEIGHT].shape)
         if shape is None or (has_added and inputs[3].shape != out.shape):
@@ -289,11 +291,23 @@ class ConvKernel(ChannelsLastKernel):
         bias, added = (*inputs[WEIGHT + 1 :], None, None)[:2]
         return convolve is not None and convolve(inputs[0], bias, added, out)
 
-    def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | None:
+    def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | PiecedCall | None:
         """The call for operands and output like these arrays."""
+        pieces = self._pieces(variant)
+        if not pieces or any(self._primitive(variant, piece) is None for piece in pieces):
+            return self._call_on(variant, inputs, arrays, None)
+        same = (not self._has_constant_weight) + variant.has_bias
+        roles = ("x", *[""] * same, *["out"] * (len(arrays) - 1 - same))
+        return PiecedCall(pieces, lambda piece, parts: self._call_on(variant, inputs, parts, piece), roles)
+
+    def _call_on(
+        self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray], piece: Piece | None
+    ) -> LayoutCall | None:
+        """The call on whole arrays, or on a piece of a signal."""
+        variant = replace(variant, x_shape=arrays[0].shape)
         is_small = self.work(variant.x_shape, variant.weight_shape) < TEAM_WORK
         with team_of(1) if is_small else contextlib.nullcontext():
-            primitive = self._primitive(variant)
+            primitive = self._primitive(variant, piece)
         if primitive is None:
             return None
         weights, constants = primitive.layout(Argument.WEIGHTS), []
@@ -301,6 +315,16 @@ class ConvKernel(ChannelsLastKernel):
             constants.append((Argument.WEIGHTS, weights, self._weight_in(weights, inputs[WEIGHT])))
         arguments = self._arguments(variant, weights, arrays)
         return PrimitiveCall(primitive, arguments, constants, self.scratch, is_small=is_small)
+
+    def _pieces(self, variant: Variant) -> Sequence[Piece]:
+        """Pieces of a long signal; none of anything else."""
+        geometry, shape = self.geometry, variant.weight_shape
+        if len(shape) != 3 or variant.x_shape[0] != 1:
+            return ()
+        length, transposed = geometry.output_shape(variant.x_shape, shape)[2], geometry.transpose is not None
+        padding = geometry.padding(variant.x_shape, shape)
+        reach = (shape[2] - 1) * padding.dilations[0] + 1
+        return pieces_of(variant.x_shape[2], length, reach, padding.strides[0], padding.begins[0], transposed=transposed)
 
     def _arguments(
         self, variant: Variant, weights: MemoryDescriptor, arrays: Sequence[HostArray]
@@ -337,15 +361,23 @@ class ConvKernel(ChannelsLastKernel):
         addition = (Binary(Algorithm.BINARY_ADD, out),)
         return (*(addition if has_added else ()), *self._post_ops, *(addition if self._adds_last else ()))
 
-    def _primitive(self, variant: Variant) -> Primitive | None:
-        geometry, shape = self.geometry, variant.weight_shape
-        padding = geometry.padding(variant.x_shape, shape)
+    def _primitive(self, variant: Variant, piece: Piece | None = None) -> Primitive | None:
+        """The primitive for a piece of a signal, for all of an input, or for one piece of many of a long signal."""
+        pieces = () if piece is not None else self._pieces(variant)
+        if pieces:
+            piece = pieces[len(pieces) // 2]
+        geometry, shape, x_shape = self.geometry, variant.weight_shape, variant.x_shape
+        padding = geometry.padding(x_shape, shape)
+        out_shape = geometry.output_shape(x_shape, shape)
+        if piece is not None:
+            x_shape, out_shape = (1, x_shape[1], piece.size), (1, out_shape[1], piece.out_count)
+            padding = replace(padding, begins=(piece.begin,), ends=(piece.end,))
         if min(*padding.begins, *padding.ends) < 0:
             return None
-        out = channels_last(geometry.output_shape(variant.x_shape, shape), _FLOAT)
+        out = channels_last(out_shape, _FLOAT)
         bias = contiguous((geometry.output_channels(shape),), _FLOAT) if variant.has_bias else None
         return convolution(
-            channels_last(variant.x_shape, _FLOAT),
+            channels_last(x_shape, _FLOAT),
             any_layout(geometry.weight_dims(shape), _FLOAT),
             bias,
             out,

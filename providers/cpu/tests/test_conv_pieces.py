@@ -1,0 +1,93 @@
+"""Convolutions of long signals, which are done a piece at a time."""
+
+import numpy as np
+import pytest
+from ort_sdk_cpu.kernels.conv_pieces import PIECE, pieces_of
+from ort_sdk_cpu.onednn.library import is_available
+
+WINDOWS = [(7, 1, 1, (3, 3)), (3, 5, 1, (5, 5)), (5, 1, 2, (2, 2)), (8, 1, 4, (0, 3)), (3, 1, 1, (2, 0))]
+"""Taps, dilation, stride, padding."""
+SPREADING = [(16, 8, (4, 4)), (4, 2, (1, 1)), (10, 5, (3, 2)), (7, 3, (2, 2)), (4, 4, (0, 0)), (3, 2, (0, 0))]
+"""Taps, stride, padding."""
+
+
+@pytest.mark.parametrize("length", [2 * PIECE - 1, 2 * PIECE, 2 * PIECE + 1, 3 * PIECE + 77])
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_pieces_are_made_of_what_lies_under_their_windows(window, length):
+    taps, dilation, stride, (begin, end) = window
+    reach = (taps - 1) * dilation + 1
+    out_length = (length + begin + end - reach) // stride + 1
+    found = pieces_of(length, out_length, reach, stride, begin, transposed=False)
+    assert bool(found) == (out_length >= 2 * PIECE)
+    covered = np.zeros(out_length, int)
+    for piece in found:
+        covered[piece.out_start : piece.out_start + piece.out_count] += 1
+        assert (piece.size + piece.begin + piece.end - reach) // stride + 1 == piece.out_count
+        assert piece.start - piece.begin == piece.out_start * stride - begin
+        assert piece.start + piece.size <= length
+    assert not found or covered.min() == 1
+    assert len({piece.kind for piece in found}) <= 4
+
+
+@pytest.mark.parametrize("length", [PIECE, 3 * PIECE + 77])
+@pytest.mark.parametrize("window", SPREADING, ids=str)
+def test_pieces_get_all_windows_that_reach_them(window, length):
+    taps, stride, (begin, end) = window
+    out_length = (length - 1) * stride + taps - begin - end
+    found = pieces_of(length, out_length, taps, stride, begin, transposed=True)
+    covered = np.zeros(out_length, int)
+    for piece in found:
+        covered[piece.out_start : piece.out_start + piece.out_count] += 1
+        assert (piece.size - 1) * stride + taps - piece.begin - piece.end == piece.out_count
+        first, last = piece.out_start + begin, piece.out_start + piece.out_count - 1 + begin
+        reaching = [i for i in range(length) if i * stride <= last and i * stride + taps > first]
+        assert (piece.start, piece.start + piece.size - 1) == (reaching[0], reaching[-1])
+        assert piece.begin == first - reaching[0] * stride
+    assert covered.size == 0 or not found or covered.min() >= 1
+
+
+def test_short_signals_and_such_that_do_not_fit_are_not_cut():
+    assert pieces_of(100, 100, 3, 1, 1, transposed=False) == ()
+    assert pieces_of(1 << 20, 1 << 20, 1 << 19, 1, 0, transposed=False) == ()
+    assert pieces_of(1 << 20, 1 << 20, 3, 1, -1, transposed=False) == ()
+    # Elements between windows that reach nowhere.
+    assert pieces_of(1 << 12, 3 << 12, 2, 3, 0, transposed=True) == ()
+
+
+@pytest.mark.skipif(not is_available(), reason="no oneDNN")
+@pytest.mark.parametrize("length", [2 * PIECE, 2 * PIECE + 333])
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("groups", [1, 4])
+def test_long_signals(check, window, length, groups):
+    taps, dilation, stride, pads = window
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 16, length * stride), dtype=np.float32)
+    w = rng.standard_normal((24, 16 // groups, taps), dtype=np.float32) / 8
+    b = rng.standard_normal(24, dtype=np.float32)
+    options = {"strides": [stride], "dilations": [dilation], "pads": [*pads], "group": groups, "kernel_shape": [taps]}
+    for lying in (x, np.ascontiguousarray(x.transpose(0, 2, 1)).transpose(0, 2, 1)):
+        check("Conv", lying, w, b, constants=(1, 2), tolerance=1e-5, **options)
+        check("Conv", lying, w, tolerance=1e-5, **options)
+
+
+@pytest.mark.skipif(not is_available(), reason="no oneDNN")
+@pytest.mark.parametrize("length", [PIECE, PIECE + 33])
+@pytest.mark.parametrize("window", SPREADING, ids=str)
+def test_long_signals_spread(check, window, length):
+    taps, stride, pads = window
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 16, length), dtype=np.float32)
+    w = rng.standard_normal((16, 8, taps), dtype=np.float32) / 8
+    b = rng.standard_normal(8, dtype=np.float32)
+    options = {"strides": [stride], "pads": [*pads], "kernel_shape": [taps]}
+    for lying in (x, np.ascontiguousarray(x.transpose(0, 2, 1)).transpose(0, 2, 1)):
+        check("ConvTranspose", lying, w, b, constants=(1, 2), tolerance=1e-5, **options)
+
+
+@pytest.mark.skipif(not is_available(), reason="no oneDNN")
+def test_activation_and_addend_are_cut_alike(check):
+    rng = np.random.default_rng(0)
+    x, z = (rng.standard_normal((1, 16, 3 * PIECE + 5), dtype=np.float32) for _ in range(2))
+    w, b = rng.standard_normal((16, 16, 3), dtype=np.float32) / 8, rng.standard_normal(16, dtype=np.float32)
+    options = {"pads": [1, 1], "kernel_shape": [3], "activation": "Relu"}
+    check("FusedConv", x, w, b, z, domain="com.microsoft", constants=(1, 2), tolerance=1e-5, **options)
