@@ -23,6 +23,7 @@ from .shape_inference import ShapeInference
 from .size_naming import SizeNaming
 from .slice_elimination import ConcatSliceElimination, EliminateSlice
 from .transpose_optimizer import TransposeOptimizer
+from .transpose_sinking import TransposeSinking
 from .unused_removal import UnusedRemoval
 
 __all__ = ["transformers"]
@@ -48,6 +49,7 @@ def transformers() -> list[GraphTransformer]:
         DQMatMulNBitsFusion(),
         ReshapeFusion(),
         ReshapeTargetFusion(),
+        TransposeSinking(),
         TransposeOptimizer(),
         CommonSubexpressionElimination(),
         PreShapeNodeElimination(),
