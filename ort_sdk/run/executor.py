@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_sdk.api import Array, Fail, OrtSdkError, RuntimeException
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.api.stopping import STOPPED
 from ort_sdk.plan import ExecutionPlan, Step
 
 __all__ = [
@@ -143,7 +144,7 @@ def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> 
 
 def halt() -> NoReturn:
     """End the run, as its caller asked."""
-    raise Fail("Exiting due to terminate flag being set to true.")
+    raise Fail(STOPPED)
 
 
 def require_outputs(result: Any, outputs: tuple[int, ...]) -> None:
@@ -170,7 +171,7 @@ def raise_step_error(error: Exception, step: Step | None, inputs: Sequence[Any])
     if (
         step is None
         or (isinstance(error, OrtSdkError) and error.is_located)
-        or (isinstance(error, Fail) and "terminate flag" in error.text)
+        or (isinstance(error, Fail) and STOPPED in error.text)
     ):
         raise error
     text = error.text if isinstance(error, OrtSdkError) else f"{type(error).__name__}: {error}"

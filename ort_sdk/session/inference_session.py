@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
 from ort_sdk.api import NotImplemented as OrtNotImplemented
+from ort_sdk.api.stopping import Stoppable
 from ort_sdk.memory import PrepackedWeightsContainer
 from ort_sdk.partition import Placement
 from ort_sdk.plan import Step
@@ -160,6 +161,12 @@ class InferenceSession:
     def _watched(self, name: str, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
         if run_options is not None and not isinstance(run_options, RunOptions):
             raise TypeError(f"incompatible function arguments: run_options must be RunOptions, got {run_options!r}")
+        if run_options is None:
+            return self._told_of(name, None, work)
+        with Stoppable(run_options._stop):
+            return self._told_of(name, run_options, work)
+
+    def _told_of(self, name: str, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
         profiler = self._profiler
         if profiler is None:
             return work(_PLAIN if run_options is None else RunControl(terminate=run_options, config=run_options._config))

@@ -26,6 +26,9 @@ class Options:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
 
+    def _told(self, name: str, value: Any) -> None:
+        """What else happens when a property gets a value."""
+
 
 class OptionField(Generic[_T]):
     """One property with a default and a type.
@@ -64,6 +67,7 @@ class OptionField(Generic[_T]):
             raise TypeError(
                 f"incompatible function arguments: {type(instance).__name__}.{self._name} takes {self._expected}, got {value!r}"
             ) from None
+        instance._told(self._name, instance._values[self._name])
 
 
 def flag(default: bool, doc: str) -> OptionField[bool]:

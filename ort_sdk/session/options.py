@@ -9,6 +9,7 @@ from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, Fail, Tensor
 from ort_sdk.api import NotImplemented as OrtNotImplemented
+from ort_sdk.api.stopping import StopFlag
 from ort_sdk.graph.tensor import ArrayTensor
 from ort_sdk.loader.external_file import normal_location
 
@@ -245,7 +246,7 @@ class SessionOptions(Options):
 class RunOptions(Options):
     """What one run is told. Setting ``terminate`` from another thread stops runs that use the object between two nodes."""
 
-    __slots__ = ("_config",)
+    __slots__ = ("_config", "_stop")
 
     log_severity_level = number(-1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1 takes the session's.")
     log_verbosity_level = number(0, "Accepted.")
@@ -256,6 +257,11 @@ class RunOptions(Options):
     def __init__(self) -> None:
         super().__init__()
         self._config = ConfigEntries("RunOptions")
+        self._stop = StopFlag()
+
+    def _told(self, name: str, value: Any) -> None:
+        if name == "terminate":
+            self._stop.is_set = value
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Set a config entry. Unknown keys are kept and ignored.

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ort_sdk.api.stopping import check_stopped, current
+
 from . import libraries, threads
 from .addresses import address_of
 from .kernels.scratch import growth
@@ -28,11 +30,18 @@ LEAST_CALLS = 2
 
 _ROW_BYTES = 48
 _RUN = f"""
-define i64 @run_batch(ptr %rows, i64 %count) {{
+define i64 @run_batch(ptr %rows, i64 %count, ptr %stop) {{
 entry:
-  br label %call
-call:
+  %may_stop = icmp ne ptr %stop, null
+  br label %next_call
+next_call:
   %i = phi i64 [ 0, %entry ], [ %next, %done ]
+  br i1 %may_stop, label %look, label %call
+look:
+  %flag = load atomic i64, ptr %stop monotonic, align 8
+  %stops = icmp ne i64 %flag, 0
+  br i1 %stops, label %all, label %call
+call:
   %offset = mul i64 %i, {_ROW_BYTES}
   %row = getelementptr i8, ptr %rows, i64 %offset
   %function = load ptr, ptr %row
@@ -54,7 +63,7 @@ call:
 done:
   %next = add i64 %i, 1
   %more = icmp ult i64 %next, %count
-  br i1 %more, label %call, label %all
+  br i1 %more, label %next_call, label %all
 failed:
   ret i64 %i
 all:
@@ -70,7 +79,7 @@ class Batch:
         calls: each with an attribute ``native``.
     """
 
-    __slots__ = ("_address", "_calls", "_count", "_owners", "_prepares", "_rows", "_run", "_sequences", "failed")
+    __slots__ = ("_address", "_calls", "_count", "_owners", "_prepares", "_rows", "_run", "_sequences", "_watched", "failed")
 
     def __init__(self, calls: Sequence[Any]) -> None:
         natives: list[NativeCall] = [call.native for call in calls]
@@ -79,7 +88,7 @@ class Batch:
         rows, self._owners, self._sequences = _with_sequences(natives)
         self._rows = np.array(rows, dtype=np.uint64)
         self._address, self._count = address_of(self._rows), len(rows)
-        self._run = _function()
+        self._run, self._watched = _function(), 0
         self.failed = 0
         """Position of the call that failed last."""
 
@@ -88,6 +97,7 @@ class Batch:
 
         Raises:
             RuntimeException: a function fails.
+            Fail: the run was stopped.
         """
         # A thread that works alone does some calls in another way than their rows say.
         if threads.is_alone():
@@ -100,13 +110,26 @@ class Batch:
             # Calls share working memory: what was told to the first ones is gone, and now there is enough for all.
             for prepare in self._prepares:
                 prepare()
-        row = self._run(self._address, self._count)
+        flag = current.address
+        if flag or self._watched:
+            self._watch(flag)
+        row = self._run(self._address, self._count, flag)
         if row >= 0:
             # Asked again, the call says what is wrong.
             self._run_from(self._owners[row])
+        if flag:
+            check_stopped()
+
+    def _watch(self, flag: int) -> None:
+        """Let sequences look at the flag at this address, or at none (0)."""
+        self._watched = flag
+        for sequence in self._sequences:
+            sequence.watch(flag)
 
     def _run_from(self, first: int) -> None:
         for position in range(first, len(self._calls)):
+            if current.address:
+                check_stopped()
             self.failed = position
             self._calls[position]()
 
@@ -154,7 +177,7 @@ def _can_run() -> bool:
 
 
 @functools.cache
-def _function() -> Callable[[int, int], int]:
+def _function() -> Callable[[int, int, int], int]:
     from .machine_code import entry
 
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(entry("run_batch", _RUN))
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(entry("run_batch", _RUN))

@@ -1,7 +1,8 @@
 """Tasks one after the other on one team of threads, which starts once and waits only where a task needs what others wrote.
 
-A sequence is a row of words: their number of tasks and threads, for each task where its record is and whether the team waits
-for all its threads first, then the records. Most words stay; others are sums of numbers that are told for each shape.
+A sequence is a row of words: their number of tasks and threads, where the flag is that stops the run, and before which task it
+stops (both 0 if it does not); for each task where its record is and whether the team waits for all its threads first; then the
+records. Most words stay; others are sums of numbers that are told for each shape.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.stopping import check_stopped, current
 
 from . import libraries
 from .addresses import address_of
@@ -27,8 +29,10 @@ Terms = tuple[tuple[Hashable, int], ...]
 """A word that is a sum: names of numbers, and their factors."""
 Word = int | float | Terms
 
-HEAD_WORDS, STEP_WORDS = 2, 2
+HEAD_WORDS, STEP_WORDS = 4, 2
 """Words before the steps', and of a step before the records."""
+_STOP = 2
+"""First of the words about stopping."""
 FEW_PLACES = 6
 """Places that are looked up one by one in less time than NumPy takes to."""
 
@@ -43,11 +47,18 @@ entry:
   %planned_at = getelementptr i8, ptr %head, i64 8
   %planned = load i64, ptr %planned_at
   %is_other = icmp ne i64 %planned, %parts
+  %stop_at = getelementptr i8, ptr %head, i64 16
+  %stop_address = load i64, ptr %stop_at
+  %stop = inttoptr i64 %stop_address to ptr
+  %end_at = getelementptr i8, ptr %head, i64 24
+  %may_stop = icmp ne i64 %stop_address, 0
+  %leads = icmp eq i64 %part, 0
+  %looks = and i1 %may_stop, %leads
   br label %step
 step:
   %i = phi i64 [ 0, %entry ], [ %next, %run ]
   %words = mul i64 %i, 16
-  %from = add i64 %words, 16
+  %from = add i64 %words, 32
   %where_at = getelementptr i8, ptr %head, i64 %from
   %flag_at = getelementptr i8, ptr %where_at, i64 8
   %where = load i64, ptr %where_at
@@ -56,8 +67,20 @@ step:
   %waits = or i1 %is_marked, %is_other
   br i1 %waits, label %wait, label %run
 wait:
+  %number_of_step = add i64 %i, 1
+  br i1 %looks, label %look, label %meet
+look:
+  %flag_set = load atomic i64, ptr %stop monotonic, align 8
+  %stops = icmp ne i64 %flag_set, 0
+  br i1 %stops, label %tell, label %meet
+tell:
+  store atomic i64 %number_of_step, ptr %end_at monotonic, align 8
+  br label %meet
+meet:
   {wait}
-  br label %run
+  %end = load atomic i64, ptr %end_at monotonic, align 8
+  %ends = icmp eq i64 %end, %number_of_step
+  br i1 %ends, label %all, label %run
 run:
   %record = getelementptr i8, ptr %head, i64 %where
   %code = load ptr, ptr %record
@@ -71,6 +94,7 @@ all:
   ret void
 }}
 """
+"""The first thread looks at the flag and tells before which task all end: others may look later, when it has been set."""
 _ALONE = _RUN.format(declared="", threads="%part = add i64 0, 0\n  %parts = add i64 0, 1", wait="")
 _OF_A_TEAM = _RUN.format(
     declared="declare i32 @omp_get_thread_num()\ndeclare i32 @omp_get_num_threads()\ndeclare void @GOMP_barrier()",
@@ -100,7 +124,7 @@ class RecordSequence:
 
     def __init__(self, tasks: Sequence[TaskWords]) -> None:
         self.count = len(tasks)
-        words = [len(tasks), 0, *[0] * (STEP_WORDS * len(tasks))]
+        words = [len(tasks), *[0] * (HEAD_WORDS - 1 + STEP_WORDS * len(tasks))]
         places: dict[Hashable, list[tuple[int, int]]] = {}
         for index, task in enumerate(tasks):
             words[HEAD_WORDS + STEP_WORDS * index] = WORD * len(words)
@@ -156,19 +180,31 @@ class TeamSequence:
         threads = rows[0][3]
         self._words = np.zeros(HEAD_WORDS + STEP_WORDS * len(rows), np.int64)
         head = address_of(self._words)
-        self._words[:HEAD_WORDS] = (len(rows), threads)
+        self._words[:HEAD_WORDS] = (len(rows), threads, 0, 0)
         self._words[HEAD_WORDS::STEP_WORDS] = [team_record(row) - head for row in rows]
         self._words[HEAD_WORDS + STEP_WORDS + 1 :: STEP_WORDS] = 1
         self.row: Row = (rows[0][0], _of_a_team(), head, threads, 0, NO_BITS)
         """Does all of them; as long as this object lives."""
 
+    def watch(self, flag: int) -> None:
+        """Look at the flag at this address from now on, or at none (0)."""
+        self._words[_STOP:HEAD_WORDS] = (flag, 0)
+
 
 def run_sequence(words: HostArray, threads: int) -> None:
-    """Do all tasks; returns when they are done."""
+    """Do all tasks; returns when they are done.
+
+    Raises:
+        Fail: the run was stopped.
+    """
+    if current.address:
+        words[_STOP:HEAD_WORDS] = (current.address, 0)
     if threads > 1 and libraries.has_openmp():
         start_of_teams()(_of_a_team(), address_of(words), threads, 0)
     else:
         _alone()(address_of(words))
+    if current.address:
+        check_stopped()
 
 
 @functools.cache

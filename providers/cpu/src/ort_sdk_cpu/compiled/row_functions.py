@@ -112,7 +112,8 @@ def _place(record: int, unit: int, index: int, itemsize: int) -> int:
     """Bytes to an element of an axis, counted from the end if sums run from there."""
     size, step = argument(record, 3), argument(record, 4)
     at = size - 1 - index if argument(record, 6) else index
-    return (unit // step * size * step + at * step + unit % step) * itemsize
+    found: int = (unit // step * size * step + at * step + unit % step) * itemsize
+    return found
 
 
 @task

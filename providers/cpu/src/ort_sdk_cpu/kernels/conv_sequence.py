@@ -146,7 +146,7 @@ class ConvolutionSequence:
         starts = _starts(plans)
         words = np.zeros(starts[-1], np.int64)
         steps = [(WORD * start, at > 0) for at, start in enumerate(starts[:-1])]
-        words[: starts[0]] = (len(plans), threads, *(word for step in steps for word in step))
+        words[: starts[0]] = (len(plans), threads, 0, 0, *(word for step in steps for word in step))
         places, inside_bytes = self._room.places(shapes)
         inside, outside = [], []
         for at, (member, plan, start) in enumerate(zip(self._members, plans, starts[:-1], strict=True)):
