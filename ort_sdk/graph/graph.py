@@ -164,8 +164,10 @@ class Graph(Body):
             table: dict[str, list[Node]] = {}
             for node in self.nodes:
                 for read in (*node.inputs, *node.implicit_inputs) if node.implicit_inputs else node.inputs:
-                    readers = table.setdefault(read, [])
-                    if not readers or readers[-1] is not node:
+                    readers = table.get(read)
+                    if readers is None:
+                        table[read] = [node]
+                    elif readers[-1] is not node:
                         readers.append(node)
             table.pop("", None)
             self._consumers = table
@@ -175,7 +177,7 @@ class Graph(Body):
         """Those of some values that no nodes of this graph read but some that are to go."""
         self.consumers("")
         table = self._consumers or {}
-        return {name for name in names if gone.issuperset(table.get(name, ()))}
+        return {name for name in names if (readers := table.get(name)) is None or gone.issuperset(readers)}
 
     def output_names(self) -> set[str]:
         """Names of the graph's outputs."""

@@ -62,7 +62,10 @@ class RegistryLookup:
 
     def lookup(self, node: Node) -> KernelCreateInfo | None:
         """The first kernel, in order of registration, that matches a node."""
-        key = (node.domain, node.op_type, node.since_version, len(node.inputs), *self._types(node))
+        inputs, graph = node.inputs, self._graph
+        values = graph.values
+        types = [(values.get(name) or graph.node_arg(name)).type if name else _ABSENT for name in (*inputs, *node.outputs)]
+        key = (node.domain, node.op_type, node.since_version, len(inputs), *types)
         if key in self._known:
             return self._known[key]
         candidates = self._candidates(node)
@@ -88,11 +91,6 @@ class RegistryLookup:
             name: self._graph.node_arg(value).type if (value := first_argument(node, each)[1]) else None for name, each in found
         }
         return ResolvedTypes(self._resolver.source(node), dict(found), types)
-
-    def _types(self, node: Node) -> list[str | None]:
-        graph, values = self._graph, self._graph.values
-        names = (*node.inputs, *node.outputs)
-        return [(values.get(name) or graph.node_arg(name)).type if name else _ABSENT for name in names]
 
     def _candidates(self, node: Node) -> tuple[KernelCreateInfo, ...]:
         return () if self._registry is None else self._registry.candidates(node.domain, node.op_type)

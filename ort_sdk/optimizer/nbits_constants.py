@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, InvalidArgument, Tensor, TensorElementType
+from ort_sdk.api import HostArray, InvalidArgument, Tensor, TensorElementType, tensor_type
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
 from ort_sdk.graph.editing import add_constant
-from ort_sdk.graph.tensor import ArrayTensor, unpack_elements
+from ort_sdk.graph.tensor import ArrayTensor
 from ort_sdk.opset.contrib.matmul_nbits_layout import (
     SCALES_FROM_DEQUANTIZE_LINEAR,
     WEIGHT_FROM_DEQUANTIZE_LINEAR,
@@ -48,9 +49,6 @@ TOLERANCE = 1e-6
 UINT8 = TensorElementType.UINT8
 
 _SIGNED = frozenset({TensorElementType.INT2, TensorElementType.INT4, TensorElementType.INT8})
-
-_REPEATED = {2: 0x55, 4: 0x11, 8: 1}
-"""Bits → the byte that repeats an element in every place of a byte, by multiplication."""
 
 
 class DequantizedConstant:
@@ -95,12 +93,14 @@ def is_quantization_enabled(context: TransformerContext) -> bool:
 
 def read_constant(matcher: GraphMatcher, node: Node) -> DequantizedConstant | None:
     """What a DequantizeLinear node dequantises; None unless all is constant, and the result has the scales' type."""
-    graph, attributes = matcher.graph, node.attributes
-    value, scale, zero_point = node.inputs if len(node.inputs) > 2 else (*node.inputs, "")
-    weight, scales = graph.constant(value), graph.constant(scale)
-    zero_points = graph.constant(zero_point) if zero_point else None
-    if weight is None or scales is None or (zero_point and zero_points is None) or graph.is_output(node.outputs[0]):
+    constant, inputs, attributes = matcher.graph.constant, node.inputs, node.attributes
+    weight, scales, zero_points = constant(inputs[0]), constant(inputs[1]), None
+    if weight is None or scales is None or matcher.graph.is_output(node.outputs[0]):
         return None
+    if len(inputs) > 2 and inputs[2]:
+        zero_points = constant(inputs[2])
+        if zero_points is None:
+            return None
     if attributes.get("output_dtype", 0) not in (0, scales.element_type):
         return None
     axis = attributes.get("axis", 1)
@@ -136,28 +136,8 @@ NBitsConstants = tuple[str, str, str]
 """Names of the constant inputs of a MatMulNBits node: weight, scales, and zero points (empty for the operator's default)."""
 
 
-class _Derivation:
-    """How one of the constants is derived from its source."""
-
-    __slots__ = ("compute", "element_type", "kind", "shape", "transformation")
-
-    def __init__(
-        self,
-        kind: type[DerivedTensor],
-        transformation: str,
-        element_type: TensorElementType,
-        shape: tuple[int, ...],
-        compute: Callable[[Tensor], Any],
-    ) -> None:
-        self.kind = kind
-        self.transformation = transformation
-        self.element_type = element_type
-        self.shape = shape
-        self.compute = compute
-
-    def of(self, source: Tensor) -> DerivedTensor:
-        """The constant."""
-        return self.kind(self.transformation, self.element_type, self.shape, (source,), self.compute)
+_Derivation = Callable[[Sequence[Tensor]], DerivedTensor]
+"""Makes one of the constants, given the one tensor that it is derived from."""
 
 
 class NBitsLayout:
@@ -186,6 +166,7 @@ class NBitsLayout:
         "_zero_points",
         "size_k",
         "size_n",
+        "type",
     )
 
     def __init__(
@@ -203,10 +184,12 @@ class NBitsLayout:
         bits = element_type.bit_width
         self.size_k = size_k
         self.size_n = size_n
+        self.type = tensor_type(scale_type)
+        """Of scales, and so of the product and its first factor."""
         self._element_type = element_type
         self._is_transposed = is_transposed
         self._blocks = -(-size_k // block_size)
-        self._attributes = {"K": size_k, "N": size_n, "bits": bits, "block_size": block_size}
+        self._attributes = {"K": size_k, "N": size_n, "bits": bits, "block_size": block_size, "accuracy_level": 0}
         self._text = f"{'transposed ' if is_transposed else ''}K={size_k} N={size_n} bits={bits} block_size={block_size}"
         self._weight = self._derive_weight(block_size * bits // 8)
         self._scales = self._derive_scales(scale_type, scale_rank)
@@ -214,7 +197,7 @@ class NBitsLayout:
 
     def attributes(self, accuracy: int) -> dict[str, int]:
         """Attributes of the MatMulNBits node."""
-        return {**self._attributes, "accuracy_level": accuracy}
+        return self._attributes | {"accuracy_level": accuracy}
 
     def add_to(
         self, graph: Graph, names: NBitsConstants, weight: Tensor, scales: Tensor, zero_points: Tensor | None
@@ -230,9 +213,9 @@ class NBitsLayout:
         """
         derivation = self._zero_points
         return (
-            derived_constant(graph, names[0], self._weight.of(weight)),
-            derived_constant(graph, names[1], self._scales.of(scales)),
-            "" if derivation is None or zero_points is None else derived_constant(graph, names[2], derivation.of(zero_points)),
+            derived_constant(graph, names[0], self._weight((weight,))),
+            derived_constant(graph, names[1], self._scales((scales,))),
+            "" if derivation is None or zero_points is None else derived_constant(graph, names[2], derivation((zero_points,))),
         )
 
     def _derive_weight(self, block_bytes: int) -> _Derivation:
@@ -240,16 +223,14 @@ class NBitsLayout:
         if self._is_transposed:
             return _in_place(f"MatMulNBits weight {self._text}", element_type, shape, self.size_k)
         columns = _columns(element_type, self.size_k, self.size_n, self._blocks * block_bytes)
-        return _Derivation(StreamedTensor, f"{WEIGHT_FROM_DEQUANTIZE_LINEAR} {self._text}", UINT8, shape, columns)
+        return partial(StreamedTensor, f"{WEIGHT_FROM_DEQUANTIZE_LINEAR} {self._text}", UINT8, shape, stream=columns)
 
     def _derive_scales(self, element_type: TensorElementType, rank: int) -> _Derivation:
         shape = (self.size_n, self._blocks)
         text = f"{'MatMulNBits scales' if self._is_transposed else SCALES_FROM_DEQUANTIZE_LINEAR} {self._text}"
-        if rank < 2:
-            return _Derivation(DerivedTensor, text, element_type, shape, lambda source: _spread(_elements(source), shape))
-        if self._is_transposed:
-            return _Derivation(DerivedTensor, text, element_type, shape, lambda source: _elements(source).reshape(shape))
-        return _Derivation(StreamedTensor, text, element_type, shape, _columns_of_floats)
+        if rank > 1 and not self._is_transposed:
+            return partial(StreamedTensor, text, element_type, shape, stream=lambda source: _packing().columns_of_floats(source))
+        return partial(DerivedTensor, text, element_type, shape, compute=lambda source: _packing().spread_floats(source, shape))
 
     def _derive_zero_points(self, rank: int) -> _Derivation:
         element_type = self._element_type
@@ -257,11 +238,21 @@ class NBitsLayout:
         start = "MatMulNBits zero points" if self._is_transposed else ZERO_POINTS_FROM_DEQUANTIZE_LINEAR
         text = f"{start} {self._text}"
         if rank < 2:
-            return _Derivation(DerivedTensor, text, UINT8, shape, lambda source: _spread_codes(source, shape))
+            signed = is_signed(element_type)
+            return partial(
+                DerivedTensor, text, UINT8, shape, compute=lambda source: _packing().spread_codes(source, shape, is_signed=signed)
+            )
         if self._is_transposed:
             return _in_place(text, element_type, shape, self._blocks)
         columns = _columns(element_type, self._blocks, self.size_n, shape[1])
-        return _Derivation(StreamedTensor, text, UINT8, shape, columns)
+        return partial(StreamedTensor, text, UINT8, shape, stream=columns)
+
+
+def _packing() -> Any:
+    """The module that computes the constants: imported when one is wanted, for kernels may read the sources where they are."""
+    from . import nbits_packing
+
+    return nbits_packing
 
 
 def _in_place(text: str, element_type: TensorElementType, shape: tuple[int, ...], columns: int) -> _Derivation:
@@ -273,60 +264,29 @@ def _in_place(text: str, element_type: TensorElementType, shape: tuple[int, ...]
         shape: of the result, bytes; the first axis counts rows.
         columns: elements in a row of the source.
     """
-    bits, row_bytes, signed = element_type.bit_width, UINT8.nbytes(int(np.prod(shape[1:]))), is_signed(element_type)
+    bits, row_bytes, signed = element_type.bit_width, UINT8.nbytes(prod(shape[1:])), is_signed(element_type)
     if not signed and columns * bits == row_bytes * 8:
-        return _Derivation(DerivedTensor, text, UINT8, shape, lambda source: source.packed().reshape(shape))
+        return partial(DerivedTensor, text, UINT8, shape, compute=lambda source: source.packed().reshape(shape))
 
     def stream(source: Tensor) -> Iterator[HostArray]:
-        from .nbits_packing import packed_rows
+        pieces: Iterator[HostArray] = _packing().packed_rows(
+            source.packed(), bits, shape[0], columns, row_bytes, is_signed=signed
+        )
+        return pieces
 
-        return packed_rows(source.packed(), bits, shape[0], columns, row_bytes, is_signed=signed)
-
-    return _Derivation(StreamedTensor, text, UINT8, shape, stream)
-
-
-# What packs is imported when something is packed: kernels may well read DequantizeLinear's constants where they are.
+    return partial(StreamedTensor, text, UINT8, shape, stream=stream)
 
 
 def _columns(element_type: TensorElementType, rows: int, columns: int, row_bytes: int) -> Callable[[Tensor], Iterator[HostArray]]:
     bits, signed = element_type.bit_width, is_signed(element_type)
 
     def stream(source: Tensor) -> Iterator[HostArray]:
-        from .nbits_packing import transposed_rows
-
-        return transposed_rows(source.packed(), bits, rows, columns, row_bytes, is_signed=signed)
+        pieces: Iterator[HostArray] = _packing().transposed_rows(
+            source.packed(), bits, rows, columns, row_bytes, is_signed=signed
+        )
+        return pieces
 
     return stream
-
-
-def _columns_of_floats(source: Tensor) -> Iterator[HostArray]:
-    from .nbits_packing import transposed_floats
-
-    return transposed_floats(_elements(source))
-
-
-def _elements(source: Tensor) -> HostArray:
-    return source.packed().view(source.element_type.numpy_dtype).reshape(source.shape)
-
-
-def _spread(values: HostArray, shape: tuple[int, ...]) -> HostArray:
-    """One number, or one a row, seen in all places of a matrix."""
-    return np.broadcast_to(values.reshape(-1, 1), shape)
-
-
-def _spread_codes(source: Tensor, shape: tuple[int, ...]) -> HostArray:
-    from .nbits_packing import raised_bytes
-
-    element_type = source.element_type
-    bits = element_type.bit_width
-    packed = source.packed()
-    raised = raised_bytes(packed, bits) if is_signed(element_type) else packed
-    count = int(np.prod(source.shape, dtype=np.int64))
-    codes = raised if bits == 8 else unpack_elements(raised, _UNSIGNED[bits], count).view(np.uint8)
-    return _spread(codes * np.uint8(_REPEATED[bits]), shape)
-
-
-_UNSIGNED = {2: TensorElementType.UINT2, 4: TensorElementType.UINT4}
 
 
 def is_plain_product(matcher: GraphMatcher, node: Node, size_n: int) -> bool:
@@ -354,6 +314,9 @@ def drop_added(graph: Graph, before: int) -> None:
 
 def derived_constant(graph: Graph, wanted: str, tensor: DerivedTensor) -> str:
     """Name of a constant of the graph that is derived as the given one is; the given one is added if there is none."""
+    if wanted not in graph.values and graph.parent is None and not graph.bodies():
+        graph.add_initializer(wanted, tensor)  # at once: large models have hundreds
+        return wanted
     name, count = wanted, 0
     while (found := graph.initializers.get(name)) is not None:
         if _is_same(found, tensor):

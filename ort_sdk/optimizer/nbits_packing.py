@@ -1,14 +1,27 @@
-"""Quantised matrices from DequantizeLinear's layout (row by row, packed along N) to MatMulNBits' (packed along K), in pieces."""
+"""Quantised matrices from DequantizeLinear's layout (row by row, packed along N) to MatMulNBits' (packed along K), in pieces.
+
+And their scales and zero points, to be derived constants.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import HostArray, Tensor, TensorElementType
+from ort_sdk.graph.tensor import unpack_elements
 
-__all__ = ["packed_rows", "raised_bytes", "transposed_floats", "transposed_rows"]
+__all__ = [
+    "columns_of_floats",
+    "packed_rows",
+    "raised_bytes",
+    "spread_codes",
+    "spread_floats",
+    "transposed_floats",
+    "transposed_rows",
+]
 
 _PIECE_ELEMENTS = 1 << 20
 _LEAST_COLUMNS = 128
@@ -17,6 +30,9 @@ _SLOW_ELEMENTS = 1 << 17
 """Elements of a piece whose rows begin inside bytes: each costs an index."""
 _HALVES = {2: 0xAA, 4: 0x88, 8: 0x80}
 """Bits → the byte that, by exclusive or, raises each signed element in a byte by half the range."""
+_REPEATED = {2: 0x55, 4: 0x11, 8: 1}
+"""Bits → the byte that repeats an element in every place of a byte, by multiplication."""
+_UNSIGNED = {2: TensorElementType.UINT2, 4: TensorElementType.UINT4}
 
 
 def raised_bytes(data: HostArray, bits: int) -> HostArray:
@@ -121,3 +137,37 @@ def _elements(packed: HostArray, bits: int, positions: HostArray) -> HostArray:
     shifts = (positions % per_byte * bits).astype(np.uint8)
     elements: HostArray = (packed[positions // per_byte] >> shifts) & np.uint8((1 << bits) - 1)
     return elements
+
+
+def columns_of_floats(source: Tensor) -> Iterator[HostArray]:
+    """``transposed_floats`` of a constant."""
+    return transposed_floats(_floats(source))
+
+
+def spread_floats(source: Tensor, shape: tuple[int, ...]) -> HostArray:
+    """A constant matrix of a shape; one number, or one a row, is seen in all places."""
+    values = _floats(source)
+    return values.reshape(shape) if values.ndim > 1 else _spread(values, shape)
+
+
+def spread_codes(source: Tensor, shape: tuple[int, ...], *, is_signed: bool) -> HostArray:
+    """Bytes of a matrix all of whose elements are one, or one a row.
+
+    Args:
+        source: one integer, or one a row.
+        shape: of the result, bytes; the first axis counts rows.
+        is_signed: whether elements are to be raised by half the range.
+    """
+    bits = source.element_type.bit_width
+    packed = source.packed()
+    raised = raised_bytes(packed, bits) if is_signed else packed
+    codes = raised if bits == 8 else unpack_elements(raised, _UNSIGNED[bits], math.prod(source.shape)).view(np.uint8)
+    return _spread(codes * np.uint8(_REPEATED[bits]), shape)
+
+
+def _floats(source: Tensor) -> HostArray:
+    return source.packed().view(source.element_type.numpy_dtype).reshape(source.shape)
+
+
+def _spread(values: HostArray, shape: tuple[int, ...]) -> HostArray:
+    return np.broadcast_to(values.reshape(-1, 1), shape)

@@ -37,7 +37,8 @@ class Match:
 
     def __init__(self, last: Node, *inner: Node) -> None:
         self.last = last
-        self.nodes = list(dict.fromkeys((last, *inner)))
+        nodes = [last, *inner]
+        self.nodes = nodes if len(nodes) == 2 and last is not inner[0] else list(dict.fromkeys(nodes))
 
 
 class GraphMatcher:
@@ -53,6 +54,7 @@ class GraphMatcher:
         self._taken: set[Node] = set()
         self._replacements: list[tuple[list[Node], Node]] = []
         self._added: list[Node] = []
+        self._since_versions: dict[tuple[str, str], int | None] = {}
         self.shared: dict[Hashable, str] = {}
         """What fusions of this pass have added and may use again: what it is → value."""
 
@@ -199,15 +201,21 @@ class GraphMatcher:
         outputs: Sequence[str] | None = None,
     ) -> Node | None:
         """The node that ``fuse`` puts in the place of ``last``; None if the operator does not exist."""
-        schema = find_schema(op_type, self.context.opset_imports.get(domain, 1), domain)
-        if schema is None:
+        versions = self._since_versions
+        version = versions[op_type, domain] if (op_type, domain) in versions else self._since_version(op_type, domain)
+        if version is None:
             return None
         names = list(inputs)
         while names and not names[-1]:
             names.pop()
         made = list(last.outputs if outputs is None else outputs)
-        version, provider = schema.since_version, last.execution_provider
-        return Node(op_type, names, made, dict(attributes or {}), domain, last.name, "", version, provider)
+        given = {} if attributes is None else dict(attributes)
+        return Node(op_type, names, made, given, domain, last.name, "", version, last.execution_provider)
+
+    def _since_version(self, op_type: str, domain: str) -> int | None:
+        schema = find_schema(op_type, self.context.opset_imports.get(domain, 1), domain)
+        found = self._since_versions[op_type, domain] = None if schema is None else schema.since_version
+        return found
 
     def replace(self, match: Match, new: Node) -> bool:
         """Replace a match by a given node, on the conditions of ``fuse``."""
@@ -245,8 +253,11 @@ class GraphMatcher:
             for name in node.outputs:
                 if not name or name in made:
                     continue
-                if name in self._outputs or not set(members).issuperset(self.graph.consumers(name)):
+                if name in self._outputs:
                     return False
+                for reader in self.graph.consumers(name):
+                    if reader not in members:
+                        return False
         return True
 
     def commit(self) -> bool:
@@ -279,18 +290,22 @@ class GraphMatcher:
     def _forget_unread(self) -> set[Node]:
         """Drop what is known of values and constants that go with the replaced nodes; returns other nodes that go with them."""
         graph, gone, going = self.graph, set(self._taken), list(self._taken)
-        new_nodes = [*self._added, *[new for _, new in self._replacements]]
-        made = {name for node in new_nodes for name in node.outputs}
-        needed = self._outputs.union(*[node.inputs for node in new_nodes], *[node.implicit_inputs for node in new_nodes])
-        needed.update(argument.name for argument in graph.inputs)
+        initializers, values = graph.initializers, graph.values
+        needed = self._outputs.union([argument.name for argument in graph.inputs])
+        made: set[str] = set()
+        for new in (*self._added, *[new for _, new in self._replacements]):
+            made.update(new.outputs)
+            needed.update(new.inputs, new.implicit_inputs)
         while going:
-            unread = graph.unread({name for node in going for name in node.inputs} - needed, gone)
-            for name in unread & graph.initializers.keys():
-                del graph.initializers[name]
-                graph.values.pop(name, None)
-            for name in {name for node in going for name in node.outputs} - made:
-                graph.values.pop(name, None)
-            makers = {maker for name in unread if (maker := graph.producer(name)) is not None} - gone
+            unread = graph.unread({name for node in going for name in node.inputs if name not in needed}, gone)
+            for name in unread:
+                if initializers.pop(name, None) is not None:
+                    values.pop(name, None)
+            for node in going:
+                for name in node.outputs:
+                    if name not in made:
+                        values.pop(name, None)
+            makers = {maker for name in unread if (maker := graph.producer(name)) is not None and maker not in gone}
             going = [maker for maker in makers if graph.unread(set(maker.outputs) - needed, gone) == set(maker.outputs)]
             gone.update(going)
         return gone - self._taken

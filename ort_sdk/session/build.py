@@ -63,7 +63,7 @@ class BuildSettings:
     """Saves packed weights with the optimized model."""
     shows_loaded_model: bool = True
     """Whether the observer is to see the nodes of the model as it was loaded. Without, what is sure to be fused is fused before
-    shapes are inferred, of which the observer sees those of inputs and outputs."""
+    types and shapes are inferred, of which the observer sees those of inputs and outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +109,14 @@ def build_session(
         schemas=operator_schemas(providers),
     )
     apply_overrides(model, settings.overrides)
-    infer_types(model.graph, model.schemas)
     resolvers = type_str_resolvers(model, providers)
     by_name = {provider.name: provider.binding(resolvers[provider.name]) for provider in providers}
     bindings = list(by_name.values())
     find_function = function_lookup(model)
     optimizer = SessionOptimizer(model, providers, by_name, settings.config, settings.disabled_optimizers)
-    if not settings.shows_loaded_model:
+    if not settings.shows_loaded_model and not model.graph.bodies():
         optimizer.apply_ahead_of_partition(settings.optimization_level, level_1_follows=True)
+    infer_types(model.graph, model.schemas)
     infer_shapes(model.graph)
     observe("load", model)
     optimizer.inline_functions()

@@ -146,7 +146,11 @@ class SessionOptimizer:
         return not self._model.type_strings or not any(map(is_newer_than_table, nodes))
 
     def _has_kernel(self, node: Node, graph: Graph) -> bool:
-        return self._rank(node, graph) is not None
+        placed = node.execution_provider
+        for provider in self._providers:
+            if (not placed or placed == provider.name) and self._lookup(provider, graph).lookup(node) is not None:
+                return True
+        return False
 
     def _is_as_preferred(self, new: Node, old: Sequence[Node], graph: Graph) -> bool:
         rank = self._rank(new, graph)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ort_sdk.api import InvalidArgument, TensorElementType
-from ort_sdk.graph import Node
+from ort_sdk.api import InvalidArgument, NodeArg, TensorElementType, find_schema, tensor_type
+from ort_sdk.graph import Graph, Node
 from ort_sdk.optimizer.nbits_constants import (
     DEQUANTIZE,
     DequantizedConstant,
@@ -54,6 +54,8 @@ class DQMatMulToMatMulNBits(FusionPass):
     ONNX Runtime's rule of this name, on its conditions, but that the weight may be shared: all products that read a
     dequantised matrix become MatMulNBits over the same constants, or none. A Transpose between the two is allowed as well,
     if the blocks are then along K.
+
+    It may run before types are inferred: what it must know is those of constants, which a product's other values share.
     """
 
     name = "DQMatMulToMatMulNBits"
@@ -68,8 +70,10 @@ class DQMatMulToMatMulNBits(FusionPass):
         constant = read_constant(matcher, node)
         if constant is None:
             return None
-        products = _products(matcher, constant)
-        layout = _layout(constant, matcher.context, is_transposed=products[0][1] is not None) if products else None
+        products: list[_Product] = []
+        if not _find_products(matcher.graph, node.outputs[0], None, products):
+            return None
+        layout = _layout(constant, matcher.context, is_transposed=products[0][1] is not None)
         if layout is None:
             return None
         for product, _ in products:
@@ -78,51 +82,52 @@ class DQMatMulToMatMulNBits(FusionPass):
         return _replace(matcher, constant, layout, products)
 
 
-def _products(matcher: GraphMatcher, constant: DequantizedConstant) -> list[_Product]:
-    """All readers of the dequantised matrix, if all are products of the same kind; else none."""
-    output = constant.node.outputs[0]
-    readers = matcher.graph.consumers(output)
-    if readers and readers[0].op_type == "Transpose":
-        found = [product for reader in readers for product in _products_of_transposed(matcher, reader)]
-    else:
-        found = [_product(matcher, reader, output) for reader in readers]
-    return [] if None in found else found  # type: ignore[return-value]
+def _find_products(graph: Graph, matrix: str, transpose: Node | None, found: list[_Product]) -> bool:
+    """Whether all readers of a matrix, or of what a Transpose makes of it, are products of the same kind; they are added."""
+    readers = graph.consumers(matrix)
+    is_first = transpose is None
+    for reader in readers:
+        if is_first and reader.op_type == "Transpose":
+            if not _is_swap(graph, reader) or not _find_products(graph, reader.outputs[0], reader, found):
+                return False
+        elif _is_replaceable(graph, reader, matrix):
+            found.append((reader, transpose))
+        else:
+            return False
+    return bool(readers) and (len(found) == 1 or len({each is None for _, each in found}) == 1)
 
 
-def _products_of_transposed(matcher: GraphMatcher, transpose: Node) -> list[_Product | None]:
-    output = transpose.outputs[0]
-    readers = matcher.graph.consumers(output)
-    if transpose.op_type != "Transpose" or transpose.domain:
-        return [None]
-    if list(transpose.attributes.get("perm", (1, 0))) != [1, 0] or matcher.graph.is_output(output) or not readers:
-        return [None]
-    return [_product(matcher, reader, output, transpose) for reader in readers]
+def _is_swap(graph: Graph, transpose: Node) -> bool:
+    """Whether a Transpose swaps the axes of a matrix and makes no output of the graph."""
+    is_swap = not transpose.domain and list(transpose.attributes.get("perm", (1, 0))) == [1, 0]
+    return is_swap and not graph.is_output(transpose.outputs[0])
 
 
-def _product(matcher: GraphMatcher, node: Node, matrix: str, transpose: Node | None = None) -> _Product | None:
-    """A product whose second factor is the matrix, if it can become MatMulNBits."""
-    if node.domain or node.op_type not in PRODUCTS or node.inputs[1] != matrix or node.inputs.count(matrix) != 1:
-        return None
-    graph = matcher.graph
+def _is_replaceable(graph: Graph, node: Node, matrix: str) -> bool:
+    """Whether a node is a product whose second factor is the matrix, and can become MatMulNBits."""
+    inputs = node.inputs
+    if node.op_type not in PRODUCTS or node.domain or inputs[1] != matrix or inputs.count(matrix) != 1:
+        return False
     for reader in graph.consumers(node.outputs[0]):
         if reader.op_type == "QuantizeLinear":
-            return None
-    maker = graph.producer(node.inputs[0])
-    return None if maker is not None and operator_key(maker) in DEQUANTIZE else (node, transpose)
+            return False
+    maker = graph.producer(inputs[0])
+    return maker is None or maker.op_type != "DequantizeLinear" or operator_key(maker) not in DEQUANTIZE
 
 
 def _layout(constant: DequantizedConstant, context: TransformerContext, *, is_transposed: bool) -> NBitsLayout | None:
     """How the constants of MatMulNBits come from the matrix, if the operator can tell them apart as DequantizeLinear does."""
-    weight, scales, zero_points = constant.weight, constant.scales, constant.zero_points
+    node, weight, scales, zero_points = constant.node, constant.weight, constant.scales, constant.zero_points
     shape = weight.shape
     if len(shape) != 2:
         return None
     return _layout_of(
+        (node.domain, node.since_version),
         weight.element_type,
         shape[::-1] if is_transposed else shape,
         scales.element_type,
         scales.shape,
-        None if zero_points is None else zero_points.shape,
+        None if zero_points is None else (zero_points.element_type, zero_points.shape),
         constant.axis if not is_transposed else 1 - constant.axis,
         constant.block_size,
         constant.block_size or _chosen_block_size(context, shape[1 if is_transposed else 0]),
@@ -132,18 +137,25 @@ def _layout(constant: DequantizedConstant, context: TransformerContext, *, is_tr
 
 @lru_cache(MOST_LAYOUTS)
 def _layout_of(
+    operator: tuple[str, int],
     element_type: TensorElementType,
     sizes: tuple[int, int],
     scale_type: TensorElementType,
     scale_shape: tuple[int, ...],
-    zero_point_shape: tuple[int, ...] | None,
+    zero_points: tuple[TensorElementType, tuple[int, ...]] | None,
     axis: int,
     source_block_size: int,
     block_size: int,
     is_transposed: bool,
 ) -> NBitsLayout | None:
-    """``_layout`` of a matrix whose sizes are (K, N) and whose axis, 0 for K, is that of channels or blocks."""
+    """``_layout`` of a matrix whose sizes are (K, N) and whose axis, 0 for K, is that of channels or blocks.
+
+    ``operator`` is domain and version of DequantizeLinear.
+    """
+    zero_point_type, zero_point_shape = (element_type, None) if zero_points is None else zero_points
     if element_type not in WEIGHT_TYPES or scale_type not in SCALE_TYPES or not all(sizes):
+        return None
+    if zero_point_type is not element_type or not _are_types_allowed(*operator, element_type, scale_type):
         return None
     size_k, size_n = sizes
     if source_block_size:
@@ -172,6 +184,13 @@ def _layout_of(
     )
 
 
+def _are_types_allowed(domain: str, version: int, weight: TensorElementType, scales: TensorElementType) -> bool:
+    """Whether DequantizeLinear takes constants of these types: what it refuses is left, so that type inference refuses it."""
+    schema = find_schema("DequantizeLinear", version, domain)
+    allowed = [() if schema is None else schema.allowed_types(schema.inputs[index].type_str) for index in (0, 1)]
+    return tensor_type(weight) in allowed[0] and tensor_type(scales) in allowed[1]
+
+
 def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
     """Block size for weights that are not quantised in blocks.
 
@@ -190,22 +209,35 @@ def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
 
 
 def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBitsLayout, products: Sequence[_Product]) -> bool:
-    value, scale = constant.node.inputs[:2]
-    zero_points, zero_points_name = constant.zero_points, constant.zero_points_name
+    sources, zero_points = constant.node.inputs, constant.zero_points
+    zero_points_name = sources[2] if zero_points is not None else ""
     if zero_points is None and not is_signed(constant.weight.element_type):
         zero_points, zero_points_name = zero_of(constant.weight.element_type), "fused_DQ_MatMul_zero_point"
     before = len(matcher.graph.initializers)
-    wanted = (f"{value}_T", f"{scale}_T", f"{zero_points_name}_T")
+    wanted = (f"{sources[0]}_T", f"{sources[1]}_T", f"{zero_points_name}_T")
     names = layout.add_to(matcher.graph, wanted, constant.weight, constant.scales, zero_points)
     attributes = layout.attributes(accuracy_level(matcher.context))
     is_replaced = False
     for product in products:
         node = product[0]
-        match = Match(node, *_members(matcher, constant, product, products))
-        is_replaced |= matcher.fuse(match, "MatMulNBits", [node.inputs[0], *names, "", bias_of(node)], attributes)
+        _enter_types(matcher.graph, node, layout.type)
+        new = matcher.new_node(node, "MatMulNBits", [node.inputs[0], *names, "", bias_of(node)], attributes)
+        if new is None:
+            break
+        is_replaced |= matcher.replace(Match(node, *_members(matcher, constant, product, products)), new)
     if not is_replaced:
         drop_added(matcher.graph, before)
     return is_replaced
+
+
+def _enter_types(graph: Graph, product: Node, type_string: str) -> None:
+    """Say of what type the values of a product are, by the type of the scales, if that is not known yet."""
+    values = graph.values
+    name, output = product.inputs[0], product.outputs[0]
+    if output not in values:
+        values[output] = NodeArg(output, type_string)
+    if name not in values and graph.producer(name) is not None:
+        values[name] = NodeArg(name, type_string)
 
 
 def _members(matcher: GraphMatcher, constant: DequantizedConstant, product: _Product, products: Sequence[_Product]) -> list[Node]:

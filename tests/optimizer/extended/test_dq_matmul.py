@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto
 
-from ort_sdk.api import InvalidArgument, OrtSdkError
+from ort_sdk.api import InvalidArgument, InvalidGraph, OrtSdkError
 from ort_sdk.graph.derived_tensor import DerivedTensor
 from tests.optimizer.extended.fused_graph import FLOAT, feeds_of, node, op_types, open_session, optimized
 from tests.optimizer.extended.quantized_models import (
@@ -383,3 +384,39 @@ def test_shapes_that_do_not_fit_are_refused_as_without_the_pass():
     session = open_session(model, 2)
     with pytest.raises(OrtSdkError, match="K = 64"):
         session.run(None, {"x": np.zeros((2, 63), np.float32)})
+
+
+def odd_types(what):
+    """A model one type in which its operators refuse."""
+    dtype = np.float16 if what == "first factor" else np.float32
+    axis, block_size = (1, 0) if what == "version" else (0, 32)
+    constants = quantized("int4", (64, 20), axis, block_size, True)
+    if what == "zero points":
+        constants["z"] = integers("uint4", constants["z"].shape)
+    x = TensorProto.FLOAT16 if dtype == np.float16 else FLOAT
+    nodes = [dequantize(constants, axis, block_size), node("MatMul", ["x", "d"], ["y"])]
+    model = onnx.load_from_string(model_of(nodes, [("x", x, ["n", 64])], constants))
+    if what == "version":
+        next(each for each in model.opset_import if not each.domain).version = 19
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize("what", ["first factor", "zero points", "version"])
+def test_types_that_do_not_fit_are_refused_as_without_the_pass(what):
+    for level in (0, 2):
+        with pytest.raises(InvalidGraph, match="Type Error"):
+            open_session(odd_types(what), level)
+
+
+def test_a_product_that_reads_another_and_one_of_unknown_type():
+    constants = quantized("int4", (64, 64), 0, 32, True)
+    nodes = [
+        dequantize(constants, 0, 32),
+        node("Relu", ["x"], ["r"]),
+        node("MatMul", ["r", "d"], ["p"]),
+        node("MatMul", ["p", "d"], ["y"]),
+    ]
+    model = model_of(nodes, [("x", FLOAT, [5, 64])], constants)
+    assert op_types(model) == ["MatMulNBits", "MatMulNBits", "Relu"]
+    weight = real(constants, 0, 32)
+    assert_right(model, lambda x: np.maximum(x, 0).astype(np.float64) @ weight @ weight, EXACT, 1e-2)
