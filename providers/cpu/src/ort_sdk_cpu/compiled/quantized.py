@@ -1,12 +1,15 @@
-"""8-bit tensors with one scale and one zero point: made and taken apart.
+"""8-bit and 16-bit tensors with one scale and one zero point: made and taken apart.
 
-Elements are read as bytes. ``flip`` is 128 for signed ones, which makes them unsigned and 128 larger; zero points are given
-128 larger, too.
+Elements are read as unsigned ones. ``flip`` is half the range of signed ones, which makes them unsigned and so much larger; their
+zero points are given as much larger, too.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from llvmlite import ir
+from numba import types
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
@@ -26,6 +29,8 @@ from ort_sdk_cpu.simd.arithmetic import (
 )
 from ort_sdk_cpu.simd.bytes import store_i8_first
 from ort_sdk_cpu.simd.memory import (
+    emit_load_first,
+    emit_store_first,
     load_f32,
     load_f32_first,
     load_i32_first,
@@ -35,8 +40,21 @@ from ort_sdk_cpu.simd.memory import (
     store_f32_first,
 )
 from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.vector_types import LANES, VI32, i32x16, operation
 
-__all__ = ["dequantize", "quantize", "requantize_sums"]
+__all__ = ["dequantize", "dequantize_words", "quantize", "quantize_words", "requantize_sums"]
+
+_WORDS = ir.VectorType(ir.IntType(16), LANES)
+
+
+@operation(i32x16, types.intp, types.intp)
+def _load_words_first(builder: Any, address: Any, count: Any) -> Any:
+    return builder.zext(emit_load_first(builder, address, count, _WORDS, "v16i16"), VI32)
+
+
+@operation(types.none, types.intp, i32x16, types.intp)
+def _store_words_first(builder: Any, address: Any, value: Any, count: Any) -> None:
+    emit_store_first(builder, address, builder.trunc(value, _WORDS), count, "v16i16")
 
 
 @inner
@@ -59,6 +77,19 @@ def quantize(record: int, part: int, parts: int) -> None:
 
 
 @task
+def quantize_words(record: int, part: int, parts: int) -> None:
+    """The same to 16 bits."""
+    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
+    zero, scale = splat_f32(number(record, 3)), splat_f32(number(record, 4))
+    low, high = splat_f32(number(record, 5)), splat_f32(number(record, 6))
+    vectors = (count + 15) // 16
+    for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
+        place, left = vector * 16, count - vector * 16
+        value = load_f32(x + place * 4) if left >= 16 else load_f32_first(x + place * 4, left)
+        _store_words_first(out + place * 2, _steps(value, scale, zero, low, high), left)
+
+
+@task
 def dequantize(record: int, part: int, parts: int) -> None:
     """(x, out, count, flip, zero point, scale)."""
     x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
@@ -73,6 +104,19 @@ def dequantize(record: int, part: int, parts: int) -> None:
             store_f32(out + place * 4, real)
         else:
             store_f32_first(out + place * 4, real, left)
+
+
+@task
+def dequantize_words(record: int, part: int, parts: int) -> None:
+    """The same of 16 bits."""
+    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
+    flip = splat_i32(argument(record, 3))
+    zero, scale = splat_f32(number(record, 4)), splat_f32(number(record, 5))
+    vectors = (count + 15) // 16
+    for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
+        place, left = vector * 16, count - vector * 16
+        real = multiply(subtract(to_f32(bit_xor(_load_words_first(x + place * 2, left), flip)), zero), scale)
+        store_f32_first(out + place * 4, real, left)
 
 
 @task

@@ -33,11 +33,11 @@ from ort_sdk_cpu.simd.arithmetic import (
 )
 from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first, lookup_bytes, store_bytes_first, store_i8_first
 from ort_sdk_cpu.simd.functions import exp_of_negative
-from ort_sdk_cpu.simd.memory import load_u8, load_u8_first
+from ort_sdk_cpu.simd.memory import load_u8, load_u8_first, read_f32
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import first_lanes
 
-__all__ = ["combine", "look_up", "mean_of_pixels", "softmax_of_rows"]
+__all__ = ["combine", "look_up", "mean_of_pixels", "mean_of_windows", "softmax_of_rows"]
 
 _PIECE = 4096
 """Elements of a row that a thread computes at a time."""
@@ -171,6 +171,48 @@ def mean_of_pixels(record: int, part: int, parts: int) -> None:
             for channel in range(min(left, 16)):
                 row_sum = _sum_of_row(x + channel * pixels, pixels, argument(record, 7))
                 store_i8_first(out + channel, _mean(record, splat_i32(row_sum)), 1)
+
+
+@inner
+def _taps(origin: int, size: int, count: int, dilation: int) -> tuple[int, int]:
+    """First and last but one tap within the input."""
+    first = 0 if origin >= 0 else (-origin + dilation - 1) // dilation
+    return first, 0 if origin >= size else min(count, (size - origin + dilation - 1) // dilation)
+
+
+@inner
+def _row_of_means(record: int, source: int, target: int, line: int) -> None:
+    height, width, channels = argument(record, 5), argument(record, 6), argument(record, 7)
+    down, right = argument(record, 14), argument(record, 15)
+    top = line * argument(record, 12) - argument(record, 16)
+    first_h, stop_h = _taps(top, height, argument(record, 10), down)
+    for column in range(argument(record, 9)):
+        begin = column * argument(record, 13) - argument(record, 17)
+        first_w, stop_w = _taps(begin, width, argument(record, 11), right)
+        count = splat_f32(read_f32(argument(record, 2) + line * 4) * read_f32(argument(record, 3) + column * 4))
+        for channel in range(0, channels, 16):
+            left, total = channels - channel, zero_f32()
+            for h in range(first_h, stop_h):
+                for w in range(first_w, stop_w):
+                    place = ((top + h * down) * width + begin + w * right) * channels + channel
+                    total = add(total, _real(record, 18, _bytes(source + place, left)))
+            store_i8_first(target + column * channels + channel, _steps(record, 21, divide(total, count)), left)
+
+
+@task
+def mean_of_windows(record: int, part: int, parts: int) -> None:
+    """Means of windows of channels-last pictures.
+
+    Arguments: addresses of x and out, and of what counts of each row of windows and of each column (float32); samples, height,
+    width and channels of x; height and width of out; of a window; strides, dilations, and paddings before; flip, zero point and
+    scale of x; zero point and scale of out, its lowest and highest number.
+    """
+    rows, channels = argument(record, 8), argument(record, 7)
+    lines = argument(record, 4) * rows
+    for line in range(lines * part // parts, lines * (part + 1) // parts):
+        source = argument(record, 0) + line // rows * argument(record, 5) * argument(record, 6) * channels
+        target = argument(record, 1) + line * argument(record, 9) * channels
+        _row_of_means(record, source, target, line % rows)
 
 
 @inner

@@ -58,8 +58,8 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "quantized_elementwise": {
         MICROSOFT: (
-            *("QLinearAdd", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
-            "QLinearSoftmax",
+            *("QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul"),
+            *("QLinearSigmoid", "QLinearSoftmax"),
         ),
     },
     "quantized_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},

@@ -1,4 +1,4 @@
-"""8-bit tensors: convolution, products, quantization into given outputs."""
+"""8-bit tensors: convolution, products, quantization into given outputs, also to 16 bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
-from .quantized_parameters import BYTES, flip, limits, parameters_of
+from .quantized_parameters import BYTES, WORDS, flip, limits, parameters_of
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
 __all__: list[str] = []
@@ -62,6 +62,13 @@ def qgemm_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) ->
     return with_onednn(info, BindableKernel(kernel, make_writer))
 
 
+def _task_of(name: str, steps: HostArray) -> str | None:
+    """The task for quantized numbers of an array's type; None if there is none."""
+    if steps.dtype in BYTES:
+        return name
+    return f"{name}_words" if steps.dtype in WORDS else None
+
+
 @bindable("QuantizeLinear", elementwise=True)
 @bindable("QuantizeLinear", domain="com.microsoft", elementwise=True)
 def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
@@ -72,10 +79,11 @@ def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
-        if x.dtype != _FLOAT or out.dtype not in BYTES or not is_worth_a_task(out.size, "quantized", "quantize"):
+        task = _task_of("quantize", out)
+        if x.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, "quantized", task):
             return _copied(compute)
         arguments = (out.size, *parameters, *limits(out))
-        return TaskWriter("quantized", "quantize", arguments, (0, len(inputs)), _copied(compute), threads_for(out.size))
+        return TaskWriter("quantized", task, arguments, (0, len(inputs)), _copied(compute), threads_for(out.size))
 
     return make
 
@@ -90,11 +98,12 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
-        if out.dtype != _FLOAT or x.dtype not in BYTES or not is_worth_a_task(out.size, "quantized", "dequantize"):
+        task = _task_of("dequantize", x)
+        if out.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, "quantized", task):
             return _copied(compute)
         zero_point, scale = parameters
         arguments = (out.size, flip(x), zero_point + flip(x), scale)
-        return TaskWriter("quantized", "dequantize", arguments, (0, len(inputs)), _copied(compute), threads_for(out.size))
+        return TaskWriter("quantized", task, arguments, (0, len(inputs)), _copied(compute), threads_for(out.size))
 
     return make
 

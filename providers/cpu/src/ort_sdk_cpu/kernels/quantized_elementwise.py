@@ -10,6 +10,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.contrib.quantized_elementwise import dequantize, requantize, storage_type
+from ort_sdk.opset.nn.pool import window_counts
+from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.fusion.loops import OUTER_DIMENSIONS, Loops, memory_order, strides_over
 from ort_sdk_cpu.namespace import CpuNamespace
 from ort_sdk_cpu.native_call import NativeCall
@@ -304,3 +306,32 @@ def qlinear_global_average_pool(info: KernelInfo, compute: Any) -> MakeWriter | 
         return [made]
 
     return _on_bytes(tasks, compute, "mean_of_pixels")
+
+
+@bindable("QLinearAveragePool", domain=MICROSOFT, any_layout=True)
+def qlinear_average_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Means of windows of signals and pictures whose channels lie last in memory."""
+    own, result = parameters_of(info, 1, 2), parameters_of(info, 3, 4)
+    if own is None or result is None or info.attribute("channels_last", 0):
+        return None
+    attributes, include_pad = WindowAttributes.of(info), bool(info.attribute("count_include_pad", 0))
+    held: dict[Windows, list[HostArray]] = {}
+
+    def tasks(arrays: Sequence[Any]) -> list[Any] | None:
+        x, out = arrays[0], arrays[-1]
+        if x.ndim not in {3, 4} or not all(np.moveaxis(array, 1, -1).flags.c_contiguous for array in (x, out)):
+            return None
+        windows = attributes.windows(x.shape[2:])
+        ones, zeros = ((value,) * (4 - x.ndim) for value in (1, 0))
+        if windows not in held:
+            counts = window_counts(windows, include_pad, np.dtype(np.float32))
+            held[windows] = [np.ones(1, np.float32)] * (4 - x.ndim) + counts
+        steps = (*ones, *windows.kernel_shape, *ones, *windows.strides, *ones, *windows.dilations, *zeros, *windows.pads_begin)
+        sizes = (x.shape[0], *ones, *x.shape[2:], x.shape[1], *ones, *out.shape[2:], *steps)
+        work = out.size * math.prod(windows.kernel_shape)
+        made = _task("mean_of_windows", (0, 0, 0, 0, *sizes, *_real(x, own), *result, *limits(out)), work)
+        for place, array in enumerate((x, out, *held[windows])):
+            made.point(place, array)
+        return [made]
+
+    return _on_bytes(tasks, compute, "mean_of_windows")

@@ -1,4 +1,4 @@
-"""Scales and zero points of 8-bit tensors, as compiled tasks take them."""
+"""Scales and zero points of 8-bit and 16-bit tensors, as compiled tasks take them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 
-__all__ = ["BYTES", "Parameters", "flip", "limits", "parameters_of"]
+__all__ = ["BYTES", "WORDS", "Parameters", "flip", "limits", "parameters_of"]
 
 Parameters = tuple[float, float]
 """(zero point, scale)."""
 BYTES = frozenset({np.dtype(np.uint8), np.dtype(np.int8)})
-_SIGNED, _FLOAT = np.dtype(np.int8), np.dtype(np.float32)
+WORDS = frozenset({np.dtype(np.uint16), np.dtype(np.int16)})
+_FLOAT = np.dtype(np.float32)
 
 
 def parameters_of(info: KernelInfo, scale: int, zero_point: int) -> Parameters | None:
@@ -21,17 +22,17 @@ def parameters_of(info: KernelInfo, scale: int, zero_point: int) -> Parameters |
     scales, zeros = info.constant_input(scale), info.constant_input(zero_point)
     if scales is None or scales.size != 1 or scales.dtype != _FLOAT or (zeros is None and info.has_input(zero_point)):
         return None
-    if zeros is not None and (zeros.size != 1 or zeros.dtype not in BYTES):
+    if zeros is not None and (zeros.size != 1 or zeros.dtype not in BYTES | WORDS):
         return None
     return 0.0 if zeros is None else float(zeros.reshape(())), float(scales.reshape(()))
 
 
 def flip(array: HostArray) -> int:
-    """What makes a tensor's bytes unsigned, and larger by as much."""
-    return 128 if array.dtype == _SIGNED else 0
+    """What makes a tensor's elements unsigned, and larger by as much."""
+    return 1 << (8 * array.itemsize - 1) if array.dtype.kind == "i" else 0
 
 
 def limits(array: HostArray) -> tuple[float, float]:
-    """Lowest and highest number of an 8-bit type."""
+    """Lowest and highest number of a tensor's type."""
     found: Any = np.iinfo(array.dtype)
     return float(found.min), float(found.max)
