@@ -1,0 +1,98 @@
+"""Dequantised weights of convolutions as constants: what is folded, what is left, and the same results as onnxruntime."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ort_sdk as ort
+
+RUNS = 3
+RNG = np.random.default_rng(0)
+
+
+def conv_model(weight, scales, zero_points, *, bias=None, others=(), **attributes):
+    constants = {"w": weight, "s": scales, "z": zero_points}
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["f"], **attributes)]
+    inputs = ["x", "f"]
+    if bias is not None:
+        constants |= {"b": bias, "t": np.float32(0.01)}
+        nodes.append(helper.make_node("DequantizeLinear", ["b", "t"], ["c"]))
+        inputs.append("c")
+    nodes += [helper.make_node("Conv", inputs, ["y"]), *others]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", *(n.output[0] for n in others))]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 5, 9, 8])],
+        outputs,
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items() if value is not None],
+    )
+    imports = [helper.make_opsetid("", 21)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+
+def operators(session):
+    return [row.op_type for row in session.placements()]
+
+
+def check(model):
+    """The operators there are, once results are those of onnxruntime."""
+    x = RNG.standard_normal((1, 5, 9, 8)).astype(np.float32)
+    session = ort.InferenceSession(model)
+    expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    for _ in range(RUNS):
+        for found, other in zip(session.run(None, {"x": x}), expected, strict=True):
+            np.testing.assert_allclose(found, other, rtol=1e-5, atol=1e-5)
+    return operators(session)
+
+
+def steps(dtype, *shape):
+    limits = np.iinfo(dtype)
+    return RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_weights_become_constants(dtype, axis, has_bias):
+    weight = steps(dtype, 7, 5, 3, 2)
+    count = 1 if axis is None else weight.shape[axis]
+    scales = RNG.uniform(1e-4, 1e-3, count).astype(np.float32)
+    zero_points = steps(dtype, count)
+    if axis is None:
+        scales, zero_points = scales.reshape(()), zero_points.reshape(())
+    attributes = {} if axis is None else {"axis": axis}
+    bias = steps(np.int32, 7) // 2**20 if has_bias else None
+    assert check(conv_model(weight, scales, zero_points, bias=bias, **attributes)) == ["Conv"]
+
+
+def test_what_others_read_is_left():
+    other = helper.make_node("ReduceSum", ["f"], ["sum"])
+    model = conv_model(steps(np.int8, 7, 5, 3, 2), np.float32(0.01), np.int8(3), others=[other])
+    assert "DequantizeLinear" in check(model)
+
+
+def test_blocks_are_left():
+    scales = RNG.uniform(0.01, 0.1, (7, 5, 3, 1)).astype(np.float32)
+    weight, zero_points = steps(np.int8, 7, 5, 3, 2), np.zeros((7, 5, 3, 1), np.int8)
+    assert "DequantizeLinear" in check(conv_model(weight, scales, zero_points, axis=3, block_size=2))
+
+
+def test_the_config_may_keep_them():
+    options = ort.SessionOptions()
+    model = conv_model(steps(np.int8, 7, 5, 3, 2), np.float32(0.01), np.int8(3))
+    session = ort.InferenceSession(model, options, disabled_optimizers=["DequantizedWeightFolding"])
+    assert operators(session) == ["DequantizeLinear", "Conv"]
+
+
+def test_a_picture_that_is_dequantised_is_not_folded():
+    graph = helper.make_graph(
+        [helper.make_node("DequantizeLinear", ["x", "s"], ["a"]), helper.make_node("Conv", ["a", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("w", TensorProto.FLOAT, [2, 3, 1, 1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(steps(np.int8, 1, 3, 4, 4), "x"), numpy_helper.from_array(np.float32(0.1), "s")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    assert operators(ort.InferenceSession(model)) == ["DequantizeLinear", "Conv"]
