@@ -70,8 +70,9 @@ def _placed(path: str, entries: Sequence[Any], level: int) -> _Placed:
             loaded.append(product)
 
     providers = environment().open_providers(entries, None, {})
+    settings = BuildSettings(config={}, optimization_level=level, fixes_defaults=level > 0)
     try:
-        state = build_session(path, BuildSettings(config={}, optimization_level=level), providers, observe)
+        state = build_session(path, settings, providers, observe)
     except NoKernelError:
         model = loaded[0]
         left = [node for graph in model.graph.walk() for node in graph.nodes]

@@ -22,7 +22,7 @@ from ort_sdk.plan import ExecutionPlan
 
 from .functions import function_lookup
 from .optimizing import SessionOptimizer
-from .overrides import ModelOverrides, apply_overrides
+from .overrides import ModelOverrides, apply_overrides, fix_defaults
 from .packing import make_prepacker
 from .planning import SessionPlanner
 from .session_providers import (
@@ -61,6 +61,8 @@ class BuildSettings:
     """Keeps packed weights beyond the session."""
     prepack_sink: PrepackSink | None = None
     """Saves packed weights with the optimized model."""
+    fixes_defaults: bool = False
+    """Whether initializers that are inputs, too, are constants, which no run may feed."""
     shows_loaded_model: bool = True
     """Whether the observer is to see the nodes of the model as it was loaded. Without, what is sure to be fused is fused before
     types and shapes are inferred, of which the observer sees those of inputs and outputs."""
@@ -119,6 +121,8 @@ def build_session(
     infer_types(model.graph, model.schemas)
     infer_shapes(model.graph)
     observe("load", model)
+    if settings.fixes_defaults:
+        fix_defaults(model.graph)
     optimizer.inline_functions()
     if settings.optimization_level >= 1:
         optimizer.apply_ahead_of_partition(settings.optimization_level, level_1_follows=True)

@@ -22,6 +22,7 @@ from ort_sdk.run.profiler import Profiler
 
 from .build import BuildSettings, SessionState, build_session
 from .collection_pause import collection_pause
+from .default_inputs import RunsWithDefaults
 from .environment import environment
 from .ep_devices import OrtEpDevice, get_ep_devices
 from .io_binding import IOBinding, Target
@@ -111,6 +112,7 @@ class InferenceSession:
             prepacked_weights=self._prepacked_weights,
             prepack_sink=watcher.prepack_sink,
             shows_loaded_model=plugin_manager().plugins().observes_stages,
+            fixes_defaults=not options.optimized_model_filepath and int(options.graph_optimization_level) > 0,
         )
         try:
             with collection_pause:
@@ -118,10 +120,20 @@ class InferenceSession:
         finally:
             watcher.close()
         use_programs = options._config.get(DISABLE_PROGRAMS_KEY) != "1"
-        runs = SessionRuns(state, use_programs=use_programs)
+        source = self._source
+
+        def without_constants() -> SessionRuns:
+            providers = environment().open(chosen, options.entries_for_providers())
+            others = replace(settings, fixes_defaults=False, prepack_sink=None)
+            with collection_pause:
+                return SessionRuns(build_session(source, others, providers, _unseen), use_programs=use_programs)
+
         self._built: SessionState | None = state
-        self._runs: SessionRuns | None = runs
         self._watcher = watcher
+        self._runs: SessionRuns | RunsWithDefaults | None = SessionRuns(state, use_programs=use_programs)
+        defaults = frozenset(argument.name for argument in self._description.overridable_initializers)
+        if defaults and settings.fixes_defaults:
+            self._runs = RunsWithDefaults(self._runs, defaults, without_constants)
         if self._profiler is not None:
             self._profiler.know_steps(state.plan.steps)
 
@@ -423,6 +435,10 @@ class InferenceSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _unseen(_stage: str, _product: object) -> None:
+    """Of a session made anew."""
 
 
 def _settings(options: SessionOptions, disabled: frozenset[str]) -> BuildSettings:

@@ -9,7 +9,7 @@ from ort_sdk.api import InvalidArgument, NodeArg, Shape, Tensor
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Model
 
-__all__ = ["ModelOverrides", "apply_overrides"]
+__all__ = ["ModelOverrides", "apply_overrides", "fix_defaults"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,11 @@ def apply_overrides(model: Model, overrides: ModelOverrides) -> None:
     if sizes:
         for graph in model.graph.walk():
             _fix_dimensions(graph, sizes)
+
+
+def fix_defaults(graph: Graph) -> None:
+    """Let inputs that have defaults be constants."""
+    graph.inputs = [argument for argument in graph.inputs if argument.name not in graph.initializers]
 
 
 def _replace_initializers(graph: Graph, given: Mapping[str, Tensor]) -> None:
