@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
+from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 
 __all__ = ["cdist", "complex_mul", "inverse", "irfft", "rfft"]
@@ -20,9 +20,12 @@ def cdist(info: KernelInfo, xp: Any) -> Compute:
         raise InvalidArgument(f"{info.describe()}: metric is '{metric}'; it must be 'sqeuclidean' or 'euclidean'")
 
     def compute(a: Array, b: Array) -> Array:
+        # Distances of near rows are small differences of large numbers.
+        dtype, a, b = a.dtype, xp.astype(a, TensorElementType.DOUBLE), xp.astype(b, TensorElementType.DOUBLE)
         squares = xp.sum(a * a, axis=1, keepdims=True) + xp.sum(b * b, axis=1)
         distances = xp.maximum(squares - 2 * xp.matmul(a, b.T), xp.zeros_like(squares))
-        return xp.sqrt(distances) if metric == "euclidean" else distances
+        found = xp.sqrt(distances) if metric == "euclidean" else distances
+        return found if dtype == found.dtype else xp.astype(found, TensorElementType.FLOAT)
 
     return compute
 

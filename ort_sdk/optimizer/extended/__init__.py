@@ -40,6 +40,7 @@ _PASSES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     ("conv_activation_fusion", ("ConvAddActivationFusion", "ConvActivationFusion"), frozenset({"Conv"})),
     ("matmul_fusion", ("MatmulTransposeFusion", "MatMulScaleFusion"), frozenset({"FusedMatMul", "MatMul"})),
     ("bias_softmax_fusion", ("BiasSoftmaxFusion",), frozenset({"Softmax"})),
+    ("distance_fusion", ("ScanDistanceFusion",), frozenset({"Scan"})),
     ("dq_weight_folding", ("DequantizedWeightFolding",), frozenset({"DequantizeLinear"})),
 )
 """Modules and passes in the order they run, with the operators of which a model must have one for them to find anything."""

@@ -71,6 +71,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "row_functions": {"": ("CumSum", "LogSoftmax", "LpNormalization", "Trilu")},
     "support_vectors": {"ai.onnx.ml": ("SVMClassifier", "SVMRegressor")},
+    "distances": {MICROSOFT: ("CDist",)},
     "sampling": {"": ("GridSample", "RoiAlign")},
     "selection": {"": ("TopK",)},
     "reduction": {
