@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ort_sdk.optimizer.transformer import GraphTransformer
 
+from .batch_norm_elimination import BatchNormElimination
 from .cast_elimination import CastChainElimination, CastElimination
 from .common_subexpression_elimination import CommonSubexpressionElimination
 from .constant_folding import ConstantFolding
@@ -61,6 +62,7 @@ def transformers() -> list[GraphTransformer]:
         ConvBNFusion(),
         ConvMulFusion(),
         ConvAddFusion(),
+        BatchNormElimination(),
         MatMulAddFusion(),
         GemmSumFusion(),
         GemmTransposeFusion(),
