@@ -120,7 +120,8 @@ class InferenceSession:
         finally:
             watcher.close()
         use_programs = options._config.get(DISABLE_PROGRAMS_KEY) != "1"
-        source = self._source
+        # of the folder it was given in, wherever the process is when a run feeds a default
+        source = self._source if isinstance(self._source, bytes) else Path(self._source).absolute()
 
         def without_constants() -> SessionRuns:
             providers = environment().open(chosen, options.entries_for_providers())

@@ -88,3 +88,12 @@ def test_a_saved_model_keeps_its_inputs(tmp_path):
     options.optimized_model_filepath = str(tmp_path / "saved.onnx")
     ort.InferenceSession(MODEL, options)
     assert {value.name for value in onnx.load(tmp_path / "saved.onnx").graph.input} >= {"x", "w", "scale"}
+
+
+def test_a_file_is_found_from_another_folder(onnxruntime, tmp_path, monkeypatch):
+    (tmp_path / "model.onnx").write_bytes(MODEL)
+    monkeypatch.chdir(tmp_path)
+    session = ort.InferenceSession("model.onnx")
+    monkeypatch.chdir(tmp_path.parent)
+    feeds = {"x": X, "w": 2 * WEIGHT}
+    np.testing.assert_allclose(session.run(None, feeds)[0], expected(onnxruntime, feeds), rtol=1e-4, atol=1e-5)
