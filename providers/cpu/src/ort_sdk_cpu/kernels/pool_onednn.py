@@ -28,6 +28,8 @@ __all__ = ["LargestKernel", "PoolKernel", "with_onednn"]
 
 MINIMUM_READS = 1 << 18
 """Elements read by all windows together from which on oneDNN pools an input that is not channels last anyway."""
+LEAST_CHANNELS = 8
+"""Below which vectors of channels would be mostly empty: NumPy's run along rows."""
 _AVERAGED = (TensorElementType.FLOAT,)
 _COMPARED = (TensorElementType.FLOAT, TensorElementType.UINT8, TensorElementType.INT8)
 
@@ -111,7 +113,8 @@ class PoolKernel(ChannelsLastKernel):
         windows = self._windows(x.shape[2:])
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
         is_reduced = self._is_global and are_floats([x]) and is_worth_a_task(x.size)
-        is_wanted = is_reduced or is_channels_last(x) or reads >= MINIMUM_READS
+        is_worth_copies = reads >= MINIMUM_READS and x.shape[1] >= LEAST_CHANNELS
+        is_wanted = is_reduced or is_channels_last(x) or is_worth_copies
         return (*x.shape[:2], *windows.output_shape) if is_wanted else None
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
