@@ -49,9 +49,11 @@ class _Loop:
         going = condition is None or is_true(self._info, self._xp, condition)
         state: Sequence[Array] = own[2:]
         scans: list[list[Array]] = [[] for _ in range(self._scans)]
+        # The condition that the body is given: else there would be no iteration.
+        goes_on = self._xp.from_host(np.ones(self._condition_shape, dtype=np.bool_))
         iteration = 0
         while going and (limit is None or iteration < limit):
-            outputs = self._body([*self._counters(iteration), *state], captured)
+            outputs = self._body([self._number(iteration), goes_on, *state], captured)
             going = is_true(self._info, self._xp, outputs[0])
             state = outputs[1 : 1 + self._carried]
             for gathered, value in zip(scans, outputs[1 + self._carried :], strict=True):
@@ -61,11 +63,9 @@ class _Loop:
         final = owned(xp, self._body, state, first=1) if iteration else [fresh(xp, value) for value in state]
         return (*final, *(self._gathered(index, values) for index, values in enumerate(scans)))
 
-    def _counters(self, iteration: int) -> tuple[Array, Array]:
-        """Iteration number (int64) and condition (True: else there would be no iteration) for the body."""
-        xp = self._xp
-        number = np.full(self._number_shape, iteration, dtype=np.int64)
-        return xp.from_host(number), xp.from_host(np.ones(self._condition_shape, dtype=np.bool_))
+    def _number(self, iteration: int) -> Array:
+        """Iteration number for the body: int64."""
+        return self._xp.from_host(np.array([iteration] if self._number_shape else iteration, dtype=np.int64))
 
     def _gathered(self, index: int, values: list[Array]) -> Array:
         output = 1 + self._carried + index
