@@ -180,6 +180,13 @@ def test_lrn_over_an_even_number_of_channels():
     np.testing.assert_allclose(result, x / (2 + 0.5 / 4 * sums) ** 0.75, rtol=1e-5)
 
 
+@pytest.mark.timeout(20)
+def test_lrn_over_more_channels_than_there_are():
+    x, size = normal(1, 5, 3), 2**31 - 1
+    (result,) = on_both("LRN", [x], [FLOAT], opset=13, attributes={"size": size, "alpha": float(size)})
+    np.testing.assert_allclose(result, x / (1 + np.sum(x.astype(np.float64) ** 2, axis=1, keepdims=True)) ** 0.75, rtol=1e-5)
+
+
 @pytest.mark.parametrize("opset", [9, 13])
 def test_mean_variance_normalization(opset):
     x = normal(2, 6, 5, 4)

@@ -28,10 +28,9 @@ def _neighbour_sums(xp: Any, squares: Array, size: int) -> Array:
     """Sums over a window of ``size`` channels around each channel, cut off at the first and last one."""
     channels, before = squares.shape[1], (size - 1) // 2
     total = xp.zeros_like(squares)
-    for offset in range(-before, size - before):
+    for offset in range(max(-before, 1 - channels), min(size - before, channels)):
         start, stop = max(0, -offset), min(channels, channels - offset)
-        if start < stop:
-            total[:, start:stop, ...] += squares[:, start + offset : stop + offset, ...]
+        total[:, start:stop, ...] += squares[:, start + offset : stop + offset, ...]
     return total
 
 
