@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,9 @@ MINIMUM_WORK = 1 << 16
 MAX_RANK = 5
 LARGEST_DIFFERENCE = 255
 """Of an element of X and its zero point."""
+LARGEST_BYTE = 127
+DIGIT_BITS = 4
+"""Of the second of two weights whose sums are too large together."""
 EXACT_FLOAT = 1 << 24
 """Whole numbers up to which float32 has all."""
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
@@ -48,27 +52,49 @@ def with_onednn(info: KernelInfo, kernel: Any) -> ConvIntegerKernel | None:
     is_known = not info.has_input(W_ZERO_POINT) or info.constant_input(W_ZERO_POINT) is not None
     if not is_available() or not has_vnni() or tensor is None or not is_known:
         return None
-    parts = _centred(info) if 3 <= len(tensor.shape) <= MAX_RANK and all(tensor.shape) else None
-    if parts is None or not _are_sums_exact(parts):
+    parts = _parts_of(info) if 3 <= len(tensor.shape) <= MAX_RANK and all(tensor.shape) else None
+    if parts is None:
         return None
     try:
-        return ConvIntegerKernel(info, kernel, len(parts))
+        return ConvIntegerKernel(info, kernel, parts)
     except (InvalidArgument, InvalidGraph):
         return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
 
 
-def _centred(info: KernelInfo) -> list[HostArray] | None:
-    """The constant weight less its zero point, as a sum of one or two of int8; None if it is of another type."""
+class _Parts(NamedTuple):
+    """Weights of int8 that make up W less its zero point: their sum, or the first one's multiple and the second one."""
+
+    weights: list[HostArray]
+    are_digits: bool
+
+
+def _parts_of(info: KernelInfo) -> _Parts | None:
+    """As few as are needed for exact sums; None if W is of another type, or sums are too large in any case."""
+    centred = _centred(info)
+    if centred is None:
+        return None
+    first = np.clip(centred, -LARGEST_BYTE - 1, LARGEST_BYTE)
+    sum_ = [first, centred - first] if (first != centred).any() else [first]
+    digits = [centred >> DIGIT_BITS, centred & ((1 << DIGIT_BITS) - 1)]
+    if sum_[-1].max() <= LARGEST_BYTE and _are_sums_exact(sum_):
+        return _Parts(_bytes(sum_), False)
+    return _Parts(_bytes(digits), True) if all(_are_sums_exact([digit]) for digit in digits) else None
+
+
+def _bytes(parts: Sequence[HostArray]) -> list[HostArray]:
+    return [np.ascontiguousarray(part, _INT8) for part in parts]
+
+
+def _centred(info: KernelInfo) -> HostArray | None:
+    """The constant weight less its zero point, int16; None if it is of another type."""
     weight, zero_point = info.constant_input(W), info.constant_input(W_ZERO_POINT)
     if weight is None or weight.dtype not in _BYTES:
         return None
     shift = np.zeros(1, np.int16) if zero_point is None else zero_point.reshape(-1).astype(np.int16)
     if shift.size not in {1, weight.shape[0]}:
         return None
-    centred = weight - shift.reshape(-1, *(1 for _ in weight.shape[1:]))
-    first = np.clip(centred, -128, 127)
-    parts = (first, centred - first) if (first != centred).any() else (first,)
-    return [np.ascontiguousarray(part, _INT8) for part in parts]
+    centred: HostArray = weight - shift.reshape(-1, *(1 for _ in weight.shape[1:]))
+    return centred
 
 
 def _are_sums_exact(parts: Sequence[HostArray]) -> bool:
@@ -105,18 +131,43 @@ class _Sum:
         return call
 
 
+class _Digits:
+    """A call whose result counts more, and one whose result is added to that.
+
+    Args:
+        first: writes the output.
+        second: writes an array that lies alike.
+    """
+
+    def __init__(self, first: PrimitiveCall, second: PrimitiveCall) -> None:
+        self._first, self._second = first, second
+
+    def run(self, *arrays: HostArray) -> None:
+        """Compute; the arrays are not kept."""
+        out = arrays[-1]
+        rest = np.empty_like(out)
+        self._first.run(*arrays)
+        self._second.run(*arrays[:-1], rest)
+        np.left_shift(out, DIGIT_BITS, out)
+        np.add(out, rest, out)
+
+    def fixed(self, *arrays: HostArray) -> Call:
+        """The call on arrays that stay the same; it keeps them."""
+        return functools.partial(self.run, *arrays)
+
+
 class ConvIntegerKernel(ChannelsLastKernel):
     """Convolution of X less its zero point with W less its own, in int32.
 
     Args:
         info: the node.
         kernel: computes what oneDNN does not.
-        parts: weights of int8 whose sum is W less its zero point.
+        parts: of the weight; they are made again when they are packed.
     """
 
-    def __init__(self, info: KernelInfo, kernel: Any, parts: int) -> None:
+    def __init__(self, info: KernelInfo, kernel: Any, parts: _Parts) -> None:
         super().__init__(info, kernel)
-        self._parts = parts
+        self._parts, self._are_digits = len(parts.weights), parts.are_digits
         self._info, self._geometry = info, ConvGeometry.of(info)
         self._weight_shape = tuple(info.constants[W].shape)
         self._packed: dict[Any, HostArray] = {}
@@ -152,11 +203,13 @@ class ConvIntegerKernel(ChannelsLastKernel):
         if first is None or self._parts == 1:
             return first
         second = self._call(1, operands[0], out)
+        if self._are_digits:
+            return None if second is None else _Digits(first, second)
         is_in_place = layout_of(out) == channels_last(out.shape, out.dtype)
         return _Sum(first, second) if second is not None and is_in_place else None
 
     def _call(self, part: int, x: HostArray, out: HostArray) -> PrimitiveCall | None:
-        primitive = self._primitive(x, out, adds=part > 0)
+        primitive = self._primitive(x, out, adds=part > 0 and not self._are_digits)
         if primitive is None:
             return None
         one = contiguous((1,), _INT32)
@@ -172,8 +225,8 @@ class ConvIntegerKernel(ChannelsLastKernel):
     def _weight_in(self, layout: MemoryDescriptor, part: int) -> HostArray:
         packed = self._packed.get((layout, part))
         if packed is None:
-            parts, source = _centred(self._info), self._geometry.weight_layout(self._weight_shape, _INT8)
-            made = None if parts is None else reordered(parts[part], source, layout)
+            parts, source = _parts_of(self._info), self._geometry.weight_layout(self._weight_shape, _INT8)
+            made = None if parts is None else reordered(parts.weights[part], source, layout)
             if made is None:
                 raise RuntimeException(f"oneDNN has no fast copy of a weight of shape {self._weight_shape} to {layout.key}")
             packed = self._packed[layout, part] = made

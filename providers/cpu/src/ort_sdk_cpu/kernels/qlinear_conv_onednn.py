@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["QLinearConvKernel", "QuantizedConv", "can_compute", "with_onednn"]
 
 X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
-MINIMUM_WORK = 1 << 20
-"""Multiplications and additions from which on oneDNN is loaded for a convolution."""
+MINIMUM_WORK, MINIMUM_WIDE_WORK = 1 << 20, 1 << 14
+"""Multiplications and additions from which on oneDNN is loaded for a convolution, and for one that NumPy computes otherwise."""
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _INT8 = np.dtype(np.int8)
 _FLOAT = np.dtype(np.float32)
@@ -107,7 +107,7 @@ class QuantizedConv:
         return cls(
             tuple(weight.shape),
             shift if shift.any() else None,
-            bool(shift.any()) and not _fits(weight, shift),
+            not _fits(weight, shift),
             scales,
             bias,
             constants[BIAS],
@@ -161,8 +161,9 @@ class QLinearConvKernel(ChannelsLastKernel):
         work = 2 * math.prod((result[0], *result[2:], *shape))
         if self._parameters.is_wide and not (has_vnni() and libraries.numba().is_usable):
             return None
-        is_cheap = is_loaded() if self._parameters.is_wide else self._is_task_at_hand(x.shape)
-        return result if work >= MINIMUM_WORK or is_channels_last(x) or is_cheap else None
+        is_wide = self._parameters.is_wide
+        is_cheap = is_loaded() if is_wide else self._is_task_at_hand(x.shape)
+        return result if work >= (MINIMUM_WIDE_WORK if is_wide else MINIMUM_WORK) or is_channels_last(x) or is_cheap else None
 
     def _is_task_at_hand(self, x_shape: Sequence[int]) -> bool:
         """Whether a task computes the node, and costs little to have."""
@@ -213,7 +214,8 @@ class QLinearConvKernel(ChannelsLastKernel):
             from .qlinear_conv_wide import WideConvolution
 
             parameters = self._parameters
-            shifted = weight if parameters.weight_shift is None else _shifted(weight, parameters.weight_shift)
+            shift = parameters.weight_shift
+            shifted = weight.astype(np.int16) if shift is None else _shifted(weight, shift)
             zero_points = parameters.x_zero_point, parameters.y_zero_point
             constants = shifted, parameters.scales, parameters.sum_bias
             self._wide = WideConvolution(self._geometry, *constants, zero_points, self.scratch)

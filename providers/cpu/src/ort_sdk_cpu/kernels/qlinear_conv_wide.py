@@ -1,10 +1,10 @@
-"""QLinearConv whose weights do not fit into 8 bits once their zero point is taken off: two convolutions, added up in 32 bits."""
+"""QLinearConv whose weights do not fit into 8 bits less their zero point: two convolutions or three, added up in 32 bits."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,14 @@ class WideConvolution:
         zero_points: tuple[HostArray, HostArray],
         scratch: Scratch,
     ) -> None:
-        first = np.clip(weight, -128, 127)
-        self._parts = [np.ascontiguousarray(part, _INT8) for part in (first, weight - first)]
+        self._parts = list(_parts_of(weight))
         self._geometry, self._scratch, self._zero_points = geometry, scratch, zero_points
         self._scales = np.ascontiguousarray(np.broadcast_to(scales, weight.shape[:1]), _FLOAT)
         self._bias = None if bias is None else np.ascontiguousarray(bias, _INT32)
 
     def call(self, x: HostArray, out: HostArray) -> _WideCall | None:
         """The call for arrays that lie like these, ``out`` channels last; None if oneDNN has no fast convolution."""
-        if layout_of(out) != channels_last(out.shape, out.dtype):
+        if not np.moveaxis(out, 1, -1).flags.c_contiguous:
             return None
         products = [self._product(index, x, out.shape) for index in range(len(self._parts))]
         if None in products:
@@ -108,6 +107,15 @@ class WideConvolution:
             padding.ends,
             PrimitiveAttributes((Sum(),) if index else (), zero_points=zero_points),
         )
+
+
+def _parts_of(weight: HostArray) -> Iterator[HostArray]:
+    """Int8 arrays whose sum is a weight: two, or three where it is as large as 255."""
+    rest = weight
+    while rest.any():
+        part = np.clip(rest, -128, 127)
+        yield np.ascontiguousarray(part, _INT8)
+        rest = rest - part
 
 
 class _WideCall:
