@@ -6,13 +6,14 @@ of the provider's arrays, or an object with a ``compute`` method and any of the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from .data_classes import dataclass, field
-from .element_type import TensorElementType
+from .element_type import TensorElementType, tensor_type_element
 from .errors import InvalidArgument, InvalidGraph
 from .graph_viewer import AttributeValue, NodeArg, Tensor
 
@@ -109,6 +110,11 @@ class Subgraph(Protocol):
         """
 
 
+@functools.lru_cache(maxsize=1024)  # asked several times for every node, and of few combinations
+def _element_types(types: tuple[str | None, ...]) -> frozenset[TensorElementType | None]:
+    return frozenset(None if each is None else tensor_type_element(each) for each in types)
+
+
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
     """All a kernel may know when it is made. Reading it reads no weight but through ``constant_input``."""
@@ -176,6 +182,10 @@ class KernelInfo:
         """Element type of a tensor output."""
         argument = self.outputs[index] if index < len(self.outputs) else None
         return None if argument is None else argument.element_type
+
+    def element_types(self) -> frozenset[TensorElementType | None]:
+        """Element types of all inputs and outputs that the node has; None stands for those that are not known or no tensors'."""
+        return _element_types(tuple([each.type for each in (*self.inputs, *self.outputs) if each is not None]))
 
     def input_rank(self, index: int) -> int | None:
         """Static rank of an input, if known."""

@@ -23,8 +23,7 @@ HALF_TYPES = frozenset({TensorElementType.FLOAT16, TensorElementType.BFLOAT16})
 
 def widened(factory: Callable[[KernelInfo, Any], Any], info: KernelInfo, namespace: ArrayNamespace) -> Any:
     """The factory's kernel, with narrow tensor inputs widened before it and its outputs narrowed after it."""
-    found = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
-    if found.isdisjoint(_narrow_types(namespace)):
+    if info.element_types().isdisjoint(_narrow_types(namespace)):
         return factory(info, namespace)
     wide_inputs = _casts(info.inputs, namespace)
     narrow_outputs = {

@@ -304,4 +304,4 @@ def has_half_weight(info: KernelInfo) -> bool:
 
 def _is_computed_directly(info: KernelInfo, *, any_type: bool) -> bool:
     allowed = _MOVED if any_type else _COMPUTED
-    return allowed.issuperset([each.element_type for each in (*info.inputs, *info.outputs) if each is not None])
+    return allowed.issuperset(info.element_types())

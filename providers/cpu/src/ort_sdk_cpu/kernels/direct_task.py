@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,15 +47,21 @@ def direct_call(info: KernelInfo, make_writer: MakeWriter) -> DirectCall | None:
     key = (info.domain, info.op_type)
     if key not in _MAKERS and key not in _RECURRENT:
         return None
-    inputs = [argument for index, argument in enumerate(info.inputs) if index not in _INTEGER_INPUTS.get(key, ())]
-    types = {argument.element_type for argument in (*inputs, *info.outputs) if argument is not None}
-    if types != {TensorElementType.FLOAT} or not libraries.numba().is_usable:
+    if _types_beside_integers(info, _INTEGER_INPUTS.get(key, ())) != {TensorElementType.FLOAT} or not libraries.numba().is_usable:
         return None
     if key in _MAKERS:
         return _MAKERS[key](info)
     from .direct_recurrent import direct_recurrent
 
     return direct_recurrent(info, make_writer)
+
+
+def _types_beside_integers(info: KernelInfo, integers: Sequence[int]) -> AbstractSet[TensorElementType | None]:
+    """Element types of outputs, and of inputs but for some."""
+    if not integers:
+        return info.element_types()
+    inputs = [argument for index, argument in enumerate(info.inputs) if index not in integers]
+    return {argument.element_type for argument in (*inputs, *info.outputs) if argument is not None}
 
 
 class _Task:
