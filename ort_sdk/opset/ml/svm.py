@@ -13,7 +13,7 @@ from ort_sdk.opset.definition import operator
 
 from .scores import class_labels, expand_binary, post_transform, transform_rows
 
-__all__ = ["Kernel", "Machine", "svm_classifier", "svm_regressor"]
+__all__ = ["Coupling", "Kernel", "Machine", "svm_classifier", "svm_regressor"]
 
 DOMAIN = "ai.onnx.ml"
 
@@ -83,25 +83,25 @@ def _svc(info: KernelInfo, labels: HostArray, sizes: list[int]) -> Compute:
     weights = _pair_weights(info, sizes, pairs)
     rho = _per_pair(info, "rho", pairs)
     first, second = (np.array(column, dtype=np.intp) for column in zip(*pairs, strict=True))
-    probabilities = _probabilities(info, labels.size, pairs) if info.attribute("prob_a", None) else None
+    coupling = Coupling(info, labels.size, pairs) if info.attribute("prob_a", None) else None
     name = post_transform(info)
     transform = transform_rows(name)
 
-    def finish(scores: HostArray) -> tuple[HostArray, HostArray]:
+    def finish(scores: HostArray, probabilities: HostArray | None = None) -> tuple[HostArray, HostArray]:
         winners = np.where(scores > 0, first, second)
         if labels.size == 2:
             top = labels[winners[:, 0]]
         else:
             votes = (winners[:, :, np.newaxis] == np.arange(labels.size)).sum(axis=1)
             top = labels[votes.argmax(axis=1)]
-        if probabilities is not None:
-            return top, transform(probabilities(scores).astype(np.float32))
+        if coupling is not None:
+            return top, transform(coupling(scores).astype(np.float32) if probabilities is None else probabilities)
         scores = scores.astype(np.float32)
         if labels.size == 2:
             return top, expand_binary(scores, name, is_probability=name != "NONE")
         return top, transform(scores)
 
-    return Machine(kernel, weights, rho, finish)
+    return Machine(kernel, weights, rho, finish, coupling)
 
 
 class Machine:
@@ -111,13 +111,20 @@ class Machine:
         kernel: from rows to kernel values (N, vectors), in float64; a function that only widens them for a linear machine.
         weights: of each support vector for each score, float64 (vectors, scores).
         rho: what is added, float64 (scores,).
-        finish: from scores (N, scores) to outputs.
+        finish: from scores (N, scores) to outputs; from probabilities (N, classes), float32, too, if there is a coupling and
+            they are at hand.
+        coupling: makes probabilities of scores; None if the outputs have none.
     """
 
     def __init__(
-        self, kernel: Callable[[HostArray], HostArray], weights: HostArray, rho: HostArray, finish: Callable[[HostArray], Any]
+        self,
+        kernel: Callable[[HostArray], HostArray],
+        weights: HostArray,
+        rho: HostArray,
+        finish: Callable[..., Any],
+        coupling: Coupling | None = None,
     ) -> None:
-        self.kernel, self.weights, self.rho, self.finish = kernel, weights, rho, finish
+        self.kernel, self.weights, self.rho, self.finish, self.coupling = kernel, weights, rho, finish, coupling
 
     def __call__(self, x: HostArray) -> Any:
         """The node's outputs."""
@@ -196,20 +203,28 @@ def _matrix_input(info: KernelInfo, features: int) -> Callable[[HostArray], Host
     return matrix_of
 
 
-def _probabilities(info: KernelInfo, classes: int, pairs: list[tuple[int, int]]) -> Callable[[HostArray], HostArray]:
-    """Function from pair scores (N, pairs) to class probabilities (N, classes)."""
-    slope, shift = _per_pair(info, "prob_a", pairs), _per_pair(info, "prob_b", pairs)
-    first, second = np.array(pairs, dtype=np.intp).T
-    logistic = transform_rows("LOGISTIC")
+class Coupling:
+    """Class probabilities (N, classes) of pair scores (N, pairs).
 
-    def estimate(scores: HostArray) -> HostArray:
-        pairwise = np.clip(logistic(-(scores * slope + shift)), 1e-7, 1 - 1e-7)
-        matrix = np.zeros((len(scores), classes, classes))
-        matrix[:, first, second] = pairwise
-        matrix[:, second, first] = 1 - pairwise
+    Args:
+        info: the node.
+        classes: how many there are.
+        pairs: the classes that scores compare.
+    """
+
+    def __init__(self, info: KernelInfo, classes: int, pairs: list[tuple[int, int]]) -> None:
+        self.classes = classes
+        self.slope, self.shift = _per_pair(info, "prob_a", pairs), _per_pair(info, "prob_b", pairs)
+        self._first, self._second = np.array(pairs, dtype=np.intp).T
+        self._logistic = transform_rows("LOGISTIC")
+
+    def __call__(self, scores: HostArray) -> HostArray:
+        """The probabilities, in float64."""
+        pairwise = np.clip(self._logistic(-(scores * self.slope + self.shift)), 1e-7, 1 - 1e-7)
+        matrix = np.zeros((len(scores), self.classes, self.classes))
+        matrix[:, self._first, self._second] = pairwise
+        matrix[:, self._second, self._first] = 1 - pairwise
         return _coupled(matrix)
-
-    return estimate
 
 
 def _coupled(pairwise: HostArray) -> HostArray:
