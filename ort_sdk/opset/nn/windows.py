@@ -266,8 +266,11 @@ def im2col(xp: Any, x: Array, windows: Windows, groups: int = 1, value: float = 
 
 
 def columns(xp: Any, view: Array, groups: int, rank: int) -> Array:
-    """A window view (N, C, *kernel, *output) as (N, groups, C / groups * kernel elements, output elements)."""
+    """A window view (N, C, *kernel, *output) as (N, groups, C / groups * kernel elements, output elements), a new array.
+
+    Where windows overlap along one axis only, a view would do; but libraries multiply such matrices number by number.
+    """
     batch, channels = view.shape[:2]
     taps = int(np.prod(view.shape[2 : 2 + rank], dtype=np.int64))
     outputs = int(np.prod(view.shape[2 + rank :], dtype=np.int64))
-    return xp.reshape(view, (batch, groups, channels // groups * taps, outputs))
+    return xp.reshape(view, (batch, groups, channels // groups * taps, outputs), copy=True)
