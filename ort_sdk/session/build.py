@@ -13,10 +13,18 @@ from typing import Any
 from ort_sdk.api import OrtDevice, Tensor
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Model
+from ort_sdk.graph.operator_schemas import OperatorSchemas
 from ort_sdk.graph.shape_inference import infer_shapes
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.loader import load_model
-from ort_sdk.memory import DataTransferManager, InitializerPlacement, PrepackedWeightsContainer, Prepacker, PrepackSink
+from ort_sdk.memory import (
+    DataTransferManager,
+    ExternalDataManager,
+    InitializerPlacement,
+    PrepackedWeightsContainer,
+    Prepacker,
+    PrepackSink,
+)
 from ort_sdk.partition import Assignment, ValueDevices, insert_copies, keep_float, partition
 from ort_sdk.plan import ExecutionPlan
 
@@ -83,6 +91,23 @@ class SessionState:
     """Holds what the kernels share with other sessions."""
 
 
+def _loaded(
+    source: str | os.PathLike[str] | bytes, settings: BuildSettings, external_data: ExternalDataManager, schemas: OperatorSchemas
+) -> Model:
+    """The model as its file and the options say."""
+    model = load_model(
+        source,
+        external_data_folder=settings.external_data_folder,
+        in_memory_files=settings.external_files,
+        external_initializers=settings.external_initializers,
+        external_loaders=external_data,
+        model_format=settings.config.get(LOAD_FORMAT_KEY, ""),
+        schemas=schemas,
+    )
+    apply_overrides(model, settings.overrides)
+    return model
+
+
 def build_session(
     source: str | os.PathLike[str] | bytes,
     settings: BuildSettings,
@@ -101,16 +126,7 @@ def build_session(
         OrtSdkError: whatever a stage refuses.
     """
     external_data = external_data_manager(providers)
-    model = load_model(
-        source,
-        external_data_folder=settings.external_data_folder,
-        in_memory_files=settings.external_files,
-        external_initializers=settings.external_initializers,
-        external_loaders=external_data,
-        model_format=settings.config.get(LOAD_FORMAT_KEY, ""),
-        schemas=operator_schemas(providers),
-    )
-    apply_overrides(model, settings.overrides)
+    model = _loaded(source, settings, external_data, operator_schemas(providers))
     resolvers = type_str_resolvers(model, providers)
     by_name = {provider.name: provider.binding(resolvers[provider.name]) for provider in providers}
     bindings = list(by_name.values())

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
@@ -26,17 +25,18 @@ from ort_sdk_cpu.simd.arithmetic import (
 )
 from ort_sdk_cpu.simd.functions import exp_of_negative, sigmoid
 from ort_sdk_cpu.simd.memory import (
-    emit_load,
-    emit_store,
     load_f32_first,
     read_f32,
+    read_f64,
+    read_i32,
+    read_i64,
     store_f32_first,
     write_f32,
+    write_f64,
     write_i64,
 )
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or
-from ort_sdk_cpu.simd.vector_types import I32, operation
 
 __all__ = ["linear_classifier", "trees"]
 
@@ -50,33 +50,13 @@ _COMPARED, _DECIDED, _FROM_PROBABILITY = 1, 2, 3
 _I64, _F64 = ir.IntType(64), ir.DoubleType()
 
 
-@operation(types.intp, types.intp)
-def _read_i32(builder: Any, address: Any) -> Any:
-    return builder.sext(emit_load(builder, address, I32), _I64)
-
-
-@operation(types.intp, types.intp)
-def _read_i64(builder: Any, address: Any) -> Any:
-    return emit_load(builder, address, _I64)
-
-
-@operation(types.float64, types.intp)
-def _read_f64(builder: Any, address: Any) -> Any:
-    return emit_load(builder, address, _F64)
-
-
-@operation(types.none, types.intp, types.float64)
-def _write_f64(builder: Any, address: Any, value: Any) -> None:
-    emit_store(builder, address, value)
-
-
 @inner
 def _next(nodes: int, x: int, node: int) -> int:
     """Where a node leads a row; a leaf leads to itself."""
     place = nodes + node * _NODE
-    feature, split = read_f32(x + _read_i32(place + _FEATURE) * 4), read_f32(place + _SPLIT)
+    feature, split = read_f32(x + read_i32(place + _FEATURE) * 4), read_f32(place + _SPLIT)
     outcome = int(feature >= split) + int(feature > split) + 3 * int(feature != feature)  # noqa: PLR0124 - not a number
-    following: int = _read_i32(place + outcome * 4)
+    following: int = read_i32(place + outcome * 4)
     return following
 
 
@@ -84,8 +64,8 @@ def _next(nodes: int, x: int, node: int) -> int:
 def _next_of_two(nodes: int, x: int, node: int) -> int:
     """The same where all nodes ask whether a feature is at most the split: if not, or if it is no number, the last child."""
     place = nodes + node * _NODE
-    is_less = int(read_f32(x + _read_i32(place + _FEATURE) * 4) <= read_f32(place + _SPLIT))
-    following: int = _read_i32(place + _LAST - is_less * _LAST)
+    is_less = int(read_f32(x + read_i32(place + _FEATURE) * 4) <= read_f32(place + _SPLIT))
+    following: int = read_i32(place + _LAST - is_less * _LAST)
     return following
 
 
@@ -128,15 +108,15 @@ def _leaves(nodes: int, two_way: bool, xs: Any, at: Any) -> Any:
 @inner
 def _put(vote_starts: int, votes: int, leaf: int, aggregate: int, sums: int) -> None:
     """Add a leaf's votes, or keep the least or the largest."""
-    for vote in range(_read_i32(vote_starts + leaf * 4), _read_i32(vote_starts + leaf * 4 + 4)):
-        place = sums + _read_i32(votes + vote * _VOTE) * 8
-        before, weight = _read_f64(place), _read_f64(votes + vote * _VOTE + 8)
+    for vote in range(read_i32(vote_starts + leaf * 4), read_i32(vote_starts + leaf * 4 + 4)):
+        place = sums + read_i32(votes + vote * _VOTE) * 8
+        before, weight = read_f64(place), read_f64(votes + vote * _VOTE + 8)
         if aggregate <= _AVERAGE:
-            _write_f64(place, before + weight)
+            write_f64(place, before + weight)
         elif aggregate == _MIN:
-            _write_f64(place, min(before, weight))
+            write_f64(place, min(before, weight))
         else:
-            _write_f64(place, max(before, weight))
+            write_f64(place, max(before, weight))
 
 
 @inner
@@ -147,7 +127,7 @@ def _row(record: int, x: int, rows: int, job: int) -> int:
 
 @inner
 def _root(record: int, rows: int, job: int) -> int:
-    found: int = _read_i32(argument(record, 4) + job // rows * 4)
+    found: int = read_i32(argument(record, 4) + job // rows * 4)
     return found
 
 
@@ -189,22 +169,22 @@ def _together(record: int, aggregate: int, targets: int, sums: int) -> None:
     """What the votes come to, with what each row starts with."""
     base = argument(record, 7)
     for target in range(targets):
-        value = _read_f64(sums + target * 8)
+        value = read_f64(sums + target * 8)
         if aggregate == _AVERAGE:
             value /= argument(record, 12)
         elif aggregate >= _MIN and np.isinf(value):
             value = 0.0
-        _write_f64(sums + target * 8, value + _read_f64(base + target * 8))
+        write_f64(sums + target * 8, value + read_f64(base + target * 8))
 
 
 @inner
 def _winner(record: int, kind: int, targets: int, sums: int) -> int:
     """The class of the highest score, or what the one score decides."""
     if kind >= _DECIDED:
-        return int(_read_f64(sums + argument(record, 17) * 8) > number(record, 19))
+        return int(read_f64(sums + argument(record, 17) * 8) > number(record, 19))
     best = 0
     for target in range(1, targets):
-        if _read_f64(sums + target * 8) > _read_f64(sums + best * 8):
+        if read_f64(sums + target * 8) > read_f64(sums + best * 8):
             best = target
     return best
 
@@ -243,11 +223,11 @@ def _finish(record: int, row: int, targets: int, sums: int) -> None:
     kind, expands = argument(record, 16), argument(record, 18)
     if kind and labels:
         winner = _winner(record, kind, targets, sums)
-        write_i64(labels + row * 8, _read_i64(argument(record, 8) + winner * 8))
+        write_i64(labels + row * 8, read_i64(argument(record, 8) + winner * 8))
     if scores:
         out = scores + row * targets * 4
         for target in range(targets):
-            write_f32(out + target * 4, np.float32(_read_f64(sums + target * 8)))
+            write_f32(out + target * 4, np.float32(read_f64(sums + target * 8)))
         if expands:
             first = read_f32(out)
             write_f32(out + 4, first)
@@ -276,7 +256,7 @@ def trees(record: int, part: int, parts: int) -> None:
     for first in range(rows * part // parts, stop, _ROWS):
         count = min(stop - first, _ROWS)
         for place in range(0, count * targets * 8, 8):
-            _write_f64(sums + place, empty)
+            write_f64(sums + place, empty)
         _walk(record, x + first * x_row, count, aggregate, sums)
         for row in range(count):
             _together(record, aggregate, targets, sums + row * targets * 8)
@@ -304,5 +284,5 @@ def linear_classifier(record: int, part: int, parts: int) -> None:
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         for score in range(argument(record, 6)):
             value = _dot(x + row * x_row, argument(record, 3) + score * features * 4, features)
-            _write_f64(sums + score * 8, np.float64(value + read_f32(argument(record, 4) + score * 4)))
+            write_f64(sums + score * 8, np.float64(value + read_f32(argument(record, 4) + score * 4)))
         _finish(record, row, targets, sums)

@@ -9,9 +9,8 @@ from numba import types
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.simd.halves import load_f16, load_f16_first
 from ort_sdk_cpu.simd.memory import (
-    emit_load,
-    emit_load_first,
     emit_store,
     emit_store_first,
     load_f32,
@@ -20,22 +19,11 @@ from ort_sdk_cpu.simd.memory import (
     store_f32_first,
 )
 from ort_sdk_cpu.simd.records import argument
-from ort_sdk_cpu.simd.vector_types import LANES, VF32, f32x16, operation
+from ort_sdk_cpu.simd.vector_types import LANES, f32x16, operation
 
 __all__ = ["from_halves", "to_halves"]
 
 _HALVES, _WORDS = ir.VectorType(ir.HalfType(), LANES), ir.VectorType(ir.IntType(16), LANES)
-
-
-@operation(f32x16, types.intp)
-def _load(builder: Any, address: Any) -> Any:
-    return builder.fpext(emit_load(builder, address, _HALVES), VF32)
-
-
-@operation(f32x16, types.intp, types.intp)
-def _load_first(builder: Any, address: Any, count: Any) -> Any:
-    words = emit_load_first(builder, address, count, _WORDS, "v16i16")
-    return builder.fpext(builder.bitcast(words, _HALVES), VF32)
 
 
 @operation(types.none, types.intp, f32x16)
@@ -63,9 +51,9 @@ def from_halves(record: int, part: int, parts: int) -> None:
     start, stop = _bounds(argument(record, 2), part, parts)
     whole = start + (stop - start) // 16 * 16
     for element in range(start, whole, 16):
-        store_f32(out + element * 4, _load(x + element * 2))
+        store_f32(out + element * 4, load_f16(x + element * 2))
     if whole < stop:
-        store_f32_first(out + whole * 4, _load_first(x + whole * 2, stop - whole), stop - whole)
+        store_f32_first(out + whole * 4, load_f16_first(x + whole * 2, stop - whole), stop - whole)
 
 
 @task

@@ -34,7 +34,8 @@ def _one(record: int, source: int, weights: int, first: int, last: int, run: int
         for element in range(0, run, 16):
             left = run - element
             total = fused_multiply_add(load_f32_first(x + element * 4, left), load_f32_first(w + element * 4, left), total)
-    return reduce_add(total)
+    found: float = reduce_add(total)
+    return found
 
 
 @inner

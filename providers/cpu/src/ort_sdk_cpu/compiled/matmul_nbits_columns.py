@@ -227,14 +227,12 @@ def _plain_columns(bits: int) -> Any:
     return plain_columns
 
 
-def _job(bits: int, kind: str) -> Any:
-    """A part of K and of the strips."""
-    plain_columns, settle, is_f32 = _plain_columns(bits), STRIP_OPERATIONS[kind](bits).settle, kind == "f32"
+def _block_products(bits: int, kind: str) -> Any:
+    """Products of a block with all rows of activations, along some strips."""
     item, products, planes = STRIP_OPERATIONS[kind](bits).item, _products(bits, kind), 8 // bits
 
     @inner
     def block_products(record: int, number: int, start: int, stop: int, sums: int, table: Any) -> None:
-        """Those of a block with all rows of activations."""
         block, c_stride, x_stride = argument(record, BLOCK), argument(record, CODES_STRIDE), argument(record, X_STRIDE)
         m, first, strips_bytes = argument(record, M), number * block, (stop - start) * 256 * planes
         rows, scales = (
@@ -270,6 +268,14 @@ def _job(bits: int, kind: str) -> Any:
                         table,
                         ahead,
                     )
+
+    return block_products
+
+
+def _job(bits: int, kind: str) -> Any:
+    """A part of K and of the strips."""
+    plain_columns, settle, is_f32 = _plain_columns(bits), STRIP_OPERATIONS[kind](bits).settle, kind == "f32"
+    block_products, planes = _block_products(bits, kind), 8 // bits
 
     @inner
     def job(record: int, number: int) -> None:

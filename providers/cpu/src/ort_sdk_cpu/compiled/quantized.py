@@ -63,30 +63,36 @@ def _steps(value: Any, scale: Any, zero_point: Any, low: Any, high: Any) -> Any:
     return to_i32(minimum(maximum(steps, low), high))
 
 
+def _quantize(store_first: Any, item: int) -> Any:
+    """Quantization to elements of some bytes, by what stores 16 of them."""
+
+    @inner
+    def quantized(record: int, part: int, parts: int) -> None:
+        x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
+        zero, scale = splat_f32(number(record, 3)), splat_f32(number(record, 4))
+        low, high = splat_f32(number(record, 5)), splat_f32(number(record, 6))
+        vectors = (count + 15) // 16
+        for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
+            place, left = vector * 16, count - vector * 16
+            value = load_f32(x + place * 4) if left >= 16 else load_f32_first(x + place * 4, left)
+            store_first(out + place * item, _steps(value, scale, zero, low, high), left)
+
+    return quantized
+
+
+_to_bytes, _to_words = _quantize(store_i8_first, 1), _quantize(_store_words_first, 2)
+
+
 @task
 def quantize(record: int, part: int, parts: int) -> None:
     """(x, out, count, zero point, scale, lowest, highest)."""
-    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
-    zero, scale = splat_f32(number(record, 3)), splat_f32(number(record, 4))
-    low, high = splat_f32(number(record, 5)), splat_f32(number(record, 6))
-    vectors = (count + 15) // 16
-    for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place, left = vector * 16, count - vector * 16
-        value = load_f32(x + place * 4) if left >= 16 else load_f32_first(x + place * 4, left)
-        store_i8_first(out + place, _steps(value, scale, zero, low, high), left)
+    _to_bytes(record, part, parts)
 
 
 @task
 def quantize_words(record: int, part: int, parts: int) -> None:
     """The same to 16 bits."""
-    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
-    zero, scale = splat_f32(number(record, 3)), splat_f32(number(record, 4))
-    low, high = splat_f32(number(record, 5)), splat_f32(number(record, 6))
-    vectors = (count + 15) // 16
-    for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place, left = vector * 16, count - vector * 16
-        value = load_f32(x + place * 4) if left >= 16 else load_f32_first(x + place * 4, left)
-        _store_words_first(out + place * 2, _steps(value, scale, zero, low, high), left)
+    _to_words(record, part, parts)
 
 
 @task

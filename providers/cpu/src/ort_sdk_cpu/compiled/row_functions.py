@@ -23,7 +23,14 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
 )
 from ort_sdk_cpu.simd.functions import exp_of_negative
-from ort_sdk_cpu.simd.memory import emit_load, load_f32_first, read_f32, store_f32_first, write_f32, write_i64
+from ort_sdk_cpu.simd.memory import (
+    load_f32_first,
+    read_f32,
+    read_i64,
+    store_f32_first,
+    write_f32,
+    write_i64,
+)
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or
 from ort_sdk_cpu.simd.vector_types import operation
@@ -46,11 +53,6 @@ def _number(builder: Any, bits: Any) -> Any:
     return builder.bitcast(bits, _F64)
 
 
-@operation(types.intp, types.intp)
-def _read_i64(builder: Any, address: Any) -> Any:
-    return emit_load(builder, address, _I64)
-
-
 @inner
 def _log(x: float) -> float:
     """Logarithm of a number of at least 1, or what is no such number; to some units in the last place of float64."""
@@ -64,7 +66,8 @@ def _log(x: float) -> float:
     square, total = ratio * ratio, 0.0
     for order in range(19, 0, -2):
         total = total * square + 1.0 / order
-    return exponent * _LOG_2 + 2 * ratio * total
+    found: float = exponent * _LOG_2 + 2 * ratio * total
+    return found
 
 
 @inner
@@ -152,6 +155,6 @@ def running_integers(record: int, part: int, parts: int) -> None:
         total = 0
         for index in range(size):
             place = _place(record, unit, index, 8)
-            after = total + _read_i64(argument(record, 0) + place)
+            after = total + read_i64(argument(record, 0) + place)
             write_i64(argument(record, 1) + place, total if exclusive else after)
             total = after

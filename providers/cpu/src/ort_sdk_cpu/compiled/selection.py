@@ -13,9 +13,16 @@ from numba import types
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32
-from ort_sdk_cpu.simd.memory import emit_load, load_f32, read_f32, write_f32, write_i64
+from ort_sdk_cpu.simd.keys import lowest_bit, order_of
+from ort_sdk_cpu.simd.memory import (
+    load_f32,
+    read_f32,
+    read_i64,
+    write_f32,
+    write_i64,
+)
 from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.vector_types import I32, LANES, call, f32x16, operation
+from ort_sdk_cpu.simd.vector_types import LANES, f32x16, operation
 
 __all__ = ["largest_of_rows"]
 
@@ -30,31 +37,10 @@ def _not_below(builder: Any, x: Any, y: Any) -> Any:
     return builder.zext(builder.bitcast(found, ir.IntType(LANES)), _I64)
 
 
-@operation(types.intp, types.intp)
-def _lowest_bit(builder: Any, bits: Any) -> Any:
-    """Its position, of a number that is not 0."""
-    return call(builder, "llvm.cttz.i64", _I64, bits, ir.Constant(ir.IntType(1), 1))
-
-
-@operation(types.intp, types.intp)
-def _read_i64(builder: Any, address: Any) -> Any:
-    return emit_load(builder, address, _I64)
-
-
-@operation(types.intp, types.float32)
-def _order(builder: Any, value: Any) -> Any:
-    """An integer as large beside others as a number is beside numbers; NaN is below all, and zeros have no sign."""
-    bits = builder.bitcast(builder.fadd(value, ir.Constant(value.type, 0.0)), I32)
-    turned = builder.xor(bits, ir.Constant(I32, 0x7FFFFFFF))
-    found = builder.select(builder.icmp_signed("<", bits, ir.Constant(I32, 0)), turned, bits)
-    is_number = builder.fcmp_ordered("==", value, value)
-    return builder.sext(builder.select(is_number, found, ir.Constant(I32, -0x80000000)), _I64)
-
-
 @inner
 def _key(value: Any, place: int) -> int:
     """Larger for what comes before; of equal numbers that is the one at the lower place."""
-    order: int = _order(value)
+    order: int = order_of(value)
     return (order << 32) | (_PLACES - place)
 
 
@@ -66,9 +52,9 @@ def _sink(heap: int, count: int, key: int) -> None:
         below = 2 * hole + 1
         if below >= count:
             break
-        found = _read_i64(heap + below * 8)
+        found = read_i64(heap + below * 8)
         if below + 1 < count:
-            other = _read_i64(heap + below * 8 + 8)
+            other = read_i64(heap + below * 8 + 8)
             if other < found:
                 below, found = below + 1, other
         if found >= key:
@@ -84,7 +70,7 @@ def _rise(heap: int, count: int, key: int) -> None:
     hole = count
     while hole:
         above = (hole - 1) // 2
-        found = _read_i64(heap + above * 8)
+        found = read_i64(heap + above * 8)
         if found <= key:
             break
         write_i64(heap + hole * 8, found)
@@ -104,13 +90,13 @@ def _select(x: int, size: int, count: int, sign: Any, heap: int) -> None:
         _rise(heap, place, _key(sign * read_f32(x + place * 4), place))
     signs, place = splat_f32(sign), count
     while place < size:
-        last = _read_i64(heap)
+        last = read_i64(heap)
         if place + 16 <= size:
             bits = _not_below(multiply(load_f32(x + place * 4), signs), splat_f32(sign * _value_of(x, last)))
             if not bits:
                 place += 16
                 continue
-            place += _lowest_bit(bits)
+            place += lowest_bit(bits)
         key = _key(sign * read_f32(x + place * 4), place)
         if key > last:
             _sink(heap, count, key)
@@ -121,13 +107,13 @@ def _select(x: int, size: int, count: int, sign: Any, heap: int) -> None:
 def _write(x: int, count: int, heap: int, values: int, places: int, step: int) -> None:
     """The heap's elements, the best first; the heap is empty then."""
     for left in range(count - 1, -1, -1):
-        key = _read_i64(heap)
+        key = read_i64(heap)
         if values:
             write_f32(values + left * step * 4, _value_of(x, key))
         if places:
             write_i64(places + left * step * 8, _PLACES - (key & _PLACES))
         if left:
-            _sink(heap, left, _read_i64(heap + left * 8))
+            _sink(heap, left, read_i64(heap + left * 8))
 
 
 @task

@@ -6,31 +6,28 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, reduce_add, splat_f32, subtract, zero_f32
 from ort_sdk_cpu.simd.functions import exp_of_negative, sigmoid, tanh
-from ort_sdk_cpu.simd.memory import broadcast_f32, emit_load, emit_store, load_f32, load_f32_first, read_f32, store_f32, write_f32
+from ort_sdk_cpu.simd.memory import (
+    broadcast_f32,
+    load_f32,
+    load_f32_first,
+    read_f32,
+    read_f64,
+    store_f32,
+    write_f32,
+    write_f64,
+)
 from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.vector_types import operation
 
 __all__ = ["class_probabilities", "machine_scores"]
 
 _POLY, _RBF, _SIGMOID = 1, 2, 3
 _ROUNDS, _CLOSE, _LEAST = 100, 0.005, 1e-7
 _F64 = ir.DoubleType()
-
-
-@operation(types.float64, types.intp)
-def _read(builder: Any, address: Any) -> Any:
-    return emit_load(builder, address, _F64)
-
-
-@operation(types.none, types.intp, types.float64)
-def _write(builder: Any, address: Any, value: Any) -> None:
-    emit_store(builder, address, value)
 
 
 @inner
@@ -94,16 +91,16 @@ def _pairwise(record: int, scores: int, found: int) -> None:
 def _fill(matrix: int, likely: int, classes: int) -> None:
     """The matrix of the products of both likelihoods of each pair, negative, with sums of squares on the diagonal."""
     for place in range(0, classes * classes * 8, 8):
-        _write(matrix + place, 0.0)
+        write_f64(matrix + place, 0.0)
     for first in range(classes):
         for second in range(first + 1, classes):
             share = min(max(np.float64(read_f32(likely)), _LEAST), 1 - _LEAST)
             likely += 4
-            _write(matrix + (first * classes + second) * 8, -share * (1 - share))
-            _write(matrix + (second * classes + first) * 8, -share * (1 - share))
+            write_f64(matrix + (first * classes + second) * 8, -share * (1 - share))
+            write_f64(matrix + (second * classes + first) * 8, -share * (1 - share))
             own, other = matrix + first * (classes + 1) * 8, matrix + second * (classes + 1) * 8
-            _write(own, _read(own) + (1 - share) * (1 - share))
-            _write(other, _read(other) + share * share)
+            write_f64(own, read_f64(own) + (1 - share) * (1 - share))
+            write_f64(other, read_f64(other) + share * share)
 
 
 @inner
@@ -113,9 +110,9 @@ def _product(matrix: int, p: int, qp: int, classes: int) -> float:
     for row in range(classes):
         value = 0.0
         for column in range(classes):
-            value += _read(matrix + (row * classes + column) * 8) * _read(p + column * 8)
-        _write(qp + row * 8, value)
-        total += value * _read(p + row * 8)
+            value += read_f64(matrix + (row * classes + column) * 8) * read_f64(p + column * 8)
+        write_f64(qp + row * 8, value)
+        total += value * read_f64(p + row * 8)
     return total
 
 
@@ -123,25 +120,25 @@ def _product(matrix: int, p: int, qp: int, classes: int) -> float:
 def _improve(matrix: int, p: int, qp: int, total: float, classes: int) -> None:
     """One round: each class in turn."""
     for own in range(classes):
-        diagonal, before = _read(matrix + own * (classes + 1) * 8), _read(qp + own * 8)
+        diagonal, before = read_f64(matrix + own * (classes + 1) * 8), read_f64(qp + own * 8)
         step = (total - before) / diagonal
-        _write(p + own * 8, _read(p + own * 8) + step)
+        write_f64(p + own * 8, read_f64(p + own * 8) + step)
         total = (total + step * (step * diagonal + 2 * before)) / ((1 + step) * (1 + step))
         for other in range(classes):
-            moved = _read(qp + other * 8) + step * _read(matrix + (own * classes + other) * 8)
-            _write(qp + other * 8, moved / (1 + step))
-            _write(p + other * 8, _read(p + other * 8) / (1 + step))
+            moved = read_f64(qp + other * 8) + step * read_f64(matrix + (own * classes + other) * 8)
+            write_f64(qp + other * 8, moved / (1 + step))
+            write_f64(p + other * 8, read_f64(p + other * 8) / (1 + step))
 
 
 @inner
 def _couple(matrix: int, p: int, qp: int, classes: int) -> None:
     """Probabilities that fit pairwise ones best, by the iteration of Wu, Lin and Weng (2004), as the shared set's."""
     for own in range(classes):
-        _write(p + own * 8, 1.0 / classes)
+        write_f64(p + own * 8, 1.0 / classes)
     for _ in range(max(_ROUNDS, classes)):
         total, far = _product(matrix, p, qp, classes), 0.0
         for own in range(classes):
-            far = max(far, abs(_read(qp + own * 8) - total))
+            far = max(far, abs(read_f64(qp + own * 8) - total))
         if far < _CLOSE / classes:
             break
         _improve(matrix, p, qp, total, classes)
@@ -163,4 +160,4 @@ def class_probabilities(record: int, part: int, parts: int) -> None:
         _fill(matrix, likely, classes)
         _couple(matrix, p, qp, classes)
         for own in range(classes):
-            write_f32(argument(record, 2) + (row * classes + own) * 4, np.float32(_read(p + own * 8)))
+            write_f32(argument(record, 2) + (row * classes + own) * 4, np.float32(read_f64(p + own * 8)))

@@ -14,9 +14,19 @@ from numba import types
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import maximum, minimum, splat_f32, subtract
-from ort_sdk_cpu.simd.memory import emit_load, emit_store, load_f32, load_f32_first, read_f32, write_f32, write_i64
+from ort_sdk_cpu.simd.keys import lowest_bit, order_of
+from ort_sdk_cpu.simd.memory import (
+    emit_store,
+    load_f32,
+    load_f32_first,
+    read_f32,
+    read_i32,
+    read_i64,
+    write_f32,
+    write_i64,
+)
 from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.vector_types import I32, LANES, VF32, call, f32x16, operation
+from ort_sdk_cpu.simd.vector_types import I32, LANES, VF32, f32x16, operation
 
 __all__ = ["box_rows", "kept_boxes"]
 
@@ -47,33 +57,9 @@ def _overlapping(builder: Any, width: Any, height: Any, area: Any, other: Any, s
     return _bits(builder, found)
 
 
-@operation(types.intp, types.intp)
-def _lowest_bit(builder: Any, bits: Any) -> Any:
-    """Its position, of a number that is not 0."""
-    return call(builder, "llvm.cttz.i64", _I64, bits, ir.Constant(ir.IntType(1), 1))
-
-
-@operation(types.intp, types.intp)
-def _read_i64(builder: Any, address: Any) -> Any:
-    return emit_load(builder, address, _I64)
-
-
-@operation(types.intp, types.intp)
-def _read_i32(builder: Any, address: Any) -> Any:
-    return builder.sext(emit_load(builder, address, I32), _I64)
-
-
 @operation(types.none, types.intp, types.intp)
 def _write_i32(builder: Any, address: Any, value: Any) -> None:
     emit_store(builder, address, builder.trunc(value, I32))
-
-
-@operation(types.intp, types.float32)
-def _order(builder: Any, score: Any) -> Any:
-    """An integer as large beside those of other numbers as a number is beside them; zeros have no sign."""
-    bits = builder.bitcast(builder.fadd(score, ir.Constant(score.type, 0.0)), I32)
-    turned = builder.xor(bits, ir.Constant(I32, 0x7FFFFFFF))
-    return builder.sext(builder.select(builder.icmp_signed("<", bits, ir.Constant(I32, 0)), turned, bits), _I64)
 
 
 @inner
@@ -81,7 +67,8 @@ def _key(score: np.float32, box: int) -> int:
     """Smaller for the better box: that of the higher score, of equal ones the earlier."""
     if score != score:  # noqa: PLR0124 - not a number
         return _WORST + box
-    return (-_order(score) << 32) + box
+    order: int = order_of(score)
+    return (-order << 32) + box
 
 
 @inner
@@ -91,9 +78,9 @@ def _sink(heap: int, count: int, place: int, key: int) -> None:
         child = 2 * place + 1
         if child >= count:
             break
-        below = _read_i64(heap + child * 8)
+        below = read_i64(heap + child * 8)
         if child + 1 < count:
-            other = _read_i64(heap + child * 8 + 8)
+            other = read_i64(heap + child * 8 + 8)
             if other < below:
                 child, below = child + 1, other
         if key <= below:
@@ -114,12 +101,12 @@ def _candidates(record: int, scores: int, heap: int) -> int:
         if is_bounded != 0:
             bits &= _above(load_f32(scores + box * 4) if left >= LANES else load_f32_first(scores + box * 4, left), bound)
         while bits != 0:
-            lane = _lowest_bit(bits)
+            lane = lowest_bit(bits)
             bits &= bits - 1
             write_i64(heap + count * 8, _key(read_f32(scores + (box + lane) * 4), box + lane))
             count += 1
     for place in range(count // 2 - 1, -1, -1):
-        _sink(heap, count, place, _read_i64(heap + place * 8))
+        _sink(heap, count, place, read_i64(heap + place * 8))
     return count
 
 
@@ -156,9 +143,9 @@ def _suppress(record: int, pair: int, heap: int) -> int:
     kept, corners = heap + boxes * 8, argument(record, 0) + pair // classes * boxes * 16
     found, left = 0, _candidates(record, argument(record, 1) + pair * boxes * 4, heap)
     while left > 0 and found < most:
-        index = _read_i64(heap) & 0xFFFFFFFF
+        index = read_i64(heap) & 0xFFFFFFFF
         left -= 1
-        _sink(heap, left, 0, _read_i64(heap + left * 8))
+        _sink(heap, left, 0, read_i64(heap + left * 8))
         low_x, high_x = _extent(corners + index * 16, centered)
         low_y, high_y = _extent(corners + index * 16 + 4, centered)
         box = (low_x, low_y, high_x, high_y, (high_x - low_x) * (high_y - low_y))
@@ -190,8 +177,8 @@ def box_rows(record: int, _part: int, _parts: int) -> None:
     """(indices, numbers, out, pairs, classes, most): int64 rows (batch, class, box) of what ``kept_boxes`` found."""
     indices, out = argument(record, 0), argument(record, 2)
     for pair in range(argument(record, 3)):
-        for position in range(_read_i64(argument(record, 1) + pair * 8)):
+        for position in range(read_i64(argument(record, 1) + pair * 8)):
             write_i64(out, pair // argument(record, 4))
             write_i64(out + 8, pair % argument(record, 4))
-            write_i64(out + 16, _read_i32(indices + (pair * argument(record, 5) + position) * 4))
+            write_i64(out + 16, read_i32(indices + (pair * argument(record, 5) + position) * 4))
             out += 24

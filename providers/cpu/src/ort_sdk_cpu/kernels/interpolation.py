@@ -76,7 +76,8 @@ def interpolation_of(resizer: Resizer) -> Callable[..., PictureInterpolation | N
         if made is None or len(shape) != 4 or not set(made.axes) <= {2, 3}:
             return None
         rows, columns = (_table(made.axes.get(axis), shape[axis]) for axis in (2, 3))
-        turned = tuple(np.ascontiguousarray(part.T) for part in columns)
+        places, factors = columns
+        turned = (np.ascontiguousarray(places.T), np.ascontiguousarray(factors.T))
         return PictureInterpolation(shape, made.output_shape, rows, columns, turned)
 
     def found(shape: tuple[int, ...], *parameters: HostArray | None) -> PictureInterpolation | None:

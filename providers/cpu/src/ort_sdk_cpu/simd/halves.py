@@ -24,7 +24,7 @@ from .memory import (
 from .shuffles import transpose_rows
 from .vector_types import LANES, VF32, f32x16, operation
 
-__all__ = ["SPARE_BYTES", "columns_times_row", "rows_times_row", "widen_columns", "widen_rows"]
+__all__ = ["SPARE_BYTES", "columns_times_row", "load_f16", "load_f16_first", "rows_times_row", "widen_columns", "widen_rows"]
 
 SPARE_BYTES = 2048
 """Working memory of ``widen_rows``."""

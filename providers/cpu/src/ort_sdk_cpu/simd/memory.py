@@ -27,12 +27,16 @@ __all__ = [
     "prefetch_once",
     "prefetch_second",
     "read_f32",
+    "read_f64",
+    "read_i32",
+    "read_i64",
     "splat",
     "store_f32",
     "store_f32_first",
     "store_i8",
     "store_i32",
     "write_f32",
+    "write_f64",
     "write_i64",
 ]
 
@@ -152,6 +156,30 @@ def read_f32(builder: Any, address: Any) -> Any:
 @operation(types.none, types.intp, types.float32)
 def write_f32(builder: Any, address: Any, value: Any) -> None:
     """Write one float32."""
+    emit_store(builder, address, value)
+
+
+@operation(types.intp, types.intp)
+def read_i32(builder: Any, address: Any) -> Any:
+    """One integer of 4 bytes."""
+    return builder.sext(emit_load(builder, address, I32), ir.IntType(64))
+
+
+@operation(types.intp, types.intp)
+def read_i64(builder: Any, address: Any) -> Any:
+    """One integer of 8 bytes."""
+    return emit_load(builder, address, ir.IntType(64))
+
+
+@operation(types.float64, types.intp)
+def read_f64(builder: Any, address: Any) -> Any:
+    """One float64."""
+    return emit_load(builder, address, ir.DoubleType())
+
+
+@operation(types.none, types.intp, types.float64)
+def write_f64(builder: Any, address: Any, value: Any) -> None:
+    """Write one float64."""
     emit_store(builder, address, value)
 
 
