@@ -38,7 +38,8 @@ class DequantizedWeightFolding:
 
     def apply(self, graph: Graph, context: TransformerContext) -> bool:
         """See the class."""
-        if not is_quantization_enabled(context):
+        # Fusions recorded in a model name the nodes they may still be made of.
+        if not is_quantization_enabled(context) or graph.runtime_optimizations:
             return False
         folded = list(_foldable(GraphMatcher(graph, context)))
         for constant in folded:

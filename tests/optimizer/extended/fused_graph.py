@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,15 @@ def open_session(model: bytes, level: int, disabled: Sequence[str] = (), config:
 def optimized(model: bytes, disabled: Sequence[str] = (), config: Mapping[str, str] | None = None) -> Graph:
     """The graph a session runs at level 2."""
     return open_session(model, 2, disabled, config)._state.model.graph
+
+
+def saved_graph(model: bytes, level: int, folder: Path) -> onnx.GraphProto:
+    """The graph a session saves, in which inputs that have defaults are no constants."""
+    options = ort_sdk.SessionOptions()
+    options.graph_optimization_level = ort_sdk.GraphOptimizationLevel(level)
+    options.optimized_model_filepath = str(folder / "saved.onnx")
+    ort_sdk.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnx.load(folder / "saved.onnx").graph
 
 
 def op_types(model: bytes, disabled: Sequence[str] = (), config: Mapping[str, str] | None = None) -> list[str]:
