@@ -235,8 +235,41 @@ def _is_free(path):
 
 
 def test_a_thread_that_builds_may_build_more(tmp_path):
-    with one_process(tmp_path):
-        with one_process(tmp_path):
-            assert not _is_free(tmp_path / "lock")
-        assert not _is_free(tmp_path / "lock")
-    assert _is_free(tmp_path / "lock")
+    one, other = tmp_path / "one", tmp_path / "other"
+    with one_process(one):
+        with one_process(one), one_process(other):
+            assert not _is_free(tmp_path / "one.lock")
+            assert not _is_free(tmp_path / "other.lock")
+        assert not _is_free(tmp_path / "one.lock")
+        assert not (tmp_path / "other.lock").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+BUILDING = """
+import sys, time
+from pathlib import Path
+from ort_sdk_cpu.jit import one_process
+path = Path(sys.argv[1])
+with one_process(path):
+    if path.exists():
+        print("found")
+    else:
+        print("building", flush=True)
+        sys.stdin.readline()
+        path.touch()
+"""
+
+
+def _start_building(path):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-P", "-c", BUILDING, str(path)], **pipes)
+
+
+def test_processes_build_different_functions_at_the_same_time_and_each_once(tmp_path):
+    first, second = _start_building(tmp_path / "one"), _start_building(tmp_path / "other")
+    assert [child.stdout.readline() for child in (first, second)] == ["building\n"] * 2
+    third = _start_building(tmp_path / "one")
+    for child in (first, second):
+        child.communicate("\n")
+    assert third.communicate()[0] == "found\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]

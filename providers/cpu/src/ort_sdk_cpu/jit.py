@@ -76,30 +76,34 @@ def source_hash() -> str:
 
 
 @contextlib.contextmanager
-def one_process(folder: Path | None) -> Iterator[None]:
-    """Hold the folder's lock, where the system has locks of files: others wait and then find the kernel there.
+def one_process(path: Path | None) -> Iterator[None]:
+    """Make a file in one process at a time, where the system has locks of files: others wait and then find it there.
 
-    A thread that holds it goes on: the system would let it wait for itself.
+    The lock is a file beside it; other files are made meanwhile. A thread that holds the lock goes on: the system would let it
+    wait for itself.
     """
-    if folder is None or sys.platform == "win32" or folder in _held.folders:
+    if path is None or sys.platform == "win32" or path in _held.paths:
         yield
         return
     import fcntl
 
-    with (folder / "lock").open("wb") as file:
+    lock = path.with_name(f"{path.name}.lock")
+    with lock.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        _held.folders.add(folder)
+        _held.paths.add(path)
         try:
             yield
         finally:
-            _held.folders.remove(folder)
+            _held.paths.remove(path)
+            # Those who wait have this file open and find what was made. Who comes later takes a new one, and finds it, too.
+            lock.unlink(missing_ok=True)
 
 
 class _Held(threading.local):
-    """Folders whose locks this thread holds."""
+    """Files whose locks this thread holds."""
 
     def __init__(self) -> None:
-        self.folders: set[Path] = set()
+        self.paths: set[Path] = set()
 
 
 _held = _Held()

@@ -36,7 +36,7 @@ def vector_functions() -> dict[str, str]:
     path = None if folder is None else folder / f"functions-{key}.ll"
     texts = read_text(path)
     if texts is None:
-        with one_process(folder):
+        with one_process(path):
             texts = read_text(path) or _built(path)
     return dict(zip(NAMES, texts.decode().split("\0"), strict=True))
 

@@ -22,7 +22,7 @@ IMAGE, OBJECT = ".image", ".o"
 
 
 def code_address(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
-    """Address of a compiled function. Thread-safe; only one process builds at a time.
+    """Address of a compiled function. Thread-safe; only one process at a time builds it.
 
     Args:
         name: of the file, which says all that the code depends on.
@@ -104,7 +104,7 @@ def _kept(name: str) -> int | None:
 
 def _kept_or_built(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
     folder = cache_folder()
-    with one_process(folder):
+    with one_process(None if folder is None else folder / name):
         found = _kept(name)
         if found is not None:
             return found
