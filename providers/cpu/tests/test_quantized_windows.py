@@ -80,3 +80,16 @@ def test_sixteen_bits(dtype, domain, size):
     found, expected = results_of([taken], steps, constants, np.float32)
     for result in found:
         np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("channels", [5, 6, 8])
+@pytest.mark.parametrize("dtype", BYTES)
+def test_windows_of_signals_with_gaps(channels, dtype):
+    limits, rng = np.iinfo(dtype), np.random.default_rng(2)
+    x = rng.integers(limits.min, limits.max, (1, channels, 400), endpoint=True).astype(dtype)
+    weight = rng.integers(-127, 128, (64, channels, 3)).astype(np.int8)
+    constants = {"s": np.float32(0.02), "z": dtype(7), "w": weight, "u": np.float32(0.01), "o": np.int8(0), "t": np.float32(0.4)}
+    made = helper.make_node("QLinearConv", ["x", "s", "z", "w", "u", "o", "t", "z"], ["y"], dilations=[2])
+    found, expected = results_of([made], x, constants, dtype)
+    for result in found:
+        assert np.abs(result.astype(np.int64) - expected).max() <= 1

@@ -1,4 +1,4 @@
-"""Quantization of float32 by its own range, and integer sums of products back to float32."""
+"""Quantization of float32 by its own range."""
 
 from __future__ import annotations
 
@@ -13,108 +13,116 @@ from ort_sdk_cpu.simd.arithmetic import (
     divide,
     maximum,
     minimum,
-    multiply,
-    reduce_add_i32,
     reduce_max,
     round_to_even,
     splat_f32,
-    splat_i32,
     subtract,
-    to_f32,
     to_i32,
     zero_f32,
-    zero_i32,
 )
-from ort_sdk_cpu.simd.bytes import broadcast_u8, store_i8_first
+from ort_sdk_cpu.simd.bytes import store_i8_first
 from ort_sdk_cpu.simd.memory import (
-    broadcast_f32,
     load_f32,
     load_f32_first,
-    load_i32_first,
-    load_u8_first,
-    store_f32_first,
+    store_f32,
     store_i8,
     write_f32,
 )
 from ort_sdk_cpu.simd.records import argument
 
-__all__ = ["quantize_by_range", "sums_to_float"]
+__all__ = ["quantize_by_range", "quantize_by_ranges", "ranges_of_spans"]
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
 _STEPS = np.float32(255)
-_COLUMNS = 512
-"""Columns of a row that a thread finishes at a time."""
 
 
 @inner
 def _range_of(x: int, count: int) -> Any:
-    """(lowest, highest), zero among them; at least 16 numbers."""
-    low, high = zero_f32(), zero_f32()
-    for vector in range((count + 15) // 16):
-        value = load_f32(x + min(vector * 16, count - 16) * 4)
+    """(lowest, highest) in vectors, zero among them."""
+    low, high, low_2, high_2 = zero_f32(), zero_f32(), zero_f32(), zero_f32()
+    whole = count // 32 * 32
+    for place in range(0, whole, 32):
+        value, second = load_f32(x + place * 4), load_f32(x + place * 4 + 64)
         low, high = minimum(low, value), maximum(high, value)
-    return -reduce_max(subtract(zero_f32(), low)), reduce_max(high)
+        low_2, high_2 = minimum(low_2, second), maximum(high_2, second)
+    for place in range(whole, count, 16):
+        value = load_f32_first(x + place * 4, count - place)
+        low, high = minimum(low, value), maximum(high, value)
+    return minimum(low, low_2), maximum(high, high_2)
+
+
+@inner
+def _scale_and_zero_point(low_lanes: Any, high_lanes: Any) -> Any:
+    """The scale, and the zero point in every lane, of a range in vectors."""
+    low, high = -reduce_max(subtract(zero_f32(), low_lanes)), reduce_max(high_lanes)
+    scale = _ONE if low == high else (high - low) / _STEPS
+    most = splat_f32(_STEPS)
+    return scale, round_to_even(minimum(most, maximum(zero_f32(), divide(splat_f32(-low), splat_f32(scale)))))
+
+
+@inner
+def _quantize(x: int, out: int, count: int, scale: Any, zero_point: Any) -> None:
+    steps, most = splat_f32(scale), splat_f32(_STEPS)
+    whole = count // 16 * 16
+    for place in range(0, whole, 16):
+        value = add(round_to_even(divide(load_f32(x + place * 4), steps)), zero_point)
+        store_i8(out + place, to_i32(minimum(most, maximum(zero_f32(), value))))
+    if whole < count:
+        value = add(round_to_even(divide(load_f32_first(x + whole * 4, count - whole), steps)), zero_point)
+        store_i8_first(out + whole, to_i32(minimum(most, maximum(zero_f32(), value))), count - whole)
 
 
 @task
 def quantize_by_range(record: int, _part: int, _parts: int) -> None:
     """Quantize to uint8.
 
-    Arguments: addresses of x, of the result, of its scale (float32) and its zero point (uint8); count, from 16 on.
+    Arguments: addresses of x, of the result, of its scale (float32) and its zero point (uint8); count.
     """
     x, out, count = argument(record, 0), argument(record, 1), argument(record, 4)
     low, high = _range_of(x, count)
-    scale = _ONE if low == high else (high - low) / _STEPS
-    steps, most = splat_f32(scale), splat_f32(_STEPS)
-    zero_point = round_to_even(minimum(most, maximum(zero_f32(), divide(splat_f32(-low), steps))))
+    scale, zero_point = _scale_and_zero_point(low, high)
     write_f32(argument(record, 2), scale)
     store_i8_first(argument(record, 3), to_i32(zero_point), 1)
-    for vector in range((count + 15) // 16):
-        place = min(vector * 16, count - 16)
-        value = add(round_to_even(divide(load_f32(x + place * 4), steps)), zero_point)
-        store_i8(out + place, to_i32(minimum(most, maximum(zero_f32(), value))))
+    _quantize(x, out, count, scale, zero_point)
 
 
 @inner
-def _row_sum(row: int, depth: int) -> Any:
-    total = zero_i32()
-    for place in range(0, depth, 16):
-        total = add(total, load_u8_first(row + place, depth - place))
-    return reduce_add_i32(total)
-
-
-@inner
-def _finish_columns(record: int, row: int, first: int, stop: int, row_sum: int) -> None:
-    columns, depth = argument(record, 9), argument(record, 10)
-    zero_points, bias, a_zero_point = argument(record, 6), argument(record, 7), argument(record, 11)
-    a_scale, zero = broadcast_f32(argument(record, 3)), broadcast_u8(a_zero_point) if a_zero_point else zero_i32()
-    shift = subtract(splat_i32(row_sum), multiply(splat_i32(depth), zero))
-    for column in range(first, stop, 16):
-        left, place = stop - column, (row * columns + column) * 4
-        sums = load_i32_first(argument(record, 0) + place, left)
-        sums = subtract(sums, multiply(load_i32_first(argument(record, 4) + column * 4, left), zero))
-        if zero_points:
-            sums = subtract(sums, multiply(load_i32_first(zero_points + column * 4, left), shift))
-        scale = multiply(load_f32_first(argument(record, 5) + column * 4, left), a_scale)
-        value = multiply(to_f32(sums), scale)
-        if bias:
-            value = add(value, load_f32_first(bias + column * 4, left))
-        store_f32_first(argument(record, 2) + place, value, left)
+def _span(count: int, spans: int, index: int) -> tuple[int, int]:
+    """First and last but one number of a span: whole vectors but for the last's end."""
+    vectors = (count + 15) // 16
+    return vectors * index // spans * 16, min(count, vectors * (index + 1) // spans * 16)
 
 
 @task
-def sums_to_float(record: int, part: int, parts: int) -> None:
-    """Sums of products of quantized numbers as float32.
+def ranges_of_spans(record: int, part: int, parts: int) -> None:
+    """Range of each of some pieces of an array.
 
-    Arguments: addresses of the sums (int32) of A and B without zero points; of A (uint8), of the result, of A's scale (float32),
-    of the sums of B's columns (int32), of its scales, one per column, of its zero points (int32) or 0, of a bias or 0; rows,
-    columns, and how many products are summed; address of A's zero point (uint8) or 0.
+    Arguments: addresses of x and of the ranges, 128 bytes each; count, spans.
     """
-    rows, columns, depth = argument(record, 8), argument(record, 9), argument(record, 10)
-    pieces = (columns + _COLUMNS - 1) // _COLUMNS
-    units = rows * pieces
-    for unit in range(units * part // parts, units * (part + 1) // parts):
-        row, first = unit // pieces, unit % pieces * _COLUMNS
-        row_sum = _row_sum(argument(record, 1) + row * depth, depth) if argument(record, 6) else 0
-        _finish_columns(record, row, first, min(first + _COLUMNS, columns), row_sum)
+    count, spans = argument(record, 2), argument(record, 3)
+    for index in range(spans * part // parts, spans * (part + 1) // parts):
+        first, stop = _span(count, spans, index)
+        low, high = _range_of(argument(record, 0) + first * 4, stop - first)
+        store_f32(argument(record, 1) + index * 128, low)
+        store_f32(argument(record, 1) + index * 128 + 64, high)
+
+
+@task
+def quantize_by_ranges(record: int, part: int, parts: int) -> None:
+    """The same as ``quantize_by_range``, once the ranges of all spans are there.
+
+    Arguments: addresses of x, of the result, of its scale and its zero point, and of the ranges; count, spans.
+    """
+    ranges, count, spans = argument(record, 4), argument(record, 5), argument(record, 6)
+    low, high = zero_f32(), zero_f32()
+    for index in range(spans):
+        low = minimum(low, load_f32(ranges + index * 128))
+        high = maximum(high, load_f32(ranges + index * 128 + 64))
+    scale, zero_point = _scale_and_zero_point(low, high)
+    if part == 0:
+        write_f32(argument(record, 2), scale)
+        store_i8_first(argument(record, 3), to_i32(zero_point), 1)
+    for index in range(spans * part // parts, spans * (part + 1) // parts):
+        first, stop = _span(count, spans, index)
+        _quantize(argument(record, 0) + first * 4, argument(record, 1) + first, stop - first, scale, zero_point)

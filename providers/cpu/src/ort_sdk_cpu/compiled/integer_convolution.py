@@ -4,14 +4,17 @@ Windows are read where they lie, if nothing is outside of the data; else out of 
 point around them. A line of a window is one piece of memory, so that the loop along K goes over the lines of a window only.
 
 ``quantized_convolution`` saturates rounded(sums * scales) + zero point; ``quantized_sum`` also adds another tensor to that.
+``float_convolution`` gives float32 of an x whose zero point and scale are known at run time only; ``float_unit_convolution``
+does so with weights that have zero points.
 
-Arguments: addresses of x, packed weights, the output, each panel's sums to begin with and scales, of what is added, and of
-working memory; samples, height, width and channels of x, height, width and channels of the output; lines of a window, bytes
-from one to the next, steps of four numbers in each, bytes from window to window; lines from a row of windows to the next, lines
-above and columns left of x, lines from a window's first to its last; bytes of a line; 0 to read where x lies, 1 out of a frame,
-2 out of one in which planes of x lie side by side; x's zero point in all of four bytes; windows in a block, whether threads
-share the columns and not the windows, bytes of working memory per thread; flip of x, zero point of the output (as if it were
-uint8), its flip, flip of what is added, and the numbers of ``quantized_sum_tile``.
+Arguments: addresses of x, packed weights, the output, what belongs to each panel's columns, of what is added or of the units of
+windows, and of working memory; samples, height, width and channels of x, height, width and channels of the output; lines of a
+window, bytes from one to the next, steps of four numbers in each, bytes from window to window; lines from a row of windows to
+the next, lines above and columns left of x, lines from a window's first to its last; bytes of a line; 0 to read where x lies, 1
+out of a frame, 2 out of one in which planes of x lie side by side; x's zero point in all of four bytes (not read for float32);
+windows in a block, whether threads share the columns and not the windows, bytes of working memory per thread; flip of x; for 8
+bits, zero point of the output (as if it were uint8), its flip, flip of what is added, and the numbers of
+``quantized_sum_tile``; for float32, the numbers of ``float_tile``.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from typing import Any
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
-from ort_sdk_cpu.simd.arithmetic import add, shift_left, splat_i32
-from ort_sdk_cpu.simd.bytes import load_bytes_first
+from ort_sdk_cpu.simd.arithmetic import add, multiply, shift_left, splat_i32
+from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first
+from ort_sdk_cpu.simd.integer_float_tiles import UNIT_ROWS, float_tile, float_unit_tile
 from ort_sdk_cpu.simd.integer_tiles import PANEL, ROWS, quantized_sum_tile, quantized_tile
 from ort_sdk_cpu.simd.memory import load_i32, load_u8_first, store_i32
 from ort_sdk_cpu.simd.records import argument
 
-__all__ = ["quantized_convolution", "quantized_sum"]
+__all__ = ["float_convolution", "float_unit_convolution", "quantized_convolution", "quantized_sum"]
 
 _X, _WEIGHTS, _OUT, _COLUMNS, _ADDEND, _WORK = range(6)
 _SAMPLES, _HEIGHT, _WIDTH, _CHANNELS, _OUT_HEIGHT, _OUT_WIDTH, _OUT_CHANNELS = range(6, 13)
@@ -35,7 +39,9 @@ _STRIDE, _TOP, _LEFT, _EXTENT = range(17, 21)
 _PITCH, _KIND, _FILL = range(21, 24)
 _BLOCK, _BY_COLUMNS, _WORK_BYTES = range(24, 27)
 _FLIP, _ZERO_POINT, _OUT_FLIP, _ADDEND_FLIP, _NUMBERS = range(27, 32)
-_STEP_BYTES, _PARAMETER_BYTES = 4 * PANEL, 8 * PANEL
+_UNITS, _FLOAT_NUMBERS = _ADDEND, _ZERO_POINT
+_STEP_BYTES, _PARAMETER_BYTES, _FLOAT_PARAMETER_BYTES = 4 * PANEL, 8 * PANEL, 16 * PANEL
+_EVERY_BYTE = 0x01010101
 
 
 @inner
@@ -66,10 +72,22 @@ def _spread(source: int, plane: int, channels: int, target: int, count: int) -> 
 
 
 @inner
-def _frame(record: int, sample: int, line: int, lines: int, work: int) -> None:
+def _constant_fill(record: int) -> Any:
+    """What lies around x, in every byte."""
+    return splat_i32(argument(record, _FILL))
+
+
+@inner
+def _dynamic_fill(record: int) -> Any:
+    """The same where x's zero point is known at run time only."""
+    return multiply(broadcast_u8(argument(record, _FLOAT_NUMBERS)), splat_i32(_EVERY_BYTE))
+
+
+@inner
+def _frame(record: int, fill: Any, sample: int, line: int, lines: int, work: int) -> None:
     """Lines of the input that some lines of the output are made of, with what is around them."""
     height, width, channels = argument(record, _HEIGHT), argument(record, _WIDTH), argument(record, _CHANNELS)
-    pitch, fill, is_spread = argument(record, _PITCH), splat_i32(argument(record, _FILL)), argument(record, _KIND) == 2
+    pitch, is_spread = argument(record, _PITCH), argument(record, _KIND) == 2
     pixel = 4 if is_spread else channels
     first, before = line * argument(record, _STRIDE) - argument(record, _TOP), argument(record, _LEFT) * pixel
     source = argument(record, _X) + sample * height * width * channels
@@ -131,7 +149,36 @@ def _sum_tile(record: int, count: int, x: int, panel: int, offset: int, soon: in
     )
 
 
-def _blocks(tile_of: Any) -> Any:
+@inner
+def _float_columns(record: int, panel: int) -> int:
+    address: int = argument(record, _COLUMNS) + panel * _FLOAT_PARAMETER_BYTES
+    return address
+
+
+@inner
+def _float_tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    """Some windows of a line with a panel, as float32."""
+    row, line, lines, steps = _windows_at(record)
+    weights, _, left = _panel_at(record, panel)
+    float_tile(
+        *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, _float_columns(record, panel), soon, soon_step),
+        *(record + _FLOAT_NUMBERS * 8, argument(record, _OUT) + offset * 4, argument(record, _OUT_CHANNELS) * 4, left),
+    )
+
+
+@inner
+def _float_unit_tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    """The same of weights with zero points."""
+    row, line, lines, steps = _windows_at(record)
+    weights, _, left = _panel_at(record, panel)
+    float_unit_tile(
+        *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, _float_columns(record, panel), soon, soon_step),
+        *(record + _FLOAT_NUMBERS * 8, argument(record, _OUT) + offset * 4, argument(record, _OUT_CHANNELS) * 4, left),
+        argument(record, _UNITS),
+    )
+
+
+def _blocks(tile_of: Any, most_rows: int) -> Any:
     """Windows of a sample with panels, by tiles."""
 
     @inner
@@ -146,7 +193,7 @@ def _blocks(tile_of: Any) -> Any:
             soon = argument(record, _WEIGHTS) + (panel if is_last else panel + 1) * panel_bytes
             while window < stop:
                 count = min(width - column, stop - window)
-                tiles = (count + ROWS - 1) // ROWS
+                tiles = (count + most_rows - 1) // most_rows
                 for tile in range(tiles):
                     rows = (count + tiles - 1 - tile) // tiles
                     piece = 0 if is_last else (window - first) * panel_bytes // (stop - first)
@@ -160,8 +207,8 @@ def _blocks(tile_of: Any) -> Any:
     return block
 
 
-def _task(name: str, tile_of: Any) -> Task:
-    block = _blocks(tile_of)
+def _task(name: str, tile_of: Any, fill_of: Any, most_rows: int = ROWS) -> Task:
+    block = _blocks(tile_of, most_rows)
 
     @inner
     def windows(record: int, first: int, stop: int, begin: int, end: int, work: int) -> None:
@@ -175,7 +222,7 @@ def _task(name: str, tile_of: Any) -> Task:
             line, last = start // width, (start + count - 1) // width
             base = work
             if argument(record, _KIND):
-                _frame(record, sample, line, last - line + 1, work)
+                _frame(record, fill_of(record), sample, line, last - line + 1, work)
             else:
                 base = argument(record, _X) + (sample * argument(record, _HEIGHT) + line * argument(record, _STRIDE)) * pitch
             block(record, sample, start, start + count, begin, end, base, pitch)
@@ -194,5 +241,7 @@ def _task(name: str, tile_of: Any) -> Task:
     return task(convolution)
 
 
-quantized_convolution = _task("quantized_convolution", _plain_tile)
-quantized_sum = _task("quantized_sum", _sum_tile)
+quantized_convolution = _task("quantized_convolution", _plain_tile, _constant_fill)
+quantized_sum = _task("quantized_sum", _sum_tile, _constant_fill)
+float_convolution = _task("float_convolution", _float_tile, _dynamic_fill)
+float_unit_convolution = _task("float_unit_convolution", _float_unit_tile, _dynamic_fill, UNIT_ROWS)

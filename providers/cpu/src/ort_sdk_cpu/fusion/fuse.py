@@ -27,7 +27,7 @@ def fuse(program: FusibleProgram) -> StepFusion:
         views, readers = _fused_views(left)
         first, left = [*first, *views], replace(_without(left, views), readers=readers)
     else:
-        sums = _quantized_sums(left)
+        sums = [*_quantized_sums(left), *_float_convolutions(left)]
         first, left = [*first, *sums], _without(left, sums)
     sequences = _fused_sequences(left) if program.shapes_vary else []
     chains = _fused_chains(_without(left, sequences))
@@ -67,6 +67,14 @@ def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:
     from .quantized_sums import quantized_sums
 
     return list(quantized_sums(program))
+
+
+def _float_convolutions(program: FusibleProgram) -> list[FusedSteps]:
+    if not any(hasattr(step.kernel, "as_float") for step in program.steps.values()) or not libraries.numba().is_usable:
+        return []
+    from .float_convolutions import float_convolutions
+
+    return list(float_convolutions(program))
 
 
 def _fused_chains(program: FusibleProgram) -> StepFusion:

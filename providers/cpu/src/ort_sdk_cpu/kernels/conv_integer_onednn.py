@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
 from .channels_last import Call, ChannelsLastKernel
 from .conv_geometry import ConvGeometry
+
+if TYPE_CHECKING:
+    from .float_convolution import FloatConvolution, FloatFinish
 
 __all__ = ["ConvIntegerKernel", "with_onednn"]
 
@@ -196,6 +199,17 @@ class ConvIntegerKernel(ChannelsLastKernel):
     def completed(self, run: Call, inputs: Sequence[Any], operands: Sequence[HostArray], _out: HostArray) -> Call:
         """The call with the zero point converted first: it has another type for oneDNN."""
         return _with_zero_point(run, inputs[X_ZERO_POINT], operands[1]) if len(inputs) > X_ZERO_POINT else run
+
+    def as_float(self, x_shape: Sequence[int], finish: FloatFinish) -> FloatConvolution | None:
+        """What computes the node and what follows its sums, for an X of this shape; None if there is nothing."""
+        from .float_convolution import FloatConvolution, ZeroedWeight
+
+        weight, zero_points = self._info.constant_input(W), self._info.constant_input(W_ZERO_POINT)
+        if weight is None or self._geometry.groups > 1:
+            return None
+        zeros = np.zeros(1, weight.dtype) if zero_points is None else zero_points.reshape(-1)
+        made = FloatConvolution(self._geometry, ZeroedWeight.of(weight, zeros), finish, self.scratch)
+        return made if made.is_for(x_shape) else None
 
     def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> Any:
         """The primitive, or two, on arrays of these layouts."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["PANEL", "columns_of", "packed_panels"]
+__all__ = ["PANEL", "columns_in_order", "columns_of", "packed_panels", "panels_in_order"]
 
 PANEL = 64
 """Columns of a panel, as in ``simd.integer_tiles``."""
@@ -24,17 +24,39 @@ def packed_panels(lines: HostArray) -> HostArray:
         lines: (columns, lines, numbers in a line); zeros are put behind each line up to a multiple of four, and zero columns up
             to whole panels.
     """
+    _, count, length = lines.shape
+    fours = _in_fours(lines).reshape(-1, *_LANES, count * -(-length // 4))
+    return np.ascontiguousarray(fours.transpose(0, 4, 2, 1, 3))
+
+
+def panels_in_order(lines: HostArray) -> HostArray:
+    """The same with a panel's columns side by side: int32, (panels, steps, columns)."""
+    _, count, length = lines.shape
+    fours = _in_fours(lines).reshape(-1, PANEL, count * -(-length // 4))
+    return np.ascontiguousarray(fours.transpose(0, 2, 1))
+
+
+def _in_fours(lines: HostArray) -> HostArray:
+    """Four numbers of a line in an int32: (columns of whole panels, lines, fours)."""
     columns, count, length = lines.shape
     whole = np.zeros((-(-columns // PANEL) * PANEL, count, -(-length // 4) * 4), np.int8)
     whole[:columns, :, :length] = lines
-    fours = whole.reshape(-1, *_LANES, whole.shape[1] * whole.shape[2] // 4, 4).view(_INT32)[..., 0]
-    return np.ascontiguousarray(fours.transpose(0, 4, 2, 1, 3))
+    fours: HostArray = whole.view(_INT32)
+    return fours
 
 
 def columns_of(offsets: HostArray, scales: HostArray) -> HostArray:
     """Sums to begin with (int32) and scales (float32) of each panel's columns, in a panel's order: int32, (panels, 128)."""
     first, second = _in_panels(offsets, _INT32), _in_panels(scales, _FLOAT).view(_INT32)
     return np.ascontiguousarray(np.concatenate((first, second), axis=1))
+
+
+def columns_in_order(*rows: HostArray) -> HostArray:
+    """What belongs to each panel's columns, int32 or float32, row behind row: int32, (panels, rows, 64)."""
+    whole = np.zeros((len(rows), -(-rows[0].size // PANEL) * PANEL), _INT32)
+    for target, row in zip(whole, rows, strict=True):
+        target[: row.size] = np.ascontiguousarray(row).view(_INT32)
+    return np.ascontiguousarray(whole.reshape(len(rows), -1, PANEL).transpose(1, 0, 2))
 
 
 def _in_panels(values: HostArray, dtype: np.dtype[Any]) -> HostArray:

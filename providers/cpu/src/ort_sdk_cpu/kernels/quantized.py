@@ -17,8 +17,6 @@ from .task_writer import TaskWriter, is_worth_a_task, threads_for
 __all__: list[str] = []
 
 _FLOAT = np.dtype(np.float32)
-LEAST_RANGE = 16
-"""Elements from which on a task quantizes by their range."""
 
 
 def _copied(compute: Any) -> Writer:
@@ -115,14 +113,14 @@ def integer_product(_info: KernelInfo, compute: Any) -> MakeWriter:
 
 
 @made_by("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
-def integer_product_over_onednn(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> Any:
-    """The kernel over oneDNN where that computes the node."""
-    from .integer_product import over_onednn
+def integer_product_by_tasks(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> Any:
+    """The kernel over compiled tasks where they compute the node."""
+    from .integer_product import with_tasks
 
-    return over_onednn(info, kernel)
+    return with_tasks(info, kernel)
 
 
-@bindable("DynamicQuantizeLinear", any_type=True)
+@bindable("DynamicQuantizeLinear", any_type=True, any_layout=True)
 def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
     """Steps of the input's own range."""
 
@@ -133,7 +131,7 @@ def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]
         is_wanted = x.dtype == _FLOAT and len(outputs) == 3 and not any(out is None for out in outputs)
-        if not is_wanted or x.size < LEAST_RANGE or not is_worth_a_task(x.size, "dynamic_quantization", "quantize_by_range"):
+        if not is_wanted or not is_worth_a_task(x.size, "dynamic_quantization", "quantize_by_range"):
             return copied
         return _RangeWriter(x.size, copied)
 
@@ -141,7 +139,7 @@ def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
 
 
 class _RangeWriter:
-    """DynamicQuantizeLinear as a task on arrays that lie alike in one piece of memory.
+    """DynamicQuantizeLinear as tasks on arrays that lie alike in one piece of memory.
 
     Args:
         size: elements.
@@ -149,31 +147,25 @@ class _RangeWriter:
     """
 
     def __init__(self, size: int, otherwise: Writer) -> None:
-        from ort_sdk_cpu.machine_code import TaskCall
+        from .range_quantization import RangeQuantization
 
-        self._call = TaskCall("dynamic_quantization", "quantize_by_range", (0, 0, 0, 0, size))
-        self._otherwise = otherwise
+        self._tasks, self._otherwise = RangeQuantization(size), otherwise
 
     def __call__(self, *arrays: HostArray) -> None:
         """Write the outputs."""
-        if self._points_at(arrays):
-            self._call.run()
+        if _lie_alike(*arrays[:2]):
+            self._tasks.run(*arrays)
         else:
             self._otherwise(*arrays)
 
     def fixed(self, *arrays: HostArray) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if they lie otherwise."""
-        return self._call.kept(*arrays) if self._points_at(arrays) else None
+        return self._tasks.fixed(*arrays) if _lie_alike(*arrays[:2]) else None
 
-    def _points_at(self, arrays: Sequence[HostArray]) -> bool:
-        """Tell the task where all is; False if it cannot go over them."""
-        x, out = arrays[:2]
-        order = memory_order(x)
-        if not x.transpose(order).flags.c_contiguous or not out.transpose(order).flags.c_contiguous:
-            return False
-        for place, array in enumerate(arrays):
-            self._call.point(place, array)
-        return True
+
+def _lie_alike(x: HostArray, out: HostArray) -> bool:
+    order = memory_order(x)
+    return bool(x.transpose(order).flags.c_contiguous and out.transpose(order).flags.c_contiguous)
 
 
 @bindable("ConvInteger")

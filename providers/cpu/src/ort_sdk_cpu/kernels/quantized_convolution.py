@@ -23,7 +23,23 @@ from .integer_panels import PANEL, columns_of, packed_panels
 from .scratch import Scratch
 from .task_execution import TaskExecution
 
-__all__ = ["MODULE", "PLAIN", "Sum", "TaskConvolution", "flip_of", "is_known"]
+__all__ = [
+    "MODULE",
+    "MOST_SPREAD",
+    "PLACES",
+    "PLAIN",
+    "TEAM_WORK",
+    "WORK_PLACE",
+    "Cut",
+    "Image",
+    "LineOrder",
+    "Sum",
+    "TaskConvolution",
+    "call_on",
+    "flip_of",
+    "is_known",
+    "is_spread_out",
+]
 
 MODULE, PLAIN = "integer_convolution", "quantized_convolution"
 """Where the tasks are, and the one that adds nothing."""
@@ -31,7 +47,7 @@ TEAM_WORK = 1 << 22
 """Multiplications and additions from which on several threads are worth waking."""
 _BLOCK_BYTES = 1 << 18
 """Of the input that is multiplied with all weights before the next: it stays in the second cache."""
-_MOST_SPREAD = 4
+MOST_SPREAD = 4
 """Channels of row-major data up to which they are put side by side, four bytes for each pixel."""
 _MOST_COPIED = 1 << 13
 """Bytes of arrays that lie otherwise than the task wants, up to which NumPy copies them."""
@@ -39,8 +55,8 @@ _LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
 _FOUR_BYTES, _FLIPPED = 0x01010101, 0x80808080
 _MOST_AXES = 4
 _INT8 = np.dtype(np.int8)
-_PLACES: dict[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.DST: 2, Argument.BIAS: 3, Argument.SRC_1: 4}
-_WORK_PLACE = 5
+PLACES: dict[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.DST: 2, Argument.BIAS: 3, Argument.SRC_1: 4}
+WORK_PLACE = 5
 _IN_PLACE, _FRAMED, _SPREAD = range(3)
 
 
@@ -69,6 +85,24 @@ class Sum(NamedTuple):
         return (*places, *(float(number) for number in (*numbers, total_scale, inverse)))
 
 
+class LineOrder(NamedTuple):
+    """How the numbers of a window lie."""
+
+    is_spread: bool
+    """Whether X has four bytes for each pixel."""
+    has_gaps: bool
+    """Whether the taps along a line are apart, so that each is a line of the window."""
+
+    def lines_of(self, weight: HostArray) -> HostArray:
+        """Int8 (M, C, *kernel) in the order of a window's lines: (M, lines, length)."""
+        outputs, channels, *kernel = weight.shape
+        pixel = MOST_SPREAD if self.is_spread else channels
+        lying = np.zeros((outputs, math.prod(kernel), pixel), np.int8)
+        lying[..., :channels] = np.moveaxis(weight, 1, -1).reshape(outputs, -1, channels)
+        lines: HostArray = lying if self.has_gaps else lying.reshape(outputs, -1, kernel[-1] * pixel)
+        return lines
+
+
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
     """A weight as tasks read it, and what belongs to its columns."""
@@ -80,7 +114,7 @@ class PackedWeight:
 
     @classmethod
     def of(
-        cls, weight: HostArray, scales: HostArray, bias: HostArray | None, x_zero_point: int, *, is_spread: bool
+        cls, weight: HostArray, scales: HostArray, bias: HostArray | None, x_zero_point: int, order: LineOrder
     ) -> PackedWeight | None:
         """From int8 (M, C, *kernel); None if sums or their steps may not fit into 32 bits.
 
@@ -89,23 +123,20 @@ class PackedWeight:
             scales: float32, from sums to steps of the result: (1,) or (M,).
             bias: int32, (M,).
             x_zero_point: as if X were uint8.
-            is_spread: whether X has four bytes for each pixel.
+            order: of what is multiplied.
         """
-        outputs, channels, *kernel = weight.shape
+        outputs = len(weight)
         rows = weight.reshape(outputs, -1)
         offsets = -x_zero_point * rows.sum(axis=1, dtype=np.int64) + (0 if bias is None else bias)
         largest = 255 * np.abs(rows.astype(np.int16)).sum(axis=1, dtype=np.int64) + np.abs(offsets)
         factors = np.broadcast_to(scales, (outputs,))
         if largest.max() > _LARGEST_SUM or (largest * np.abs(factors.astype(np.float64))).max() > _LARGEST_STEP:
             return None
-        length, pixel = kernel[-1], _MOST_SPREAD if is_spread else channels
-        lying = np.zeros((outputs, math.prod(kernel[:-1]), length, pixel), np.int8)
-        lying[..., :channels] = np.moveaxis(weight, 1, -1).reshape(outputs, -1, length, channels)
-        lines = lying.reshape(outputs, lying.shape[1], length * pixel)
+        lines = order.lines_of(weight)
         return cls(rows.shape[1], packed_panels(lines), columns_of(offsets.astype(np.int32), factors))
 
 
-class _Image(NamedTuple):
+class Image(NamedTuple):
     """One convolution over pictures; signals are pictures of one line."""
 
     samples: int
@@ -120,7 +151,7 @@ class _Image(NamedTuple):
     ends: tuple[int, int]
 
     @classmethod
-    def of(cls, x_shape: Sequence[int], weight_shape: Sequence[int], out_shape: Sequence[int], padding: Padding) -> _Image:
+    def of(cls, x_shape: Sequence[int], weight_shape: Sequence[int], out_shape: Sequence[int], padding: Padding) -> Image:
         """Pointwise convolutions of all pixels have one line of them."""
         samples, channels, *size = x_shape
         steps = (padding.strides, padding.dilations, padding.begins, padding.ends)
@@ -146,16 +177,16 @@ class _Image(NamedTuple):
         return _FRAMED if any((*self.begins, *self.ends)) or not is_whole else _IN_PLACE
 
 
-class _Cut(NamedTuple):
+class Cut(NamedTuple):
     """How a convolution is described to the task."""
 
-    image: _Image
+    image: Image
     kind: int
     threads: int
 
     @property
     def pixel(self) -> int:
-        return _MOST_SPREAD if self.kind == _SPREAD else self.image.channels
+        return MOST_SPREAD if self.kind == _SPREAD else self.image.channels
 
     @property
     def extent(self) -> int:
@@ -238,7 +269,7 @@ class TaskConvolution:
         self._geometry, self._weight, self._scales, self._bias = geometry, weight, scales, bias
         self._x_zero_point, self._y_zero_point = zero_points
         self._scratch = scratch
-        self._packed: dict[tuple[bool, int], PackedWeight | None] = {}
+        self._packed: dict[tuple[LineOrder, int], PackedWeight | None] = {}
 
     def is_for(self, x_shape: Sequence[int]) -> bool:
         """Whether the task computes the convolution of an X of this shape."""
@@ -252,36 +283,45 @@ class TaskConvolution:
         Returns:
             None if the task does not compute it.
         """
-        shape, is_spread = self._weight.shape, _is_spread(x)
-        weight = self._packed_for(x.dtype, is_spread=is_spread) if is_known(shape, self._geometry, x.shape) else None
+        shape, is_spread = self._weight.shape, is_spread_out(x)
+        if not is_known(shape, self._geometry, x.shape):
+            return None
+        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
+        weight = self._packed_for(x.dtype, LineOrder(is_spread, image.has_gaps))
         if weight is None:
             return None
-        image = _Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
         threads = libraries.thread_count() if 2 * out.size * weight.depth >= TEAM_WORK else 1
-        cut = _Cut(image, image.kind(is_spread=is_spread), threads)
+        cut = Cut(image, image.kind(is_spread=is_spread), threads)
         finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
         arguments = (*[0] * 6, *cut.arguments(self._x_zero_point), flip_of(x.dtype), *finish)
         task = TaskCall(MODULE, "quantized_sum" if added else PLAIN, arguments, threads)
-        execution = TaskExecution(task, _PLACES, self._scratch, (_WORK_PLACE, cut.work_bytes * threads))
+        execution = TaskExecution(task, PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
         execution.set(Argument.WEIGHTS, weight.panels)
         execution.set(Argument.BIAS, weight.columns)
         given = [(Argument.SRC, x), *([(Argument.SRC_1, added[0])] if added else []), (Argument.DST, out)]
-        copied = sum(array.size for argument, array in given if not _lies(array, _axes(argument, array, is_plain=is_spread)))
-        if copied <= _MOST_COPIED:
-            return _PlainCall(execution, [(argument, _axes(argument, array, is_plain=is_spread)) for argument, array in given])
-        return LayoutCall(execution, [_argument(*pair, is_plain=is_spread) for pair in given], self._scratch)
+        return call_on(execution, given, self._scratch, is_spread=is_spread)
 
     def _plain_finish(self, out: HostArray) -> tuple[float, ...]:
         flip = flip_of(out.dtype)
         return (self._y_zero_point + (128 if flip else 0), flip)
 
-    def _packed_for(self, dtype: np.dtype[Any], *, is_spread: bool) -> PackedWeight | None:
+    def _packed_for(self, dtype: np.dtype[Any], order: LineOrder) -> PackedWeight | None:
         shift = 128 if flip_of(dtype) else 0
-        key = (is_spread, shift)
+        key = (order, shift)
         if key not in self._packed:
             x_zero_point = self._x_zero_point + shift
-            self._packed[key] = PackedWeight.of(self._weight, self._scales, self._bias, x_zero_point, is_spread=is_spread)
+            self._packed[key] = PackedWeight.of(self._weight, self._scales, self._bias, x_zero_point, order)
         return self._packed[key]
+
+
+def call_on(
+    execution: TaskExecution, given: Sequence[tuple[int, HostArray]], scratch: Scratch, *, is_spread: bool
+) -> _PlainCall | LayoutCall:
+    """A call of the task on arrays like those of each argument, DST last."""
+    copied = sum(array.size for argument, array in given if not _lies(array, _axes(argument, array, is_plain=is_spread)))
+    if copied <= _MOST_COPIED:
+        return _PlainCall(execution, [(argument, _axes(argument, array, is_plain=is_spread)) for argument, array in given])
+    return LayoutCall(execution, [_argument(*pair, is_plain=is_spread) for pair in given], scratch)
 
 
 class _PlainCall:
@@ -320,7 +360,7 @@ class _PlainCall:
 
 def _axes(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, ...]:
     """From the outermost in memory to the innermost, as the task wants them."""
-    if is_plain and argument == Argument.SRC:
+    if array.ndim <= 1 or (is_plain and argument == Argument.SRC):
         return tuple(range(array.ndim))
     return (0, *range(2, array.ndim), 1)
 
@@ -331,14 +371,16 @@ def _lies(array: HostArray, axes: Sequence[int]) -> bool:
 
 def _argument(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, MemoryDescriptor, MemoryDescriptor]:
     """How an array lies, and how the task wants it."""
-    plain = contiguous(array.shape, array.dtype)
+    plain = contiguous(array.shape or (1,), array.dtype)
+    if array.ndim <= 1:
+        return int(argument), plain, plain
     wanted = plain if is_plain and argument == Argument.SRC else channels_last(array.shape, array.dtype)
     return int(argument), layout_of(array) or plain, wanted
 
 
-def _is_spread(x: HostArray) -> bool:
+def is_spread_out(x: HostArray) -> bool:
     """Whether planes of X are put side by side."""
-    return x.ndim == 4 and 1 < x.shape[1] <= _MOST_SPREAD and not is_channels_last(x)
+    return x.ndim == 4 and 1 < x.shape[1] <= MOST_SPREAD and not is_channels_last(x)
 
 
 def is_known(shape: Sequence[int], geometry: ConvGeometry, x_shape: Sequence[int]) -> bool:

@@ -21,7 +21,7 @@ from .memory import emit_load, splat
 from .products import emit_products
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, operation
 
-__all__ = ["PANEL", "ROWS", "quantized_sum_tile", "quantized_tile"]
+__all__ = ["PANEL", "ROWS", "Operands", "emit_columns", "emit_sums", "quantized_sum_tile", "quantized_tile"]
 
 PANEL = 64
 """Columns of a panel."""
@@ -34,7 +34,7 @@ _I16X32 = ir.VectorType(ir.IntType(16), PANEL // 2)
 _WORD = 8
 
 
-class _Operands(NamedTuple):
+class Operands(NamedTuple):
     """What is multiplied: LLVM values, distances in bytes."""
 
     rows: int
@@ -49,47 +49,52 @@ class _Operands(NamedTuple):
     flip: Any
     """What is turned over in each four numbers, so that they are uint8."""
     w: Any
-    offsets: Any
-    """Sums to begin with: one int32 for each column."""
     soon: Any
     """Address that is asked for in the first step."""
     soon_step: Any
     """How far on in each step."""
+    units: Any = None
+    """Four weights for each step of each line, the same for all columns: a fifth vector of each row has the sum of the products
+    with them in every lane."""
 
 
-def _sums(builder: Any, given: _Operands) -> list[list[Any]]:
-    """Sums of products: for each row, four vectors of int32."""
+def emit_columns(builder: Any, address: Any, llvm: Any) -> list[Any]:
+    """LLVM code of a load of one number for each column: four vectors."""
+    return [emit_load(builder, moved(builder, address, vector, constant(64)), llvm) for vector in range(_VECTORS)]
+
+
+def emit_sums(builder: Any, given: Operands, start: list[Any]) -> list[list[Any]]:
+    """LLVM code of sums of products: for each row, four vectors of int32, which begin with ``start``, and the units' if any."""
     flips = splat(builder, builder.trunc(given.flip, I32))
-    start = [emit_load(builder, moved(builder, given.offsets, vector, constant(64)), VI32) for vector in range(_VECTORS)]
     lines = [moved(builder, given.x, row, given.x_row) for row in range(0, given.rows, _ROWS_OF_POINTER)]
-    count, first = len(lines), 2 + len(lines)
+    begin = [*start, ir.Constant(VI32, None)] if given.units is not None else start
+    weighted, count = [constant(0) if given.units is None else given.units, given.w, given.soon], len(lines)
+    pointers = len(weighted)
+    first = pointers + count
 
     def step(_index: Any, values: list[Any]) -> list[Any]:
-        w, soon, *rest = values
+        units, w, soon, *rest = values
         x, sums = [opaque(builder, place) for place in rest[:count]], rest[count:]
         emit_prefetch(builder, soon)
-        weights = [emit_load(builder, moved(builder, w, vector, constant(64)), VI32) for vector in range(_VECTORS)]
+        weights = emit_columns(builder, w, VI32)
+        if given.units is not None:
+            weights.append(splat(builder, emit_load(builder, units, I32)))
         found: list[Any] = []
         for row in range(given.rows):
             place = moved(builder, x[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER, given.x_row)
             value = builder.xor(splat(builder, emit_load(builder, place, I32)), flips)
             for weight in weights:
                 found.append(emit_products(builder, sums[len(found)], value, weight))
-        moved_on = [builder.add(w, constant(_STEP_BYTES)), builder.add(soon, given.soon_step)]
+        moved_on = [builder.add(units, constant(4)), builder.add(w, constant(_STEP_BYTES)), builder.add(soon, given.soon_step)]
         return [*moved_on, *(builder.add(place, constant(4)) for place in x), *found]
 
     def line(_index: Any, values: list[Any]) -> list[Any]:
-        starts = values[2:first]
+        starts = values[pointers:first]
         after = emit_loop(builder, values, given.steps, step)
-        return [*after[:2], *(builder.add(place, given.x_line) for place in starts), *after[first:]]
+        return [*after[:pointers], *(builder.add(place, given.x_line) for place in starts), *after[first:]]
 
-    found = emit_loop(builder, [given.w, given.soon, *lines, *start * given.rows], given.lines, line)[first:]
-    return [found[row * _VECTORS : (row + 1) * _VECTORS] for row in range(given.rows)]
-
-
-def _columns(builder: Any, address: Any) -> list[Any]:
-    """A float32 for each column."""
-    return [emit_load(builder, moved(builder, address, vector, constant(64)), VF32) for vector in range(_VECTORS)]
+    found = emit_loop(builder, [*weighted, *lines, *begin * given.rows], given.lines, line)[first:]
+    return [found[row * len(begin) : (row + 1) * len(begin)] for row in range(given.rows)]
 
 
 def _rounded(builder: Any, value: Any) -> Any:
@@ -192,8 +197,9 @@ def quantized_tile(
     """
 
     def emit(case: int) -> None:
-        given = _Operands(case, x, x_row, x_line, lines, steps, flip, w, columns, soon, soon_step)
-        sums, scales = _sums(builder, given), _columns(builder, builder.add(columns, constant(_STEP_BYTES)))
+        given = Operands(case, x, x_row, x_line, lines, steps, flip, w, soon, soon_step)
+        sums = emit_sums(builder, given, emit_columns(builder, columns, VI32))
+        scales = emit_columns(builder, builder.add(columns, constant(_STEP_BYTES)), VF32)
         zero = builder.trunc(zero_point, I32)
         for row, values in enumerate(sums):
             found = [_rounded(builder, value) for value in _scaled(builder, values, scales)]
@@ -285,8 +291,9 @@ def quantized_sum_tile(
     """
 
     def emit(case: int) -> None:
-        given = _Operands(case, x, x_row, x_line, lines, steps, flip, w, columns, soon, soon_step)
-        sums, scales = _sums(builder, given), _columns(builder, builder.add(columns, constant(_STEP_BYTES)))
+        given = Operands(case, x, x_row, x_line, lines, steps, flip, w, soon, soon_step)
+        sums = emit_sums(builder, given, emit_columns(builder, columns, VI32))
+        scales = emit_columns(builder, builder.add(columns, constant(_STEP_BYTES)), VF32)
         places = [builder.add(numbers, constant(_WORD * index)) for index in range(len(_Sum._fields))]
         found = _Sum(*(splat(builder, emit_load(builder, place, F32)) for place in places))
         zero = builder.trunc(zero_point, I32)

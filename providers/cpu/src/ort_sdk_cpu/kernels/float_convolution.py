@@ -1,0 +1,147 @@
+"""Convolutions of 8-bit tensors whose zero point and scale come with each run, as float32: compiled tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
+
+from .channels_last import ArraysCall
+from .conv_geometry import ConvGeometry
+from .integer_panels import columns_in_order, panels_in_order
+from .quantized_convolution import (
+    MODULE,
+    PLACES,
+    TEAM_WORK,
+    WORK_PLACE,
+    Cut,
+    Image,
+    LineOrder,
+    call_on,
+    flip_of,
+    is_known,
+    is_spread_out,
+)
+from .scratch import Scratch
+from .task_execution import TaskExecution
+
+__all__ = ["FloatConvolution", "FloatFinish", "ZeroedWeight"]
+
+_TASK, _UNIT_TASK = "float_convolution", "float_unit_convolution"
+_ZERO_POINT, _SCALE = zero_points_of(Argument.SRC), scales_of(Argument.SRC)
+_FINISH_PLACE = 28
+_FLOAT_PLACES = PLACES | {_ZERO_POINT: _FINISH_PLACE, _SCALE: _FINISH_PLACE + 1}
+_INT8, _UINT8, _INT32, _FLOAT = (np.dtype(kind) for kind in (np.int8, np.uint8, np.int32, np.float32))
+_LARGEST, _LEAST = 127, -128
+_SIGN = 128
+
+
+class ZeroedWeight(NamedTuple):
+    """An 8-bit weight as the tasks multiply it."""
+
+    numbers: HostArray
+    """int8, (M, C, *kernel)."""
+    zero_points: HostArray | None
+    """int32, (M,); None for zeros."""
+
+    @classmethod
+    def of(cls, weight: HostArray, zero_points: HostArray) -> ZeroedWeight:
+        """Less its zero points where that fits into 8 bits.
+
+        Args:
+            weight: uint8 or int8, (M, C, *kernel).
+            zero_points: of its type: (1,) or (M,).
+        """
+        zeros = np.broadcast_to(zero_points.astype(np.int16), weight.shape[:1])
+        centred = weight - zeros.reshape(-1, *(1 for _ in weight.shape[1:]))
+        if centred.min() >= _LEAST and centred.max() <= _LARGEST:
+            return cls(np.ascontiguousarray(centred, _INT8), None)
+        if weight.dtype == _UINT8:
+            return cls(np.ascontiguousarray(weight ^ _SIGN).view(_INT8), zeros.astype(_INT32) - _SIGN)
+        return cls(np.ascontiguousarray(weight), zeros.astype(_INT32))
+
+    def sums(self) -> HostArray:
+        """Of what is multiplied with each output: int32, (M,)."""
+        found: HostArray = self.numbers.reshape(len(self.numbers), -1).sum(axis=1, dtype=_INT32)
+        return found if self.zero_points is None else found - self.numbers[0].size * self.zero_points
+
+
+class FloatFinish(NamedTuple):
+    """What follows the sums: they are multiplied by the scale of X and these scales, a bias is added, and bounds are kept."""
+
+    scales: HostArray
+    """float32, (1,) or (M,)."""
+    bias: HostArray | None = None
+    """float32, (M,)."""
+    low: float = -math.inf
+    high: float = math.inf
+
+
+class FloatConvolution:
+    """A node's convolution by the tasks, for inputs of any shape.
+
+    Args:
+        geometry: of the node.
+        weight: with one group.
+        finish: what follows.
+        scratch: working memory.
+    """
+
+    def __init__(self, geometry: ConvGeometry, weight: ZeroedWeight, finish: FloatFinish, scratch: Scratch) -> None:
+        self._geometry, self._weight, self._finish, self._scratch = geometry, weight, finish, scratch
+        self._panels: dict[LineOrder, tuple[HostArray, HostArray]] = {}
+        outputs = weight.numbers.shape[:1]
+        zeros = np.zeros(outputs, _INT32)
+        bias = zeros if finish.bias is None else finish.bias
+        scales = np.broadcast_to(finish.scales, outputs)
+        self._columns = columns_in_order(
+            weight.sums(), scales.astype(_FLOAT), bias, zeros if weight.zero_points is None else weight.zero_points
+        )
+
+    @property
+    def channels(self) -> int:
+        """C of X."""
+        return int(self._weight.numbers.shape[1])
+
+    def is_for(self, x_shape: Sequence[int]) -> bool:
+        """Whether the tasks compute the convolution of an X of this shape, which fits to the weight."""
+        return 0 not in x_shape and is_known(self._weight.numbers.shape, self._geometry, x_shape)
+
+    def call(self, x: HostArray, zero_point: HostArray, scale: HostArray, out: HostArray) -> ArraysCall:
+        """The call on arrays like these.
+
+        Args:
+            x: uint8 or int8, of a shape that ``is_for``.
+            zero_point: one element, of its type.
+            scale: float32, one element.
+            out: float32.
+        """
+        is_spread, shape = is_spread_out(x), self._weight.numbers.shape
+        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
+        panels, units = self._packed(LineOrder(is_spread, image.has_gaps))
+        work = 2 * out.size * math.prod(shape[1:])
+        threads = libraries.thread_count() if work >= TEAM_WORK else 1
+        cut = Cut(image, image.kind(is_spread=is_spread), threads)
+        finish = (0, 0, float(self._finish.low), float(self._finish.high))
+        arguments = (*[0] * 6, *cut.arguments(0), flip_of(x.dtype), *finish)
+        task = TaskCall(MODULE, _TASK if self._weight.zero_points is None else _UNIT_TASK, arguments, threads)
+        execution = TaskExecution(task, _FLOAT_PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
+        for argument, array in ((Argument.WEIGHTS, panels), (Argument.BIAS, self._columns), (Argument.SRC_1, units)):
+            execution.set(argument, array)
+        given = [(Argument.SRC, x), (_ZERO_POINT, zero_point), (_SCALE, scale), (Argument.DST, out)]
+        return call_on(execution, given, self._scratch, is_spread=is_spread)
+
+    def _packed(self, order: LineOrder) -> tuple[HostArray, HostArray]:
+        """Panels, and the units of a window."""
+        if order not in self._panels:
+            numbers = self._weight.numbers
+            units = panels_in_order(order.lines_of(np.ones((1, *numbers.shape[1:]), _INT8)))[0, :, 0]
+            self._panels[order] = panels_in_order(order.lines_of(numbers)), np.ascontiguousarray(units)
+        return self._panels[order]
