@@ -10,6 +10,7 @@ from .common_subexpression_elimination import CommonSubexpressionElimination
 from .constant_folding import ConstantFolding
 from .conv_fusion import ConvAddFusion, ConvBNFusion, ConvMulFusion
 from .conv_transpose_elimination import ConvTransposeElimination
+from .conv_transpose_phases import ConvTransposeToDepthToSpace
 from .dq_matmul_nbits_fusion import DQMatMulNBitsFusion
 from .elementwise_fusion import DivMulFusion, FuseReluClip, NotWhereFusion, PreShapeNodeElimination
 from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
@@ -62,6 +63,7 @@ def transformers() -> list[GraphTransformer]:
         ConvBNFusion(),
         ConvMulFusion(),
         ConvAddFusion(),
+        ConvTransposeToDepthToSpace(),
         BatchNormElimination(),
         MatMulAddFusion(),
         GemmSumFusion(),

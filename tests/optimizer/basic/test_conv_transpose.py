@@ -64,6 +64,42 @@ def test_others_stay(case):
     assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
 
 
+PHASES = {
+    "super-resolution": ((8, 1, 9, 9), {"strides": [2, 2], "pads": [4, 4, 4, 4], "output_padding": [1, 1]}),
+    "three apart": ((5, 2, 9, 9), {"strides": [3, 3], "pads": [3, 3, 3, 3]}),
+    "pads of all sizes": ((6, 3, 8, 11), {"strides": [2, 2], "pads": [1, 4, 3, 5]}),
+    "no pads": ((8, 1, 10, 10), {"strides": [2, 2]}),
+}
+
+
+@pytest.mark.parametrize("case", PHASES)
+def test_few_channels_some_steps_apart_are_those_of_a_convolution(case):
+    shape, attributes = PHASES[case]
+    model = model_of(normal(*shape), **attributes)
+    assert basic_ops(model) == ["Conv", "DepthToSpace"]
+    assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
+
+
+UNEVEN = {
+    "no whole steps": ((8, 1, 9, 9), {"strides": [2, 2], "pads": [4, 4, 4, 4]}),
+    "other steps along each axis": ((8, 1, 9, 9), {"strides": [2, 3], "pads": [4, 4, 4, 4], "output_padding": [1, 1]}),
+    "many channels": ((8, 6, 8, 8), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+    "windows far apart": ((8, 1, 8, 8), {"strides": [2, 2], "dilations": [2, 2]}),
+    "a kernel as large as the steps": ((8, 4, 2, 2), {"strides": [2, 2]}),
+    "a kernel smaller than the steps": ((8, 1, 2, 2), {"strides": [3, 3], "output_padding": [1, 1]}),
+    "mostly zeros": ((8, 1, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "more pads than there is": ((8, 1, 8, 8), {"strides": [2, 2], "pads": [7, 7, 7, 7], "output_padding": [0, 0]}),
+}
+
+
+@pytest.mark.parametrize("case", UNEVEN)
+def test_other_windows_some_steps_apart_stay(case):
+    shape, attributes = UNEVEN[case]
+    model = model_of(normal(*shape), size=(9, 11), **attributes)
+    assert basic_ops(model) == ["ConvTranspose"]
+    assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_arithmetic_per_channel_goes_into_the_weight(groups):
     outputs = 3 * groups

@@ -1,0 +1,153 @@
+"""Transposed convolutions into few channels whose windows overlap: a convolution for each place between their steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_sdk.api import HostArray, Tensor, TensorElementType
+from ort_sdk.graph import Graph, Node
+from ort_sdk.graph.derived_tensor import DerivedTensor, private_array
+from ort_sdk.graph.editing import add_constant, replace_nodes, unused_name
+from ort_sdk.optimizer.matching import constant_input, new_node, nodes_of
+from ort_sdk.optimizer.transformer import TransformerContext
+
+__all__ = ["ConvTransposeToDepthToSpace"]
+
+MOST_OUTPUTS = 4
+"""Channels up to which providers compute the transposed convolution slowly: vectors of output channels would be mostly empty."""
+MOST_TAPS = 1.5
+"""Taps of the convolution, zeros among them, over those of the transposed one."""
+
+
+class ConvTransposeToDepthToSpace:
+    """ConvTranspose of pictures into few channels, with windows that overlap and a constant weight, as Conv and DepthToSpace."""
+
+    name = "ConvTransposeToDepthToSpace"
+
+    def apply(self, graph: Graph, context: TransformerContext) -> bool:
+        """Replace every such node."""
+        changed = False
+        for node in nodes_of(graph, "ConvTranspose"):
+            weight, bias = constant_input(graph, node, 1), constant_input(graph, node, 2)
+            if weight is None or weight.element_type is not TensorElementType.FLOAT or len(weight.shape) != 4:
+                continue
+            has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
+            phases = None if has_bias and bias is None else _phases(node, (weight.shape[2], weight.shape[3]))
+            if phases is None or not phases.are_worth_it(tuple(weight.shape)):
+                continue
+            opset, output, parts = context.opset_imports[""], node.outputs[0], unused_name(graph, f"{node.outputs[0]}/phases")
+            convolution = new_node("Conv", node.inputs[:2], [parts], opset, name=node.name, **phases.attributes())
+            joining = new_node("DepthToSpace", [parts], [output], opset, name=node.name, blocksize=phases.stride)
+            if not all(context.is_as_preferred(new, [node], graph) for new in (convolution, joining)):
+                continue
+            convolution.inputs[1] = add_constant(graph, f"{output}/weight", phases.weight_of(weight))
+            if bias is not None:
+                convolution.inputs.append(add_constant(graph, f"{output}/bias", phases.bias_of(bias)))
+            replace_nodes(graph, [node], [convolution, joining])
+            changed = True
+        return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """Where the windows lie along one axis."""
+
+    size: int
+    """Of the transposed convolution's kernel."""
+    stride: int
+    begin: int
+    """Padding before the first number."""
+    numbers: int
+    """Numbers there are more than the stride times the input's."""
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """First and last input that the results of a step are made of, counted from the step."""
+        places = [divmod(place + self.begin, self.stride) for place in range(self.stride)]
+        taps = [(step, -(-(self.size - first) // self.stride)) for step, first in places]
+        return min(step - count + 1 for step, count in taps), max(step for step, _ in taps)
+
+    @property
+    def window(self) -> int:
+        """Of the convolution."""
+        first, last = self.reach
+        return last - first + 1
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """Of the convolution."""
+        first, last = self.reach
+        return -first, self.numbers // self.stride + last
+
+    def taps(self, place: int) -> list[tuple[int, int]]:
+        """For results at a place between steps: a tap of the convolution, and of the transposed one."""
+        step, first = divmod(place + self.begin, self.stride)
+        return [(step - index - self.reach[0], tap) for index, tap in enumerate(range(first, self.size, self.stride))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Phases:
+    rows: _Axis
+    columns: _Axis
+
+    @property
+    def stride(self) -> int:
+        return self.rows.stride
+
+    def are_worth_it(self, shape: tuple[int, ...]) -> bool:
+        """Whether the transposed convolution has few outputs, and the other one not many more taps."""
+        inputs, outputs, *kernel = shape
+        taps = self.stride**2 * self.rows.window * self.columns.window
+        return 0 < outputs <= MOST_OUTPUTS <= inputs and taps <= MOST_TAPS * math.prod(kernel)
+
+    def attributes(self) -> dict[str, list[int]]:
+        """Of the convolution."""
+        pads = [*zip(self.rows.pads, self.columns.pads, strict=True)]
+        return {"kernel_shape": [self.rows.window, self.columns.window], "pads": [*pads[0], *pads[1]]}
+
+    def weight_of(self, weight: Tensor) -> Tensor:
+        """(C, M, *kernel) as (stride * stride * M, C, *window); computed when it is read."""
+        inputs, outputs = weight.shape[:2]
+        shape = (self.stride**2 * outputs, inputs, self.rows.window, self.columns.window)
+
+        def compute(*_sources: Tensor) -> HostArray:
+            source = private_array(weight)
+            result = np.zeros((self.stride, self.stride, outputs, *shape[1:]), source.dtype)
+            for row in range(self.stride):
+                for column in range(self.stride):
+                    for y, own_y in self.rows.taps(row):
+                        for x, own_x in self.columns.taps(column):
+                            result[row, column, :, :, y, x] = source[:, :, own_y, own_x].T
+            return result.reshape(shape)
+
+        return DerivedTensor(f"phases {self.rows} {self.columns}", weight.element_type, shape, [weight], compute)
+
+    def bias_of(self, bias: Tensor) -> Tensor:
+        """For each place once; computed when it is read."""
+        count = self.stride**2
+
+        def compute(*_sources: Tensor) -> HostArray:
+            return np.tile(private_array(bias), count)
+
+        return DerivedTensor(f"{count} times", bias.element_type, (count * bias.shape[0],), [bias], compute)
+
+
+def _phases(node: Node, kernel: tuple[int, int]) -> _Phases | None:
+    """Where the windows lie; None if no convolution and no whole steps give the result."""
+    given = node.attributes
+    auto_pad, strides = given.get("auto_pad", "NOTSET"), given.get("strides") or [1, 1]
+    if given.get("output_shape") or auto_pad not in {"NOTSET", "VALID"} or given.get("group", 1) != 1:
+        return None
+    if len({*strides}) != 1 or strides[0] < 2 or any(step != 1 for step in given.get("dilations") or ()):
+        return None
+    pads = (given.get("pads") if auto_pad == "NOTSET" else None) or [0] * 4
+    extra = given.get("output_padding") or [0, 0]
+    axes = []
+    for axis, size in enumerate(kernel):
+        numbers = extra[axis] + size - pads[axis] - pads[axis + 2] - strides[axis]
+        axes.append(_Axis(size, strides[axis], pads[axis], numbers))
+    is_whole = all(axis.numbers % axis.stride == 0 and axis.size > axis.stride and min(axis.pads) >= 0 for axis in axes)
+    return _Phases(*axes) if is_whole else None
