@@ -59,14 +59,12 @@ class HalfFlow:
         outputs = self.half_outputs(node)
         return not outputs or not self._wanted.isdisjoint(outputs)
 
-    def widens_constants(self, node: Node) -> bool:
-        """Whether a node computes in float, has constants that shall be so, and can be given and make all in float."""
-        if self._support(node) is not HalfSupport.WIDENED or self.half_outputs(node) != self._made(node):
+    def is_given_float(self, node: Node) -> bool:
+        """Whether a node computes in float and can be given and make all in float, with no large constant made so for it."""
+        inputs, outputs = list(self.half_inputs(node)), self.half_outputs(node)
+        if self._support(node) is not HalfSupport.WIDENED or not (inputs or outputs) or not self._possible.issuperset(outputs):
             return False
-        inputs = list(self.half_inputs(node))
         if len(inputs) != sum(self._is_half(name) for name in node.inputs):
-            return False
-        if not any(self._graph.constant(node.inputs[index]) is not None for index in inputs):
             return False
         return node.op_type in ARRANGING or not any(self._is_large(node.inputs[index]) for index in self.widened_inputs(node))
 

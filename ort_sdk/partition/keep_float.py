@@ -28,8 +28,9 @@ def keep_float(assignment: Assignment, opset_imports: Mapping[str, int], provide
     rounded by a Cast, which is put in once per value. Afterwards the graph is not ONNX's any more: the inputs of a node that
     share a type parameter may differ in type.
 
-    A node that has small constants, or whose kernel puts its weights in order, reads them in float, and with them all else: they
-    would be widened in each run, and could not be put in order ahead. Large matrices of products stay as they are.
+    What such a node reads or makes else, it is given in float, too, through a Cast, so that it is a node of float like any other:
+    small constants, weights that its kernel puts in order, inputs, outputs. Large matrices of products stay as they are, and so
+    do nodes with other large constants: these would be twice as large.
 
     Casts that stand in the way without rounding are put as what they are: one between equal half types as an Identity, a
     CastLike as a Cast.
@@ -84,7 +85,7 @@ class _Keeper:
         self._simplify_casts(graph)
         flow = HalfFlow(graph, self._kernels, lambda provider, half: self._rounding_kernel(provider, half) is not None)
         self._keep(graph, flow)
-        self._widen_constants(graph, flow)
+        self._give_float(graph, flow)
 
     def _keep(self, graph: Graph, flow: HalfFlow) -> None:
         kept = flow.kept()
@@ -104,12 +105,12 @@ class _Keeper:
         touched = [*kept.values(), *(node for name in kept for node, _ in readers[name].places)]
         self._match_again(graph, {id(node): node for node in touched}.values())
 
-    def _widen_constants(self, graph: Graph, flow: HalfFlow) -> None:
-        """Let nodes with constants read and make nothing but float."""
+    def _give_float(self, graph: Graph, flow: HalfFlow) -> None:
+        """Let nodes that compute in float read and make nothing else, but for large matrices of products."""
         changed, nodes = [], list[Node]()
         wide_names: dict[str, str] = {}
         for node in graph.nodes:
-            if not flow.widens_constants(node):
+            if not flow.is_given_float(node):
                 nodes.append(node)
                 continue
             nodes += self._widen_inputs(graph, node, flow, wide_names)

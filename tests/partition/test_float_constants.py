@@ -29,7 +29,7 @@ def test_small_constants_are_float_and_so_is_all_that_a_node_reads_and_makes():
 def test_a_value_and_a_constant_are_made_float_once():
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["x", "w"], ["b"]), node("Add", ["a", "b"], ["y"])]
     graph, assignment = _kept(nodes, {"y": HALF}, initializers={"w": SMALL})
-    assert _operators(graph) == ["Cast", "MatMul", "MatMul", "Add"]
+    assert _operators(graph) == ["Cast", "MatMul", "MatMul", "Add", "Cast"]
     assert assignment.kept_in_float == ("a", "b")
     assert graph.nodes[1].inputs == graph.nodes[2].inputs
 
