@@ -13,15 +13,23 @@ import numpy as np
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd import functions
-from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.float_rows import DOTS, add_row, add_rows, dots, rows_added
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
+from ort_sdk_cpu.simd.float_rows import DOTS, add_row, add_rows, add_sums, dots, rows_added
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, copying_tile, narrow_tile, tile, wide_columns, wide_tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
-__all__ = ["dots_of_rows", "panels_of_columns", "panels_of_rows", "rows_of_columns"]
+__all__ = [
+    "dots_of_rows",
+    "halves_in_columns",
+    "halves_in_rows",
+    "panels_of_columns",
+    "panels_of_rows",
+    "rows_of_columns",
+    "sums_of_columns",
+]
 
 _wide_columns = inner(wide_columns)
 _rows_added = inner(rows_added)
@@ -29,20 +37,22 @@ _WIDTH = 16 * COLUMNS
 """Columns of a panel."""
 _STEPS = 256
 """Steps along K for which a panel is made: so it stays in the cache near the core."""
+_FEW_STEPS, _FEWEST_STEPS = 48, 16
+"""The same of two tiles of rows, and of one: memory takes the time then, and gives most if few rows of it are read far along."""
 _ROW_STEPS = 128
 """Steps of rows summed before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 _PANEL = (_STEPS + 1) * _WIDTH * 4
-"""Bytes of a panel."""
+"""Most bytes of a panel."""
 _COPY_ROW = _STEPS * 4 + 64
 """Bytes from row to row of copied rows: whatever number of them, they do not meet in the cache."""
 _SUMS = 4096
 """Sums that are made at a time: they stay near the core."""
-_GROUP = 4
-"""Panels made at a time, at most."""
+_GROUP, _LOW_GROUP = 4, 16
+"""Panels made at a time, at most: of ``_STEPS``, and of fewer."""
 _BLOCK = 192
 """Rows of a transposed matrix multiplied at a time."""
-_AHEAD, _FAR_AHEAD = 12, 64
-"""Rows asked for before they are read: by tiles that take long for each, and by those of few rows."""
+_AHEAD = 12
+"""Rows asked for before they are read."""
 
 
 @inner
@@ -92,16 +102,13 @@ def _finish_part(record: int, batch: int, first_row: int, rows: int, first: int,
 
 @inner
 def _copy_panel(b: int, b_row: int, steps: int, left: int, panel: int) -> None:
-    """Columns of a matrix, zeros behind the last one."""
+    """The last columns of a matrix, zeros behind them."""
     soon = _AHEAD * b_row
     for step in range(steps):
         place, target = b + step * b_row, panel + step * _WIDTH * 4
         for column in range(0, _WIDTH, 16):
             prefetch(place + soon + column * 4)
-            if left >= _WIDTH:
-                store_f32(target + column * 4, load_f32(place + column * 4))
-            else:
-                store_f32(target + column * 4, load_f32_first(place + column * 4, left - column))
+            store_f32(target + column * 4, load_f32_first(place + column * 4, left - column))
 
 
 @inner
@@ -129,6 +136,13 @@ def _copy_of_rows(a: int, a_row: int, rows: int, steps: int, copy: int) -> None:
 
 
 @inner
+def _steps_of(rows: int) -> int:
+    """Steps along K that so many rows are multiplied at a time."""
+    few = _FEW_STEPS if rows > ROWS else _FEWEST_STEPS
+    return few if rows <= 2 * ROWS else _STEPS
+
+
+@inner
 def _group(
     a: int,
     a_row: int,
@@ -137,6 +151,7 @@ def _group(
     is_first: int,
     b: int,
     panels: int,
+    panel_bytes: int,
     c: int,
     c_row: int,
     left: int,
@@ -155,7 +170,7 @@ def _group(
             target, target_row = c + first * c_row + column * 4, c_row
             if left - column < _WIDTH:
                 target, target_row = rest + first * _WIDTH * 4, _WIDTH * 4
-            panel = panels + column // _WIDTH * _PANEL
+            panel = panels + column // _WIDTH * panel_bytes
             ahead = soon + column * 4
             if index == 0 and tiles > 1 and left - column >= _WIDTH:
                 copying_tile(
@@ -174,7 +189,9 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
     rest = work + _GROUP * _PANEL
     own_rows = rest + rows * _WIDTH * 4
     panels = max(1, (stop - first + _WIDTH - 1) // _WIDTH)
-    groups, blocks = (panels + _GROUP - 1) // _GROUP, (k + _STEPS - 1) // _STEPS
+    most_steps = _steps_of(rows)
+    most, panel_bytes = _GROUP if most_steps == _STEPS else _LOW_GROUP, (most_steps + 1) * _WIDTH * 4
+    groups, blocks = (panels + most - 1) // most, (k + most_steps - 1) // most_steps
     width = (panels + groups - 1) // groups * _WIDTH
     for block in range(blocks):
         start, end = k * block // blocks, k * (block + 1) // blocks
@@ -186,19 +203,20 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
         for column in range(first, stop, width):
             left = min(stop - column, width)
             place, target = b + start * b_row + column * 4, c + column * 4
-            if rows <= ROWS and left % _WIDTH == 0:
-                for strip in range(0, left, _WIDTH):
-                    source, out = place + strip * 4, target + strip * 4
-                    tile(rows, source, b_row, 64, x, x_row, steps, out, c_row, is_first, source + _FAR_AHEAD * b_row, b_row, 0)
-            else:
-                for strip in range(left // _WIDTH * _WIDTH if rows > ROWS else 0, left, _WIDTH):
-                    _copy_panel(place + strip * 4, b_row, steps, left - strip, work + strip // _WIDTH * _PANEL)
+            whole = left // _WIDTH * _WIDTH
+            direct = whole if rows <= ROWS else 0
+            for strip in range(0, direct, _WIDTH):
+                source, out = place + strip * 4, target + strip * 4
+                tile(rows, source, b_row, 64, x, x_row, steps, out, c_row, is_first, source + steps * b_row, b_row, 0)
+            if whole < left:
+                _copy_panel(place + whole * 4, b_row, steps, left - whole, work + (whole - direct) // _WIDTH * panel_bytes)
+            if direct < left:
                 following = b + end * b_row + first * 4 if column + left == stop else place + left * 4
-                _group(x, x_row, rows, steps, is_first, place, work, target, c_row, left, rest, following, b_row)
+                y, z, rest_left = place + direct * 4, target + direct * 4, left - direct
+                _group(x, x_row, rows, steps, is_first, y, work, panel_bytes, z, c_row, rest_left, rest, following, b_row)
             if is_last:
-                partial = left % _WIDTH
-                if partial:
-                    _copy_results(rest, _WIDTH * 4, rows, partial, target + (left - partial) * 4, c_row)
+                if whole < left:
+                    _copy_results(rest, _WIDTH * 4, rows, left - whole, target + whole * 4, c_row)
                 _finish_part(record, batch, first_row, rows, column, left)
 
 
@@ -223,17 +241,6 @@ def _few_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows: 
 
 
 @inner
-def _add_sums(sums: int, sums_row: int, rows: int, columns: int, c: int, c_row: int, is_first: int) -> None:
-    """Add sums to the result, or write them there, and make them zero."""
-    for row in range(rows):
-        for column in range(0, columns, 16):
-            place, target, left = sums + row * sums_row + column * 4, c + row * c_row + column * 4, columns - column
-            value = load_f32(place)
-            store_f32_first(target, value if is_first else add(value, load_f32_first(target, left)), left)
-            store_f32(place, zero_f32())
-
-
-@inner
 def _added_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows: int, k: int, columns: int, sums: int) -> None:
     """Product of few rows with columns, as sums of B's rows: as many columns at a time as the sums stay near the core for."""
     count, blocks = _rows_added(rows), (k + _STEPS - 1) // _STEPS
@@ -250,7 +257,7 @@ def _added_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows
                 add_rows(rows, place + step * b_row, b_row, a + step * 4, a_row, width, sums, sums_row)
             for step in range(whole, stop):
                 add_row(rows, place + step * b_row, b_row, a + step * 4, a_row, width, sums, sums_row)
-            _add_sums(sums, sums_row, rows, width, c + first * 4, c_row, int(start == 0))
+            add_sums(sums, sums_row, rows, width, c + first * 4, c_row, int(start == 0))
 
 
 @inner
@@ -436,10 +443,8 @@ def _product_with_panel(a: int, a_row: int, rows: int, steps: int, panel: int, c
 def _part_of_halves(record: int, batch: int, first_row: int, rows: int, first: int, stop: int, work: int, is_rows: int) -> None:
     """Part of a product with float16, (N, K) if ``is_rows``: panels of it are made float32, one at a time."""
     k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
-    a, b = (
-        argument(record, 0) + batch * argument(record, 11) + first_row * a_row,
-        argument(record, 1) + batch * argument(record, 12),
-    )
+    a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
+    b = argument(record, 1) + batch * argument(record, 12)
     c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
     panel, rest, blocks = work + SPARE_BYTES, work + SPARE_BYTES + _PANEL, (k + _STEPS - 1) // _STEPS
     for block in range(blocks):

@@ -24,8 +24,8 @@ __all__ = ["Activation", "CompiledProduct", "ProductFunction", "ProductPlan", "S
 MODULE = "products"
 FEW_ROWS = 4
 """Rows up to which the second operand is met row by row."""
-LONG_ROWS = 1 << 11
-"""Columns from which on rows are too far from each other to be read a part at a time."""
+LONG_ROWS = {1: 0, 2: 0, 3: 1 << 10, 4: 1 << 11}
+"""Columns from which on it costs less to sum the second operand's rows than to read them a part at a time, for so many rows."""
 PRODUCTS_PER_THREAD = 1 << 18
 """Multiplications that take some times as long as waking a thread up."""
 NUMBERS_PER_THREAD = 1 << 17
@@ -76,7 +76,7 @@ class Sizes:
             return "dots_of_rows" if self.rows <= FEW_ROWS else "panels_of_rows"
         if self.rows > FEW_ROWS:
             return "panels_of_columns"
-        return "sums_of_columns" if self.columns >= LONG_ROWS else "rows_of_columns"
+        return "sums_of_columns" if self.columns >= LONG_ROWS[self.rows] else "rows_of_columns"
 
     @property
     def rows_at_once(self) -> int:

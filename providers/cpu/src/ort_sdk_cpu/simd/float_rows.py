@@ -9,12 +9,24 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+from ort_sdk_cpu.jit import inner
 
+from .arithmetic import add, zero_f32
 from .emission import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, emit_prefetch, moved
-from .memory import emit_load, emit_load_first, emit_store, emit_store_first, splat
+from .memory import (
+    emit_load,
+    emit_load_first,
+    emit_store,
+    emit_store_first,
+    load_f32,
+    load_f32_first,
+    splat,
+    store_f32,
+    store_f32_first,
+)
 from .vector_types import F32, VF32, call, operation
 
-__all__ = ["DOTS", "FEW_ROWS", "SUM_ROWS", "add_row", "add_rows", "dots", "rows_added"]
+__all__ = ["DOTS", "FEW_ROWS", "SUM_ROWS", "add_row", "add_rows", "add_sums", "dots", "rows_added"]
 
 FEW_ROWS = 4
 """Most rows of dots."""
@@ -135,6 +147,17 @@ def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], ahead: Any, x: _
         call(builder, "llvm.vector.reduce.fadd.v16f32", F32, ir.Constant(F32, 0.0), total, fastmath=("reassoc",))
         for total in sums
     ]
+
+
+@inner
+def add_sums(sums: int, sums_row: int, rows: int, columns: int, c: int, c_row: int, is_first: int) -> None:
+    """Add sums to the result, or write them there, and make them zero."""
+    for row in range(rows):
+        for column in range(0, columns, 16):
+            place, target, left = sums + row * sums_row + column * 4, c + row * c_row + column * 4, columns - column
+            value = load_f32(place)
+            store_f32_first(target, value if is_first else add(value, load_f32_first(target, left)), left)
+            store_f32(place, zero_f32())
 
 
 @operation(types.none, *[types.intp] * 9)
