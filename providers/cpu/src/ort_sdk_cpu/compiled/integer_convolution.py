@@ -3,7 +3,8 @@
 Windows are read where they lie, if nothing is outside of the data; else out of a *frame*: a copy of some lines with the zero
 point around them. A line of a window is one piece of memory, so that the loop along K goes over the lines of a window only.
 
-``quantized_convolution`` saturates rounded(sums * scales) + zero point; ``quantized_sum`` also adds another tensor to that.
+``quantized_convolution`` saturates rounded(sums * scales) + zero point; ``quantized_sum`` also adds another tensor to that, and
+``quantized_unit_convolution`` multiplies weights that have zero points.
 ``float_convolution`` gives float32 of an x whose zero point and scale are known at run time only; ``float_unit_convolution``
 does so with weights that have zero points.
 
@@ -25,12 +26,18 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import add, multiply, shift_left, splat_i32
 from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first
-from ort_sdk_cpu.simd.integer_float_tiles import UNIT_ROWS, float_tile, float_unit_tile
-from ort_sdk_cpu.simd.integer_tiles import PANEL, ROWS, quantized_sum_tile, quantized_tile
+from ort_sdk_cpu.simd.integer_float_tiles import float_tile, float_unit_tile
+from ort_sdk_cpu.simd.integer_tiles import PANEL, ROWS, UNIT_ROWS, quantized_sum_tile, quantized_tile, quantized_unit_tile
 from ort_sdk_cpu.simd.memory import load_i32, load_u8_first, store_i32
 from ort_sdk_cpu.simd.records import argument
 
-__all__ = ["float_convolution", "float_unit_convolution", "quantized_convolution", "quantized_sum"]
+__all__ = [
+    "float_convolution",
+    "float_unit_convolution",
+    "quantized_convolution",
+    "quantized_sum",
+    "quantized_unit_convolution",
+]
 
 _X, _WEIGHTS, _OUT, _COLUMNS, _ADDEND, _WORK = range(6)
 _SAMPLES, _HEIGHT, _WIDTH, _CHANNELS, _OUT_HEIGHT, _OUT_WIDTH, _OUT_CHANNELS = range(6, 13)
@@ -40,7 +47,7 @@ _PITCH, _KIND, _FILL = range(21, 24)
 _BLOCK, _BY_COLUMNS, _WORK_BYTES = range(24, 27)
 _FLIP, _ZERO_POINT, _OUT_FLIP, _ADDEND_FLIP, _NUMBERS = range(27, 32)
 _UNITS, _FLOAT_NUMBERS = _ADDEND, _ZERO_POINT
-_STEP_BYTES, _PARAMETER_BYTES, _FLOAT_PARAMETER_BYTES = 4 * PANEL, 8 * PANEL, 16 * PANEL
+_STEP_BYTES, _PARAMETER_BYTES, _UNIT_PARAMETER_BYTES, _FLOAT_PARAMETER_BYTES = 4 * PANEL, 8 * PANEL, 12 * PANEL, 16 * PANEL
 _EVERY_BYTE = 0x01010101
 
 
@@ -150,6 +157,19 @@ def _sum_tile(record: int, count: int, x: int, panel: int, offset: int, soon: in
 
 
 @inner
+def _unit_tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    """The same of weights with zero points."""
+    row, line, lines, steps = _windows_at(record)
+    weights, _, left = _panel_at(record, panel)
+    parameters = argument(record, _COLUMNS) + panel * _UNIT_PARAMETER_BYTES
+    quantized_unit_tile(
+        *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
+        *(argument(record, _ZERO_POINT), argument(record, _OUT_FLIP), argument(record, _OUT) + offset),
+        *(argument(record, _OUT_CHANNELS), left, argument(record, _UNITS)),
+    )
+
+
+@inner
 def _float_columns(record: int, panel: int) -> int:
     address: int = argument(record, _COLUMNS) + panel * _FLOAT_PARAMETER_BYTES
     return address
@@ -243,5 +263,6 @@ def _task(name: str, tile_of: Any, fill_of: Any, most_rows: int = ROWS) -> Task:
 
 quantized_convolution = _task("quantized_convolution", _plain_tile, _constant_fill)
 quantized_sum = _task("quantized_sum", _sum_tile, _constant_fill)
+quantized_unit_convolution = _task("quantized_unit_convolution", _unit_tile, _constant_fill, UNIT_ROWS)
 float_convolution = _task("float_convolution", _float_tile, _dynamic_fill)
 float_unit_convolution = _task("float_unit_convolution", _float_unit_tile, _dynamic_fill, UNIT_ROWS)

@@ -202,7 +202,8 @@ class ConvIntegerKernel(ChannelsLastKernel):
 
     def as_float(self, x_shape: Sequence[int], finish: FloatFinish) -> FloatConvolution | None:
         """What computes the node and what follows its sums, for an X of this shape; None if there is nothing."""
-        from .float_convolution import FloatConvolution, ZeroedWeight
+        from .float_convolution import FloatConvolution
+        from .zeroed_weight import ZeroedWeight
 
         weight, zero_points = self._info.constant_input(W), self._info.constant_input(W_ZERO_POINT)
         if weight is None or self._geometry.groups > 1:

@@ -31,46 +31,15 @@ from .quantized_convolution import (
 )
 from .scratch import Scratch
 from .task_execution import TaskExecution
+from .zeroed_weight import ZeroedWeight
 
-__all__ = ["FloatConvolution", "FloatFinish", "ZeroedWeight"]
+__all__ = ["FloatConvolution", "FloatFinish"]
 
 _TASK, _UNIT_TASK = "float_convolution", "float_unit_convolution"
 _ZERO_POINT, _SCALE = zero_points_of(Argument.SRC), scales_of(Argument.SRC)
 _FINISH_PLACE = 28
 _FLOAT_PLACES = PLACES | {_ZERO_POINT: _FINISH_PLACE, _SCALE: _FINISH_PLACE + 1}
-_INT8, _UINT8, _INT32, _FLOAT = (np.dtype(kind) for kind in (np.int8, np.uint8, np.int32, np.float32))
-_LARGEST, _LEAST = 127, -128
-_SIGN = 128
-
-
-class ZeroedWeight(NamedTuple):
-    """An 8-bit weight as the tasks multiply it."""
-
-    numbers: HostArray
-    """int8, (M, C, *kernel)."""
-    zero_points: HostArray | None
-    """int32, (M,); None for zeros."""
-
-    @classmethod
-    def of(cls, weight: HostArray, zero_points: HostArray) -> ZeroedWeight:
-        """Less its zero points where that fits into 8 bits.
-
-        Args:
-            weight: uint8 or int8, (M, C, *kernel).
-            zero_points: of its type: (1,) or (M,).
-        """
-        zeros = np.broadcast_to(zero_points.astype(np.int16), weight.shape[:1])
-        centred = weight - zeros.reshape(-1, *(1 for _ in weight.shape[1:]))
-        if centred.min() >= _LEAST and centred.max() <= _LARGEST:
-            return cls(np.ascontiguousarray(centred, _INT8), None)
-        if weight.dtype == _UINT8:
-            return cls(np.ascontiguousarray(weight ^ _SIGN).view(_INT8), zeros.astype(_INT32) - _SIGN)
-        return cls(np.ascontiguousarray(weight), zeros.astype(_INT32))
-
-    def sums(self) -> HostArray:
-        """Of what is multiplied with each output: int32, (M,)."""
-        found: HostArray = self.numbers.reshape(len(self.numbers), -1).sum(axis=1, dtype=_INT32)
-        return found if self.zero_points is None else found - self.numbers[0].size * self.zero_points
+_INT32, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 
 
 class FloatFinish(NamedTuple):
@@ -142,6 +111,5 @@ class FloatConvolution:
         """Panels, and the units of a window."""
         if order not in self._panels:
             numbers = self._weight.numbers
-            units = panels_in_order(order.lines_of(np.ones((1, *numbers.shape[1:]), _INT8)))[0, :, 0]
-            self._panels[order] = panels_in_order(order.lines_of(numbers)), np.ascontiguousarray(units)
+            self._panels[order] = panels_in_order(order.lines_of(numbers)), order.units_of(numbers)
         return self._panels[order]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ort_sdk.api import HostArray
@@ -14,7 +12,7 @@ PANEL = 64
 """Columns of a panel, as in ``simd.integer_tiles``."""
 _LANES = (4, 4, 4)
 """A column's place in a panel: in which part of a vector, in which vector, where in the part."""
-_FLOAT, _INT32 = np.dtype(np.float32), np.dtype(np.int32)
+_INT32 = np.dtype(np.int32)
 
 
 def packed_panels(lines: HostArray) -> HostArray:
@@ -45,10 +43,9 @@ def _in_fours(lines: HostArray) -> HostArray:
     return fours
 
 
-def columns_of(offsets: HostArray, scales: HostArray) -> HostArray:
-    """Sums to begin with (int32) and scales (float32) of each panel's columns, in a panel's order: int32, (panels, 128)."""
-    first, second = _in_panels(offsets, _INT32), _in_panels(scales, _FLOAT).view(_INT32)
-    return np.ascontiguousarray(np.concatenate((first, second), axis=1))
+def columns_of(*rows: HostArray) -> HostArray:
+    """What belongs to each panel's columns, int32 or float32, row behind row in a panel's order: int32, (panels, rows * 64)."""
+    return np.ascontiguousarray(np.concatenate([_in_panels(row) for row in rows], axis=1))
 
 
 def columns_in_order(*rows: HostArray) -> HostArray:
@@ -59,7 +56,7 @@ def columns_in_order(*rows: HostArray) -> HostArray:
     return np.ascontiguousarray(whole.reshape(len(rows), -1, PANEL).transpose(1, 0, 2))
 
 
-def _in_panels(values: HostArray, dtype: np.dtype[Any]) -> HostArray:
-    whole = np.zeros(-(-values.size // PANEL) * PANEL, dtype)
-    whole[: values.size] = values
+def _in_panels(values: HostArray) -> HostArray:
+    whole = np.zeros(-(-values.size // PANEL) * PANEL, _INT32)
+    whole[: values.size] = np.ascontiguousarray(values).view(_INT32)
     return np.ascontiguousarray(whole.reshape(-1, *_LANES).transpose(0, 2, 1, 3).reshape(-1, PANEL))

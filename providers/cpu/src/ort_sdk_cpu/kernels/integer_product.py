@@ -16,9 +16,10 @@ from ort_sdk_cpu.native_call import in_turn
 
 from .channels_last import ArraysCall
 from .conv_geometry import ConvGeometry
-from .float_convolution import FloatConvolution, FloatFinish, ZeroedWeight
+from .float_convolution import FloatConvolution, FloatFinish
 from .range_quantization import RangeQuantization
 from .scratch import scratch_of
+from .zeroed_weight import ZeroedWeight
 
 __all__ = ["IntegerProductKernel", "with_tasks"]
 

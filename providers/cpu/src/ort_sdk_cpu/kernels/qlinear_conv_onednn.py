@@ -185,16 +185,21 @@ class QLinearConvKernel(ChannelsLastKernel):
 
     def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
         """The task, or else the primitive, or two, on arrays of these layouts."""
-        if self._parameters.is_wide:
-            return self._wide_for(inputs[W]).call(operands[0], out)
         task = self._task_for(inputs[W])
         found = None if task is None else task.call(operands[0], out)
+        if found is None and self._parameters.is_wide:
+            return self._wide_for(inputs[W]).call(operands[0], out)
         return found or self._primitive_call(inputs, operands[0], out)
 
     def with_sum(self, x_shape: tuple[int, ...], sum_: Sum) -> bool:
         """Whether ``summed`` computes the node for an X of this shape, and what is added to it. It has to have run before."""
         task = self._task[0] if self._task else None
-        return task is not None and task.is_for(x_shape) and sum_.product[1] == int(self._parameters.y_zero_point[0])
+        return (
+            task is not None
+            and task.can_add
+            and task.is_for(x_shape)
+            and sum_.product[1] == int(self._parameters.y_zero_point[0])
+        )
 
     def summed(self, inputs: Sequence[Any], addend: HostArray, sum_: Sum, out: HostArray) -> Call | None:
         """The call with another tensor added to its result, on arrays that stay; None if the task does not compute it."""
@@ -224,12 +229,14 @@ class QLinearConvKernel(ChannelsLastKernel):
     def _made_task(self, weight: HostArray) -> TaskConvolution | None:
         """The convolution by a compiled task; None where there is no compiler."""
         parameters = self._parameters
-        if not libraries.numba().is_usable or self._geometry.groups > 1 or parameters.is_wide:
+        if not libraries.numba().is_usable or self._geometry.groups > 1:
             return None
         from .quantized_convolution import TaskConvolution
+        from .zeroed_weight import ZeroedWeight
 
         zero_points = int(parameters.x_zero_point[0]), int(parameters.y_zero_point[0])
-        constants = self._plain(weight), parameters.scales, parameters.sum_bias
+        shift = np.zeros(1, np.int16) if parameters.weight_shift is None else parameters.weight_shift
+        constants = ZeroedWeight.of(weight, shift), parameters.scales, parameters.sum_bias
         return TaskConvolution(self._geometry, *constants, zero_points, self.scratch)
 
     def _plain(self, weight: HostArray) -> HostArray:

@@ -19,9 +19,10 @@ from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 
 from .channels_last import ArraysCall
 from .conv_geometry import ConvGeometry, Padding
-from .integer_panels import PANEL, columns_of, packed_panels
+from .integer_panels import PANEL, columns_of, packed_panels, panels_in_order
 from .scratch import Scratch
 from .task_execution import TaskExecution
+from .zeroed_weight import ZeroedWeight
 
 __all__ = [
     "MODULE",
@@ -43,6 +44,7 @@ __all__ = [
 
 MODULE, PLAIN = "integer_convolution", "quantized_convolution"
 """Where the tasks are, and the one that adds nothing."""
+_SUM, _UNITS = "quantized_sum", "quantized_unit_convolution"
 TEAM_WORK = 1 << 22
 """Multiplications and additions from which on several threads are worth waking."""
 _BLOCK_BYTES = 1 << 18
@@ -54,7 +56,7 @@ _MOST_COPIED = 1 << 13
 _LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
 _FOUR_BYTES, _FLIPPED = 0x01010101, 0x80808080
 _MOST_AXES = 4
-_INT8 = np.dtype(np.int8)
+_INT8, _FLOAT = np.dtype(np.int8), np.dtype(np.float32)
 PLACES: dict[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.DST: 2, Argument.BIAS: 3, Argument.SRC_1: 4}
 WORK_PLACE = 5
 _IN_PLACE, _FRAMED, _SPREAD = range(3)
@@ -102,6 +104,11 @@ class LineOrder(NamedTuple):
         lines: HostArray = lying if self.has_gaps else lying.reshape(outputs, -1, kernel[-1] * pixel)
         return lines
 
+    def units_of(self, weight: HostArray) -> HostArray:
+        """For each step along the lines, 1 in the bytes that belong to a window, 0 in the others: int32."""
+        ones = np.ones((1, *weight.shape[1:]), np.int8)
+        return np.ascontiguousarray(panels_in_order(self.lines_of(ones))[0, :, 0])
+
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
@@ -111,29 +118,33 @@ class PackedWeight:
     """Products that are summed."""
     panels: HostArray
     columns: HostArray
+    units: HostArray | None
+    """Of a window, for weights that have zero points."""
 
     @classmethod
     def of(
-        cls, weight: HostArray, scales: HostArray, bias: HostArray | None, x_zero_point: int, order: LineOrder
+        cls, weight: ZeroedWeight, scales: HostArray, bias: HostArray | None, x_zero_point: int, order: LineOrder
     ) -> PackedWeight | None:
-        """From int8 (M, C, *kernel); None if sums or their steps may not fit into 32 bits.
+        """From a weight (M, C, *kernel); None if sums or their steps may not fit into 32 bits.
 
         Args:
-            weight: less its zero point.
+            weight: with zero points where it does not fit into 8 bits without.
             scales: float32, from sums to steps of the result: (1,) or (M,).
             bias: int32, (M,).
             x_zero_point: as if X were uint8.
             order: of what is multiplied.
         """
-        outputs = len(weight)
-        rows = weight.reshape(outputs, -1)
+        numbers, zero_points = weight.numbers, weight.zero_points
+        outputs = len(numbers)
+        rows = weight.centred().reshape(outputs, -1)
         offsets = -x_zero_point * rows.sum(axis=1, dtype=np.int64) + (0 if bias is None else bias)
-        largest = 255 * np.abs(rows.astype(np.int16)).sum(axis=1, dtype=np.int64) + np.abs(offsets)
-        factors = np.broadcast_to(scales, (outputs,))
+        largest = 255 * np.abs(rows).sum(axis=1, dtype=np.int64) + np.abs(offsets)
+        factors = np.ascontiguousarray(np.broadcast_to(scales, (outputs,)), _FLOAT)
         if largest.max() > _LARGEST_SUM or (largest * np.abs(factors.astype(np.float64))).max() > _LARGEST_STEP:
             return None
-        lines = order.lines_of(weight)
-        return cls(rows.shape[1], packed_panels(lines), columns_of(offsets.astype(np.int32), factors))
+        units = None if zero_points is None else order.units_of(numbers)
+        columns = columns_of(offsets.astype(np.int32), factors, *([] if zero_points is None else [zero_points]))
+        return cls(rows.shape[1], packed_panels(order.lines_of(numbers)), columns, units)
 
 
 class Image(NamedTuple):
@@ -250,7 +261,7 @@ class TaskConvolution:
 
     Args:
         geometry: of the node.
-        weight: int8 (M, C, *kernel), less its zero point.
+        weight: (M, C, *kernel).
         scales: float32, from sums to steps of the result: (1,) or (M,).
         bias: int32, (M,), or None.
         zero_points: of X and of the result.
@@ -260,7 +271,7 @@ class TaskConvolution:
     def __init__(
         self,
         geometry: ConvGeometry,
-        weight: HostArray,
+        weight: ZeroedWeight,
         scales: HostArray,
         bias: HostArray | None,
         zero_points: tuple[int, int],
@@ -273,9 +284,14 @@ class TaskConvolution:
 
     def is_for(self, x_shape: Sequence[int]) -> bool:
         """Whether the task computes the convolution of an X of this shape."""
-        shape = self._weight.shape
+        shape = self._weight.numbers.shape
         is_fit = len(x_shape) == len(shape) and 0 not in x_shape and x_shape[1] == shape[1]
         return is_fit and is_known(shape, self._geometry, x_shape)
+
+    @property
+    def can_add(self) -> bool:
+        """Whether a call may add another tensor."""
+        return self._weight.zero_points is None
 
     def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, Sum] | None = None) -> ArraysCall | None:
         """The call on arrays like these: X, what is added if anything is, and the output.
@@ -283,7 +299,7 @@ class TaskConvolution:
         Returns:
             None if the task does not compute it.
         """
-        shape, is_spread = self._weight.shape, is_spread_out(x)
+        shape, is_spread = self._weight.numbers.shape, is_spread_out(x)
         if not is_known(shape, self._geometry, x.shape):
             return None
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
@@ -294,10 +310,12 @@ class TaskConvolution:
         cut = Cut(image, image.kind(is_spread=is_spread), threads)
         finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
         arguments = (*[0] * 6, *cut.arguments(self._x_zero_point), flip_of(x.dtype), *finish)
-        task = TaskCall(MODULE, "quantized_sum" if added else PLAIN, arguments, threads)
+        task = TaskCall(MODULE, _SUM if added else PLAIN if weight.units is None else _UNITS, arguments, threads)
         execution = TaskExecution(task, PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
         execution.set(Argument.WEIGHTS, weight.panels)
         execution.set(Argument.BIAS, weight.columns)
+        if weight.units is not None:
+            execution.set(Argument.SRC_1, weight.units)
         given = [(Argument.SRC, x), *([(Argument.SRC_1, added[0])] if added else []), (Argument.DST, out)]
         return call_on(execution, given, self._scratch, is_spread=is_spread)
 

@@ -10,17 +10,13 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
-
 from .emission import constant, emit_choice, moved
-from .integer_tiles import PANEL, ROWS, Operands, emit_columns, emit_sums
+from .integer_tiles import PANEL, ROWS, UNIT_ROWS, Operands, emit_columns, emit_sums, less_zero_points
 from .memory import emit_load, emit_store, emit_store_first, splat
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, operation
 
-__all__ = ["UNIT_ROWS", "float_tile", "float_unit_tile"]
+__all__ = ["float_tile", "float_unit_tile"]
 
-UNIT_ROWS = 5 if instruction_set() >= InstructionSet.AVX512 else ROWS
-"""Most rows of a tile that sums up what it multiplies, too."""
 _COLUMN_BYTES = 4 * PANEL
 _WORD = 8
 
@@ -61,8 +57,7 @@ def _finish(builder: Any, columns: Any, numbers: Any, *, has_zero_points: bool) 
 def _finished(builder: Any, row: list[Any], given: _Finish) -> list[Any]:
     """Float32 of a row's sums."""
     if given.zero_points:
-        *row, total = row
-        row = [builder.sub(value, builder.mul(zero, total)) for value, zero in zip(row, given.zero_points, strict=True)]
+        row = less_zero_points(builder, row, given.zero_points)
     found = []
     for value, scale, bias in zip(row, given.scales, given.bias, strict=True):
         real = builder.fadd(builder.fmul(builder.sitofp(value, VF32), scale), bias)

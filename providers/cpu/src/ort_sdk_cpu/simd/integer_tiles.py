@@ -21,12 +21,25 @@ from .memory import emit_load, splat
 from .products import emit_products
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, operation
 
-__all__ = ["PANEL", "ROWS", "Operands", "emit_columns", "emit_sums", "quantized_sum_tile", "quantized_tile"]
+__all__ = [
+    "PANEL",
+    "ROWS",
+    "UNIT_ROWS",
+    "Operands",
+    "emit_columns",
+    "emit_sums",
+    "less_zero_points",
+    "quantized_sum_tile",
+    "quantized_tile",
+    "quantized_unit_tile",
+]
 
 PANEL = 64
 """Columns of a panel."""
 ROWS = 6 if instruction_set() >= InstructionSet.AVX512 else 2
 """Most rows of a tile."""
+UNIT_ROWS = 5 if instruction_set() >= InstructionSet.AVX512 else ROWS
+"""Most rows of a tile that sums up what it multiplies, too."""
 _VECTORS = PANEL // LANES
 _STEP_BYTES = 4 * PANEL
 _ROWS_OF_POINTER = 3
@@ -95,6 +108,12 @@ def emit_sums(builder: Any, given: Operands, start: list[Any]) -> list[list[Any]
 
     found = emit_loop(builder, [*weighted, *lines, *begin * given.rows], given.lines, line)[first:]
     return [found[row * len(begin) : (row + 1) * len(begin)] for row in range(given.rows)]
+
+
+def less_zero_points(builder: Any, row: list[Any], zero_points: list[Any]) -> list[Any]:
+    """LLVM code of a row's sums of products with weights less their columns' zero points; the units' sums are its last vector."""
+    *sums, total = row
+    return [builder.sub(value, builder.mul(zero, total)) for value, zero in zip(sums, zero_points, strict=True)]
 
 
 def _rounded(builder: Any, value: Any) -> Any:
@@ -195,18 +214,83 @@ def quantized_tile(
         out_row: bytes from row to row.
         left: columns there are from the first on; the others are not written.
     """
+    given = Operands(0, x, x_row, x_line, lines, steps, flip, w, soon, soon_step)
+    _quantized(builder, rows, ROWS, given, columns, _Target(zero_point, out_flip, out, out_row, left))
+
+
+class _Target(NamedTuple):
+    """Where 8-bit results go: LLVM values, as ``quantized_tile`` takes them."""
+
+    zero_point: Any
+    flip: Any
+    out: Any
+    row: Any
+    left: Any
+
+
+def _quantized(builder: Any, rows: Any, most_rows: int, given: Operands, columns: Any, target: _Target) -> None:
+    """Tiles of any number of rows."""
 
     def emit(case: int) -> None:
-        given = Operands(case, x, x_row, x_line, lines, steps, flip, w, soon, soon_step)
-        sums = emit_sums(builder, given, emit_columns(builder, columns, VI32))
+        sums = emit_sums(builder, given._replace(rows=case), emit_columns(builder, columns, VI32))
         scales = emit_columns(builder, builder.add(columns, constant(_STEP_BYTES)), VF32)
-        zero = builder.trunc(zero_point, I32)
+        if given.units is not None:
+            zeros = emit_columns(builder, builder.add(columns, constant(2 * _STEP_BYTES)), VI32)
+            sums = [less_zero_points(builder, values, zeros) for values in sums]
+        zero = builder.trunc(target.zero_point, I32)
         for row, values in enumerate(sums):
             found = [_rounded(builder, value) for value in _scaled(builder, values, scales)]
-            narrow = _flipped(builder, _narrowed(builder, found, zero), out_flip)
-            emit_store_bytes_first(builder, moved(builder, out, row, out_row), narrow, left)
+            narrow = _flipped(builder, _narrowed(builder, found, zero), target.flip)
+            emit_store_bytes_first(builder, moved(builder, target.out, row, target.row), narrow, target.left)
 
-    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+    emit_choice(builder, rows, range(1, most_rows + 1), emit)
+
+
+@operation(types.none, *[types.intp] * 17)
+def quantized_unit_tile(
+    builder: Any,
+    rows: Any,
+    x: Any,
+    x_row: Any,
+    x_line: Any,
+    lines: Any,
+    steps: Any,
+    flip: Any,
+    w: Any,
+    columns: Any,
+    soon: Any,
+    soon_step: Any,
+    zero_point: Any,
+    out_flip: Any,
+    out: Any,
+    out_row: Any,
+    left: Any,
+    units: Any,
+) -> None:
+    """As ``quantized_tile``, for weights that have zero points.
+
+    Args:
+        builder: of LLVM code.
+        rows: how many, up to ``UNIT_ROWS``.
+        x: as there, like all that is not named below.
+        x_row: see there.
+        x_line: see there.
+        lines: see there.
+        steps: see there.
+        flip: see there.
+        w: see there.
+        columns: as there, and behind the scales the zero points (int32).
+        soon: see there.
+        soon_step: see there.
+        zero_point: see there.
+        out_flip: see there.
+        out: see there.
+        out_row: see there.
+        left: see there.
+        units: address of four bytes for each step of each line: 1 for what belongs to the window, 0 for what does not.
+    """
+    given = Operands(0, x, x_row, x_line, lines, steps, flip, w, soon, soon_step, units)
+    _quantized(builder, rows, UNIT_ROWS, given, columns, _Target(zero_point, out_flip, out, out_row, left))
 
 
 class _Sum(NamedTuple):
