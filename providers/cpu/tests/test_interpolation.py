@@ -69,3 +69,29 @@ def test_other_types_are_the_shared_sets(run_both, dtype):
     assert found.dtype == dtype
     np.testing.assert_array_equal(found[0, 0, 0], np.array([4.5, 6.5, 8.5, 10.5]).astype(dtype))
     np.testing.assert_array_equal(bound[0], found)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize(("mode", "coordinates", "sizes"), [
+    ("linear", "half_pixel", (12, 20)),
+    ("linear", "asymmetric", (24, 20)),
+    ("linear", "pytorch_half_pixel", (3, 40)),
+    ("linear", "half_pixel", (10, 17)),
+    ("cubic", "half_pixel", (12, 20)),
+])  # fmt: skip
+@pytest.mark.parametrize("channels", [4, 35])
+def test_bytes_are_truncated(run_both, dtype, mode, coordinates, sizes, channels):
+    limits = np.iinfo(dtype)
+    lying = np.random.default_rng(0).integers(limits.min, limits.max, (2, 6, 10, channels), dtype=dtype, endpoint=True)
+    x = np.moveaxis(lying, -1, 1)
+    target = np.array([*x.shape[:2], *sizes])
+    attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    (found,), bound = run_both("Resize", x, None, None, target, constants=(3,), **attributes)
+    exact = np.clip(expected(x, sizes, mode, coordinates), limits.min, limits.max)
+    for result in (found, bound[0]):
+        assert result.dtype == dtype
+        # Where weights are rounded, so are sums: one that is whole may be a step nearer to zero.
+        is_near = np.abs(exact - np.rint(exact)) < 1e-4
+        np.testing.assert_array_equal(result[~is_near], np.trunc(exact[~is_near]))
+        assert np.abs(result - exact)[is_near].max(initial=0) < 1.001
+    np.testing.assert_array_equal(bound[0], found)

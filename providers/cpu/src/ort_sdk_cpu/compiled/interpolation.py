@@ -1,4 +1,4 @@
-"""Pictures whose rows and columns are weighted sums of others: Resize that is linear or cubic."""
+"""Pictures whose rows and columns are weighted sums of others: Resize that is linear or cubic, of float32 and of bytes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,39 @@ from numba import types
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, splat_f32
-from ort_sdk_cpu.simd.memory import emit_load, load_f32, load_f32_first, load_i32_first, read_f32, store_f32, store_f32_first
+from ort_sdk_cpu.simd.arithmetic import (
+    bit_xor,
+    fused_multiply_add,
+    maximum,
+    minimum,
+    multiply,
+    splat_f32,
+    splat_i32,
+    subtract,
+    to_f32,
+    to_i32,
+)
+from ort_sdk_cpu.simd.bytes import store_i8_first
+from ort_sdk_cpu.simd.memory import (
+    emit_load,
+    load_f32,
+    load_f32_first,
+    load_i32_first,
+    load_u8_first,
+    read_f32,
+    store_f32,
+    store_f32_first,
+)
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.vector_types import F32, I32, LANES, VF32, call, f32x16, i32x16, operation
 
-__all__ = ["interpolated_pixels", "interpolated_planes"]
+__all__ = ["interpolated_byte_pixels", "interpolated_pixels", "interpolated_planes"]
 
 _I64 = ir.IntType(64)
 _FIRST_ROWS, _FIRST_COLUMNS = 9, 12
 """Arguments about what makes rows and columns: addresses of indices and weights, and how many of them there are."""
+_FLIP = 15
+_LARGEST_BYTE = 255
 
 
 @operation(types.intp, types.intp)
@@ -115,3 +138,53 @@ def interpolated_planes(record: int, part: int, parts: int) -> None:
                 values = _picked(row, load_i32_first(indices + place, left))
                 total = fused_multiply_add(values, load_f32_first(weights + place, left), total)
             store_f32_first(target + column * 4, total, left)
+
+
+@inner
+def _bytes_first(place: int, left: int, flip: int) -> Any:
+    """As float32."""
+    return to_f32(subtract(bit_xor(load_u8_first(place, left), splat_i32(flip)), splat_i32(flip)))
+
+
+@inner
+def _mix_of_bytes(target: int, source: int, pitch: int, taps: int, weights: int, count: int, width: int, flip: int) -> None:
+    """The weighted sum of ``count`` rows of bytes as float32."""
+    for element in range(0, width, 16):
+        left = width - element
+        first = _bytes_first(source + _index(taps) * pitch + element, left, flip)
+        total = multiply(first, splat_f32(read_f32(weights)))
+        for tap in range(1, count):
+            value = _bytes_first(source + _index(taps + tap * 4) * pitch + element, left, flip)
+            total = fused_multiply_add(value, splat_f32(read_f32(weights + tap * 4)), total)
+        store_f32_first(target + element * 4, total, left)
+
+
+@inner
+def _mix_to_bytes(target: int, source: int, pitch: int, taps: int, weights: int, count: int, width: int, flip: int) -> None:
+    """The same of float32 as bytes, rounded towards zero."""
+    low, high = splat_f32(-flip), splat_f32(_LARGEST_BYTE - flip)
+    for element in range(0, width, 16):
+        left = width - element
+        total = multiply(load_f32_first(source + _index(taps) * pitch + element * 4, left), splat_f32(read_f32(weights)))
+        for tap in range(1, count):
+            value = load_f32_first(source + _index(taps + tap * 4) * pitch + element * 4, left)
+            total = fused_multiply_add(value, splat_f32(read_f32(weights + tap * 4)), total)
+        store_i8_first(target + element, to_i32(minimum(high, maximum(low, total))), left)
+
+
+@task
+def interpolated_byte_pixels(record: int, part: int, parts: int) -> None:
+    """As ``interpolated_pixels`` of bytes; behind its arguments: 128 if they are signed, else 0."""
+    height, width, channels, flip = argument(record, 4), argument(record, 7), argument(record, 8), argument(record, _FLIP)
+    out_height, pitch, row = argument(record, 6), argument(record, 5) * channels, _room(record, part)
+    row_count, count = argument(record, _FIRST_ROWS + 2), argument(record, _FIRST_COLUMNS + 2)
+    lines = argument(record, 3) * out_height
+    for line in range(lines * part // parts, lines * (part + 1) // parts):
+        source, offset = argument(record, 0) + line // out_height * height * pitch, line % out_height * row_count * 4
+        taps, weights = argument(record, _FIRST_ROWS) + offset, argument(record, _FIRST_ROWS + 1) + offset
+        _mix_of_bytes(row, source, pitch, taps, weights, row_count, pitch, flip)
+        target = argument(record, 1) + line * width * channels
+        for column in range(width):
+            offset = column * count * 4
+            taps, weights = argument(record, _FIRST_COLUMNS) + offset, argument(record, _FIRST_COLUMNS + 1) + offset
+            _mix_to_bytes(target + column * channels, row, channels * 4, taps, weights, count, channels, flip)

@@ -1,4 +1,4 @@
-"""Resize that is linear or cubic, of pictures of float32, by a compiled task."""
+"""Resize that is linear or cubic, of pictures of float32 or bytes, by a compiled task."""
 
 from __future__ import annotations
 
@@ -22,11 +22,21 @@ from .task_writer import TaskWriter, is_worth_a_task, threads_for
 __all__ = ["InterpolationWriter", "interpolated", "interpolation_of"]
 
 MODULE = "interpolation"
-PIXELS, PLANES = "interpolated_pixels", "interpolated_planes"
+PIXELS, PLANES, BYTE_PIXELS = "interpolated_pixels", "interpolated_planes", "interpolated_byte_pixels"
 ELEMENT_WORK = 4
 """Elements of a few instructions each that one of the output is worth."""
 
+EXACT_PARTS = 64
+"""Weights that are whole numbers of such parts give sums of bytes exactly: truncated ones do not depend on the order."""
+
 Table = tuple[HostArray, HostArray]
+
+
+_FLOAT = np.dtype(np.float32)
+
+
+def _flip(dtype: np.dtype[Any]) -> int:
+    return 128 if dtype == np.int8 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,11 @@ class PictureInterpolation:
         """Of working memory for each thread."""
         width = self.shape[3] * (self.shape[1] if is_channels_last else 1)
         return (width + 31) // 16 * 64
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether sums of bytes are not rounded."""
+        return all(not np.modf(table[1] * EXACT_PARTS)[0].any() for table in (self.rows, self.columns))
 
     @property
     def work(self) -> int:
@@ -124,14 +139,18 @@ class InterpolationWriter(TaskWriter):
         given: how many inputs there are.
         otherwise: writes other layouts.
         is_channels_last: the layout.
+        dtype: of the elements: float32, or bytes, which have to be channels last.
     """
 
-    def __init__(self, made: PictureInterpolation, given: int, otherwise: Writer, *, is_channels_last: bool) -> None:
+    def __init__(
+        self, made: PictureInterpolation, given: int, otherwise: Writer, *, is_channels_last: bool, dtype: np.dtype[Any] = _FLOAT
+    ) -> None:
         self._is_channels_last = is_channels_last
+        name, flips = (PIXELS if is_channels_last else PLANES, ()) if dtype == _FLOAT else (BYTE_PIXELS, (_flip(dtype),))
         threads = threads_for(made.work)
         self._kept = (made, np.empty(made.row_bytes(is_channels_last=is_channels_last) * threads + 64, np.uint8))
-        arguments = (address_of(self._kept[1]), *made.arguments(is_channels_last=is_channels_last))
-        super().__init__(MODULE, PIXELS if is_channels_last else PLANES, arguments, (0, given), otherwise, threads)
+        arguments = (address_of(self._kept[1]), *made.arguments(is_channels_last=is_channels_last), *flips)
+        super().__init__(MODULE, name, arguments, (0, given), otherwise, threads)
 
     def _rows(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """Arrays as they lie in memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -16,11 +16,14 @@ from .any_layout import AnyLayoutKernel
 from .bindable import MakeWriter, Writer, bindable, made_by
 from .copies import CopyWriter
 from .interpolation import InterpolationWriter, interpolated, interpolation_of
+from .quantized_parameters import BYTES
 from .task_writer import is_worth_a_task
 
 __all__: list[str] = []
 
 Compute = Callable[..., HostArray]
+
+_INTERPOLATED = frozenset({TensorElementType.FLOAT, TensorElementType.UINT8, TensorElementType.INT8})
 
 MAX_SAMPLES = 8
 """Pictures up to which each is enlarged by a call of its own."""
@@ -32,7 +35,8 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
     if info.attribute("axes", None) is not None:
         return None
     in_memory_order = _in_memory_order(compute)
-    find = interpolation_of(compute) if _is_interpolated(compute, info) else None
+    truncates = not info.attribute("antialias", 0)
+    find = interpolation_of(compute) if _is_interpolated(compute, info, _INTERPOLATED) else None
 
     def general(*arrays: Any) -> None:
         np.copyto(arrays[-1], in_memory_order(*arrays[:-1]))
@@ -43,7 +47,9 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
         if find is not None and is_worth_a_task(x.size):
             made = find(x.shape, *inputs[1:])
             is_last = is_channels_last(x) and not x.flags.c_contiguous
-            return general if made is None else InterpolationWriter(made, len(inputs), general, is_channels_last=is_last)
+            if made is None or (x.dtype in BYTES and not (is_last and made.is_exact and truncates)):
+                return general
+            return InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
             return general
         return _Pixels(_sources(compute, inputs, out), general)
@@ -51,10 +57,12 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
     return make
 
 
-def _is_interpolated(compute: Compute, info: KernelInfo) -> TypeGuard[Resizer]:
-    """Whether elements may be weighted sums of float32."""
-    is_float = info.input_element_type(0) is TensorElementType.FLOAT and libraries.numba().is_usable
-    return is_float and isinstance(compute, Resizer) and info.attribute("mode", "nearest") != "nearest"
+def _is_interpolated(
+    compute: Compute, info: KernelInfo, types: Container[TensorElementType | None] = (TensorElementType.FLOAT,)
+) -> TypeGuard[Resizer]:
+    """Whether elements may be weighted sums of numbers of some types."""
+    is_fit = info.input_element_type(0) in types and libraries.numba().is_usable
+    return is_fit and isinstance(compute, Resizer) and info.attribute("mode", "nearest") != "nearest"
 
 
 @made_by("Resize", "Upsample")
