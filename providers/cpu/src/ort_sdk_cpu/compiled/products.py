@@ -35,7 +35,7 @@ _wide_columns = inner(wide_columns)
 _rows_added = inner(rows_added)
 _WIDTH = 16 * COLUMNS
 """Columns of a panel."""
-_STEPS = 256
+_STEPS = 128
 """Steps along K for which a panel is made: so it stays in the cache near the core."""
 _FEW_STEPS, _FEWEST_STEPS = 48, 16
 """The same of two tiles of rows, and of one: memory takes the time then, and gives most if few rows of it are read far along."""
@@ -47,7 +47,7 @@ _COPY_ROW = _STEPS * 4 + 64
 """Bytes from row to row of copied rows: whatever number of them, they do not meet in the cache."""
 _SUMS = 4096
 """Sums that are made at a time: they stay near the core."""
-_GROUP, _LOW_GROUP = 4, 16
+_GROUP, _LOW_GROUP = 8, 16
 """Panels made at a time, at most: of ``_STEPS``, and of fewer."""
 _BLOCK = 192
 """Rows of a transposed matrix multiplied at a time."""

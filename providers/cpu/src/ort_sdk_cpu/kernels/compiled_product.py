@@ -38,7 +38,7 @@ FEWEST_ROWS_OF_PART, ROWS_OF_PART = 8, 128
 """Rows of a part from which on it costs little that each thread reads all of the second operand: if that is small, and of any."""
 NUMBERS_PER_ROW = 1 << 13
 """Numbers of the second operand for each of so many rows between them."""
-_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES, _HALF_SPARE_BYTES = 256, 4, 192, 4, 1024, 2048
+_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES, _HALF_SPARE_BYTES = 128, 8, 192, 4, 1024, 2048
 """As in the compiled module."""
 _A, _B, _C, _ADDEND, _WORK = range(5)
 KINDS = "q" * 17 + "f" * 3 + "q" * 4
