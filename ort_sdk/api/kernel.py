@@ -217,6 +217,8 @@ class Slot(Protocol):
 
     array: Array
     is_fixed: bool
+    is_constant: bool
+    """Whether its contents never change, either."""
 
 
 class OpKernel:

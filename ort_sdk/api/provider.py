@@ -59,6 +59,16 @@ class ExecutionProvider:
         """
         return [(1, call) for call in calls]
 
+    def step_kernel(self, op_type: str, types: Sequence[str], attributes: Mapping[str, Any]) -> Any:
+        """The kernel of a step that no node of the model has, made where control flow is expanded; None if there is none.
+
+        Args:
+            op_type: one of ONNX's operators that move elements, of its newest version.
+            types: of its inputs, as type strings.
+            attributes: of the operator.
+        """
+        return None
+
     def describe_environment(self) -> Sequence[str]:
         """Libraries and settings the provider uses here, and how to get what is missing: lines of text, for reports."""
         return ()

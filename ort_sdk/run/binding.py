@@ -322,6 +322,7 @@ def _input_slot(index: int, specialisation: Specialisation, bound: BoundSteps) -
     slot = bound.slots.get(index)
     if slot is None:
         constant: Any = specialisation.constants.get(index)
-        slot = ValueSlot(constant, is_fixed=True) if index in specialisation.constants else ValueSlot()
+        is_constant = index in specialisation.constants
+        slot = ValueSlot(constant, is_fixed=is_constant, is_constant=is_constant)
         bound.slots[index] = slot
     return slot

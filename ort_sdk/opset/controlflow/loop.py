@@ -7,14 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api import Array, HostArray, InvalidArgument, InvalidGraph, KernelInfo, OpKernel
+from ort_sdk.api.step_expansion import ExpandingProgram, Foresight, Knowledge
 from ort_sdk.opset.definition import operator
 
 from .bodies import empty_scan_output, fresh, is_true, owned, stacked
+from .expanding import stacked_values
+
+ENDLESS = 1 << 31
+"""Trip counts from which on it is the condition that ends a loop."""
 
 
 @operator("Loop", host_inputs=(0, 1), shape_inputs=None, deterministic=False, any_type=True, host_only=True)
-def loop(info: KernelInfo, xp: Any) -> Compute:
+class Loop(OpKernel):
     """Runs the body while the trip count is not reached and its condition holds; an absent one never ends the loop.
 
     Outputs are the last loop-carried values (tensors, sequences, optionals), then the scan outputs of all iterations,
@@ -23,10 +28,7 @@ def loop(info: KernelInfo, xp: Any) -> Compute:
     Raises:
         InvalidGraph: the body's inputs and outputs do not fit the node's.
     """
-    return _Loop(info, xp).compute
 
-
-class _Loop:
     def __init__(self, info: KernelInfo, xp: Any) -> None:
         self._info = info
         self._xp = xp
@@ -62,6 +64,59 @@ class _Loop:
         xp = self._xp
         final = owned(xp, self._body, state, first=1) if iteration else [fresh(xp, value) for value in state]
         return (*final, *(self._gathered(index, values) for index, values in enumerate(scans)))
+
+    def foretell(self, program: ExpandingProgram, inputs: Sequence[Knowledge]) -> Foresight | None:
+        """What would be known if the trips are known to be few enough, and all shapes in them."""
+        known = Knowledge(shape=True, contents=True)
+        own, captured = inputs[: self._own_inputs], inputs[self._own_inputs :]
+        if not all(each.contents for each in own[:2]):
+            return None
+        state = tuple(own[2:])
+        while True:
+            told = program.foresee(self._body, (known, known, *state), captured)
+            after = tuple(first & second for first, second in zip(state, told.outputs[1:], strict=False))
+            if after == state:
+                break
+            state = after
+        if not told.is_complete or not told.outputs[0].contents:
+            return None
+        outputs = (*state, *told.outputs[1 + self._carried :])
+        return told._replace(outputs=outputs, operators=told.operators | {("Loop", True)})
+
+    def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> Sequence[int] | None:
+        """As many copies of the body as there are trips."""
+        told = self.foretell(program, [program.knowledge(value) for value in inputs])
+        if told is None:
+            return None
+        trips, condition = (*inputs[: self._own_inputs][:2], 0, 0)[:2]
+        limit = self._single(program.value(trips), "trip count") if trips else ENDLESS
+        if limit < ENDLESS and not program.has_room_for(max(limit, 0) * max(told.steps, 1)):
+            return None
+        going = not condition or is_true(self._info, self._xp, program.value(condition))
+        return program.attempt(lambda: self._unrolled(program, inputs, limit if going else 0, told.steps))
+
+    def _unrolled(self, program: ExpandingProgram, inputs: Sequence[int], limit: int, steps: int) -> list[int] | None:
+        state, captured = inputs[2 : self._own_inputs], inputs[self._own_inputs :]
+        scans: list[list[int]] = [[] for _ in range(self._scans)]
+        goes_on = program.constant(self._xp.from_host(np.ones(self._condition_shape, dtype=np.bool_)))
+        for iteration in range(limit):
+            if not program.has_room_for(max(steps, 1)):
+                return None
+            outputs = program.take_body(self._body, [program.constant(self._number(iteration)), goes_on, *state], captured)
+            state = outputs[1 : 1 + self._carried]
+            for gathered, value in zip(scans, outputs[1 + self._carried :], strict=True):
+                gathered.append(value)
+            if not program.knowledge(outputs[0]).contents:
+                return None
+            if not is_true(self._info, self._xp, program.value(outputs[0])):
+                break
+        return [*state, *(self._expanded_scan(program, index, values) for index, values in enumerate(scans))]
+
+    def _expanded_scan(self, program: ExpandingProgram, index: int, values: list[int]) -> int:
+        arrays = [program.value(value) for value in values]
+        if len({array.shape for array in arrays}) == 1:
+            return stacked_values(program, self._info, self._xp, values, 0)
+        return program.constant(self._gathered(index, arrays))  # None, or an error: shapes differ
 
     def _number(self, iteration: int) -> Array:
         """Iteration number for the body: int64."""

@@ -2,78 +2,136 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Numbers
 from typing import Any
 
-from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.api import Array, HostArray, InvalidArgument, KernelInfo, OpKernel
+from ort_sdk.api.step_expansion import ExpandingProgram
 from ort_sdk.opset.definition import operator
 
 Sequence = list[Array]
 
 
+class _SequenceKernel(OpKernel):
+    """One that a program needs no step for where the sequence's structure is known: its ``shape`` is that."""
+
+    deterministic = True
+    shape_inputs: tuple[int, ...] | None = ()
+
+    def __init__(self, info: KernelInfo, xp: Any) -> None:
+        self.info = info
+        self.xp = xp
+
+    def place(self, position: HostArray | None, count: int, last: int, default: int) -> int:
+        """Position counted from the front.
+
+        Raises:
+            InvalidArgument: it is outside [-count, last].
+        """
+        index = default if position is None else int(position.item())
+        if not -count <= index <= last:
+            raise InvalidArgument(
+                f"{self.info.describe()}: position {index} is outside the sequence of {count} tensors; "
+                f"allowed is [{-count}, {last}]"
+            )
+        return index + count if index < 0 else index
+
+    def known_place(self, program: ExpandingProgram, inputs: Numbers[int], index: int) -> bool:
+        """Whether an input's position is known, or absent."""
+        return index >= len(inputs) or program.knowledge(inputs[index]).contents
+
+
 @operator("SequenceEmpty", shape_inputs=None, any_type=True)
-def sequence_empty(info: KernelInfo, xp: Any) -> Compute:
+class SequenceEmpty(_SequenceKernel):
     """A sequence without tensors."""
-    return list
+
+    def compute(self) -> Sequence:
+        return []
+
+    def expand(self, program: ExpandingProgram, inputs: Numbers[int]) -> list[int]:
+        """No tensor."""
+        return [program.make_sequence(())]
 
 
-@operator("SequenceConstruct", shape_inputs=None, any_type=True)
-def sequence_construct(info: KernelInfo, xp: Any) -> Compute:
+@operator("SequenceConstruct", shape_inputs=(), any_type=True)
+class SequenceConstruct(_SequenceKernel):
     """A sequence of copies of the input tensors."""
-    asarray = xp.asarray
-    return lambda *tensors: [asarray(tensor, copy=True) for tensor in tensors]
+
+    def compute(self, *tensors: Array) -> Sequence:
+        return [self.xp.asarray(tensor, copy=True) for tensor in tensors]
+
+    def expand(self, program: ExpandingProgram, inputs: Numbers[int]) -> list[int]:
+        """The tensors."""
+        return [program.make_sequence(inputs)]
 
 
-@operator("SequenceLength", any_type=True)
-def sequence_length(info: KernelInfo, xp: Any) -> Compute:
+@operator("SequenceLength", contents_from_shapes=True, any_type=True)
+class SequenceLength(_SequenceKernel):
     """Number of tensors of a sequence, as an int64 scalar."""
-    asarray, int64 = xp.asarray, xp.int64
-    return lambda sequence: asarray(len(sequence), dtype=int64)
+
+    contents_from_shapes = True
+
+    def compute(self, sequence: Sequence) -> Array:
+        return self.xp.asarray(len(sequence), dtype=self.xp.int64)
+
+    def expand(self, program: ExpandingProgram, inputs: Numbers[int]) -> list[int] | None:
+        """The number, where it is known."""
+        tensors = program.sequence(inputs[0])
+        return None if tensors is None else [program.constant(self.compute(list(tensors)))]
 
 
-@operator("SequenceAt", shape_inputs=None, host_inputs=(1,), any_type=True, alias=((0, 0),))
-def sequence_at(info: KernelInfo, xp: Any) -> Compute:
+@operator("SequenceAt", shape_inputs=(1,), host_inputs=(1,), any_type=True, alias=((0, 0),))
+class SequenceAt(_SequenceKernel):
     """The tensor at a position of a sequence."""
 
-    def compute(sequence: Sequence, position: HostArray) -> Array:
-        return sequence[_index(info, position, len(sequence), len(sequence) - 1)]
+    shape_inputs = (1,)
 
-    return compute
+    def compute(self, sequence: Sequence, position: HostArray) -> Array:
+        return sequence[self.place(position, len(sequence), len(sequence) - 1, -1)]
+
+    def expand(self, program: ExpandingProgram, inputs: Numbers[int]) -> list[int] | None:
+        """The tensor, where it is known which."""
+        tensors = program.sequence(inputs[0])
+        if tensors is None or not self.known_place(program, inputs, 1):
+            return None
+        return [self.compute(list(tensors), program.value(inputs[1]))]
 
 
-@operator("SequenceErase", shape_inputs=None, host_inputs=(1,), any_type=True, alias=((0, 0),))
-def sequence_erase(info: KernelInfo, xp: Any) -> Compute:
+@operator("SequenceErase", shape_inputs=(1,), host_inputs=(1,), any_type=True, alias=((0, 0),))
+class SequenceErase(_SequenceKernel):
     """The sequence without the tensor at a position, the last one by default."""
 
-    def compute(sequence: Sequence, position: HostArray | None = None) -> Sequence:
-        count = len(sequence)
-        index = _index(info, -1 if position is None else position, count, count - 1)
+    shape_inputs = (1,)
+
+    def compute(self, sequence: Sequence, position: HostArray | None = None) -> Sequence:
+        index = self.place(position, len(sequence), len(sequence) - 1, -1)
         return sequence[:index] + sequence[index + 1 :]
 
-    return compute
+    def expand(self, program: ExpandingProgram, inputs: Numbers[int]) -> list[int] | None:
+        """The others, where it is known which."""
+        tensors = program.sequence(inputs[0])
+        if tensors is None or not self.known_place(program, inputs, 1):
+            return None
+        return [program.make_sequence(self.compute(list(tensors), *map(program.value, inputs[1:])))]
 
 
-@operator("SequenceInsert", shape_inputs=None, host_inputs=(2,), any_type=True, alias=((0, 0),))
-def sequence_insert(info: KernelInfo, xp: Any) -> Compute:
+@operator("SequenceInsert", shape_inputs=(2,), host_inputs=(2,), any_type=True, alias=((0, 0),))
+class SequenceInsert(_SequenceKernel):
     """The sequence with a copy of a tensor before a position, at the end by default."""
-    asarray = xp.asarray
 
-    def compute(sequence: Sequence, tensor: Array, position: HostArray | None = None) -> Sequence:
+    shape_inputs = (2,)
+
+    def compute(self, sequence: Sequence, tensor: Array, position: HostArray | None = None) -> Sequence:
+        return self._inserted(sequence, self.xp.asarray(tensor, copy=True), position)
+
+    def expand(self, program: ExpandingProgram, inputs: Numbers[int]) -> list[int] | None:
+        """All of them, where it is known which comes where."""
+        tensors = program.sequence(inputs[0])
+        if tensors is None or not self.known_place(program, inputs, 2):
+            return None
+        return [program.make_sequence(self._inserted(list(tensors), inputs[1], *map(program.value, inputs[2:])))]
+
+    def _inserted(self, sequence: list[Any], item: Any, position: HostArray | None = None) -> list[Any]:
         count = len(sequence)
-        index = count if position is None else _index(info, position, count, count)
-        return [*sequence[:index], asarray(tensor, copy=True), *sequence[index:]]
-
-    return compute
-
-
-def _index(info: KernelInfo, position: HostArray | int, count: int, last: int) -> int:
-    """Position counted from the front.
-
-    Raises:
-        InvalidArgument: it is outside [-count, last].
-    """
-    index = position if isinstance(position, int) else int(position.item())
-    if not -count <= index <= last:
-        raise InvalidArgument(
-            f"{info.describe()}: position {index} is outside the sequence of {count} tensors; allowed is [{-count}, {last}]"
-        )
-    return index + count if index < 0 else index
+        index = self.place(position, count, count, count)
+        return [*sequence[:index], item, *sequence[index:]]

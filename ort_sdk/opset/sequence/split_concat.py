@@ -2,57 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.api import Array, HostArray, InvalidArgument, KernelInfo, OpKernel
+from ort_sdk.api.step_expansion import ExpandingProgram
+from ort_sdk.opset.controlflow.expanding import concatenated, piece, stacked_values
 from ort_sdk.opset.definition import operator
 
 
-@operator("SplitToSequence", shape_inputs=None, host_inputs=(1,), any_type=True)
-def split_to_sequence(info: KernelInfo, xp: Any) -> Compute:
+@operator("SplitToSequence", shape_inputs=(1,), host_inputs=(1,), any_type=True)
+class SplitToSequence(OpKernel):
     """Pieces of a tensor along an axis, as a sequence of copies.
 
     ``split`` is the size of every piece but a shorter last one (a scalar), or the size of each piece (a vector). Without
     it the pieces have size 1 and lose the axis if ``keepdims`` is 0.
     """
-    axis_attribute = info.attribute("axis", 0)
-    keep_axis = bool(info.attribute("keepdims", 1))
-    asarray = xp.asarray
 
-    def compute(x: Array, split: HostArray | None = None) -> list[Array]:
-        axis = _axis(info, axis_attribute, x.ndim)
+    deterministic = True
+    shape_inputs = (1,)
+
+    def __init__(self, info: KernelInfo, xp: Any) -> None:
+        self._info = info
+        self._xp = xp
+        self._axis = info.attribute("axis", 0)
+        self._keeps_axis = bool(info.attribute("keepdims", 1))
+
+    def compute(self, x: Array, split: HostArray | None = None) -> list[Array]:
+        axis, places = self._places(x, split)
         before = (slice(None),) * axis
-        if split is None and not keep_axis:
-            return [asarray(x[(*before, index, ...)], copy=True) for index in range(x.shape[axis])]
-        sizes = _piece_sizes(info, split, x.shape[axis])
-        bounds = pairwise(accumulate(sizes, initial=0))
-        return [asarray(x[(*before, slice(start, end), ...)], copy=True) for start, end in bounds]
+        return [self._xp.asarray(x[(*before, place, ...)], copy=True) for place in places]
 
-    return compute
+    def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> list[int] | None:
+        """The pieces without a sequence."""
+        if not program.knowledge(inputs[0]).shape or not all(program.knowledge(value).contents for value in inputs[1:]):
+            return None
+        axis, places = self._places(*map(program.value, inputs))
+        return [program.make_sequence([piece(program, inputs[0], axis, place) for place in places])]
+
+    def _places(self, x: Array, split: HostArray | None = None) -> tuple[int, list[Any]]:
+        """The axis, and what each piece has of it."""
+        axis = _axis(self._info, self._axis, x.ndim)
+        if split is None and not self._keeps_axis:
+            return axis, list(range(x.shape[axis]))
+        bounds = pairwise(accumulate(_piece_sizes(self._info, split, x.shape[axis]), initial=0))
+        return axis, [slice(start, end) for start, end in bounds]
 
 
-@operator("ConcatFromSequence", shape_inputs=None, any_type=True)
-def concat_from_sequence(info: KernelInfo, xp: Any) -> Compute:
+@operator("ConcatFromSequence", any_type=True)
+class ConcatFromSequence(OpKernel):
     """The tensors of a sequence joined along an axis, a new one if ``new_axis`` is 1."""
-    axis_attribute = info.attribute("axis")
-    join = xp.stack if info.attribute("new_axis", 0) else xp.concat
-    extra = 1 if info.attribute("new_axis", 0) else 0
 
-    def compute(sequence: list[Array]) -> Array:
-        if not sequence:
-            raise InvalidArgument(f"{info.describe()}: an empty sequence cannot be concatenated; it needs at least one tensor")
-        axis = _axis(info, axis_attribute, sequence[0].ndim + extra)
+    deterministic = True
+    shape_inputs = ()
+
+    def __init__(self, info: KernelInfo, xp: Any) -> None:
+        self._info = info
+        self._xp = xp
+        self._axis = info.attribute("axis")
+        self._is_new = bool(info.attribute("new_axis", 0))
+
+    def compute(self, sequence: list[Array]) -> Array:
+        axis = self._place(sequence)
         try:
-            return join(sequence, axis=axis)
+            return (self._xp.stack if self._is_new else self._xp.concat)(sequence, axis=axis)
         except ValueError as error:
             shapes = [tuple(tensor.shape) for tensor in sequence]
             raise InvalidArgument(
-                f"{info.describe()}: tensors of shapes {shapes} cannot be joined along axis {axis}; "
-                + ("their shapes must be equal" if extra else "only that dimension may differ")
+                f"{self._info.describe()}: tensors of shapes {shapes} cannot be joined along axis {axis}; "
+                + ("their shapes must be equal" if self._is_new else "only that dimension may differ")
             ) from error
 
-    return compute
+    def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> list[int] | None:
+        """The tensors joined without a sequence."""
+        tensors = program.sequence(inputs[0])
+        if tensors is None:
+            return None
+        arrays = program.value(inputs[0])
+        self.compute(arrays)  # Tells what does not fit.
+        join = stacked_values if self._is_new else concatenated
+        return [join(program, self._info, self._xp, tensors, self._place(arrays))]
+
+    def _place(self, sequence: list[Array]) -> int:
+        if not sequence:
+            raise InvalidArgument(
+                f"{self._info.describe()}: an empty sequence cannot be concatenated; it needs at least one tensor"
+            )
+        return _axis(self._info, self._axis, sequence[0].ndim + self._is_new)
 
 
 def _axis(info: KernelInfo, axis: int, rank: int) -> int:

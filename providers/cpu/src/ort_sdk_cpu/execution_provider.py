@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, OrtDevice, StepFusion
+from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, KernelInfo, NodeArg, OrtDevice, StepFusion
 
 from . import libraries
 from .floating_point_errors import IgnoredErrors
@@ -42,6 +42,7 @@ class CpuExecutionProvider(ExecutionProvider):
         self.has_products = False
         """Whether a kernel of the session may compute products with NumPy."""
         self._sets_threads = False
+        self._step_kernels: dict[Any, Any] = {}
         libraries.bound_spinning(config)
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
@@ -64,6 +65,19 @@ class CpuExecutionProvider(ExecutionProvider):
         from .batch import join_calls
 
         return join_calls(calls)
+
+    def step_kernel(self, op_type: str, types: Sequence[str], attributes: Mapping[str, Any]) -> Any:
+        """The kernel a node of these inputs would have; the same for all steps of a session."""
+        key = (op_type, tuple(types), tuple(sorted(attributes.items())))
+        found = self._step_kernels.get(key)
+        if found is None and not any("string" in type_string for type_string in types):
+            from .registry import newest_kernel
+
+            inputs = tuple([NodeArg("", type_string) for type_string in types])
+            output = NodeArg("", types[-1])
+            info = KernelInfo(op_type, 0, attributes=attributes, inputs=inputs, outputs=(output,), execution_provider=self)
+            found = self._step_kernels[key] = newest_kernel(info)
+        return found
 
     def describe_environment(self) -> Sequence[str]:
         """Optional libraries, instruction set and threads."""

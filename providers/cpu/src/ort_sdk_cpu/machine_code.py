@@ -28,7 +28,7 @@ from .digests import short_digest
 from .images.store import code_address, is_kept
 from .instruction_set import instruction_set, processor
 from .jit import cache_folder, source_hash, tell_compiled
-from .native_call import NO_BITS, NativeCall, Row
+from .native_call import ALL_BITS, NO_BITS, NativeCall, Row
 
 __all__ = [
     "Task",
@@ -63,6 +63,21 @@ define void @run_part(ptr %record) {{
 }}
 """
 """Numba's functions take two places of its own before their arguments. The first word of a record is the code's address."""
+
+_CHECKED = """
+define i32 @run_checked(ptr %record) {
+  %places = alloca [2 x ptr]
+  %code = load ptr, ptr %record
+  %arguments = getelementptr i8, ptr %record, i64 8
+  %address = ptrtoint ptr %arguments to i64
+  %second = getelementptr [2 x ptr], ptr %places, i64 0, i64 1
+  %status = call i32 %code(ptr %places, ptr %second, i64 %address, i64 0, i64 1)
+  %failed = load i64, ptr %arguments
+  %narrow = trunc i64 %failed to i32
+  ret i32 %narrow
+}
+"""
+"""For tasks whose first argument tells afterwards whether they failed."""
 
 _ONE_THREAD = _ENTRIES.format(declared="", threads="%part = add i64 0, 0\n%parts = add i64 0, 1")
 _OF_A_TEAM = _ENTRIES.format(
@@ -255,6 +270,20 @@ class TaskCall:
         call = functools.partial(self.run)
         call.kept = (self, arrays)  # type: ignore[attr-defined]
         call.native = NativeCall((self.row,))  # type: ignore[attr-defined]
+        return call
+
+    def checked(self, fail: Callable[[], Any], *arrays: Any) -> Callable[[], Any]:
+        """The same for a task that sets its first argument where it fails; then ``fail`` raises the error."""
+        record, run = self._record, self.run
+
+        def call() -> None:
+            run()
+            if record[1]:
+                fail()
+
+        call.kept = (self, arrays)  # type: ignore[attr-defined]
+        row = (entry("run_checked", _CHECKED), address_of(record), 0, 0, 0, ALL_BITS)
+        call.native = NativeCall((row,))  # type: ignore[attr-defined]
         return call
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+from typing import Any
 
-from ort_sdk.api import KernelCreateInfo, KernelRegistry
+from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry
 from ort_sdk.opset import add_opset
 
 from .namespace import CpuNamespace
 
-__all__ = ["kernel_registry"]
+__all__ = ["kernel_registry", "newest_kernel"]
 
 NAME = "CPUExecutionProvider"
 
@@ -21,6 +23,16 @@ def kernel_registry() -> KernelRegistry:
     add_opset(opset, CpuNamespace())
     registry.add_source(functools.partial(_kernels, opset), opset.operators())
     return registry
+
+
+def newest_kernel(info: KernelInfo) -> Any:
+    """The kernel of one of ONNX's operators, of its newest version.
+
+    Args:
+        info: what the kernel may know, without a version.
+    """
+    newest = max(kernel_registry().candidates(info.domain, info.op_type), key=lambda row: row.kernel_def.since_version)
+    return newest.create(replace(info, since_version=newest.kernel_def.since_version))
 
 
 def _kernels(opset: KernelRegistry, domain: str, op_type: str) -> tuple[KernelCreateInfo, ...]:

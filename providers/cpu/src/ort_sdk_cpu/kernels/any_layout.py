@@ -21,6 +21,7 @@ class FixedSlot:
 
     array: HostArray
     is_fixed: bool = True
+    is_constant: bool = False
 
 
 class AnyLayoutKernel(BindableKernel):

@@ -41,8 +41,9 @@ __all__ = [
 Writer = Callable[..., Any]
 """Writes outputs: ``writer(*inputs, *outputs)``. Never writes inputs; their strides may differ from call to call.
 
-A writer may have ``fixed(*inputs, *outputs)``: a call without arguments on arrays that stay the same, or None; and
-``on_slots(slots)``: the same for slots, some of which get other arrays before each call.
+A writer may have ``fixed(*inputs, *outputs)``: a call without arguments on arrays that stay the same, or None; ``know(inputs)``,
+called before that: which inputs' contents stay the same, too; and ``on_slots(slots)``: a call on slots, some of which get other
+arrays before each call.
 """
 
 MakeWriter = Callable[[Sequence[Any], Sequence[HostArray]], Writer]
@@ -175,6 +176,9 @@ class BindableKernel(OpKernel):
         writer = self._make_writer(arrays[:count], arrays[count:])
         if isinstance(writer, np.ufunc):
             return functools.partial(writer, *arrays[:count], out=arrays[count])
+        know = getattr(writer, "know", None)
+        if know is not None:
+            know([index for index, slot in enumerate(inputs) if getattr(slot, "is_constant", False)])
         fixed = getattr(writer, "fixed", None)
         call = None if fixed is None else fixed(*arrays)
         return functools.partial(writer, *arrays) if call is None else call

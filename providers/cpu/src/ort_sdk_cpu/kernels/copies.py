@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,15 @@ from ort_sdk_cpu.native_call import NO_BITS, NativeCall, in_turn
 from .strided_copy import strided_copy
 from .task_writer import is_worth_a_task, threads_for
 
-__all__ = ["MAX_PLACES", "CopyWriter", "Pairs", "Runs", "addresses_of", "element_runs", "moving", "plain_runs"]
+__all__ = ["MAX_PLACES", "CopyWriter", "Pairs", "Runs", "addresses_of", "element_runs", "indexing_words", "moving", "plain_runs"]
 
 Pairs = Sequence[tuple[HostArray, HostArray]]
 """(target, source), of one shape and type, in the order in which they are copied; no two overlap."""
 Runs = HostArray
 """int64, (count, 3): addresses of target and source, and bytes of each piece that is one in both, in the order of copying."""
 
+FEW_RUNS = 8
+"""Runs for which calls of the C library cost less than a task."""
 MAX_ROWS = 160
 """Runs up to which as many calls cost less than a step of its own; each takes some nanoseconds."""
 MAX_RUNS = 1 << 12
@@ -32,8 +34,10 @@ COPIED_AT_ONCE = 4
 """Elements whose copying takes as long as computing one."""
 MAX_PLACES = 1 << 18
 """Elements up to which the place of each is worked out, to see what runs they make."""
+MAX_TAKEN = 1 << 16
+"""Elements up to which a thread of its own takes them as fast as NumPy."""
 _WORD = 4
-_INT64 = np.dtype(np.int64)
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 class CopyWriter:
@@ -62,33 +66,70 @@ class CopyWriter:
         runs = plain_runs(pairs)
         if runs is None or len(runs) > MAX_ROWS:
             return _strided(pairs) or _task(runs) or copy
-        rows = tuple((_memmove(), to, from_, size, 0, NO_BITS) for to, from_, size in runs.tolist())
-        copy.native = NativeCall(rows)  # type: ignore[attr-defined]
-        return copy
+        return _copies(runs, copy)
 
 
-def moving(info: KernelInfo, write: Callable[..., Any], runs: Callable[..., Runs | None]) -> Callable[..., Any]:
+def moving(
+    info: KernelInfo,
+    write: Callable[..., Any],
+    runs: Callable[..., Runs | None],
+    otherwise: Callable[..., Callable[[], Any] | None] | None = None,
+) -> Callable[..., Any]:
     """A writer that moves elements to where a node's input 1 says: needs no Python where that is constant.
 
     Args:
         info: the node.
         write: the writer.
         runs: from the inputs and outputs, what is moved; None for what the writer has to do.
+        otherwise: from the same, a call on arrays that stay, for an input 1 that is not constant; None if there is none.
     """
-    return _MovingWriter(write, runs) if 1 in info.constants else write
+    return _MovingWriter(write, runs, otherwise, is_constant=1 in info.constants)
 
 
 class _MovingWriter:
-    def __init__(self, write: Callable[..., Any], runs: Callable[..., Runs | None]) -> None:
-        self._write, self._runs = write, runs
+    def __init__(
+        self,
+        write: Callable[..., Any],
+        runs: Callable[..., Runs | None],
+        otherwise: Callable[..., Callable[[], Any] | None] | None,
+        *,
+        is_constant: bool,
+    ) -> None:
+        self._write, self._runs, self._otherwise, self._is_constant = write, runs, otherwise, is_constant
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
         self._write(*arrays)
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any]:
+    def know(self, constants: Collection[int]) -> None:
+        """Inputs whose contents stay the same, too."""
+        self._is_constant = self._is_constant or 1 in constants
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same."""
-        return _task(self._runs(*arrays)) or functools.partial(self._write, *arrays)
+        if not self._is_constant:
+            return None if self._otherwise is None else self._otherwise(*arrays)
+        runs = self._runs(*arrays)
+        return _few_copies(runs, arrays) or _task(runs)
+
+
+def _few_copies(runs: Runs | None, arrays: Sequence[Any]) -> Callable[[], Any] | None:
+    """A call that moves runs, for so few that calls of the C library cost less than a task that goes over a list."""
+    if runs is None or len(runs) > FEW_RUNS:
+        return None
+    return _copies(runs, functools.partial(_move, runs, arrays))
+
+
+def _copies(runs: Runs, call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call that copies runs, told how it needs no Python."""
+    rows = tuple((_memmove(), to, from_, size, 0, NO_BITS) for to, from_, size in runs.tolist())
+    call.native = NativeCall(rows)  # type: ignore[attr-defined]
+    return call
+
+
+def _move(runs: Runs, _kept: Sequence[Any]) -> None:
+    for to, from_, size in runs.tolist():
+        ctypes.memmove(to, from_, size)
 
 
 def plain_runs(pairs: Pairs) -> Runs | None:
@@ -118,6 +159,22 @@ def element_runs(target: HostArray, source: HostArray, itemsize: int) -> Runs | 
         return None
     counts = np.diff(firsts, append=len(target))
     return np.stack([target[firsts], source[firsts], counts * itemsize], axis=1)
+
+
+def indexing_words(arrays: Sequence[HostArray], slice_size: int, task: str) -> int:
+    """Words of 4 bytes of a slice that a task takes from data at indices; 0 where it cannot, or gains nothing.
+
+    Args:
+        arrays: data, indices and output.
+        slice_size: elements of a slice.
+        task: in the module of indexing tasks.
+    """
+    data, indices, out = arrays
+    size = slice_size * data.itemsize
+    is_plain = all(array.flags.c_contiguous and array.size for array in arrays) and indices.dtype in {_INT32, _INT64}
+    if not is_plain or size % _WORD or out.size > MAX_TAKEN or not is_worth_a_task(out.size, "indexing", task):
+        return 0
+    return size // _WORD
 
 
 def addresses_of(array: HostArray, axes: int | None = None) -> HostArray:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.addresses import address_of
 
 from .bindable import MakeWriter, Writer, bindable, copied
-from .copies import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, moving, plain_runs
+from .copies import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, indexing_words, moving, plain_runs
 
 __all__: list[str] = []
 
@@ -45,6 +47,21 @@ class _Places:
             places = np.where(places < 0, places + self._limit, places)
         return places * self._step + self._offsets
 
+    def taking(
+        self, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
+    ) -> Callable[[], Any] | None:
+        """A task that takes elements of arrays that stay; None for what NumPy does as well, and for bytes."""
+        words = indexing_words([data, indices, out], 1, "take_elements")
+        if not words:
+            return None
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
+        arrays = tuple(map(address_of, (data, indices, out)))
+        sizes = (indices.itemsize, self._limit, indices.size, address_of(offsets), self._step, words)
+        task = TaskCall("indexing", "take_elements", (0, *arrays, *sizes))
+        return task.checked(functools.partial(compute, data, indices), data, indices, out, offsets)
+
 
 def _axis(info: KernelInfo, rank: int) -> int:
     axis = int(info.attribute("axis", 0))
@@ -72,7 +89,7 @@ def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
             found = places.of(indices) if max(data.size, out.size) <= MAX_PLACES else None
             return None if found is None else element_runs(addresses_of(out), addresses_of(data)[found.reshape(-1)], out.itemsize)
 
-        return moving(info, write, runs)
+        return moving(info, write, runs, functools.partial(places.taking, compute))
 
     return make
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
-from .copies import MAX_PLACES, CopyWriter, Pairs, Runs, addresses_of, element_runs, moving
+from .copies import MAX_PLACES, CopyWriter, Pairs, Runs, addresses_of, element_runs, indexing_words, moving
 
 __all__ = ["taken"]
 
@@ -132,9 +134,23 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
             wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
             data.take(wrapped, axis=axis, out=out, mode="clip")
 
-        return moving(info, write, functools.partial(taken, axis))
+        return moving(info, write, functools.partial(taken, axis), functools.partial(_taking, axis, compute))
 
     return make
+
+
+def _taking(
+    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
+) -> Callable[[], Any] | None:
+    """A task that takes slices of arrays that stay; None for what NumPy does as well, and for bytes."""
+    words = indexing_words([data, indices, out], math.prod(data.shape[axis:][1:]), "take_slices")
+    if not words:
+        return None
+    from ort_sdk_cpu.machine_code import TaskCall
+
+    sizes = (indices.itemsize, data.shape[axis], indices.size, math.prod(data.shape[: axis % data.ndim]), words)
+    task = TaskCall("indexing", "take_slices", (0, *map(address_of, (data, indices, out)), *sizes))
+    return task.checked(functools.partial(compute, data, indices), data, indices, out)
 
 
 def taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:

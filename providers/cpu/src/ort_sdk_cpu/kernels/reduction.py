@@ -11,12 +11,14 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.axes import normalized_axes
+from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import MakeWriter, Writer, bindable, copied
 from .copies import CopyWriter
 from .reduction_task import TaskReduction, reduction_writer
 from .scratch import Scratch, scratch_of
+from .task_writer import are_floats, is_worth_a_task
 
 __all__: list[str] = []
 
@@ -24,6 +26,8 @@ MAX_SLICES = 16
 """Elements along an axis up to which adding slices up is faster than NumPy's reduction, which begins anew for each result."""
 MIN_RESULTS = 256
 """Results from which on it is."""
+MAX_SEARCHED = 1 << 13
+"""Elements up to which a task finds the largest in less time than NumPy's function needs to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +94,32 @@ def arg(info: KernelInfo, compute: Any) -> MakeWriter | None:
         x = inputs[0]
         if not x.ndim or not x.size:
             return copied(compute)
-        return lambda x, out: find(x, axis=axis, out=out, keepdims=keepdims)
+        return _Finding(find, axis, keepdims=keepdims)
 
     return make
+
+
+class _Finding:
+    """A writer of the places of the largest or the smallest elements."""
+
+    def __init__(self, find: Callable[..., Any], axis: int, *, keepdims: bool) -> None:
+        self._find, self._axis, self._keepdims = find, axis, keepdims
+
+    def __call__(self, x: HostArray, out: HostArray) -> None:
+        """Write the output."""
+        self._find(x, axis=self._axis, out=out, keepdims=self._keepdims)
+
+    def fixed(self, x: HostArray, out: HostArray) -> Callable[[], Any] | None:
+        """A task on arrays that stay; None where NumPy is as fast, or none can do it."""
+        is_plain = are_floats([x]) and x.flags.c_contiguous and out.flags.c_contiguous
+        if not is_plain or x.size > MAX_SEARCHED or not is_worth_a_task(x.size, "indexing", "largest_along"):
+            return None
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        axis = self._axis % x.ndim
+        sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
+        factor = 1.0 if self._find is np.argmax else -1.0
+        return TaskCall("indexing", "largest_along", (*map(address_of, (x, out)), *sizes, factor)).kept(x, out)
 
 
 def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:

@@ -52,7 +52,13 @@ def reduction_writer(reduction: TaskReduction, x: HostArray, axes: Sequence[int]
 def reduction_call(reduction: TaskReduction, x: HostArray, axes: Sequence[int], out: HostArray) -> ReductionCall | None:
     """The task for arrays that lie like these; None where it cannot do it. Arguments as for ``reduction_writer``."""
     layout = _layout(x, axes, out)
-    return None if layout is None else ReductionCall(reduction, layout, x.size)
+    if layout is None or not is_worth_a_task(x.size, MODULE, _task_name(reduction, layout)):
+        return None
+    return ReductionCall(reduction, layout, x.size)
+
+
+def _task_name(reduction: TaskReduction, layout: _Layout) -> str:
+    return f"{reduction.task}_{'rows' if layout.is_rows else 'columns'}"
 
 
 class ReductionCall:
@@ -61,9 +67,8 @@ class ReductionCall:
     def __init__(self, reduction: TaskReduction, layout: _Layout, elements: int) -> None:
         from ort_sdk_cpu.machine_code import TaskCall
 
-        task = f"{reduction.task}_{'rows' if layout.is_rows else 'columns'}"
         numbers = (reduction.factor, reduction.divisor, int(reduction.has_root))
-        self._call = TaskCall(MODULE, task, (0, 0, *layout.sizes, *numbers), threads_for(elements))
+        self._call = TaskCall(MODULE, _task_name(reduction, layout), (0, 0, *layout.sizes, *numbers), threads_for(elements))
 
     def run(self, *arrays: HostArray) -> None:
         """Reduce the first array into the last; keeps neither."""
@@ -88,11 +93,8 @@ class _Layout:
 
 
 def _layout(x: HostArray, axes: Sequence[int], out: HostArray) -> _Layout | None:
-    """Loops over what stays and what goes, each from the outermost in memory to the innermost; None if they are too many.
-
-    None, too, where compiled code is not worth it, or there is none.
-    """
-    if not is_worth_a_task(x.size) or not are_floats([x, out]):
+    """Loops over what stays and what goes, each from the outermost in memory to the innermost; None if they are too many."""
+    if not x.size or not are_floats([x, out]):
         return None
     order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
     kept = [axis for axis in order if axis not in axes and x.shape[axis] != 1]

@@ -1,0 +1,97 @@
+"""Expanding steps: how a kernel puts other steps in its place when a program is made.
+
+A Loop whose trips are known by then is as many copies of its body; a sequence whose structure is known is the tensors in it. What
+is left needs neither a body's runner nor a list, and its steps can be bound, fused and joined with those around it.
+
+A kernel that can has ``expand(program, inputs)``: it gets the numbers of its inputs' values, captured ones behind its own, and
+gives a number for each output, or None to be run as it is. One that holds bodies has ``foretell(program, inputs)``, too: what
+would be known of its outputs, before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from .kernel import Array, Compute, OpKernel, Subgraph
+
+__all__ = ["UNKNOWN", "ExpandedKernel", "ExpandingProgram", "Foresight", "Knowledge"]
+
+
+class Knowledge(NamedTuple):
+    """What the signature of a run's inputs tells of a value."""
+
+    shape: bool = False
+    """Its shape; of a sequence, how many tensors it has, and their shapes."""
+    contents: bool = False
+    """Its contents."""
+
+    def __and__(self, other: Knowledge) -> Knowledge:
+        """What is known of a value that is one or the other."""
+        return Knowledge(self.shape and other.shape, self.contents and other.contents)
+
+
+UNKNOWN = Knowledge()
+
+
+class Foresight(NamedTuple):
+    """What would be known if some steps ran."""
+
+    outputs: tuple[Knowledge, ...]
+    is_complete: bool
+    """Whether the shape of every value would be."""
+    steps: int
+    """How many steps would be left to run, at most."""
+    operators: frozenset[tuple[str, bool]]
+    """Their operators, and whether the contents of all inputs but the first would be known."""
+
+
+class ExpandingProgram(Protocol):
+    """A program in the making, as a kernel sees it that puts steps in its own place. Values are numbers; 0 is the absent one."""
+
+    def knowledge(self, value: int) -> Knowledge:
+        """What is known of a value."""
+
+    def value(self, value: int) -> Any:
+        """What a value is in the run that is recorded: only what is known of it holds for others."""
+
+    def sequence(self, value: int) -> Sequence[int] | None:
+        """The tensors of a sequence whose structure is known."""
+
+    def constant(self, array: Array) -> int:
+        """A value that is the same in every run."""
+
+    def make_sequence(self, tensors: Sequence[int]) -> int:
+        """A sequence of tensors."""
+
+    def launch(self, op_type: str, kernel: Any, inputs: Sequence[int], attributes: Mapping[str, Any] | None = None) -> int:
+        """A step with one output, whose kernel has abilities as a node's."""
+
+    def take_body(self, body: Subgraph, inputs: Sequence[int], captured: Sequence[int]) -> list[int]:
+        """The steps of a body, once; gives the values of its outputs."""
+
+    def foresee(self, body: Subgraph, inputs: Sequence[Knowledge], captured: Sequence[Knowledge]) -> Foresight:
+        """What would be known of a body's outputs."""
+
+    def has_room_for(self, steps: int) -> bool:
+        """Whether so many more steps are not too many."""
+
+    def attempt(self, action: Callable[[], Sequence[int] | None], max_elements: int | None = None) -> Sequence[int] | None:
+        """Do something; undo its steps if it gives None, raises an error or makes too many elements: then the result is None.
+
+        For steps that do nothing but give their outputs.
+        """
+
+
+class ExpandedKernel(OpKernel):
+    """Kernel of a step that no node of the model has: its output's shape follows from its inputs'.
+
+    Args:
+        compute: computes it.
+    """
+
+    deterministic = True
+    shape_inputs = ()
+
+    def __init__(self, compute: Compute) -> None:
+        self.compute = compute  # type: ignore[method-assign]
