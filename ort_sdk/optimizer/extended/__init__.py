@@ -13,7 +13,12 @@ _PASSES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     ("qdq_fusion", ("ReluQuantFusion", "QDQSelectorActionTransformer"), frozenset({"DequantizeLinear", "QuantizeLinear"})),
     ("dq_gather_fusion", ("DQGatherToGatherBlockQuantized",), frozenset({"DequantizeLinear"})),
     ("dq_matmul_fusion", ("DQMatMulToMatMulNBits",), frozenset({"DequantizeLinear"})),
-    ("integer_matmul_fusion", ("MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"), frozenset({"MatMulInteger"})),
+    ("attention_projection", ("AttentionProjectionSplit",), frozenset({"Attention", "QAttention"})),
+    (
+        "integer_matmul_fusion",
+        ("MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"),
+        frozenset({"MatMulInteger", "QAttention"}),
+    ),
     ("gelu_fusion", ("GeluFusion",), frozenset({"Erf"})),
     ("layer_norm_fusion", ("LayerNormFusion", "SimplifiedLayerNormFusion"), frozenset({"ReduceMean"})),
     (
