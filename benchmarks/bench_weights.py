@@ -36,6 +36,7 @@ import processes
 
 LIBRARIES = ("ort_sdk", "onnxruntime")
 RUNS, SESSIONS, COUNT = 3, 8, 50
+QUICK_PROCESSES = 2
 EXTERNAL_MB, MODEL_MB = 2000.0, 500.0
 QUICK_MB = 4.0
 UNALIGNED = 2
@@ -175,9 +176,9 @@ CHILDREN: dict[str, Callable[[Library, str], dict[str, float]]] = {
 }
 
 
-def measure_processes(*arguments: str) -> dict[str, float]:
+def measure_processes(count: int, *arguments: str) -> dict[str, float]:
     """Several processes at the same time."""
-    children = [processes.start_child(__file__, *arguments) for _ in range(SESSIONS)]
+    children = [processes.start_child(__file__, *arguments) for _ in range(count)]
     for _ in ("ran", "measured"):
         for child in children:
             assert child.stdout is not None
@@ -203,12 +204,13 @@ def external(folder: Path, arguments: argparse.Namespace) -> Rows:
 def sharing(folder: Path, arguments: argparse.Namespace) -> Rows:
     path = str(weight_files().write_external(folder / "shared.onnx", megabytes(arguments, MODEL_MB), COUNT))
     weight_files().write_external(folder / SMALL, SMALL_BYTES, 1)
+    count = QUICK_PROCESSES if arguments.quick else SESSIONS
 
     def sessions(library: str, packing: str, kind: str = "sharing") -> Callable[[], dict[str, float]]:
         return lambda: processes.measure_in_child(__file__, kind, library, packing, path)
 
     def at_once(library: str, packing: str) -> Callable[[], dict[str, float]]:
-        return lambda: measure_processes("process", library, packing, path)
+        return lambda: measure_processes(count, "process", library, packing, path)
 
     cache = str(folder / "cache")
     sessions("ort_sdk", cache)()
