@@ -12,6 +12,7 @@ from .conv_fusion import ConvAddFusion, ConvBNFusion, ConvMulFusion
 from .conv_transpose_elimination import ConvTransposeElimination
 from .conv_transpose_phases import ConvTransposeToDepthToSpace
 from .dq_matmul_nbits_fusion import DQMatMulNBitsFusion
+from .einsum_decomposition import EinsumDecomposition
 from .elementwise_fusion import DivMulFusion, FuseReluClip, NotWhereFusion, PreShapeNodeElimination
 from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
 from .identity_elimination import EliminateDropout, EliminateIdentity
@@ -49,6 +50,7 @@ def transformers() -> list[GraphTransformer]:
         UnsqueezeElimination(),
         ExpandElimination(),
         DQMatMulNBitsFusion(),
+        EinsumDecomposition(),
         ReshapeFusion(),
         ReshapeTargetFusion(),
         TransposeSinking(),
