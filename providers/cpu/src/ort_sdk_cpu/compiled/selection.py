@@ -13,6 +13,7 @@ from numba import types
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32
+from ort_sdk_cpu.simd.heaps import rise, sink
 from ort_sdk_cpu.simd.keys import lowest_bit, order_of
 from ort_sdk_cpu.simd.memory import (
     load_f32,
@@ -45,40 +46,6 @@ def _key(value: Any, place: int) -> int:
 
 
 @inner
-def _sink(heap: int, count: int, key: int) -> None:
-    """Put a key on top, and let it sink until no smaller one is below it."""
-    hole = 0
-    while True:
-        below = 2 * hole + 1
-        if below >= count:
-            break
-        found = read_i64(heap + below * 8)
-        if below + 1 < count:
-            other = read_i64(heap + below * 8 + 8)
-            if other < found:
-                below, found = below + 1, other
-        if found >= key:
-            break
-        write_i64(heap + hole * 8, found)
-        hole = below
-    write_i64(heap + hole * 8, key)
-
-
-@inner
-def _rise(heap: int, count: int, key: int) -> None:
-    """Add a key behind ``count`` others."""
-    hole = count
-    while hole:
-        above = (hole - 1) // 2
-        found = read_i64(heap + above * 8)
-        if found <= key:
-            break
-        write_i64(heap + hole * 8, found)
-        hole = above
-    write_i64(heap + hole * 8, key)
-
-
-@inner
 def _value_of(x: int, key: int) -> Any:
     return read_f32(x + (_PLACES - (key & _PLACES)) * 4)
 
@@ -87,7 +54,7 @@ def _value_of(x: int, key: int) -> Any:
 def _select(x: int, size: int, count: int, sign: Any, heap: int) -> None:
     """Fill the heap with the keys of the ``count`` largest products with the sign."""
     for place in range(count):
-        _rise(heap, place, _key(sign * read_f32(x + place * 4), place))
+        rise(heap, place, _key(sign * read_f32(x + place * 4), place))
     signs, place = splat_f32(sign), count
     while place < size:
         last = read_i64(heap)
@@ -99,7 +66,7 @@ def _select(x: int, size: int, count: int, sign: Any, heap: int) -> None:
             place += lowest_bit(bits)
         key = _key(sign * read_f32(x + place * 4), place)
         if key > last:
-            _sink(heap, count, key)
+            sink(heap, count, 0, key)
         place += 1
 
 
@@ -113,7 +80,7 @@ def _write(x: int, count: int, heap: int, values: int, places: int, step: int) -
         if places:
             write_i64(places + left * step * 8, _PLACES - (key & _PLACES))
         if left:
-            _sink(heap, left, read_i64(heap + left * 8))
+            sink(heap, left, 0, read_i64(heap + left * 8))
 
 
 @task

@@ -14,6 +14,7 @@ from numba import types
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import maximum, minimum, splat_f32, subtract
+from ort_sdk_cpu.simd.heaps import sink
 from ort_sdk_cpu.simd.keys import lowest_bit, order_of
 from ort_sdk_cpu.simd.memory import (
     emit_store,
@@ -72,25 +73,6 @@ def _key(score: np.float32, box: int) -> int:
 
 
 @inner
-def _sink(heap: int, count: int, place: int, key: int) -> None:
-    """Put a key at a place of a heap, or below it."""
-    while True:
-        child = 2 * place + 1
-        if child >= count:
-            break
-        below = read_i64(heap + child * 8)
-        if child + 1 < count:
-            other = read_i64(heap + child * 8 + 8)
-            if other < below:
-                child, below = child + 1, other
-        if key <= below:
-            break
-        write_i64(heap + place * 8, below)
-        place = child
-    write_i64(heap + place * 8, key)
-
-
-@inner
 def _candidates(record: int, scores: int, heap: int) -> int:
     """Make a heap of the boxes' keys; their number."""
     boxes, is_bounded, bound = argument(record, 6), argument(record, 10), splat_f32(number(record, 12))
@@ -106,7 +88,7 @@ def _candidates(record: int, scores: int, heap: int) -> int:
             write_i64(heap + count * 8, _key(read_f32(scores + (box + lane) * 4), box + lane))
             count += 1
     for place in range(count // 2 - 1, -1, -1):
-        _sink(heap, count, place, read_i64(heap + place * 8))
+        sink(heap, count, place, read_i64(heap + place * 8))
     return count
 
 
@@ -145,7 +127,7 @@ def _suppress(record: int, pair: int, heap: int) -> int:
     while left > 0 and found < most:
         index = read_i64(heap) & 0xFFFFFFFF
         left -= 1
-        _sink(heap, left, 0, read_i64(heap + left * 8))
+        sink(heap, left, 0, read_i64(heap + left * 8))
         low_x, high_x = _extent(corners + index * 16, centered)
         low_y, high_y = _extent(corners + index * 16 + 4, centered)
         box = (low_x, low_y, high_x, high_y, (high_x - low_x) * (high_y - low_y))
