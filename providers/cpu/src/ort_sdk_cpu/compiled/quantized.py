@@ -29,6 +29,7 @@ from ort_sdk_cpu.simd.arithmetic import (
 )
 from ort_sdk_cpu.simd.bytes import store_i8_first
 from ort_sdk_cpu.simd.memory import (
+    emit_load,
     emit_load_first,
     emit_store_first,
     load_f32,
@@ -45,6 +46,11 @@ from ort_sdk_cpu.simd.vector_types import LANES, VI32, i32x16, operation
 __all__ = ["dequantize", "dequantize_words", "quantize", "quantize_words", "requantize_sums"]
 
 _WORDS = ir.VectorType(ir.IntType(16), LANES)
+
+
+@operation(i32x16, types.intp)
+def _load_words(builder: Any, address: Any) -> Any:
+    return builder.zext(emit_load(builder, address, _WORDS), VI32)
 
 
 @operation(i32x16, types.intp, types.intp)
@@ -95,34 +101,40 @@ def quantize_words(record: int, part: int, parts: int) -> None:
     _to_words(record, part, parts)
 
 
+def _dequantize(load: Any, load_first: Any, item: int) -> Any:
+    """The real numbers of elements of some bytes, by what loads 16 of them, and fewer."""
+
+    @inner
+    def dequantized(record: int, part: int, parts: int) -> None:
+        x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
+        flip = splat_i32(argument(record, 3))
+        zero, scale = splat_f32(number(record, 4)), splat_f32(number(record, 5))
+        vectors = (count + 15) // 16
+        for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
+            place, left = vector * 16, count - vector * 16
+            value = load(x + place * item) if left >= 16 else load_first(x + place * item, left)
+            real = multiply(subtract(to_f32(bit_xor(value, flip)), zero), scale)
+            if left >= 16:
+                store_f32(out + place * 4, real)
+            else:
+                store_f32_first(out + place * 4, real, left)
+
+    return dequantized
+
+
+_of_bytes, _of_words = _dequantize(load_u8, load_u8_first, 1), _dequantize(_load_words, _load_words_first, 2)
+
+
 @task
 def dequantize(record: int, part: int, parts: int) -> None:
     """(x, out, count, flip, zero point, scale)."""
-    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
-    flip = splat_i32(argument(record, 3))
-    zero, scale = splat_f32(number(record, 4)), splat_f32(number(record, 5))
-    vectors = (count + 15) // 16
-    for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place, left = vector * 16, count - vector * 16
-        value = load_u8(x + place) if left >= 16 else load_u8_first(x + place, left)
-        real = multiply(subtract(to_f32(bit_xor(value, flip)), zero), scale)
-        if left >= 16:
-            store_f32(out + place * 4, real)
-        else:
-            store_f32_first(out + place * 4, real, left)
+    _of_bytes(record, part, parts)
 
 
 @task
 def dequantize_words(record: int, part: int, parts: int) -> None:
     """The same of 16 bits."""
-    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
-    flip = splat_i32(argument(record, 3))
-    zero, scale = splat_f32(number(record, 4)), splat_f32(number(record, 5))
-    vectors = (count + 15) // 16
-    for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place, left = vector * 16, count - vector * 16
-        real = multiply(subtract(to_f32(bit_xor(_load_words_first(x + place * 2, left), flip)), zero), scale)
-        store_f32_first(out + place * 4, real, left)
+    _of_words(record, part, parts)
 
 
 @task

@@ -31,7 +31,6 @@ ROWS_AT_ONCE = 32
 """As in the compiled module."""
 _AGGREGATES = {"SUM": 0, "AVERAGE": 1, "MIN": 2, "MAX": 3}
 _TRANSFORMS = {"NONE": 0, "SOFTMAX": 1, "LOGISTIC": 2}
-_NO_LABELS = np.zeros(1, np.int64)
 
 Model = TreeClassifier | TreeRegressor | LinearClassifier
 

@@ -373,20 +373,26 @@ def quantized_sum_tile(
         numbers: address of float32, each in 8 bytes: least and greatest step of the product, its scale, zero point (as if it were
             uint8) and scale of the addend, scale of the sum and its inverse.
     """
+    given = Operands(0, x, x_row, x_line, lines, steps, flip, w, soon, soon_step)
+    target = _Target(zero_point, out_flip, out, out_row, left)
+    _quantized_sums(builder, rows, given, columns, target, (addend, addend_flip, numbers))
+
+
+def _quantized_sums(builder: Any, rows: Any, given: Operands, columns: Any, target: _Target, added: tuple[Any, Any, Any]) -> None:
+    """Tiles of any number of rows; ``added``: address and flip of what is added, address of the numbers."""
+    addend, addend_flip, numbers = added
 
     def emit(case: int) -> None:
-        given = Operands(case, x, x_row, x_line, lines, steps, flip, w, soon, soon_step)
-        sums = emit_sums(builder, given, emit_columns(builder, columns, VI32))
+        sums = emit_sums(builder, given._replace(rows=case), emit_columns(builder, columns, VI32))
         scales = emit_columns(builder, builder.add(columns, constant(_STEP_BYTES)), VF32)
         places = [builder.add(numbers, constant(_WORD * index)) for index in range(len(_Sum._fields))]
         found = _Sum(*(splat(builder, emit_load(builder, place, F32)) for place in places))
-        zero = builder.trunc(zero_point, I32)
+        zero = builder.trunc(target.zero_point, I32)
         for row, values in enumerate(sums):
-            offset = builder.mul(out_row, constant(row))
-            narrow = _flipped(builder, emit_load_bytes_first(builder, builder.add(addend, offset), left), addend_flip)
-            pairs = zip(_scaled(builder, values, scales), _widened(builder, narrow), strict=True)
-            steps_ = [_added(builder, value, other, found) for value, other in pairs]
-            narrow = _flipped(builder, _narrowed(builder, steps_, zero), out_flip)
-            emit_store_bytes_first(builder, builder.add(out, offset), narrow, left)
+            narrow = emit_load_bytes_first(builder, moved(builder, addend, row, target.row), target.left)
+            pairs = zip(_scaled(builder, values, scales), _widened(builder, _flipped(builder, narrow, addend_flip)), strict=True)
+            steps = [_added(builder, value, other, found) for value, other in pairs]
+            narrow = _flipped(builder, _narrowed(builder, steps, zero), target.flip)
+            emit_store_bytes_first(builder, moved(builder, target.out, row, target.row), narrow, target.left)
 
     emit_choice(builder, rows, range(1, ROWS + 1), emit)

@@ -10,7 +10,7 @@ from numba import types
 from .memory import splat
 from .vector_types import F32, I32, LANES, VF32, VI32, call, f32x16, operation, pointer
 
-__all__ = ["first_lanes", "load_f32_first_or", "load_f32_steps", "select_less", "store_f32_steps"]
+__all__ = ["first_lanes", "load_f32_first_or", "load_f32_steps", "select_less"]
 
 
 def _mask(builder: Any, count: Any) -> Any:
@@ -48,15 +48,3 @@ def load_f32_steps(builder: Any, address: Any, step: Any, count: Any) -> Any:
         value = builder.load(pointer(builder, builder.add(address, builder.mul(bounded, step)), F32))
         vector = builder.insert_element(vector, value, ir.Constant(I32, lane))
     return vector
-
-
-@operation(types.none, types.intp, types.intp, types.intp, f32x16)
-def store_f32_steps(builder: Any, address: Any, step: Any, count: Any, value: Any) -> None:
-    """Write the first ``count`` lanes, at least one, ``step`` bytes apart."""
-    last = builder.sub(count, ir.Constant(count.type, 1))
-    for lane in reversed(range(LANES)):
-        index = ir.Constant(count.type, lane)
-        is_there = builder.icmp_signed("<=", index, last)
-        with builder.if_then(is_there):
-            place = pointer(builder, builder.add(address, builder.mul(index, step)), F32)
-            builder.store(builder.extract_element(value, ir.Constant(I32, lane)), place)
