@@ -69,9 +69,8 @@ class AttentionSteps:
             q, k, v = q[None], k[None], v[None]
         if not _fit(q, k, v, past_key, past_value):
             return NotImplemented
-        batch, heads, length, size = q.shape
-        past = 0 if past_key is None else past_key.shape[2]
-        keys = past + k.shape[2]
+        batch, heads, _, size = q.shape
+        keys = k.shape[2] + (0 if past_key is None else past_key.shape[2])
         matrices = batch * heads
         if not (_is_shape(key_target, (matrices, keys, size)) and _is_shape(value_target, (matrices, keys, v.shape[3]))):
             return NotImplemented
@@ -83,7 +82,15 @@ class AttentionSteps:
             return NotImplemented
         if mask is not None and len(scores) == 3:
             mask = mask.reshape(_apart(mask, batch, heads))
-        out = self._results.empty((batch, length, heads, v.shape[3])).transpose(0, 2, 1, 3)
+        cached = self._run(q, k, v, past_key, past_value, mask)
+        result = cached.out if len(shape) == 4 else cached.out.reshape(*shape[:-1], v.shape[3])
+        return result if past_key is None else (cached.keys, cached.values, result)
+
+    def _run(self, q: Any, k: Any, v: Any, past_key: Any, past_value: Any, mask: Any) -> CachedAttention:
+        """Attention of arrays of four axes, done."""
+        batch, heads, length, size = q.shape
+        past = 0 if past_key is None else past_key.shape[2]
+        keys = past + k.shape[2]
         cached = CachedAttention(
             heads=heads,
             key_heads=heads,
@@ -91,7 +98,7 @@ class AttentionSteps:
             q=q,
             keys=k if past_key is None else self._results.empty((batch, heads, keys, size)),
             values=v if past_key is None else self._results.empty((batch, heads, keys, v.shape[3])),
-            out=out,
+            out=self._results.empty((batch, length, heads, v.shape[3])).transpose(0, 2, 1, 3),
             counts=common_counts(batch, past, past, keys),
             most_keys=keys,
             k=None if past_key is None else k,
@@ -101,8 +108,7 @@ class AttentionSteps:
             mask=mask,
         )
         cached.run()
-        result = out if len(shape) == 4 else out.reshape(*shape[:-1], v.shape[3])
-        return result if past_key is None else (cached.keys, cached.values, result)
+        return cached
 
     def _mask(self, condition: HostArray | None, added: HostArray | None) -> Any:
         """Numbers added to the scores; None for none, ``NotImplemented`` if none are the same."""
