@@ -3,22 +3,25 @@
 from types import SimpleNamespace
 
 import numpy as np
+import onnxruntime
 import pytest
-from ort_sdk_cpu import libraries
+from onnx import TensorProto, helper, numpy_helper
+from ort_sdk_cpu import libraries, threads
 
+import ort_sdk
 from ort_sdk.api import NodeArg
 
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 
 
-def layer(op_type, directions, sizes):
+def layer(op_type, directions, sizes, hidden=5):
     """X, W, R, B, no lengths, and first states."""
     rng = np.random.default_rng(0)
-    (steps, batch, inputs), hidden = sizes, 5
+    steps, batch, inputs = sizes
     rows = GATES[op_type] * hidden
     shapes = [(steps, batch, inputs), (directions, rows, inputs), (directions, rows, hidden), (directions, 2 * rows)]
     states = [(directions, batch, hidden)] * (2 if op_type == "LSTM" else 1)
-    made = [rng.standard_normal(shape).astype(np.float32) / 2 for shape in (*shapes, *states)]
+    made = [rng.standard_normal(shape).astype(np.float32) / max(2, hidden**0.5) for shape in (*shapes, *states)]
     return [*made[:4], None, *made[4:]]
 
 
@@ -44,3 +47,42 @@ def test_both_directions_of_a_small_layer_need_no_python(make_kernel):
     kernel = make_kernel("GRU", inputs, attributes, "", None, (1, 2, 3), declared)
     slots = [[SimpleNamespace(array=array, is_fixed=True) for array in arrays] for arrays in (inputs, outputs)]
     assert kernel.bind(*slots).native is not None
+
+
+@pytest.mark.parametrize("has_lengths", [False, True])
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+@pytest.mark.parametrize(("sizes", "hidden"), [((40, 1, 8), 64), ((3, 20, 6), 72), ((2, 3, 4), 260)], ids=str)
+@pytest.mark.parametrize(("op_type", "resets_last"), [("GRU", 0), ("GRU", 1), ("LSTM", 0), ("RNN", 0)])
+def test_large_layers_are_shared_by_directions_or_units(check, op_type, resets_last, direction, sizes, hidden, has_lengths):
+    inputs = layer(op_type, 2 if direction == "bidirectional" else 1, sizes, hidden)
+    if has_lengths:
+        inputs[4] = (np.arange(sizes[1], dtype=np.int32) * 7 + sizes[0] - 1) % (sizes[0] + 1)
+    attributes = {"direction": direction, "hidden_size": hidden}
+    if op_type == "GRU":
+        attributes["linear_before_reset"] = resets_last
+    wanted = (0, 1, 2) if op_type == "LSTM" else (0, 1)
+    check(op_type, *inputs, constants=(1, 2, 3), tolerance=1e-5, wanted=wanted, **attributes)
+
+
+def bidirectional(steps, hidden):
+    """A model of one LSTM of both directions, and its input."""
+    x, w, r, b = layer("LSTM", 2, (steps, 1, 16), hidden)[:4]
+    node = helper.make_node("LSTM", ["x", "w", "r", "b"], ["y"], direction="bidirectional", hidden_size=hidden)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+    weights = [numpy_helper.from_array(array, name) for name, array in zip("wrb", (w, r, b), strict=True)]
+    graph = helper.make_graph([node], "both", values[:1], values[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8).SerializeToString(), x
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+@pytest.mark.parametrize(("steps", "hidden"), [(40, 64), (100, 96)])
+def test_directions_do_without_a_second_thread(monkeypatch, steps, hidden, is_busy):
+    monkeypatch.setattr(threads, "works_alone", lambda _: is_busy)
+    model, x = bidirectional(steps, hidden)
+    (expected,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    for count in (1, 2, 3):
+        options = ort_sdk.SessionOptions()
+        options.intra_op_num_threads = count
+        session = ort_sdk.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        for _ in range(4):
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5, atol=1e-5)

@@ -21,6 +21,8 @@ from .scratch import Scratch, scratch_of
 from .task_writer import are_floats
 
 if TYPE_CHECKING:
+    from ort_sdk_cpu.tasks_apart import TasksApart
+
     from .recurrent_task import RecurrentTask
 
 __all__: list[str] = []
@@ -94,8 +96,7 @@ class _LayerWriters:
         if not self._is_worth_a_task(inputs, shape):
             write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._scratch)
             return functools.partial(self._write_stepwise, write, len(inputs))
-        tasks = [_task(self._name, x, shape, self._scratch, reverse=reverse) for reverse in BACKWARDS[self._direction]]
-        return _Tasks(tasks, len(inputs), self.weights)
+        return _Tasks(_tasks(self._name, x, shape, self._scratch, BACKWARDS[self._direction]), len(inputs), self.weights)
 
     def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
         x, size = inputs[0], shape[-1] * shape[-2]
@@ -117,11 +118,12 @@ def _is_at_hand(name: str) -> bool:
     return is_at_hand("recurrent", name)
 
 
-def _task(name: str, x: HostArray, shape: tuple[int, ...], scratch: Scratch, *, reverse: bool) -> RecurrentTask:
+def _tasks(name: str, x: HostArray, shape: tuple[int, ...], scratch: Scratch, backwards: Sequence[bool]) -> list[RecurrentTask]:
     from .recurrent_task import LayerSizes, RecurrentTask
 
     (steps, batch, size), (rows, hidden) = x.shape, shape[-2:]
-    return RecurrentTask(name, LayerSizes(steps, batch, size, hidden, rows // hidden), scratch, reverse=reverse)
+    sizes = LayerSizes(steps, batch, size, hidden, rows // hidden, len(backwards))
+    return [RecurrentTask(name, sizes, scratch, reverse=reverse) for reverse in backwards]
 
 
 class _Tasks:
@@ -136,6 +138,7 @@ class _Tasks:
     def __init__(self, tasks: Sequence[RecurrentTask], given: int, weights: LayerWeights) -> None:
         self._tasks, self._given, self._weights = tasks, given, weights
         self._used: Sequence[DirectionWeights] = ()
+        self._apart = _apart(tasks)
 
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs."""
@@ -143,7 +146,10 @@ class _Tasks:
         lengths, *before = [None if array is None else np.ascontiguousarray(array) for array in (lengths, *before)]
         x = np.ascontiguousarray(x)
         for index, task in enumerate(self._tasks):
-            task.run(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths)
+            do = task.run if self._apart is None else task.begin
+            do(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths)
+        if self._apart is not None:
+            self._apart.run()
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if a task is not all it takes."""
@@ -152,11 +158,18 @@ class _Tasks:
         x, lengths, before, after, last = self._sorted(arrays)
         copied: list[Callable[[], Any]] = []
         x, lengths, *before = [_in_one_piece(array, copied) for array in (x, lengths, *before)]
-        calls = [
-            task.fixed(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths)
-            for index, task in enumerate(self._tasks)
-        ]
-        return None if None in calls else in_turn([*copied, *(call for call in calls if call is not None)])
+        calls = list(copied)
+        for index, task in enumerate(self._tasks):
+            found = task.beginning(
+                x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths
+            )
+            if found is None:
+                return None
+            calls += found if self._apart is not None else [*found, task.call.kept()]
+        calls += [] if self._apart is None else [self._apart.kept()]
+        call = in_turn(calls)
+        call.kept = (self, x, lengths, *before, after, *last)  # type: ignore[attr-defined]
+        return call
 
     def _sorted(self, arrays: Sequence[Any]) -> tuple[Any, Any, Sequence[Any], HostArray | None, Sequence[Any]]:
         """(input, lengths, first states, all states, last states); the tasks have their weights."""
@@ -169,6 +182,15 @@ class _Tasks:
                 task.use_weights(each)
         sequence, *last = (*arrays[given:], None, None)[:3]
         return x, lengths, before, sequence, last
+
+
+def _apart(tasks: Sequence[RecurrentTask]) -> TasksApart | None:
+    """Both directions at the same time; None where each has the whole team, or it would not pay."""
+    if not all(task.is_apart for task in tasks):
+        return None
+    from ort_sdk_cpu.tasks_apart import TasksApart
+
+    return TasksApart([task.call for task in tasks])
 
 
 def _in_one_piece(array: Any, copied: list[Callable[[], Any]]) -> Any:

@@ -13,7 +13,6 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
-from ort_sdk_cpu.native_call import in_turn
 
 from .compiled_product import CompiledProduct, Sizes
 from .recurrent_weights import DirectionWeights
@@ -24,7 +23,11 @@ __all__ = ["LayerSizes", "RecurrentTask"]
 MAX_VECTORS = 8
 """Vectors of the input up to which the task itself multiplies them by the weights, which it reads as they lie."""
 UNITS_PER_TEAM = 256
-"""Hidden units from which a step is worth several threads."""
+"""Hidden units from which a step of one sample is worth several threads."""
+LEAST_UNITS_PER_TEAM = 32
+"""Hidden units below which there is nothing to share, however many samples there are."""
+APART_PRODUCTS = 1 << 17
+"""Products of a direction, with recurrent weights, from which it is worth a thread of its own."""
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = 4
 LSTM_GATES = 4
@@ -45,6 +48,23 @@ class LayerSizes:
     hidden: int
     gates: int
     """4 for LSTM, 3 for GRU, 1 for RNN."""
+    directions: int = 1
+    """Of the layer."""
+
+    @property
+    def has_teams(self) -> bool:
+        """Whether several threads share each step, and meet behind it."""
+        if libraries.thread_count() < 2 or not libraries.has_openmp():
+            return False
+        is_large = self.batch * self.hidden**2 >= UNITS_PER_TEAM**2 and self.hidden >= LEAST_UNITS_PER_TEAM
+        return self.hidden >= UNITS_PER_TEAM or (is_large and libraries.thread_count() > self.directions)
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether each direction has a thread of its own, which waits for nobody."""
+        if self.directions < 2 or self.has_teams or libraries.thread_count() < 2 or not libraries.has_openmp():
+            return False
+        return self.steps * self.batch * self.gates * self.hidden**2 >= APART_PRODUCTS
 
 
 _SMALL_BYTES = 1 << 16
@@ -54,7 +74,7 @@ _SMALL_BYTES = 1 << 16
 class _Working:
     """Working memory of a task: its own if that is little, else what all of a session's kernels share."""
 
-    def __init__(self, sizes: LayerSizes, scratch: Scratch, threads: int) -> None:
+    def __init__(self, sizes: LayerSizes, scratch: Scratch, threads: int, place: str) -> None:
         shapes = {
             "gates": (sizes.steps * sizes.batch, sizes.gates * sizes.hidden),
             "states": (sizes.steps, sizes.batch, sizes.hidden),
@@ -64,7 +84,7 @@ class _Working:
         }
         is_small = sum(map(math.prod, shapes.values())) * _FLOAT_BYTES <= _SMALL_BYTES
         self._own = {name: np.empty(shape, _FLOAT) for name, shape in shapes.items()} if is_small else None
-        self._shapes, self._scratch = shapes, scratch
+        self._shapes, self._scratch, self._place = shapes, scratch, place
 
     @property
     def is_own(self) -> bool:
@@ -75,7 +95,7 @@ class _Working:
         """Memory with any contents."""
         if self._own is not None:
             return self._own[name]
-        return self._scratch.array(name, self._shapes[name], _FLOAT)
+        return self._scratch.array(f"{self._place}{name}", self._shapes[name], _FLOAT)
 
 
 class RecurrentTask:
@@ -92,47 +112,63 @@ class RecurrentTask:
         self._sizes, self._resets_first = sizes, name == "gru_reset_first"
         self._weights: DirectionWeights | None = None
         self._bias: HostArray | None = None
-        is_team = sizes.hidden >= UNITS_PER_TEAM and libraries.thread_count() > 1 and libraries.has_openmp()
+        is_team = sizes.has_teams
         step = sizes.batch * sizes.gates * sizes.hidden * _FLOAT_BYTES
         self._first_gates, self._sign = (sizes.steps - 1) * step if reverse else 0, -1 if reverse else 1
         arguments = [0] * _COUNT
         arguments[_STEPS], arguments[_HIDDEN], arguments[_BATCH] = sizes.steps, sizes.hidden, sizes.batch
         arguments[_INPUTS], arguments[_GATES_STEP] = sizes.inputs, self._sign * step
         threads = libraries.thread_count() if is_team else 1
-        self._working = _Working(sizes, scratch, threads)
-        self._call = TaskCall("recurrent", f"{name}_team" if is_team else name, tuple(arguments), threads)
+        # Directions that go on at the same time have working memory each.
+        self._working = _Working(sizes, scratch, threads, "backwards " if reverse and sizes.are_apart else "")
+        self.call = TaskCall("recurrent", f"{name}_team" if is_team else name, tuple(arguments), threads)
+        """The task itself."""
         self._zeros = np.zeros((sizes.batch, sizes.hidden), _FLOAT)
         self._product: CompiledProduct | None = None
         if sizes.steps * sizes.batch > MAX_VECTORS:
             product = Sizes(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, is_transposed=True)
             self._product = CompiledProduct(product, scratch)
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether the task may run at the same time as that of the other direction."""
+        return self._sizes.are_apart
+
     def use_weights(self, weights: DirectionWeights) -> None:
         """Read these from now on; they are kept."""
         self._weights = weights
-        call, half = self._call, self._sizes.gates * self._sizes.hidden
+        call, half = self.call, self._sizes.gates * self._sizes.hidden
         b = self._bias = np.zeros(2 * half, _FLOAT) if weights.b is None else weights.b
         call.point(_WEIGHTS, weights.panels)
         call.point(_X_WEIGHTS, weights.w)
         call.point(_BIAS, b)
         call.point(_STATE_BIAS, b[half:])
 
-    def fixed(
+    def beginning(
         self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
-    ) -> Callable[[], Any] | None:
-        """A call of :meth:`run` on arrays that stay; None if it takes memory shared with others."""
+    ) -> list[Callable[[], Any]] | None:
+        """What has to be called before the task, on arrays that stay; None if that takes memory shared with others.
+
+        Arguments as for :meth:`begin`; the caller keeps the arrays.
+        """
         if not self._working.is_own:
             return None
         self._aim(x, before, after, last, lengths)
-        steps = self._call.kept(self, x, *before, after, *last, lengths)
         if self._product is None or self._weights is None:
-            return steps
-        return in_turn([self._product.fixed(x, self._weights.w, None, self._working.array("gates")), steps])
+            return []
+        return [self._product.fixed(x, self._weights.w, None, self._working.array("gates"))]
 
     def run(
         self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
     ) -> None:
-        """All steps.
+        """All steps; arguments as for :meth:`begin`."""
+        self.begin(x, before, after, last, lengths)
+        self.call.run()
+
+    def begin(
+        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
+    ) -> None:
+        """All that comes before the task.
 
         Args:
             x: (steps, batch, inputs), contiguous.
@@ -144,13 +180,12 @@ class RecurrentTask:
         if self._product is not None and self._weights is not None:
             self._product(x, self._weights.w, None, self._working.array("gates"))
         self._aim(x, before, after, last, lengths)
-        self._call.run()
 
     def _aim(
         self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None
     ) -> None:
         """Tell the task where all is."""
-        call, working = self._call, self._working
+        call, working = self.call, self._working
         gates, sign = working.array("gates"), self._sign
         if self._product is None:
             call.point(_X, x)
