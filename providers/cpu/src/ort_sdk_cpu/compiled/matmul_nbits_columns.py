@@ -1,7 +1,7 @@
 """MatMulNBits for few rows of activations: products with the rows of a weight [K, N], read in place.
 
 Memory gives most where few rows are read at a time, whole and one after another: processors foresee that. So each job has some
-blocks of K (and, where there are more jobs, some strips of 64 bytes of their rows) and goes along eight rows at once, strip by
+blocks of K (and, where there are more jobs, some strips of 64 bytes of their rows) and goes along some rows at once, strip by
 strip, keeping a strip's sums meanwhile until the block's last rows. The jobs' results are added up in the end.
 
 Arguments: see ``simd.nbits_arguments``; ``X`` is of ``arrange_i8`` with one plane, or float32. ``TABLE`` has the values of
@@ -72,11 +72,12 @@ __all__ = [
 ]
 
 _STRIP = 64
-_ROWS = 8
-"""Rows that are read together."""
+_ROWS = {"f32": (16, 16), "i8": (32, 8)}
+"""Rows that are read together, by the kind of activations: of one row of them, and of more. More sums would be kept of fewer; of
+more, float32 would lose more in rounding."""
 _QUAD = 4
 """Of them, rows whose codes lie side by side in the registers."""
-_GROUP = 128
+_GROUP = 64
 """Strips that are read together: their rows, and those that are asked for meanwhile, fit the caches."""
 _AHEAD_OF_SCALES = 4096
 """Bytes ahead of the reading of scales that are asked for."""
@@ -108,7 +109,7 @@ def _ask(place: int, column: int, width: int, stride: int) -> Any:
 
 
 def _products(bits: int, kind: str) -> Any:
-    """Products of up to eight rows of a block with one row of activations, along some strips."""
+    """Products of some rows of a block with one row of activations, along some strips."""
     operations = STRIP_OPERATIONS[kind](bits)
     zero, add_kept, store, add_rows = operations.zero, operations.add_kept, operations.store, operations.add_rows
     fill, load_zeros, finish = operations.fill, operations.load_zeros, operations.finish
@@ -146,7 +147,7 @@ def _products(bits: int, kind: str) -> Any:
         for strip in range(start, stop):
             byte = min(strip * _STRIP, c_stride - _STRIP)
             total = zero()
-            for row in range(0, min(rows, _ROWS), _QUAD):
+            for row in range(0, rows, _QUAD):
                 ahead, column = _ask(ahead, column, (stop - start) * _STRIP, c_stride)
                 quad, y = _four(codes, c_stride, row, rows), x + row * item
                 total = add_rows(total, quad[0], quad[1], quad[2], quad[3], byte, rows - row, flip, y, table)
@@ -230,6 +231,7 @@ def _plain_columns(bits: int) -> Any:
 def _block_products(bits: int, kind: str) -> Any:
     """Products of a block with all rows of activations, along some strips."""
     item, products, planes = STRIP_OPERATIONS[kind](bits).item, _products(bits, kind), 8 // bits
+    rows_of_one, rows_of_more = _ROWS[kind]
 
     @inner
     def block_products(record: int, number: int, start: int, stop: int, sums: int, table: Any) -> None:
@@ -241,19 +243,21 @@ def _block_products(bits: int, kind: str) -> Any:
         )
         zeros, kept, rests = argument(record, ZEROS), sums + m * strips_bytes, sums + 2 * m * strips_bytes
         zeros += number * argument(record, ZEROS_STRIDE) if zeros else 0
-        for row in range(0, rows, _ROWS):
+        together = rows_of_one if m == 1 else rows_of_more
+        for row in range(0, rows, together):
             codes = argument(record, CODES) + (first + row) * c_stride
-            begins, ends = 1 if row == 0 else 0, 1 if row + _ROWS >= rows else 0
+            count = min(rows - row, together)
+            begins, ends = int(row == 0), int(row + count == rows)
             for group in range(start, stop, _GROUP):
                 last, offset = min(group + _GROUP, stop), (group - start) * 256 * planes
-                ahead = codes + (last * _STRIP if last < stop else min(rows - row, _ROWS) * c_stride + start * _STRIP)
+                ahead = codes + (last * _STRIP if last < stop else count * c_stride + start * _STRIP)
                 for index in range(m):
                     x = argument(record, X) + index * x_stride + (first + row) * item
                     b, place = index * argument(record, BLOCK_STRIDE) + number * 4, index * strips_bytes + offset
                     products(
                         record,
                         codes,
-                        rows - row,
+                        count,
                         begins,
                         ends,
                         group,
