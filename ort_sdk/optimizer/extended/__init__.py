@@ -47,6 +47,7 @@ _PASSES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     ("bias_softmax_fusion", ("BiasSoftmaxFusion",), frozenset({"Softmax"})),
     ("distance_fusion", ("ScanDistanceFusion",), frozenset({"Scan"})),
     ("dq_weight_folding", ("DequantizedWeightFolding",), frozenset({"DequantizeLinear"})),
+    (".basic.batch_norm_elimination", ("BatchNormElimination",), frozenset({"DequantizeLinear"})),
 )
 """Modules and passes in the order they run, with the operators of which a model must have one for them to find anything."""
 

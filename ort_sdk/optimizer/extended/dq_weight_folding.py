@@ -1,4 +1,4 @@
-"""Weights of convolutions and recurrent layers that DequantizeLinear makes of constants, as constants."""
+"""Weights of convolutions, normalizations and recurrent layers that DequantizeLinear makes of constants, as constants."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from ort_sdk.optimizer.transformer import TransformerContext
 
 __all__ = ["DequantizedWeightFolding"]
 
-ARRANGING = frozenset({"Conv", "ConvTranspose", "GRU", "LSTM", "RNN"})
-"""Operators whose kernels put weights in order, in float memory of their own, if they are constant."""
+ARRANGING = frozenset({"BatchNormalization", "Conv", "ConvTranspose", "GRU", "LSTM", "RNN"})
+"""Operators whose kernels put weights in order, in float memory of their own, or which become others, if they are constant."""
+_SINGLE = frozenset({(), (1,)})
+"""Shapes of one number; onnxruntime's quantizer writes both for one bias."""
 _STORED = frozenset(
     {
         *(TensorElementType.INT8, TensorElementType.UINT8, TensorElementType.INT16, TensorElementType.UINT16),
@@ -28,7 +30,7 @@ _STORED = frozenset(
 
 
 class DequantizedWeightFolding:
-    """DequantizeLinear of constants → weight or bias of Conv, ConvTranspose, GRU, LSTM or RNN becomes a constant.
+    """DequantizeLinear of constants → weight or bias of convolutions, BatchNormalization, GRU, LSTM or RNN becomes a constant.
 
     It is computed when it is read. For nodes that no fusion made operators on integers: their kernels would get the weight anew
     in each run, and could not put it in order. Scales are float32, one for the tensor or for each of its slices along an axis.
@@ -68,13 +70,14 @@ def _is_plain(constant: DequantizedConstant) -> bool:
     """Whether there is one scale, or one for each slice along the axis, and as many zero points."""
     shape, scales = tuple(constant.weight.shape), tuple(constant.scales.shape)
     types_fit = constant.weight.element_type in _STORED and constant.scales.element_type is TensorElementType.FLOAT
-    is_one = scales in {(), (1,)}
+    is_one = scales in _SINGLE
     is_along = constant.axis < len(shape) and scales == (shape[constant.axis],)
     return types_fit and not constant.block_size and (is_one or is_along) and _fits(constant.zero_points, scales)
 
 
 def _fits(zero_points: Tensor | None, scales: tuple[int, ...]) -> bool:
-    return zero_points is None or tuple(zero_points.shape) == scales
+    shape = scales if zero_points is None else tuple(zero_points.shape)
+    return shape == scales or {shape, scales} == _SINGLE
 
 
 def _derived(constant: DequantizedConstant) -> DerivedTensor:

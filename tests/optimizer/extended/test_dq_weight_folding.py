@@ -96,3 +96,38 @@ def test_a_picture_that_is_dequantised_is_not_folded():
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
     assert operators(ort.InferenceSession(model)) == ["DequantizeLinear", "Conv"]
+
+
+@pytest.mark.parametrize(("scale_shape", "zero_shape"), [((1,), ()), ((), (1,)), ((1,), (1,))])
+def test_one_number_may_have_an_axis(scale_shape, zero_shape):
+    scale, zero_point = np.full(scale_shape, 0.01, np.float32), np.full(zero_shape, 3, np.int8)
+    assert check(conv_model(steps(np.int8, 7, 5, 3, 2), scale, zero_point)) == ["Conv"]
+
+
+def test_normalizations_of_quantized_statistics_are_a_product_and_a_sum():
+    constants = {
+        "w": steps(np.int8, 5),
+        "b": steps(np.int32, 5) // 2**24,
+        "m": RNG.standard_normal(5).astype(np.float32),
+        "v": RNG.uniform(0.5, 2, 5).astype(np.float32),
+        **{name: np.float32(0.02) for name in ("ws", "s")},
+        **{name: np.int8(3) for name in ("wz", "z")},
+        "bs": np.full(1, 0.01, np.float32),
+        "bz": np.int32(0),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["real"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["weight"]),
+        helper.make_node("DequantizeLinear", ["b", "bs", "bz"], ["bias"]),
+        helper.make_node("BatchNormalization", ["real", "weight", "bias", "m", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 5, 9, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    assert check(model) == ["QuantizeLinear", "DequantizeLinear", "Mul", "Add"]
