@@ -14,6 +14,7 @@ from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .copies import MAX_PLACES, CopyWriter, Pairs, Runs, addresses_of, element_runs, indexing_words, moving
+from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
 __all__ = ["taken"]
 
@@ -63,6 +64,12 @@ def reshaping(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bindab
     return _Reshaping(kernel, make_writer)
 
 
+_CHOSEN_SIZES = frozenset({1, 2, 4, 8})
+"""Bytes of elements that a task chooses among."""
+_FEW_BYTES = 4
+"""Bytes that take as long as an element of a few instructions."""
+
+
 @bindable("Where", any_type=True, elementwise=True)
 def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """X where the condition holds, else Y."""
@@ -71,7 +78,17 @@ def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
         np.copyto(out, y)
         np.copyto(out, x, where=condition)
 
-    return lambda _inputs, _outputs: write
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        condition, *sources = inputs
+        out = outputs[0]
+        ones = [int(source.size == 1) for source in sources]
+        are_whole = condition.shape == out.shape and all(source.size == 1 or source.shape == out.shape for source in sources)
+        if not are_whole or out.itemsize not in _CHOSEN_SIZES or not is_worth_a_task(out.size, "choosing", "choose"):
+            return write
+        threads = threads_for(out.nbytes // _FEW_BYTES)
+        return TaskWriter("choosing", "choose", (out.size, out.itemsize, *ones), (0, 1, 2, 3), write, threads)
+
+    return make
 
 
 @bindable("Expand", any_type=True)
