@@ -62,6 +62,4 @@ int dnnl_matmul_primitive_desc_create(handle_t *, handle_t engine, handle_t src,
     handle_t attr);
 int dnnl_reorder_primitive_desc_create(handle_t *, handle_t src, handle_t src_engine, handle_t dst, handle_t dst_engine,
     handle_t attr);
-int dnnl_eltwise_forward_primitive_desc_create(handle_t *, handle_t engine, int prop_kind, int algorithm, handle_t src,
-    handle_t dst, float alpha, float beta, handle_t attr);
 """

@@ -14,7 +14,7 @@ from .constants import FORWARD_INFERENCE, Algorithm, Argument, Query
 from .library import library
 from .memory_descriptor import MemoryDescriptor
 
-__all__ = ["PLAIN", "Primitive", "convolution", "eltwise", "matmul", "pooling", "reorder"]
+__all__ = ["PLAIN", "Primitive", "convolution", "matmul", "pooling", "reorder"]
 
 CACHED_PRIMITIVES = 1024
 PLAIN = PrimitiveAttributes()
@@ -229,28 +229,6 @@ def _reorder(src: MemoryDescriptor, dst: MemoryDescriptor, attributes: Primitive
         return _reorder(src, dst, attributes, onednn.thread_count)
 
     return _described(key, attributes, alike, make, src.handle, onednn.engine, dst.handle, onednn.engine)
-
-
-def eltwise(
-    algorithm: Algorithm, src: MemoryDescriptor, dst: MemoryDescriptor, alpha: float = 0.0, beta: float = 0.0
-) -> Primitive | None:
-    """A function of each element; None if there is no optimized one."""
-    return _eltwise(algorithm, src, dst, alpha, beta, library().thread_count)
-
-
-@functools.lru_cache(maxsize=CACHED_PRIMITIVES)
-def _eltwise(
-    algorithm: Algorithm, src: MemoryDescriptor, dst: MemoryDescriptor, alpha: float, beta: float, threads: int
-) -> Primitive | None:
-    onednn = library()
-    make = onednn.functions.dnnl_eltwise_forward_primitive_desc_create
-    key = ("eltwise", algorithm, src, dst, alpha, beta, threads)
-
-    def alike(made: Primitive) -> Primitive | None:
-        return _eltwise(algorithm, src, made.layout(Argument.DST), alpha, beta, onednn.thread_count)
-
-    layouts = (src.handle, dst.handle)
-    return _described(key, PLAIN, alike, make, onednn.engine, FORWARD_INFERENCE, algorithm, *layouts, alpha, beta)
 
 
 def _or_null(descriptor: MemoryDescriptor | None) -> Any:
