@@ -20,6 +20,7 @@ from .loop_invariant_motion import LoopInvariantCodeMotion
 from .loop_invariants import LoopInvariantElimination
 from .noop_elimination import NoopElimination
 from .pad_fusion import PadFusion
+from .parallel_conv_fusion import ParallelConvFusion
 from .reshape_fusion import ExpandElimination, ReshapeFusion, UnsqueezeElimination
 from .reshape_target import ReshapeTargetFusion
 from .shape_inference import ShapeInference
@@ -65,6 +66,7 @@ def transformers() -> list[GraphTransformer]:
         ConvBNFusion(),
         ConvMulFusion(),
         ConvAddFusion(),
+        ParallelConvFusion(),
         ConvTransposeToDepthToSpace(),
         BatchNormElimination(),
         MatMulAddFusion(),

@@ -15,7 +15,7 @@ from ort_sdk.graph.editing import add_constant, is_graph_output, replace_nodes, 
 from ort_sdk.optimizer.matching import constant_input, is_given, nodes_of
 from ort_sdk.optimizer.transformer import TransformerContext
 
-__all__ = ["ConvAddFusion", "ConvBNFusion", "ConvMulFusion"]
+__all__ = ["Affine", "ConvAddFusion", "ConvBNFusion", "ConvMulFusion", "batch_norm_affine", "moved_bias"]
 
 _FLOATS = frozenset({
     TensorElementType.FLOAT,
@@ -26,7 +26,7 @@ _FLOATS = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class _Affine:
+class Affine:
     """``conv(x) * scale + shift`` with one number per output channel."""
 
     transformation: str
@@ -38,7 +38,7 @@ class _Affine:
     shifts: bool
 
 
-_AffineRule = Callable[[Graph, Node, Node, Tensor], "_Affine | None"]
+_AffineRule = Callable[[Graph, Node, Node, Tensor], "Affine | None"]
 """``rule(graph, conv, reader, weight)``: what the reader does to the convolution's output, if it can be folded."""
 
 
@@ -49,7 +49,7 @@ class ConvBNFusion:
 
     def apply(self, graph: Graph, context: TransformerContext) -> bool:
         """Fold every such pair."""
-        return _fold_all(graph, "BatchNormalization", _batch_norm_affine)
+        return _fold_all(graph, "BatchNormalization", batch_norm_affine)
 
 
 class ConvMulFusion:
@@ -101,7 +101,18 @@ def _channels(conv: Node, weight: Tensor) -> int:
     return shape[0] if conv.op_type == "Conv" else shape[1] * int(conv.attributes.get("group", 1))
 
 
-def _batch_norm_affine(graph: Graph, conv: Node, node: Node, weight: Tensor) -> _Affine | None:
+def batch_norm_affine(graph: Graph, conv: Node, node: Node, weight: Tensor) -> Affine | None:
+    """What a BatchNormalization does to as many channels as a convolution makes.
+
+    Args:
+        graph: holds both.
+        conv: the convolution.
+        node: the normalization.
+        weight: the convolution's; the normalization's parameters have its element type.
+
+    Returns:
+        Scale and shift; None if the node trains, or its parameters are not constants of that kind.
+    """
     if node.since_version < 7 or node.attributes.get("training_mode", 0) or not node.attributes.get("spatial", 1):
         return None
     if any(name and (graph.consumers(name) or is_graph_output(graph, name)) for name in node.outputs[1:]):
@@ -118,7 +129,7 @@ def _batch_norm_affine(graph: Graph, conv: Node, node: Node, weight: Tensor) -> 
         scale = gamma / np.sqrt(variance + epsilon)
         return scale, beta - mean * scale
 
-    return _Affine(f"batch-norm({epsilon})", sources, rows, scales=True, shifts=True)
+    return Affine(f"batch-norm({epsilon})", sources, rows, scales=True, shifts=True)
 
 
 def _is_row(tensor: Tensor, weight: Tensor, channels: int) -> bool:
@@ -126,7 +137,7 @@ def _is_row(tensor: Tensor, weight: Tensor, channels: int) -> bool:
     return tensor.element_type is weight.element_type and tuple(tensor.shape) == (channels,)
 
 
-def _constant_affine(graph: Graph, conv: Node, node: Node, weight: Tensor, op_type: str) -> _Affine | None:
+def _constant_affine(graph: Graph, conv: Node, node: Node, weight: Tensor, op_type: str) -> Affine | None:
     place = 0 if node.inputs[1] == conv.outputs[0] else 1
     tensor = constant_input(graph, node, place)
     if node.since_version < 7 or tensor is None or tensor.element_type is not weight.element_type:
@@ -141,22 +152,22 @@ def _constant_affine(graph: Graph, conv: Node, node: Node, weight: Tensor, op_ty
         row = np.broadcast_to(constant.numpy().reshape(-1).astype(np.float64), (channels,))
         return (row, None) if scales else (None, row)
 
-    return _Affine(op_type, (constant,), rows, scales=scales, shifts=not scales)
+    return Affine(op_type, (constant,), rows, scales=scales, shifts=not scales)
 
 
-def _fold(graph: Graph, conv: Node, node: Node, weight: Tensor, affine: _Affine) -> None:
+def _fold(graph: Graph, conv: Node, node: Node, weight: Tensor, affine: Affine) -> None:
     output = node.outputs[0]
     bias = constant_input(graph, conv, 2)
     inputs = list(conv.inputs[:2])
     if affine.scales:
         inputs[1] = add_constant(graph, f"{output}/weight", _scaled_weight(conv, weight, affine))
     if affine.shifts or bias is not None:
-        inputs.append(add_constant(graph, f"{output}/bias", _moved_bias(conv, weight, bias, affine)))
+        inputs.append(add_constant(graph, f"{output}/bias", moved_bias(conv, weight, bias, affine)))
     folded = Node(conv.op_type, inputs, [output], dict(conv.attributes), name=conv.name, since_version=conv.since_version)
     replace_nodes(graph, [conv, node], [folded])
 
 
-def _scaled_weight(conv: Node, weight: Tensor, affine: _Affine) -> Tensor:
+def _scaled_weight(conv: Node, weight: Tensor, affine: Affine) -> Tensor:
     """The weight times a number per output channel, computed when it is read."""
     dtype = weight.element_type.numpy_dtype
     wide = dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
@@ -176,8 +187,15 @@ def _scaled_weight(conv: Node, weight: Tensor, affine: _Affine) -> Tensor:
     return DerivedTensor(f"weight {parts} {affine.transformation}", weight.element_type, tuple(weight.shape), sources, compute)
 
 
-def _moved_bias(conv: Node, weight: Tensor, bias: Tensor | None, affine: _Affine) -> Tensor:
-    """The bias after the arithmetic, computed when it is read."""
+def moved_bias(conv: Node, weight: Tensor, bias: Tensor | None, affine: Affine) -> Tensor:
+    """The bias after the arithmetic, computed when it is read.
+
+    Args:
+        conv: the convolution.
+        weight: its weight, whose element type the result has.
+        bias: its bias, (channels,); None for 0.
+        affine: the arithmetic.
+    """
     dtype, channels = weight.element_type.numpy_dtype, _channels(conv, weight)
 
     def compute(*_sources: Tensor) -> HostArray:
