@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .kernel import Array, Compute, OpKernel, Subgraph
+from .step_fusion import FusibleStep
 
 __all__ = ["UNKNOWN", "ExpandedKernel", "ExpandingProgram", "Foresight", "Knowledge"]
 
@@ -57,6 +58,9 @@ class ExpandingProgram(Protocol):
 
     def sequence(self, value: int) -> Sequence[int] | None:
         """The tensors of a sequence whose structure is known."""
+
+    def maker(self, value: int) -> FusibleStep | None:
+        """The step that makes a value as its first output; None if there is none."""
 
     def constant(self, array: Array) -> int:
         """A value that is the same in every run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ort_sdk.api import Array, Fail, Subgraph
+from ort_sdk.api import Array, Fail, FusibleStep, Subgraph
 from ort_sdk.api.step_expansion import ExpandedKernel, Foresight, Knowledge
 from ort_sdk.api.stopping import STOPPED
 from ort_sdk.plan import Step
@@ -42,6 +42,16 @@ class Expansion:
 
     def sequence(self, value: int) -> Sequence[int] | None:
         return self._recorder.sequences.get(value)
+
+    def maker(self, value: int) -> FusibleStep | None:
+        position = self._recorder.made_by.get(value)
+        if position is None:
+            return None
+        launched = self._recorder.steps[position]
+        step = launched.step
+        if launched.outputs[0] != value:
+            return None
+        return FusibleStep(step.kernel, step.op_type, launched.inputs, launched.outputs, step.domain, step.attributes)
 
     def constant(self, array: Array) -> int:
         return self._recorder.add(array, ALL_KNOWN)

@@ -352,3 +352,39 @@ def test_outputs_of_no_trips_are_the_caller_s_own():
     (y,) = session.run(None, {"x": x})
     y[...] = 5
     np.testing.assert_array_equal(x, 1)
+
+
+def _repeating_model():
+    """A row of the input as often as a number says, put in a sequence; and as a scan output."""
+    body = helper.make_graph(
+        [
+            node("Gather", ["x", "i"], ["row"], axis=0),
+            node("Gather", ["counts", "i"], ["count"], axis=0),
+            node("Unsqueeze", ["count", "axis"], ["repeats"]),
+            node("Concat", ["repeats", "one"], ["shape"], axis=0),
+            node("Expand", ["row", "shape"], ["part"]),
+            node("SequenceInsert", ["rows", "part"], ["rows_next"]),
+            node("Identity", ["going"], ["go_on"]),
+        ],
+        "body",
+        [value("i", [], INT64), value("going", [], BOOL), _sequence("rows")],
+        [value("go_on", [], BOOL), _sequence("rows_next"), value("part", None)],
+    )
+    nodes = [
+        node("SequenceEmpty", [], ["empty"]),
+        node("Loop", ["trips", "", "empty"], ["rows_out", "all"], body=body),
+        node("ConcatFromSequence", ["rows_out"], ["joined"], axis=0),
+        node("Abs", ["joined"], ["y"]),
+    ]
+    constants = _constant_trips(3, axis=np.array([0]), one=np.array([1]))
+    inputs = [value("x", [3, 4]), value("counts", [3], INT64)]
+    return model_bytes(nodes, inputs, [value("y", None), value("all", None)], constants)
+
+
+def test_a_loop_in_which_shapes_are_not_known():
+    all_feeds = [{"x": _x(3, 4, seed=count), "counts": np.full(3, count)} for count in (2, 2, 5, 1)]
+    session = _check(_repeating_model(), all_feeds)
+    assert not CONTROL.intersection(_operators(session))
+    for _ in range(2):
+        with pytest.raises(OrtSdkError, match="in iteration 1"):
+            session.run(None, {"x": _x(3, 4), "counts": np.array([1, 3, 2])})

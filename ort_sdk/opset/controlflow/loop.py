@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Array, HostArray, InvalidArgument, InvalidGraph, KernelInfo, OpKernel
-from ort_sdk.api.step_expansion import ExpandingProgram, Foresight, Knowledge
+from ort_sdk.api.step_expansion import ExpandedKernel, ExpandingProgram, Foresight, Knowledge
 from ort_sdk.opset.definition import operator
 
 from .bodies import empty_scan_output, fresh, is_true, owned, stacked
@@ -66,7 +66,7 @@ class Loop(OpKernel):
         return (*final, *(self._gathered(index, values) for index, values in enumerate(scans)))
 
     def foretell(self, program: ExpandingProgram, inputs: Sequence[Knowledge]) -> Foresight | None:
-        """What would be known if the trips are known to be few enough, and all shapes in them."""
+        """What would be known if the trips are known to be few enough."""
         known = Knowledge(shape=True, contents=True)
         own, captured = inputs[: self._own_inputs], inputs[self._own_inputs :]
         if not all(each.contents for each in own[:2]):
@@ -78,7 +78,7 @@ class Loop(OpKernel):
             if after == state:
                 break
             state = after
-        if not told.is_complete or not told.outputs[0].contents:
+        if not told.outputs[0].contents:
             return None
         outputs = (*state, *told.outputs[1 + self._carried :])
         return told._replace(outputs=outputs, operators=told.operators | {("Loop", True)})
@@ -113,6 +113,8 @@ class Loop(OpKernel):
         return [*state, *(self._expanded_scan(program, index, values) for index, values in enumerate(scans))]
 
     def _expanded_scan(self, program: ExpandingProgram, index: int, values: list[int]) -> int:
+        if not all(program.knowledge(value).shape for value in values):
+            return program.launch("Concat", ExpandedKernel(lambda *arrays: self._gathered(index, list(arrays))), values)
         arrays = [program.value(value) for value in values]
         if len({array.shape for array in arrays}) == 1:
             return stacked_values(program, self._info, self._xp, values, 0)

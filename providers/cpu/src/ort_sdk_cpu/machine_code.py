@@ -273,7 +273,7 @@ class TaskCall:
         return call
 
     def checked(self, fail: Callable[[], Any], *arrays: Any) -> Callable[[], Any]:
-        """The same for a task that sets its first argument where it fails; then ``fail`` raises the error."""
+        """The same for a task that sets its first argument where it fails; then ``fail`` does the work, or raises the error."""
         record, run = self._record, self.run
 
         def call() -> None:

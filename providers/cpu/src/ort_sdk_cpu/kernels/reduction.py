@@ -14,7 +14,8 @@ from ort_sdk.opset.axes import normalized_axes
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import memory_order
 
-from .bindable import MakeWriter, Writer, bindable, copied
+from .bags import KINDS, BagReduction
+from .bindable import MakeWriter, Writer, bindable, copied, made_by
 from .copies import CopyWriter
 from .reduction_task import TaskReduction, reduction_writer
 from .scratch import Scratch, scratch_of
@@ -80,6 +81,12 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
         return written if task is None else reduction_writer(task, x, over, outputs[0], written)
 
     return make
+
+
+@made_by(*KINDS)
+def reducing(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BagReduction:
+    """The kernel, which takes up what gathers the rows that it reduces."""
+    return BagReduction(info, kernel, make_writer)
 
 
 @bindable("ArgMax", "ArgMin")
