@@ -1,4 +1,4 @@
-"""LogSoftmax, LpNormalization, CumSum and Trilu by tasks: as the shared set and float64 compute them."""
+"""LogSoftmax, ReduceLogSumExp, LpNormalization, CumSum and Trilu by tasks: as the shared set and float64 compute them."""
 
 import numpy as np
 import pytest
@@ -39,6 +39,35 @@ def test_log_softmax_is_as_exact_as_its_type(run_both, width):
     wide = x.astype(np.float64)
     expected = wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=3e-7)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("axes", [None, [0], [-1], [1, 0], [-1, -2]])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("version", [13, 18])
+def test_reduce_log_sum_exp(check, shape, axes, keepdims, version):
+    options = {"version": version, "keepdims": keepdims, "tolerance": 1e-6}
+    if version < 18:
+        check("ReduceLogSumExp", _floats(shape, 30.0), **options, **({} if axes is None else {"axes": axes}))
+    else:
+        check(
+            "ReduceLogSumExp",
+            _floats(shape, 30.0),
+            None if axes is None else np.array(axes),
+            constants=(1,) * bool(axes),
+            **options,
+        )
+
+
+def test_reduce_log_sum_exp_of_extremes(run_both):
+    x = _floats((8, 500))
+    x[0, 3], x[1, 3], x[2], x[3], x[4, ::2], x[5] = np.inf, np.nan, -np.inf, 88.0, -np.inf, -200.0
+    x[6, 2:5] = np.inf, -np.inf, np.nan
+    x[7, 2:4] = np.inf, -np.inf
+    _, (found,) = run_both("ReduceLogSumExp", x, version=13, axes=[1], keepdims=0)
+    with np.errstate(all="ignore"):
+        expected = np.logaddexp.reduce(x.astype(np.float64), axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

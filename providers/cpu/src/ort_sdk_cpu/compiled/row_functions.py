@@ -1,4 +1,4 @@
-"""LogSoftmax and division by norms along rows of float32; running sums along any axis."""
+"""LogSoftmax, sums of powers and division by norms along rows of float32; running sums along any axis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or
 from ort_sdk_cpu.simd.vector_types import operation
 
-__all__ = ["log_softmax", "normalized", "running_floats", "running_integers"]
+__all__ = ["log_softmax", "log_sum_exp", "normalized", "running_floats", "running_integers"]
 
 _I64, _F64 = ir.IntType(64), ir.DoubleType()
 _LOG_2 = 0.6931471805599453
@@ -71,16 +71,28 @@ def _log(x: float) -> float:
 
 
 @inner
-def _log_softmax_row(x: int, out: int, width: int) -> None:
+def _largest(x: int, width: int) -> float:
     lowest = splat_f32(np.float32(-np.inf))
-    largest, total = lowest, zero_f32()
+    largest = lowest
     for element in range(0, width, 16):
         largest = maximum(load_f32_first_or(x + element * 4, width - element, lowest), largest)
-    shift = splat_f32(reduce_max(largest))
+    return reduce_max(largest)
+
+
+@inner
+def _log_sum(x: int, width: int, largest: float) -> float:
+    """Logarithm of the sum of powers of what the largest number is more than each."""
+    shift, total = splat_f32(largest), zero_f32()
     for element in range(0, width, 16):
         power = exp_of_negative(subtract(load_f32_first_or(x + element * 4, width - element, shift), shift))
         total = add(total, first_lanes(power, width - element))
-    less = splat_f32(np.float32(_log(np.float64(reduce_add(total)))))
+    return _log(np.float64(reduce_add(total)))
+
+
+@inner
+def _log_softmax_row(x: int, out: int, width: int) -> None:
+    largest = _largest(x, width)
+    shift, less = splat_f32(largest), splat_f32(np.float32(_log_sum(x, width, largest)))
     for element in range(0, width, 16):
         left = width - element
         store_f32_first(out + element * 4, subtract(subtract(load_f32_first(x + element * 4, left), shift), less), left)
@@ -92,6 +104,30 @@ def log_softmax(record: int, part: int, parts: int) -> None:
     rows, width = argument(record, 2), argument(record, 3)
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         _log_softmax_row(argument(record, 0) + row * width * 4, argument(record, 1) + row * width * 4, width)
+
+
+@inner
+def _infinite_sum(x: int, width: int, largest: float) -> float:
+    """The logarithm of a sum of powers whose largest exponent is infinite: that one, or NaN if there is one."""
+    for element in range(width):
+        value = read_f32(x + element * 4)
+        if np.isnan(value):
+            return value
+    return largest
+
+
+@task
+def log_sum_exp(record: int, part: int, parts: int) -> None:
+    """(x, out, rows, width): one number of each row."""
+    rows, width = argument(record, 2), argument(record, 3)
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        x = argument(record, 0) + row * width * 4
+        largest = _largest(x, width)
+        if np.isinf(largest):
+            found = _infinite_sum(x, width, largest)
+        else:
+            found = np.float32(np.float64(largest) + _log_sum(x, width, largest))
+        write_f32(argument(record, 1) + row * 4, found)
 
 
 @task

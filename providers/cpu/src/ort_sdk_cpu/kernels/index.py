@@ -69,7 +69,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "classifiers": {
         "ai.onnx.ml": ("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
     },
-    "row_functions": {"": ("CumSum", "LogSoftmax", "LpNormalization", "Trilu")},
+    "row_functions": {"": ("CumSum", "LogSoftmax", "LpNormalization", "ReduceLogSumExp", "Trilu")},
     "support_vectors": {"ai.onnx.ml": ("SVMClassifier", "SVMRegressor")},
     "distances": {MICROSOFT: ("CDist",)},
     "sampling": {"": ("GridSample", "RoiAlign")},

@@ -1,4 +1,4 @@
-"""LogSoftmax, LpNormalization and CumSum as compiled tasks on contiguous arrays, and Trilu by a mask of bits."""
+"""LogSoftmax, ReduceLogSumExp, LpNormalization and CumSum as compiled tasks on contiguous arrays, and Trilu by a mask of bits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.opset.axes import normalized_axes
 from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
@@ -93,6 +94,30 @@ class _RowTask:
         task = task_function(MODULE, self._name, "q" * (4 + len(self._arguments)))
         task(threads, address_of(x), address_of(out), *sizes, *self._arguments)
         return out
+
+
+@bindable("ReduceLogSumExp")
+def reduce_log_sum_exp(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Logarithms of sums of powers over the last axes; over others by the shared set."""
+    if info.input_element_type(0) is not TensorElementType.FLOAT:
+        return None
+    given, otherwise = info.attribute("axes", None), copied(compute)
+    noop = bool(info.attribute("noop_with_empty_axes", 0))
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        x, along = (*inputs, None)[:2]
+        axes = given if along is None else along.tolist()
+        if (along is not None and 1 not in info.constants) or (not axes and noop):
+            return otherwise
+        over = normalized_axes(axes or range(x.ndim), x.ndim, info)
+        first = min(over, default=x.ndim)
+        rows, width = math.prod(x.shape[:first]), math.prod(x.shape[axis] for axis in over)
+        if width != math.prod(x.shape[first:]) or not is_worth_a_task(x.size, MODULE, "log_sum_exp"):
+            return otherwise
+        threads = min(threads_for(x.size * EXPONENTIAL_WORK), rows)
+        return TaskWriter(MODULE, "log_sum_exp", (rows, width), (0, len(inputs)), otherwise, threads)
+
+    return make
 
 
 @made_by("LogSoftmax", "LpNormalization")
