@@ -24,6 +24,7 @@ from .conv_geometry import ConvGeometry
 
 if TYPE_CHECKING:
     from .float_convolution import FloatConvolution, FloatFinish
+    from .zeroed_weight import ZeroedWeight
 
 __all__ = ["ConvIntegerKernel", "with_onednn"]
 
@@ -203,14 +204,18 @@ class ConvIntegerKernel(ChannelsLastKernel):
     def as_float(self, x_shape: Sequence[int], finish: FloatFinish) -> FloatConvolution | None:
         """What computes the node and what follows its sums, for an X of this shape; None if there is nothing."""
         from .float_convolution import FloatConvolution
+
+        if self._geometry.groups > 1:
+            return None
+        made = FloatConvolution(self._geometry, self._weight_shape, self._zeroed_weight, finish, self.scratch)
+        return made if made.is_for(x_shape) else None
+
+    def _zeroed_weight(self) -> ZeroedWeight:
         from .zeroed_weight import ZeroedWeight
 
         weight, zero_points = self._info.constant_input(W), self._info.constant_input(W_ZERO_POINT)
-        if weight is None or self._geometry.groups > 1:
-            return None
-        zeros = np.zeros(1, weight.dtype) if zero_points is None else zero_points.reshape(-1)
-        made = FloatConvolution(self._geometry, ZeroedWeight.of(weight, zeros), finish, self.scratch)
-        return made if made.is_for(x_shape) else None
+        assert weight is not None  # noqa: S101 - it was seen to be constant
+        return ZeroedWeight.of(weight, np.zeros(1, weight.dtype) if zero_points is None else zero_points.reshape(-1))
 
     def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> Any:
         """The primitive, or two, on arrays of these layouts."""

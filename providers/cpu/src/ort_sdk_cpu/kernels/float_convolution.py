@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,35 +53,45 @@ class FloatFinish(NamedTuple):
     high: float = math.inf
 
 
+class _Packed(NamedTuple):
+    """A weight as the tasks read it."""
+
+    panels: HostArray
+    columns: HostArray
+    units: HostArray | None
+    """Of a window, for weights that have zero points."""
+
+
 class FloatConvolution:
     """A node's convolution by the tasks, for inputs of any shape.
 
     Args:
-        geometry: of the node.
-        weight: with one group.
+        geometry: of the node, with one group.
+        shape: of the weight, (M, C, *kernel).
+        weight: gives it when it is packed; it is not kept.
         finish: what follows.
         scratch: working memory.
     """
 
-    def __init__(self, geometry: ConvGeometry, weight: ZeroedWeight, finish: FloatFinish, scratch: Scratch) -> None:
-        self._geometry, self._weight, self._finish, self._scratch = geometry, weight, finish, scratch
-        self._panels: dict[LineOrder, tuple[HostArray, HostArray]] = {}
-        outputs = weight.numbers.shape[:1]
-        zeros = np.zeros(outputs, _INT32)
-        bias = zeros if finish.bias is None else finish.bias
-        scales = np.broadcast_to(finish.scales, outputs)
-        self._columns = columns_in_order(
-            weight.sums(), scales.astype(_FLOAT), bias, zeros if weight.zero_points is None else weight.zero_points
-        )
+    def __init__(
+        self,
+        geometry: ConvGeometry,
+        shape: Sequence[int],
+        weight: Callable[[], ZeroedWeight],
+        finish: FloatFinish,
+        scratch: Scratch,
+    ) -> None:
+        self._geometry, self._shape, self._weight, self._finish, self._scratch = geometry, tuple(shape), weight, finish, scratch
+        self._packed: dict[LineOrder, _Packed] = {}
 
     @property
     def channels(self) -> int:
         """C of X."""
-        return int(self._weight.numbers.shape[1])
+        return self._shape[1]
 
     def is_for(self, x_shape: Sequence[int]) -> bool:
         """Whether the tasks compute the convolution of an X of this shape, which fits to the weight."""
-        return 0 not in x_shape and is_known(self._weight.numbers.shape, self._geometry, x_shape)
+        return 0 not in x_shape and is_known(self._shape, self._geometry, x_shape)
 
     def call(self, x: HostArray, zero_point: HostArray, scale: HostArray, out: HostArray) -> ArraysCall:
         """The call on arrays like these.
@@ -92,24 +102,31 @@ class FloatConvolution:
             scale: float32, one element.
             out: float32.
         """
-        is_spread, shape = is_spread_out(x), self._weight.numbers.shape
+        is_spread, shape = is_spread_out(x), self._shape
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
-        panels, units = self._packed(LineOrder(is_spread, image.has_gaps))
+        packed = self._packed_in(LineOrder(is_spread, image.has_gaps))
         work = 2 * out.size * math.prod(shape[1:])
         threads = libraries.thread_count() if work >= TEAM_WORK else 1
         cut = Cut(image, image.kind(is_spread=is_spread), threads)
         finish = (0, 0, float(self._finish.low), float(self._finish.high))
         arguments = (*[0] * 6, *cut.arguments(0), flip_of(x.dtype), *finish)
-        task = TaskCall(MODULE, _TASK if self._weight.zero_points is None else _UNIT_TASK, arguments, threads)
+        task = TaskCall(MODULE, _TASK if packed.units is None else _UNIT_TASK, arguments, threads)
         execution = TaskExecution(task, _FLOAT_PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
-        for argument, array in ((Argument.WEIGHTS, panels), (Argument.BIAS, self._columns), (Argument.SRC_1, units)):
-            execution.set(argument, array)
+        execution.set(Argument.WEIGHTS, packed.panels)
+        execution.set(Argument.BIAS, packed.columns)
+        if packed.units is not None:
+            execution.set(Argument.SRC_1, packed.units)
         given = [(Argument.SRC, x), (_ZERO_POINT, zero_point), (_SCALE, scale), (Argument.DST, out)]
         return call_on(execution, given, self._scratch, is_spread=is_spread)
 
-    def _packed(self, order: LineOrder) -> tuple[HostArray, HostArray]:
-        """Panels, and the units of a window."""
-        if order not in self._panels:
-            numbers = self._weight.numbers
-            self._panels[order] = panels_in_order(order.lines_of(numbers)), order.units_of(numbers)
-        return self._panels[order]
+    def _packed_in(self, order: LineOrder) -> _Packed:
+        found = self._packed.get(order)
+        if found is None:
+            weight, finish = self._weight(), self._finish
+            outputs, zeros = self._shape[:1], np.zeros(self._shape[0], _INT32)
+            scales = np.broadcast_to(finish.scales, outputs).astype(_FLOAT)
+            shifts = zeros if weight.zero_points is None else weight.zero_points
+            columns = columns_in_order(weight.sums(), scales, zeros if finish.bias is None else finish.bias, shifts)
+            units = None if weight.zero_points is None else order.units_of(weight.numbers)
+            found = self._packed[order] = _Packed(panels_in_order(order.lines_of(weight.numbers)), columns, units)
+        return found

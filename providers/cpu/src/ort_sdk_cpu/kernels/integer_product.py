@@ -97,12 +97,18 @@ class IntegerProductKernel(OpKernel):
     def _convolution(self) -> FloatConvolution:
         """The product as a convolution whose image is one column of the rows of A."""
         info = self._info
-        matrix, scales, zeros = (info.constant_input(index) for index in (1, self.b_scale, self.b_zero_point))
-        assert matrix is not None and scales is not None  # noqa: S101, PT018 - seen to be constant
-        shifts = np.zeros(1, matrix.dtype) if zeros is None else zeros.reshape(-1)
+        scales = info.constant_input(self.b_scale)
+        assert scales is not None  # noqa: S101 - it was seen to be constant
         bias = info.constant_input(self.bias) if info.has_input(self.bias) else None
-        weight = ZeroedWeight.of(matrix.T[:, :, None, None], shifts)
-        return FloatConvolution(ConvGeometry.of(info), weight, FloatFinish(scales.reshape(-1), bias), self._scratch)
+        shape = (self._columns, self._inner, 1, 1)
+        finish = FloatFinish(scales.reshape(-1), bias)
+        return FloatConvolution(ConvGeometry.of(info), shape, self._weight, finish, self._scratch)
+
+    def _weight(self) -> ZeroedWeight:
+        matrix, zeros = self._info.constant_input(1), self._info.constant_input(self.b_zero_point)
+        assert matrix is not None  # noqa: S101 - it was seen to be constant
+        shifts = np.zeros(1, matrix.dtype) if zeros is None else zeros.reshape(-1)
+        return ZeroedWeight.of(matrix.T[:, :, None, None], shifts)
 
     def can_compute(self, inputs: Sequence[Any]) -> bool:
         """Whether the inputs are what is computed here."""

@@ -162,7 +162,7 @@ class QLinearConvKernel(ChannelsLastKernel):
         if self._parameters.is_wide and not (has_vnni() and libraries.numba().is_usable):
             return None
         is_wide = self._parameters.is_wide
-        is_cheap = is_loaded() if is_wide else self._is_task_at_hand(x.shape)
+        is_cheap = self._is_task_at_hand(x.shape) or (is_wide and is_loaded())
         return result if work >= (MINIMUM_WIDE_WORK if is_wide else MINIMUM_WORK) or is_channels_last(x) or is_cheap else None
 
     def _is_task_at_hand(self, x_shape: Sequence[int]) -> bool:
@@ -171,9 +171,10 @@ class QLinearConvKernel(ChannelsLastKernel):
             return False
         from ort_sdk_cpu.machine_code import is_at_hand
 
-        from .quantized_convolution import MODULE, PLAIN, is_known
+        from .quantized_convolution import MODULE, PLAIN, WITH_ZERO_POINTS, is_known
 
-        return is_at_hand(MODULE, PLAIN) and is_known(self._parameters.weight_shape, self._geometry, x_shape)
+        name = WITH_ZERO_POINTS if self._parameters.is_wide else PLAIN
+        return is_at_hand(MODULE, name) and is_known(self._parameters.weight_shape, self._geometry, x_shape)
 
     def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
         """Type of y_zero_point."""

@@ -30,6 +30,7 @@ __all__ = [
     "PLACES",
     "PLAIN",
     "TEAM_WORK",
+    "WITH_ZERO_POINTS",
     "WORK_PLACE",
     "Cut",
     "Image",
@@ -44,7 +45,7 @@ __all__ = [
 
 MODULE, PLAIN = "integer_convolution", "quantized_convolution"
 """Where the tasks are, and the one that adds nothing."""
-_SUM, _UNITS = "quantized_sum", "quantized_unit_convolution"
+_SUM, WITH_ZERO_POINTS = "quantized_sum", "quantized_unit_convolution"
 TEAM_WORK = 1 << 22
 """Multiplications and additions from which on several threads are worth waking."""
 _BLOCK_BYTES = 1 << 18
@@ -310,7 +311,7 @@ class TaskConvolution:
         cut = Cut(image, image.kind(is_spread=is_spread), threads)
         finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
         arguments = (*[0] * 6, *cut.arguments(self._x_zero_point), flip_of(x.dtype), *finish)
-        task = TaskCall(MODULE, _SUM if added else PLAIN if weight.units is None else _UNITS, arguments, threads)
+        task = TaskCall(MODULE, _SUM if added else PLAIN if weight.units is None else WITH_ZERO_POINTS, arguments, threads)
         execution = TaskExecution(task, PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
         execution.set(Argument.WEIGHTS, weight.panels)
         execution.set(Argument.BIAS, weight.columns)
