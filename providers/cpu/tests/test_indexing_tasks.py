@@ -4,6 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from ort_sdk_cpu.kernels.copies import even_stride
 from ort_sdk_cpu.kernels.indexing import _Places
 
 import ort_sdk as ort
@@ -142,3 +143,36 @@ def test_elements_are_taken_by_a_task_that_needs_no_python():
     assert call.native.rows
     call()
     np.testing.assert_array_equal(out, np.take_along_axis(data, indices, 0))
+
+
+@pytest.mark.parametrize("index_type", [np.int32, np.int64])
+def test_columns_of_indices_take_from_a_table_each(index_type):
+    """As models of many features are written: the indices of one table are a column of the input."""
+    tables = {f"t{column}": _random((7 + column, 5), np.float32, column) for column in range(3)}
+    nodes = [node("Split", ["x"], ["c0", "c1", "c2"], axis=1)]
+    nodes += [node("Gather", [f"t{column}", f"c{column}"], [f"g{column}"]) for column in range(3)]
+    nodes.append(node("Concat", ["g0", "g1", "g2"], ["y"], axis=1))
+    given = [value("x", ["n", 3], helper.np_dtype_to_tensor_dtype(np.dtype(index_type)))]
+    model = model_bytes(nodes, given, [value("y", None)], tables)
+    generator = np.random.default_rng(0)
+    session = _check(model, [{"x": generator.integers(-7, 7, (rows, 3)).astype(index_type)} for rows in (4, 1, 9)])
+    with pytest.raises(OrtSdkError, match="Gather"):
+        session.run(None, {"x": np.array([[0, 0, 0], [0, 99, 0], [0, 0, 0], [0, 0, 0]], index_type)})
+
+
+@pytest.mark.parametrize("perm", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_indices_may_lie_in_any_order(perm):
+    table = _random((9, 6), np.float32)
+    nodes = [node("Transpose", ["x"], ["i"], perm=perm), node("Gather", ["t", "i"], ["g"]), node("Neg", ["g"], ["y"])]
+    model = model_bytes(nodes, [value("x", [2, 3, 4], INT64)], [value("y", None)], {"t": table})
+    _check(model, [{"x": np.random.default_rng(seed).integers(-9, 9, (2, 3, 4))} for seed in range(2)])
+
+
+def test_the_stride_of_elements_in_row_major_order():
+    whole = np.arange(24).reshape(4, 6)
+    assert even_stride(whole) == even_stride(whole[:, :1].T[:, :1]) == 8
+    assert even_stride(whole[:, 1:2]) == even_stride(whole[:, 2]) == 48
+    assert even_stride(whole[:, ::2]) == 16
+    assert even_stride(whole[::-1, ::-1]) == -8
+    assert even_stride(np.broadcast_to(whole[0, 0], (3, 2))) == 0
+    assert even_stride(whole[:, :5]) is even_stride(whole.T) is even_stride(whole[::2]) is None

@@ -17,9 +17,9 @@ __all__ = ["largest_along", "take_elements", "take_slices"]
 
 
 @inner
-def _index(indices: int, place: int, size: int, limit: int) -> Any:
+def _index(address: int, size: int, limit: int) -> Any:
     """An index of 4 or 8 bytes, counted from the front; -1 if it is out of range."""
-    found = read_i64(indices + place * 8) if size == 8 else int(read_i32(indices + place * 4))
+    found = read_i64(address) if size == 8 else int(read_i32(address))
     if found < 0:
         found += limit
     return found if 0 <= found < limit else -1
@@ -33,17 +33,18 @@ def _copy(target: int, source: int, words: int) -> None:
 
 @task
 def take_slices(record: int, _part: int, _parts: int) -> None:
-    """(failed, data, indices, out, size of an index, limit, count, before, words): slices of so many words of 4 bytes.
+    """(failed, data, indices, out, size of an index, limit, count, before, words, stride): slices of so many words of 4 bytes.
 
-    ``before`` is how often ``limit`` slices follow each other, of which ``count`` are taken.
+    ``before`` is how often ``limit`` slices follow each other, of which ``count`` are taken; from an index to the next are
+    ``stride`` bytes.
     """
     data, indices, out = argument(record, 1), argument(record, 2), argument(record, 3)
     size, limit, count = argument(record, 4), argument(record, 5), argument(record, 6)
-    words = argument(record, 8)
+    words, stride = argument(record, 8), argument(record, 9)
     failed = 0
     for block in range(argument(record, 7)):
         for place in range(count):
-            index = _index(indices, place, size, limit)
+            index = _index(indices + place * stride, size, limit)
             if index < 0:
                 failed = 1
             else:
@@ -63,7 +64,7 @@ def take_elements(record: int, _part: int, _parts: int) -> None:
     step, words = argument(record, 8), argument(record, 9)
     failed = 0
     for place in range(argument(record, 6)):
-        index = _index(indices, place, size, limit)
+        index = _index(indices + place * size, size, limit)
         if index < 0:
             failed = 1
         else:

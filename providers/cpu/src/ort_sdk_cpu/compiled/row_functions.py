@@ -76,7 +76,8 @@ def _largest(x: int, width: int) -> float:
     largest = lowest
     for element in range(0, width, 16):
         largest = maximum(load_f32_first_or(x + element * 4, width - element, lowest), largest)
-    return reduce_max(largest)
+    found: float = reduce_max(largest)
+    return found
 
 
 @inner
@@ -86,7 +87,8 @@ def _log_sum(x: int, width: int, largest: float) -> float:
     for element in range(0, width, 16):
         power = exp_of_negative(subtract(load_f32_first_or(x + element * 4, width - element, shift), shift))
         total = add(total, first_lanes(power, width - element))
-    return _log(np.float64(reduce_add(total)))
+    found: float = _log(np.float64(reduce_add(total)))
+    return found
 
 
 @inner
@@ -110,7 +112,7 @@ def log_softmax(record: int, part: int, parts: int) -> None:
 def _infinite_sum(x: int, width: int, largest: float) -> float:
     """The logarithm of a sum of powers whose largest exponent is infinite: that one, or NaN if there is one."""
     for element in range(width):
-        value = read_f32(x + element * 4)
+        value: float = read_f32(x + element * 4)
         if np.isnan(value):
             return value
     return largest

@@ -17,7 +17,18 @@ from ort_sdk_cpu.native_call import NO_BITS, NativeCall, in_turn
 from .strided_copy import strided_copy
 from .task_writer import is_worth_a_task, threads_for
 
-__all__ = ["MAX_PLACES", "CopyWriter", "Pairs", "Runs", "addresses_of", "element_runs", "indexing_words", "moving", "plain_runs"]
+__all__ = [
+    "MAX_PLACES",
+    "CopyWriter",
+    "Pairs",
+    "Runs",
+    "addresses_of",
+    "element_runs",
+    "even_stride",
+    "indexing_words",
+    "moving",
+    "plain_runs",
+]
 
 Pairs = Sequence[tuple[HostArray, HostArray]]
 """(target, source), of one shape and type, in the order in which they are copied; no two overlap."""
@@ -171,10 +182,23 @@ def indexing_words(arrays: Sequence[HostArray], slice_size: int, task: str) -> i
     """
     data, indices, out = arrays
     size = slice_size * data.itemsize
-    is_plain = all(array.flags.c_contiguous and array.size for array in arrays) and indices.dtype in {_INT32, _INT64}
+    is_plain = all(array.flags.c_contiguous and array.size for array in (data, out)) and indices.dtype in {_INT32, _INT64}
     if not is_plain or size % _WORD or out.size > MAX_TAKEN or not is_worth_a_task(out.size, "indexing", task):
         return 0
     return size // _WORD
+
+
+def even_stride(array: HostArray) -> int | None:
+    """Bytes from each element to the next in row-major order; None where they differ."""
+    strides = [(size, stride) for size, stride in zip(array.shape, array.strides, strict=True) if size != 1]
+    if not strides:
+        return array.itemsize
+    step, behind = strides[-1][1], 1
+    for size, stride in reversed(strides):
+        if stride != step * behind:
+            return None
+        behind *= size
+    return step
 
 
 def addresses_of(array: HostArray, axes: int | None = None) -> HostArray:

@@ -51,7 +51,7 @@ class _Places:
         self, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
     ) -> Callable[[], Any] | None:
         """A task that takes elements of arrays that stay; None for what NumPy does as well, and for bytes."""
-        words = indexing_words([data, indices, out], 1, "take_elements")
+        words = indexing_words([data, indices, out], 1, "take_elements") if indices.flags.c_contiguous else 0
         if not words:
             return None
         from ort_sdk_cpu.machine_code import TaskCall

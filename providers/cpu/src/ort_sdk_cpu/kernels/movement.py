@@ -13,7 +13,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
-from .copies import MAX_PLACES, CopyWriter, Pairs, Runs, addresses_of, element_runs, indexing_words, moving
+from .copies import MAX_PLACES, CopyWriter, Pairs, Runs, addresses_of, element_runs, even_stride, indexing_words, moving
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
 __all__ = ["taken"]
@@ -160,12 +160,12 @@ def _taking(
     axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
 ) -> Callable[[], Any] | None:
     """A task that takes slices of arrays that stay; None for what NumPy does as well, and for bytes."""
-    words = indexing_words([data, indices, out], math.prod(data.shape[axis:][1:]), "take_slices")
-    if not words:
+    words, stride = indexing_words([data, indices, out], math.prod(data.shape[axis:][1:]), "take_slices"), even_stride(indices)
+    if not words or stride is None:
         return None
     from ort_sdk_cpu.machine_code import TaskCall
 
-    sizes = (indices.itemsize, data.shape[axis], indices.size, math.prod(data.shape[: axis % data.ndim]), words)
+    sizes = (indices.itemsize, data.shape[axis], indices.size, math.prod(data.shape[: axis % data.ndim]), words, stride)
     task = TaskCall("indexing", "take_slices", (0, *map(address_of, (data, indices, out)), *sizes))
     return task.checked(functools.partial(compute, data, indices), data, indices, out)
 
