@@ -151,6 +151,32 @@ def test_sessions(config, op_type, attributes):
     sessions_output(random(*shape, seed=5), op_type, config, **attributes)
 
 
+@pytest.mark.parametrize("tail", [[], [("Relu", "h", "y")]], ids=["alone", "followed"])
+def test_channels_as_columns(tail):
+    """A picture whose channels a transpose makes columns is put in rows in each run."""
+    weight, ends = random(48, 70), "h" if tail else "y"
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"]),
+        helper.make_node("Transpose", ["s"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["t", "w"], [ends]),
+        *(helper.make_node(op_type, [given], [made]) for op_type, given, made in tail),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "turned",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 48, 300])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 300, 70])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    session = InferenceSession(made, providers=["CPUExecutionProvider"])
+    for seed in range(5):
+        x = random(1, 48, 300, seed=seed)
+        (found,) = session.run(None, {"x": x})
+        expected = (1 / (1 + np.exp(-x.astype(np.float64)))).swapaxes(1, 2) @ weight
+        np.testing.assert_allclose(found, np.maximum(expected, 0) if tail else expected, rtol=1e-5, atol=2e-5)
+
+
 def test_a_session_on_several_threads():
     weight = random(200, 150, seed=5)
     session = InferenceSession(model(weight, "MatMul"), providers=["CPUExecutionProvider"])

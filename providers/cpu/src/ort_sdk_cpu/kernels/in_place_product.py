@@ -21,10 +21,12 @@ from ort_sdk.api import (
     TensorElementType,
 )
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.native_call import in_turn
 from ort_sdk_cpu.onednn.constants import Algorithm
 
 from .bindable import BindableKernel, MakeWriter, Writer
 from .compiled_product import Activation, CompiledProduct, ProductFunction, Sizes, epilogue
+from .copies import CopyWriter
 from .packed_product import Tail
 from .recycled import ResultMemory
 from .scratch import scratch_of
@@ -33,6 +35,8 @@ __all__ = ["InPlaceProduct", "RowProduct"]
 
 WEIGHT = 1
 FLOAT = np.dtype(np.float32)
+MOST_COPIED_BYTES = 1 << 24
+"""Of an operand that lies otherwise than in rows (a picture's channels as columns), up to which a call keeps memory for them."""
 
 _ACTIVATIONS = {
     Algorithm.RELU: Activation.RELU,
@@ -109,14 +113,16 @@ class InPlaceProduct(BindableKernel):
         """As for every bindable kernel; arrays that never change are given to the task once."""
         first, out = inputs[0], outputs[0]
         weight, is_fixed = self._weight, first.is_fixed and out.is_fixed and self._tail.finish is None
-        if (
-            weight is None
-            or not is_fixed
-            or not first.array.size
-            or not (first.array.flags.c_contiguous and out.array.flags.c_contiguous)
-        ):
+        if weight is None or not is_fixed or not first.array.size or not out.array.flags.c_contiguous:
             return super().bind(inputs, outputs)
-        return self._product(first.array.shape).fixed(first.array, weight, self._tail.bias, out.array)
+        a = first.array
+        if a.flags.c_contiguous:
+            return self._product(a.shape).fixed(a, weight, self._tail.bias, out.array)
+        if a.nbytes > MOST_COPIED_BYTES:
+            return super().bind(inputs, outputs)
+        rows = np.empty(a.shape, FLOAT)
+        copy = CopyWriter(lambda source, target: [(target, source)]).fixed(a, rows)
+        return in_turn([copy, self._product(a.shape).fixed(rows, weight, self._tail.bias, out.array)])
 
     @property
     def row_product(self) -> RowProduct | None:
