@@ -18,7 +18,7 @@ from .bounds import clamp, largest, rectifier
 from .error_function import erf_float32, gelu_float32
 from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 
-__all__ = ["InPlace", "in_place", "in_place_activation"]
+__all__ = ["InPlace", "in_place", "in_place_activation", "silu_slope"]
 
 InPlace = Callable[[HostArray, HostArray], Any]
 """``function(x, out)`` for arrays of one shape; ``x`` may be ``out``."""
@@ -27,11 +27,28 @@ BLOCK = 1 << 16
 """Elements a chain of steps is computed for at a time: input, output and a temporary stay in the processor's cache."""
 
 
-@bindable("Celu", "Elu", "HardSwish", "Mish", "Selu", "Softplus", "Softsign", "Swish", "ThresholdedRelu", elementwise=True)
-@bindable("QuickGelu", domain="com.microsoft", elementwise=True)
+@bindable("Celu", "Elu", "Mish", "Selu", "Softplus", "Softsign", "ThresholdedRelu", elementwise=True)
 def whole(_info: KernelInfo, compute: Any) -> MakeWriter:
     """The shared set's function, block by block."""
     return _writer_of(through(compute))
+
+
+@bindable("HardSwish", elementwise=True)
+def hard_swish(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """X * max(0, min(1, x / 6 + 1 / 2))."""
+    return _writer_of(through(compute), "hard_swish")
+
+
+@bindable("Swish", elementwise=True)
+@bindable("QuickGelu", domain="com.microsoft", elementwise=True)
+def silu(info: KernelInfo, compute: Any) -> MakeWriter:
+    """X * sigmoid(alpha * x)."""
+    return _writer_of(through(compute), "silu", silu_slope(info))
+
+
+def silu_slope(info: KernelInfo) -> float:
+    """The factor of the sigmoid's argument."""
+    return float(info.attribute("alpha", 1.702 if info.op_type == "QuickGelu" else 1.0))
 
 
 @bindable("Erf", elementwise=True)

@@ -231,8 +231,9 @@ def _clip(info: KernelInfo) -> DirectCall | None:
 
 def _silu(info: KernelInfo) -> DirectCall | None:
     """X * sigmoid(alpha * x)."""
-    alpha = float(info.attribute("alpha", 1.702 if info.op_type == "QuickGelu" else 1.0))
-    task, results = _Task("elementwise", "silu", "qqqf"), ResultMemory()
+    from .activation import silu_slope
+
+    alpha, task, results = silu_slope(info), _Task("elementwise", "silu", "qqqf"), ResultMemory()
 
     def call(x: HostArray) -> Any:
         size, out = x.size, results.like(x)
