@@ -142,11 +142,11 @@ def test_label_encoder_1():
     check("LabelEncoder", np.array([1, 0, 2, -1]), classes_strings=["a", "b"], default_string="?")
 
 
-def test_label_encoder_takes_nan_for_a_key_and_the_last_of_equal_keys():
+def test_label_encoder_takes_nan_for_a_key_and_the_first_of_equal_keys():
     x = np.array([np.nan, 1.0], dtype=np.float32)
     attributes = {"keys_floats": [float("nan"), 1.0, 1.0], "values_int64s": [3, 4, 5]}
     encode = kernel("LabelEncoder", 4, ["tensor(float)"], ["tensor(int64)"], **attributes)
-    assert encode(x).tolist() == [3, 5]
+    assert encode(x).tolist() == [3, 4]
 
 
 def test_label_encoder_refuses_lists_of_different_lengths():
@@ -306,3 +306,34 @@ def test_maps_are_fed():
     model.graph.input[0].type.CopyFrom(helper.make_map_type_proto(onnx.TensorProto.STRING, value_type))
     feeds = {"x0": {"a": 4.0, "b": 8.0}}
     np.testing.assert_array_equal(run_sdk(model, feeds)[0], run_reference(model, feeds)[0], strict=True)
+
+
+EXTREME = np.iinfo(np.int64)
+
+
+@pytest.mark.parametrize(
+    "keys", [[7], [3, -5, 9, 40], [EXTREME.min, EXTREME.min + 3], [EXTREME.max - 1, EXTREME.max], [1, 10**9]]
+)
+@pytest.mark.parametrize("shape", [(0,), (6,), (2, 3)])
+def test_integer_keys_wherever_they_lie(keys, shape):
+    known = np.array([*keys, keys[0], 0, EXTREME.min, EXTREME.max, keys[-1] - 1][:6])
+    x = np.resize(known, shape)
+    wanted = {key: position * 10 for position, key in enumerate(keys)}
+    (found,) = check("LabelEncoder", x, opset=2, keys_int64s=keys, values_int64s=list(wanted.values()), default_int64=-3)
+    np.testing.assert_array_equal(
+        found, np.array([wanted.get(value, -3) for value in x.ravel().tolist()], np.int64).reshape(shape)
+    )
+
+
+@pytest.mark.parametrize("opset", [2, 4])
+@pytest.mark.parametrize("keys", [np.array([5, 6, 5]), np.float32([5, 6, 5]), strings("5", "6", "5")])
+def test_the_first_of_equal_keys_counts(opset, keys):
+    name = {"i": "keys_int64s", "f": "keys_floats", "O": "keys_strings"}[keys.dtype.kind]
+    (found,) = check("LabelEncoder", keys[:2], opset=opset, **{name: keys.tolist()}, values_int64s=[1, 2, 3])
+    assert found.tolist() == [1, 2]
+
+
+def test_one_hot_rows_of_many_elements():
+    x = RNG.integers(-3, 20, (40, 3))
+    (found,) = check("OneHotEncoder", x, cats_int64s=list(range(2, 15)))
+    np.testing.assert_array_equal(found, (x[..., None] == np.arange(2, 15)).astype(np.float32))

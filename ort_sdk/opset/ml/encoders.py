@@ -31,16 +31,13 @@ def category_mapper(info: KernelInfo, xp: Any) -> Compute:
     return _between(info, strings, integers)
 
 
-@operator("LabelEncoder", domain=DOMAIN, since=2, until=3, host_only=True)
+@operator("LabelEncoder", domain=DOMAIN, since=2, host_only=True)
 def label_encoder_2(info: KernelInfo, xp: Any) -> Compute:
-    """Keys to values by two parallel lists; a default where there is none. The first of equal keys counts."""
-    return _encoder(info, last_wins=False)
-
-
-@operator("LabelEncoder", domain=DOMAIN, since=4, host_only=True)
-def label_encoder_4(info: KernelInfo, xp: Any) -> Compute:
-    """Keys to values by two parallel lists or tensors; a default where there is none. The last of equal keys counts."""
-    return _encoder(info, last_wins=True)
+    """Keys to values by two parallel lists or tensors; a default where there is none. The first of equal keys counts."""
+    keys_name, keys = _given_list(info, "keys")
+    values_name, values = _given_list(info, "values")
+    _check_parallel(info, keys_name, keys, values_name, values)
+    return _mapping(keys, values, _default(info, values_name, values))
 
 
 @operator("OneHotEncoder", domain=DOMAIN, host_only=True)
@@ -51,15 +48,17 @@ def one_hot_encoder(info: KernelInfo, xp: Any) -> Compute:
         raise InvalidGraph(f"{info.describe()}: one of cats_strings and cats_int64s must list the categories; neither does")
     find = position_finder(categories)
     allow_unknown = bool(info.attribute("zeros", 1))
-    columns = np.arange(categories.size, dtype=np.intp)
+    width = categories.size
 
     def compute(x: HostArray) -> HostArray:
         positions = find(x.astype(np.int64) if x.dtype.kind == "f" else x)
         if not allow_unknown and (positions < 0).any():
             unknown = x[positions < 0].ravel()[0]
             raise InvalidArgument(f"{info.describe()}: {unknown!r} is no known category and zeros = 0 allows no others")
-        is_one: HostArray = positions[..., np.newaxis] == columns
-        return is_one.astype(np.float32)
+        rows = np.zeros((*positions.shape, width), np.float32)
+        known = positions >= 0
+        rows.reshape(-1)[(np.arange(positions.size).reshape(positions.shape) * width + positions)[known]] = 1
+        return rows
 
     return compute
 
@@ -67,19 +66,12 @@ def one_hot_encoder(info: KernelInfo, xp: Any) -> Compute:
 def _between(info: KernelInfo, strings: HostArray, integers: HostArray) -> Compute:
     """Integers to strings if the node's input holds integers, the other way round if it holds strings."""
     if info.input_type(0) == "tensor(string)":
-        return _mapping(strings, integers, np.int64(info.attribute("default_int64", -1)), last_wins=False)
-    return _mapping(integers, strings, info.attribute("default_string", "_Unused"), last_wins=False)
+        return _mapping(strings, integers, np.int64(info.attribute("default_int64", -1)))
+    return _mapping(integers, strings, info.attribute("default_string", "_Unused"))
 
 
-def _encoder(info: KernelInfo, *, last_wins: bool) -> Compute:
-    keys_name, keys = _given_list(info, "keys")
-    values_name, values = _given_list(info, "values")
-    _check_parallel(info, keys_name, keys, values_name, values)
-    return _mapping(keys, values, _default(info, values_name, values), last_wins=last_wins)
-
-
-def _mapping(keys: HostArray, values: HostArray, default: Any, *, last_wins: bool) -> Compute:
-    find = position_finder(keys, last_wins=last_wins)
+def _mapping(keys: HostArray, values: HostArray, default: Any) -> Compute:
+    find = position_finder(keys)
     choices = np.empty(values.size + 1, dtype=values.dtype)
     choices[:-1] = values
     choices[-1] = default

@@ -11,6 +11,9 @@ from ort_sdk.api import HostArray
 
 __all__ = ["as_vector", "position_finder"]
 
+FEW_ENTRIES, ENTRIES_PER_KEY = 1 << 10, 8
+"""Up to so many, and so many for each key, a table has one entry for each integer between the least and the largest key."""
+
 
 def as_vector(values: Any) -> HostArray:
     """A list of strings as an object vector, one of numbers as int64 or float32."""
@@ -22,20 +25,19 @@ def as_vector(values: Any) -> HostArray:
     return np.asarray(values, dtype=kind)
 
 
-def position_finder(keys: HostArray, *, last_wins: bool = False) -> Callable[[HostArray], HostArray]:
+def position_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
     """Function that gives the position in ``keys`` of each element of an array (intp, same shape), -1 if it has none.
 
-    Not-a-number keys match any not-a-number.
+    Not-a-number keys match any not-a-number. A repeated key has its first position.
 
     Args:
         keys: vector of numbers or strings.
-        last_wins: which position a repeated key has; the first one by default.
     """
     if keys.dtype == object:
-        return _string_finder(keys, last_wins)
+        return _string_finder(keys)
+    if keys.dtype.kind == "i" and keys.size and int(keys.max()) - int(keys.min()) < ENTRIES_PER_KEY * keys.size + FEW_ENTRIES:
+        return _integer_finder(keys.astype(np.int64))
     positions = np.arange(keys.size, dtype=np.intp)
-    if last_wins:
-        keys, positions = keys[::-1], positions[::-1]
     table, first = np.unique(keys, return_index=True)
     table_positions = positions[first]
     has_nan = bool(table.size) and bool(np.isnan(table[-1])) if table.dtype.kind == "f" else False
@@ -52,11 +54,24 @@ def position_finder(keys: HostArray, *, last_wins: bool = False) -> Callable[[Ho
     return find
 
 
-def _string_finder(keys: HostArray, last_wins: bool) -> Callable[[HostArray], HostArray]:
+def _integer_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
+    least, count = keys.min(), int(keys.max()) - int(keys.min()) + 1
+    table = np.full(count + 1, -1, dtype=np.intp)  # the last entry is for all other integers
+    table[(keys - least)[::-1]] = np.arange(keys.size, dtype=np.intp)[::-1]
+
+    def find(values: HostArray) -> HostArray:
+        # What is less than the least key wraps around to a large number without a sign.
+        places = np.subtract(values.reshape(-1), least, dtype=np.int64).view(np.uint64)
+        found: HostArray = table.take(np.minimum(places, np.uint64(count)).view(np.int64))
+        return found.reshape(values.shape)
+
+    return find
+
+
+def _string_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
     numbers: dict[Any, int] = {}
     for position, key in enumerate(keys.tolist()):
-        if last_wins or key not in numbers:
-            numbers[key] = position
+        numbers.setdefault(key, position)
     get = numbers.get
 
     def find(values: HostArray) -> HostArray:

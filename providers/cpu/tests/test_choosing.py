@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from onnx import helper
+from ort_sdk_cpu import libraries
 
 import ort_sdk
-from ort_sdk_cpu import libraries
 
 RNG = np.random.default_rng(3)
 needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="compiles")
