@@ -127,6 +127,11 @@ def test_dynamic_quantize(values):
     compare("DynamicQuantizeLinear", [np.array(values, np.float32)], 3, opset=11)
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0, 3)])
+def test_dynamic_quantize_of_nothing(shape):
+    compare("DynamicQuantizeLinear", [np.zeros(shape, np.float32)], 3, opset=11)
+
+
 @pytest.mark.parametrize("size", [5, 300, 3000])
 @pytest.mark.parametrize("b_type", [np.int8, np.uint8])
 def test_matmul_integer(b_type, size):

@@ -79,12 +79,13 @@ def quantize_dynamically(xp: Any, x: Array, element_type: TensorElementType) -> 
         x: array to quantise.
         element_type: UINT8, or INT8, whose range is used without -128 and with zero point 0.
     """
+    zero = xp.zeros((), dtype=x.dtype)
+    is_empty = 0 in x.shape
     if element_type is TensorElementType.INT8:
-        largest = xp.asarray(xp.max(xp.abs(x)))
+        largest = zero if is_empty else xp.asarray(xp.max(xp.abs(x)))
         scale = xp.where(largest == 0, xp.ones_like(largest), largest / 127)
         return saturating_cast(xp, x / scale, element_type), scale, xp.zeros((), dtype=xp.int8)
-    zero = xp.zeros((), dtype=x.dtype)
-    low, high = xp.minimum(xp.min(x), zero), xp.maximum(xp.max(x), zero)
+    low, high = (zero, zero) if is_empty else (xp.minimum(xp.min(x), zero), xp.maximum(xp.max(x), zero))
     scale = xp.where(low == high, xp.ones_like(zero), (high - low) / 255)
     zero_point = xp.round(xp.clip(-low / scale, 0, 255))
     quantized = saturating_cast(xp, x / scale, element_type, zero_point)
