@@ -29,6 +29,9 @@ SIGNATURES_PER_SIGHTING = 4
 most do not come back often."""
 RUNS_THAT_PAY = 32
 """Runs after which a program has saved about what making it took."""
+STEPS_PER_SIGHTING = 1 << 7
+"""Steps in place of control flow that take about as long to make as some runs: for so many, a further signature has to be seen
+once more to get a program."""
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
 MAX_SPLITS = 64
@@ -159,6 +162,8 @@ class _ProgramSet:
         """How often a signature was seen since it had a program."""
         self._needed = 2 if depth == 0 else 1
         """How often one has to be seen to get a program; the first of a rest follows one that was."""
+        self._further_needed = 0
+        """How much more often signatures behind the first have to be, by what the last program took to make."""
         self._kept_bytes = 0
         self._varying = VaryingRuns(plan, providers)
 
@@ -198,7 +203,8 @@ class _ProgramSet:
         """Count a sighting; whether a program is to be made now."""
         count = self._seen.pop(signature, 0) + 1
         rare = len(self._seen) + sum(kept.runs < RUNS_THAT_PAY for kept in self._programs.values())
-        if count >= max(self._needed, min(rare // SIGNATURES_PER_SIGHTING, RUNS_THAT_PAY)):
+        needed = self._needed + (self._further_needed if self._programs else 0)
+        if count >= max(needed, min(rare // SIGNATURES_PER_SIGHTING, RUNS_THAT_PAY)):
             return True
         self._seen[signature] = count
         if len(self._seen) > MAX_SEEN:
@@ -224,6 +230,7 @@ class _ProgramSet:
         kept = _Kept(program, specialisation.kept_bytes, is_final=may_compile or fused.is_complete)
         self._programs[signature] = kept
         self._needed = max(self._needed, 2)
+        self._further_needed = specialisation.expanded_steps // STEPS_PER_SIGHTING
         if specialisation.rest is not None:
             kept.rest = self._rest(specialisation.rest, None if replaced is None else replaced.rest)
         self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)

@@ -58,6 +58,8 @@ class Specialisation:
     """Bytes of folded values the program keeps alive."""
     rest: ExecutionPlan | None = None
     """What is left to run when these steps have, on their fetches."""
+    expanded_steps: int = 0
+    """Steps that were put in place of control flow."""
 
 
 @dataclass(slots=True)
@@ -264,7 +266,7 @@ def specialise(
     recorder.need_lists([recorder.aliases.get(fetch.index, fetch.index) for fetch in plan.fetches])
     results = [recorder.values[fetch.index] for fetch in plan.fetches]
     specialisation = _reduced(plan, recorder)
-    specialisation.rest = rest
+    specialisation.rest, specialisation.expanded_steps = rest, recorder.expanded_steps
     return results, specialisation
 
 

@@ -388,3 +388,14 @@ def test_a_loop_in_which_shapes_are_not_known():
     for _ in range(2):
         with pytest.raises(OrtSdkError, match="in iteration 1"):
             session.run(None, {"x": _x(3, 4), "counts": np.array([1, 3, 2])})
+
+
+def test_programs_of_many_steps_are_made_for_signatures_that_come_often():
+    """The first signature gets one when it is seen again; others wait for as long as making one takes."""
+    nodes = [node("Loop", ["trips", "", "x"], ["y"], body=_counting_body(ALWAYS))]
+    model = model_bytes(nodes, [value("x", ["n"])], [value("y", ["n"])], _constant_trips(400))
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for length, runs, programs in ((3, 2, 1), (4, 3, 1), (5, 3, 1), (4, 20, 2)):
+        for _ in range(runs):
+            np.testing.assert_array_equal(session.run(None, {"x": np.zeros(length, np.float32)})[0], np.full(length, 79800))
+        assert len(session.program_report()) == programs
