@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -229,12 +230,26 @@ class ArrayNamespace:
 _COMBINE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
+LONG_ROW = 1 << 8
+"""Elements of a row from which on rows are combined one by one."""
+
+
 def scatter_rows(rows: HostArray, positions: HostArray, updates: HostArray, reduction: str) -> None:
     """``ArrayNamespace.scatter`` on a NumPy array that may be written."""
     if reduction == "none":
         rows[positions] = updates
+        return
+    combine, width = _COMBINE[reduction], math.prod(rows.shape[1:])
+    are_rows = rows.ndim > 1 and rows.flags.c_contiguous and updates.shape == (*positions.shape, *rows.shape[1:])
+    if not are_rows or positions.ndim != 1:
+        combine.at(rows, positions, updates)
+    elif width >= LONG_ROW:
+        for position, update in zip(positions.tolist(), updates, strict=True):
+            combine(rows[position], update, out=rows[position])
     else:
-        _COMBINE[reduction].at(rows, positions, updates)
+        # NumPy's fast way is for vectors only.
+        places = positions[:, np.newaxis] * width + np.arange(width)
+        combine.at(rows.reshape(-1), places.reshape(-1), updates.reshape(-1))
 
 
 WIDER_TYPES = {

@@ -164,6 +164,23 @@ def test_outputs_of_a_session_are_not_its_inputs():
         assert not np.shares_memory(run_sdk(model, feeds)[0], X)
 
 
+@pytest.mark.parametrize("reduction", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize("shape", [(5, 3), (5, 2, 200), (1, 1), (4, 0)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.float16])
+def test_rows_are_combined_in_order(reduction, shape, dtype):
+    generator = np.random.default_rng(4)
+    data = (generator.standard_normal(shape) * 4).astype(dtype)
+    indices = generator.integers(-shape[0], shape[0], (7, 1))
+    updates = (generator.standard_normal((7, *shape[1:])) * 4).astype(dtype)
+    (found,) = run_sdk(*make_model("ScatterND", [data, indices, updates], opset=18, attributes={"reduction": reduction}))
+    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+    wide = np.float32 if dtype == np.float16 else dtype
+    expected = data.astype(wide)
+    for (index,), update in zip(indices.tolist(), updates.astype(wide), strict=True):
+        expected[index] = combine(expected[index], update)
+    np.testing.assert_array_equal(found, expected.astype(dtype))
+
+
 def test_scatter_with_add_and_duplicates_keeps_every_update():
     (actual,) = run_kernel(
         "ScatterElements",
