@@ -142,11 +142,20 @@ def test_a_declared_output_keeps_what_it_says():
         node("MatMul", ["odd", "x"], ["y"]),
         node("MaxPool", ["x"], ["y"], kernel_shape=[2]),
         node("Split", ["x", "big"], ["y"], axis=1),
+        node("Split", ["x", "none"], ["y", "z"], axis=1),
         node("OneHot", ["x", "big", "x"], ["y"], axis=12),
     ],
 )
 def test_nonsense_is_not_known(odd):
-    inferred(odd, constants={"big": np.array([99]), "zeros": np.zeros(6, np.int64), "odd": np.zeros((9, 9), np.float32)})
+    inferred(
+        odd,
+        constants={
+            "big": np.array([99]),
+            "zeros": np.zeros(6, np.int64),
+            "odd": np.zeros((9, 9), np.float32),
+            "none": np.zeros(0, np.int64),
+        },
+    )
 
 
 def test_branches_tell_what_they_agree_on():

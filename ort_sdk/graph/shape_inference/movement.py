@@ -127,6 +127,8 @@ def split(call: NodeCall) -> list[Shape | None]:
         is_even = isinstance(size, int) and not call.has(1)
         chunk = -(-size // count) if isinstance(size, int) else 0
         parts = tuple(min(chunk, max(0, size - chunk * n)) for n in range(count)) if is_even else (None,) * count  # type: ignore[operator]
+    elif len(parts) != count:  # An error, which is the kernel's to raise.
+        parts = (None,) * count
     return [(*x[:axis], part, *x[axis + 1 :]) for part in parts]
 
 
