@@ -29,7 +29,7 @@ class _Swapped:
     """A slot whose array is seen with its last two axes swapped."""
 
     def __init__(self, slot: Slot) -> None:
-        self._slot, self.is_fixed = slot, slot.is_fixed
+        self._slot, self.is_fixed, self.is_constant = slot, slot.is_fixed, slot.is_constant
 
     @property
     def array(self) -> Any:
