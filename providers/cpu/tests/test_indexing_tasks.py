@@ -176,3 +176,39 @@ def test_the_stride_of_elements_in_row_major_order():
     assert even_stride(whole[::-1, ::-1]) == -8
     assert even_stride(np.broadcast_to(whole[0, 0], (3, 2))) == 0
     assert even_stride(whole[:, :5]) is even_stride(whole.T) is even_stride(whole[::2]) is None
+
+
+def _scattering(shape, axis, index_type):
+    """Updates added to data at indices, all worked out in the run."""
+    index_element = helper.np_dtype_to_tensor_dtype(np.dtype(index_type))
+    nodes = [
+        node("Add", ["i", "none"], ["places"]),
+        node("Neg", ["u"], ["updates"]),
+        node("ScatterElements", ["data", "places", "updates"], ["sums"], axis=axis, reduction="add"),
+        node("Neg", ["sums"], ["y"]),
+    ]
+    inputs = [value("data", list(shape)), value("i", ["a"] + ["b"] * (len(shape) - 1), index_element)]
+    inputs.append(value("u", ["a"] + ["b"] * (len(shape) - 1)))
+    return model_bytes(nodes, inputs, [value("y", None)], {"none": np.zeros((), index_type)})
+
+
+@pytest.mark.parametrize("index_type", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("shape", "axis", "count"), [((7,), 0, (40,)), ((5, 3), 0, (30, 3)), ((5, 3), 0, (4, 2)), ((4, 6), 1, (3, 17))]
+)
+def test_updates_are_added_in_their_order(shape, axis, count, index_type):
+    generator = np.random.default_rng(0)
+    limit = shape[axis]
+    feeds = [
+        {
+            "data": _random(shape, np.float32, seed),
+            "i": generator.integers(-limit, limit, count).astype(index_type),
+            "u": _random(count, np.float32, seed + 5),
+        }
+        for seed in range(3)
+    ]
+    session = _check(_scattering(shape, axis, index_type), feeds)
+    for wrong in (limit, -limit - 1):
+        bad = feeds[0] | {"i": np.full(count, wrong, index_type)}
+        with pytest.raises(OrtSdkError, match="ScatterElements"):
+            session.run(None, bad)

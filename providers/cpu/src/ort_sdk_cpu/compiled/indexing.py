@@ -10,10 +10,10 @@ from typing import Any
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, read_i32, read_i64, store_f32_first, write_i64
+from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, read_i32, read_i64, store_f32_first, write_f32, write_i64
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["largest_along", "take_elements", "take_slices"]
+__all__ = ["add_elements", "largest_along", "take_elements", "take_slices"]
 
 
 @inner
@@ -69,6 +69,25 @@ def take_elements(record: int, _part: int, _parts: int) -> None:
             failed = 1
         else:
             _copy(out + place * words * 4, data + (read_i64(offsets + place * 8) + index * step) * words * 4, words)
+    write_i64(record, failed)
+
+
+@task
+def add_elements(record: int, _part: int, _parts: int) -> None:
+    """(failed, out, indices, updates, size of an index, limit, count, offsets, step): float32 added to elements, in order.
+
+    ``offsets`` and ``step`` are those of :func:`take_elements`.
+    """
+    out, indices, updates = argument(record, 1), argument(record, 2), argument(record, 3)
+    size, limit, offsets, step = argument(record, 4), argument(record, 5), argument(record, 7), argument(record, 8)
+    failed = 0
+    for place in range(argument(record, 6)):
+        index = _index(indices + place * size, size, limit)
+        if index < 0:
+            failed = 1
+        else:
+            target = out + (read_i64(offsets + place * 8) + index * step) * 4
+            write_f32(target, read_f32(target) + read_f32(updates + place * 4))
     write_i64(record, failed)
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import MakeWriter, Writer, bindable, copied
 from .copies import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, indexing_words, moving, plain_runs
+from .task_writer import is_worth_a_task
 
 __all__: list[str] = []
 
@@ -62,6 +64,20 @@ class _Places:
         task = TaskCall("indexing", "take_elements", (0, *arrays, *sizes))
         return task.checked(functools.partial(compute, data, indices), data, indices, out, offsets)
 
+    def adding(
+        self, compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray
+    ) -> Callable[[], Any] | None:
+        """A task that adds updates to elements of arrays that stay; None where they lie otherwise than it wants."""
+        arrays = (out, indices, updates)
+        if not all(array.flags.c_contiguous for array in arrays) or indices.dtype.itemsize not in {4, 8}:
+            return None
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
+        sizes = (indices.itemsize, self._limit, indices.size, address_of(offsets), self._step)
+        task = TaskCall("indexing", "add_elements", (0, *map(address_of, arrays), *sizes))
+        return task.checked(functools.partial(compute, data, indices, updates), *arrays, offsets)
+
 
 def _axis(info: KernelInfo, rank: int) -> int:
     axis = int(info.attribute("axis", 0))
@@ -96,8 +112,10 @@ def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
 
 @bindable("Scatter", "ScatterElements", any_type=True)
 def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """A copy with an update put at the place of each index; those that combine it with what is there stay the shared set's."""
-    if info.attribute("reduction", "none") != "none":
+    """A copy with an update put at the place of each index, or added to what is there; others stay the shared set's."""
+    reduction = info.attribute("reduction", "none")
+    adds = reduction == "add" and info.input_element_type(0) is TensorElementType.FLOAT
+    if reduction != "none" and not adds:
         return None
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
@@ -105,6 +123,8 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if not indices.size:
             return copied(compute)
         places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
+        if adds:
+            return _Adding(places, compute) if is_worth_a_task(indices.size, "indexing", "add_elements") else copied(compute)
 
         def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
             found = places.of(indices)
@@ -121,6 +141,27 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
         return moving(info, write, runs)
 
     return make
+
+
+class _Adding:
+    """A writer of a copy with updates added at the places of indices, in their order."""
+
+    def __init__(self, places: _Places, compute: Callable[..., Any]) -> None:
+        self._places, self._compute = places, compute
+
+    def __call__(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+        """Write the output."""
+        add = self._places.adding(self._compute, data, indices, updates, out)
+        if add is None:
+            np.copyto(out, self._compute(data, indices, updates))
+            return
+        np.copyto(out, data)
+        add()
+
+    def fixed(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Callable[[], Any] | None:
+        """The call on arrays that stay."""
+        add = self._places.adding(self._compute, data, indices, updates, out)
+        return None if add is None else in_turn([CopyWriter(lambda data, out: [(out, data)]).fixed(data, out), add])
 
 
 @bindable("ScatterND", any_type=True)
