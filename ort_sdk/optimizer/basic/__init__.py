@@ -38,8 +38,8 @@ def transformers() -> list[GraphTransformer]:
     return [
         ShapeInference(),
         SizeNaming(),
+        EliminateIdentity(),  # first: what is folded is a constant of its own, equal to others or not
         ConstantFolding(),
-        EliminateIdentity(),
         EliminateDropout(),
         LoopInvariantElimination(),
         LoopInvariantCodeMotion(),

@@ -204,3 +204,17 @@ def test_a_reshape_that_copies_open_dimensions_goes(target, left):
     model = chain(node("Reshape", ["a", "s"], ["b"]), constants={"s": np.array(target)}, shape=("n", "m", 4), out=(None, None, 4))
     assert basic_ops(model) == ["Relu", *left, "Neg"]
     assert_equal_at_levels(model)
+
+
+def test_names_of_one_weight_are_one_weight():
+    """As exporters write what shares a weight: nodes that compute the same of the same input are one."""
+    nodes = [
+        node("Identity", ["w"], ["v"]),
+        node("MatMul", ["x", "w"], ["a"]),
+        node("MatMul", ["x", "v"], ["b"]),
+        node("Mul", ["a", "b"], ["y"]),
+    ]
+    weight = np.random.default_rng(3).standard_normal((4, 40)).astype(np.float32)
+    model = build(nodes, [("x", FLOAT, [3, 4])], [("y", FLOAT, [3, 40])], {"w": weight})
+    assert basic_ops(model) == ["MatMul", "Mul"]
+    assert_equal_at_levels(model)

@@ -96,11 +96,11 @@ def test_conv_add_of_a_smaller_tensor_is_left():
 def test_two_convolutions_into_one_sum():
     nodes = [
         node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
-        node("Conv", ["x", "v"], ["d"], pads=[1] * 4),
+        node("Conv", ["r", "v"], ["d"], pads=[1] * 4),
         node("Add", ["c", "d"], ["s"]),
         node("Relu", ["s"], ["y"]),
     ]
-    model = build(nodes, [IMAGE], [("y", FLOAT, None)], {"w": WEIGHT, "v": WEIGHT + 1})
+    model = build(nodes, [IMAGE, ("r", *IMAGE[1:])], [("y", FLOAT, None)], {"w": WEIGHT, "v": WEIGHT + 1})
     assert op_types(model) == ["Conv", "FusedConv"]
     assert_same_results(model)
 
