@@ -243,7 +243,7 @@ class _Writer:
 
     def _split(self, plan: _Plan, product: _Operand) -> _Operand:
         """The product with all its labels."""
-        left, right = plan.operands
+        _, right = plan.operands
         shared, rows, columns = plan.shared, plan.own(0), plan.own(1)
         leading, row = (rows[:-1], rows[-1:]) if shared else (rows, "")
         labels = leading + shared + row

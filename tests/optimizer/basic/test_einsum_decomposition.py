@@ -65,7 +65,7 @@ def test_sizes_may_be_symbols(equation):
 
 @pytest.mark.parametrize("equation", ["abcd,cde->abe", "ab,abcd->cd"])
 def test_what_needs_sizes_that_are_unknown_stays(equation):
-    model = model_of(equation, {label: None for label in SIZES})
+    model = model_of(equation, dict.fromkeys(SIZES))
     assert basic_ops(model) == ["Einsum"]
     assert_equal_at_levels(model, feeds_for(equation, SIZES))
 
