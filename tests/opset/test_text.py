@@ -108,6 +108,20 @@ def test_tf_idf(mode, skips, lengths, kind):
     compare("TfIdfVectorizer", [x[0]], opset=9, attributes=attributes)
 
 
+@pytest.mark.parametrize("skips", [11, 12, 1000])
+def test_tf_idf_of_more_skips_than_a_row_is_long(skips):
+    x = np.random.default_rng(0).integers(2, 10, (4, 12))
+    compare("TfIdfVectorizer", [x], opset=9, attributes=tf_idf(max_skip_count=skips))
+
+
+@pytest.mark.timeout(20)
+def test_tf_idf_looks_no_further_than_a_row_is_long():
+    x = np.array([[5, 6, 5, 7, 8]])
+    near, far = (run("TfIdfVectorizer", [x], [FLOAT], 9, **tf_idf(max_skip_count=skips)) for skips in (4, (1 << 31) - 1))
+    assert near[0].any()
+    assert near[0].tolist() == far[0].tolist()
+
+
 def test_tf_idf_of_a_row_shorter_than_the_n_grams():
     compare("TfIdfVectorizer", [np.array([5, 6])], opset=9, attributes=tf_idf())
 

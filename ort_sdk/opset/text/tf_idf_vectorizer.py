@@ -28,7 +28,7 @@ def tf_idf_vectorizer(info: KernelInfo, xp: Any) -> Compute:
     columns = np.asarray(info.attribute("ngram_indexes"), dtype=np.intp)
     width = int(columns.max(initial=-1)) + 1
     weights = _weights(info, columns, width)
-    strides = range(1, info.attribute("max_skip_count") + 2)
+    most = info.attribute("max_skip_count") + 1
 
     def compute(x: HostArray) -> HostArray:
         if x.ndim not in (1, 2):
@@ -37,7 +37,7 @@ def tf_idf_vectorizer(info: KernelInfo, xp: Any) -> Compute:
         counts = np.zeros(tokens.shape[0] * width, dtype=np.int64)
         offsets = np.arange(tokens.shape[0], dtype=np.intp)[:, np.newaxis] * width
         for table in tables:
-            for stride in strides if table.length > 1 else (1,):
+            for stride in range(1, min(most, table.longest_stride(tokens.shape[1])) + 1):
                 found = table.find(tokens, stride)
                 places = (offsets + columns[found])[found >= 0]
                 counts += np.bincount(places, minlength=counts.size)
@@ -94,6 +94,10 @@ class _NgramTable:
             self._levels.append(level)
         self._pool_index = np.zeros(len(self._levels[-1]), dtype=np.intp)
         self._pool_index[prefix[::-1]] = first + np.arange(len(ngrams) - 1, -1, -1)
+
+    def longest_stride(self, columns: int) -> int:
+        """The largest distance between tokens of an n-gram in a row of so many; 1 if it has but one, or there is no room."""
+        return max(1, (columns - 1) // (self.length - 1)) if self.length > 1 else 1
 
     def find(self, tokens: HostArray, stride: int) -> HostArray:
         """Pool indices of the n-grams that begin at each position of each row, -1 where there is none.

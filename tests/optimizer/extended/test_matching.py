@@ -110,6 +110,8 @@ def test_passes_come_by_the_operators_of_the_model():
         "ConvAddActivationFusion",
     }
     every = {
+        "Attention",
+        "BatchNormalization",
         "MatMul",
         "Erf",
         "Softmax",
