@@ -146,6 +146,29 @@ def test_largest_among_what_is_no_number():
         np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_largest_of_an_array_whose_axes_lie_in_another_order(axis):
+    x = _floats(2, 40, 700)
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("TopK", ["t", "k"], ["values", "places"], axis=axis),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info(*each, None) for each in (("values", TensorProto.FLOAT), ("places", TensorProto.INT64))],
+        [numpy_helper.from_array(np.array([9]), "k")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    session, turned = ort_sdk.InferenceSession(model), x.transpose(0, 2, 1)
+    order = np.take(np.argsort(-turned, axis=axis, stable=True), range(9), axis)
+    for _ in range(4):
+        values, places = session.run(None, {"x": x})
+        np.testing.assert_array_equal(places, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(turned, order, axis))
+
+
 def test_only_values_or_places_are_wanted():
     x = _floats(4, 900)
     model = _model("TopK", {"x": x}, {"values": TensorProto.FLOAT, "places": TensorProto.INT64}, 17, {"k": np.array([5])})

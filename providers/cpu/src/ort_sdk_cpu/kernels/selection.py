@@ -46,7 +46,7 @@ class _Selection:
 
     def takes(self, x: HostArray, count: int) -> bool:
         """Whether the task selects so many of x, in less time than sorting."""
-        if x.dtype != np.float32 or not x.flags.c_contiguous or not -x.ndim <= self.axis < x.ndim:
+        if x.dtype != np.float32 or not -x.ndim <= self.axis < x.ndim:
             return False
         size = x.shape[self.axis]
         is_few = 0 < count <= MOST_SELECTED and (size <= SHORT_ROW or count * LEAST_SHARE <= size)
@@ -96,6 +96,10 @@ class _SelectionWriter(TaskWriter):
         super().__init__(MODULE, NAME, arguments, places, otherwise, threads)
         self._call.point(3, self._room)
 
+    def __call__(self, *arrays: Any) -> None:
+        """Write the outputs; of an input that lies otherwise (a picture's channels last), from a copy: sorting takes longer."""
+        super().__call__(np.ascontiguousarray(arrays[0]), *arrays[1:])
+
     def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
         """As the base says; the call keeps the memory."""
         call = super().fixed(*arrays)
@@ -115,6 +119,7 @@ def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bi
             return NotImplemented
         from ort_sdk_cpu.machine_code import task_function
 
+        x = np.ascontiguousarray(x)
         arguments, threads = selection.arguments(x, count)
         shape = list(x.shape)
         shape[selection.axis] = count
