@@ -77,8 +77,9 @@ _ROWS = {"f32": (16, 16), "i8": (32, 8)}
 more, float32 would lose more in rounding."""
 _QUAD = 4
 """Of them, rows whose codes lie side by side in the registers."""
-_GROUP = 64
-"""Strips that are read together: their rows, and those that are asked for meanwhile, fit the caches."""
+_GROUP_OF_ONE, _GROUP_OF_MORE = 128, 64
+"""Strips that are read together, for one row of activations and for more: their rows, and those that are asked for meanwhile, fit
+the caches; more is read of a row of codes at once."""
 _AHEAD_OF_SCALES = 4096
 """Bytes ahead of the reading of scales that are asked for."""
 _ONE = np.float32(1)
@@ -243,13 +244,13 @@ def _block_products(bits: int, kind: str) -> Any:
         )
         zeros, kept, rests = argument(record, ZEROS), sums + m * strips_bytes, sums + 2 * m * strips_bytes
         zeros += number * argument(record, ZEROS_STRIDE) if zeros else 0
-        together = rows_of_one if m == 1 else rows_of_more
+        together, strips = (rows_of_one, _GROUP_OF_ONE) if m == 1 else (rows_of_more, _GROUP_OF_MORE)
         for row in range(0, rows, together):
             codes = argument(record, CODES) + (first + row) * c_stride
             count = min(rows - row, together)
             begins, ends = int(row == 0), int(row + count == rows)
-            for group in range(start, stop, _GROUP):
-                last, offset = min(group + _GROUP, stop), (group - start) * 256 * planes
+            for group in range(start, stop, strips):
+                last, offset = min(group + strips, stop), (group - start) * 256 * planes
                 ahead = codes + (last * _STRIP if last < stop else count * c_stride + start * _STRIP)
                 for index in range(m):
                     x = argument(record, X) + index * x_stride + (first + row) * item
