@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_sdk.api import HostArray, Tensor, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor, private_array
 from ort_sdk.graph.editing import add_constant, replace_nodes, unused_name

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray, Slot, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.kernels.channels_last import readable
 from ort_sdk_cpu.kernels.float_convolution import FloatConvolution, FloatFinish
 
@@ -42,9 +42,8 @@ class _Run:
     scale: int
     """Value that holds the scale of X."""
     finish: FloatFinish
-    last: int = 0
+    last: int
     """Value that the last step makes."""
-    rank: int = field(default=0)
 
 
 def _run_of(program: FusibleProgram, position: int, makers: dict[int, int]) -> _Run | None:
@@ -68,7 +67,7 @@ def _run_of(program: FusibleProgram, position: int, makers: dict[int, int]) -> _
     pair = _scales(program, program.steps[scaling], result.shape)
     if pair is None or result.shape != program.values[sums].shape:
         return None
-    run = _Run([position, cast, scaling, product], pair[0], FloatFinish(pair[1]), step.outputs[0], len(result.shape))
+    run = _Run([position, cast, scaling, product], pair[0], FloatFinish(pair[1]), step.outputs[0])
     _add_bias(program, run)
     _add_bounds(program, run)
     return run
