@@ -95,8 +95,10 @@ def test_multi_head_attention_with_past():
     compare("MultiHeadAttention", inputs, 3, domain=MICROSOFT, attributes={"num_heads": 3, "scale": 0.4}, atol=1e-4)
 
 
-def test_multi_head_cross_attention():
-    inputs = [floats(2, 4, 12), floats(2, 3, 6, 4), floats(2, 3, 6, 4)]
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("length", "keys"), [(4, 6), (1, 200), (3, 200), (70, 100)])
+def test_multi_head_cross_attention(length, keys, with_bias):
+    inputs = [floats(2, length, 48), floats(2, 3, keys, 16), floats(2, 3, keys, 16), floats(144) if with_bias else None]
     compare("MultiHeadAttention", inputs, domain=MICROSOFT, attributes={"num_heads": 3}, atol=1e-4)
 
 

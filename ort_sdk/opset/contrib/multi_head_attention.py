@@ -139,7 +139,7 @@ class _HeadInputs:
         self._heads = heads
 
     def split(self, query: Array, key: Array | None, value: Array | None, bias: Array | None) -> tuple[Array, Array, Array]:
-        """Heads of the three, with the projection bias added."""
+        """Heads of the three, with the projection bias added to those that are not split into heads already, as ORT does."""
         if query.ndim == 5:
             q, k, v = (self._packed(query, part) for part in range(3))
         elif key is not None and key.ndim == 5:
@@ -153,15 +153,18 @@ class _HeadInputs:
         else:
             q = split_heads(self._xp, query, self._heads)
             k, v = (part if part.ndim == 4 else split_heads(self._xp, part, self._heads) for part in (key, value))
-        return (q, k, v) if bias is None else self._biased(q, k, v, bias)
+        if bias is None:
+            return q, k, v
+        is_of_heads = key is not None and key.ndim == 4
+        return (self._biased(bias, q)[0], k, v) if is_of_heads else self._biased(bias, q, k, v)
 
     def _packed(self, packed: Array, part: int) -> Array:
         return self._xp.permute_dims(packed[:, :, :, part, :], (0, 2, 1, 3))
 
-    def _biased(self, q: Array, k: Array, v: Array, bias: Array) -> tuple[Array, Array, Array]:
+    def _biased(self, bias: Array, *parts: Array) -> tuple[Array, ...]:
         results, start = [], 0
-        for heads in (q, k, v):
+        for heads in parts:
             stop = start + heads.shape[1] * heads.shape[3]
             results.append(heads + self._xp.reshape(bias[start:stop], (1, heads.shape[1], 1, heads.shape[3])))
             start = stop
-        return results[0], results[1], results[2]
+        return tuple(results)

@@ -155,11 +155,14 @@ class _Attention:
         return total
 
     def projected(self, parts: Sequence[HostArray], bias: HostArray | None) -> list[HostArray]:
-        """Query, keys and values as (batch, heads, sequence, size), with their bias: views, or working memory."""
+        """Query, keys and values as (batch, heads, sequence, size): views, or with their bias in working memory.
+
+        What is split into heads already has no bias.
+        """
         found, start = [], 0
         for name, part in zip(("query", "key", "value"), parts, strict=True):
             by_head = part if part.ndim == 4 else part.reshape(*part.shape[:2], self.heads, -1).transpose(0, 2, 1, 3)
-            if bias is not None:
+            if bias is not None and part.ndim == 3:
                 size = by_head.shape[3]
                 own = bias[start : start + self.heads * size].reshape(1, self.heads, 1, size)
                 by_head = np.add(by_head, own, out=self.scratch.array(name, by_head.shape, by_head.dtype))

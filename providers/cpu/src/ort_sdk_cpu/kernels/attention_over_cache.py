@@ -198,7 +198,8 @@ def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
             return NotImplemented
         hidden = mask_bias(_NAMESPACE, mask, (parts.batch, parts.length, parts.keys), filter_value, FLOAT)
         numbers = [number for number in (added, hidden) if number is not None]
-        cached.mask, cached.bias = functools.reduce(np.add, numbers) if numbers else None, bias
+        cached.mask = functools.reduce(np.add, numbers) if numbers else None
+        cached.bias, cached.is_of_queries = bias, key.ndim == 4
         if is_causal:
             cached.counts, cached.right = common_counts(parts.batch, parts.past, parts.keys - parts.length, parts.keys), 0
         cached.run()

@@ -80,7 +80,8 @@ class AttentionTask:
 
         Args:
             parts: query, key and value: (batch, sequence, heads * size), or (batch, heads, sequence, size).
-            bias: what is added to them, one after the other; that of keys changes nothing and is left out.
+            bias: what is added to those that are not split into heads, one after the other; that of keys changes nothing and is
+                left out.
             mask: numbers added to the scores, which it broadcasts against.
             out: (batch, sequence, heads * value size).
 
@@ -95,7 +96,7 @@ class AttentionTask:
                 call.set(4 * position + offset, word)
         self._prepare_mask(mask)
         call.point(QUERY_BIAS, bias)
-        call.point(VALUE_BIAS, None if bias is None else bias[2 * heads * self._shape.size :])
+        call.point(VALUE_BIAS, None if bias is None or parts[2].ndim == 4 else bias[2 * heads * self._shape.size :])
         return True
 
     def _prepare_mask(self, mask: HostArray | None) -> None:

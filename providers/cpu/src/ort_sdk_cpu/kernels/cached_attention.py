@@ -107,6 +107,8 @@ class CachedAttention:
     """Numbers added to the scores, (batch, heads, tokens, keys) or what broadcasts to it."""
     bias: HostArray | None = None
     """Of queries, keys and values, one behind the other."""
+    is_of_queries: bool = False
+    """Whether only the first part of it is added: keys and values come with theirs."""
     rotary: Rotary | None = None
     sinks: HostArray | None = None
     """(heads,) numbers that take part in the softmaxes."""
@@ -147,7 +149,9 @@ class CachedAttention:
             words[30:35] = (address_of(mask), *_steps(mask))
         if bias is not None:
             start, size = address_of(bias), words[51] * FLOAT.itemsize
-            words[35:38] = start, start + self.heads * size, start + (self.heads + self.key_heads) * size
+            words[35] = start
+            if not self.is_of_queries:
+                words[36:38] = start + self.heads * size, start + (self.heads + self.key_heads) * size
         if self.rotary is not None:
             words[38:45] = self.rotary.arguments
         if self.sinks is not None:

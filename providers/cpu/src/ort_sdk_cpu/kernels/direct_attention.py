@@ -89,8 +89,8 @@ class _Plan:
     scores: tuple[int, ...]
     sizes: tuple[int | float, ...]
     """As the task takes them."""
-    value_bias: int
-    """Bytes in front of the values' part of the bias."""
+    value_bias: int | None
+    """Bytes in front of the values' part of the bias; None if it is not added, as to what is split into heads already."""
     threads: int
     part_bytes: int
     """Working memory of a thread."""
@@ -114,7 +114,8 @@ def _planned(
         return None
     if added is not None and not _broadcasts(added, shape.scores):
         return None
-    out_shape, value_bias = (shape.batch, shape.length, heads * shape.value_size), 2 * heads * shape.size * FLOAT.itemsize
+    out_shape = (shape.batch, shape.length, heads * shape.value_size)
+    value_bias = None if len(value) == 4 else 2 * heads * shape.size * FLOAT.itemsize
     threads = shape.threads(most_threads)
     return _Plan(out_shape, shape.scores, (*shape.arguments, shape.batch), value_bias, threads, shape.part_bytes)
 
@@ -151,9 +152,9 @@ def _added(added: HostArray | None, scores: Shape) -> Sequence[int]:
     return (0, 0, 0, 0, 0) if added is None else (address_of(added), *strides_over(scores, added.shape, added.strides))
 
 
-def _biases(bias: HostArray | None, value_bias: int) -> tuple[int, int]:
+def _biases(bias: HostArray | None, value_bias: int | None) -> tuple[int, int]:
     """Where what is added to queries and values is: that of keys changes nothing."""
     if bias is None:
         return 0, 0
     start = address_of(bias)
-    return start, start + value_bias
+    return start, 0 if value_bias is None else start + value_bias
