@@ -1,4 +1,4 @@
-"""Convolutions that cut pictures into patches, beside onnxruntime."""
+"""Convolutions that cut pictures and films into patches, beside onnxruntime."""
 
 import numpy as np
 import onnxruntime
@@ -37,8 +37,8 @@ def model_of(weight, *, bias=True, before=(), behind=("Reshape", "Transpose"), a
             helper.make_node("Transpose", ["r"], ["t"], perm=[0, 2, 1]),
         ]
         value = "t"
-    rank = 3 if behind else 4
-    shown = [("x", 4), (value, rank)]
+    rank = 3 if behind else weight.ndim
+    shown = [("x", weight.ndim), (value, rank)]
     inputs, fetched = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"{name}{axis}" for axis in range(n)]) for name, n in shown
     )
@@ -85,6 +85,23 @@ def test_patches_of_pictures(done, shape, bias):
 def test_patches_of_any_size(done, patch):
     check(model_of(random(33, *patch)), (2, patch[0], 4 * patch[1] + 1, 3 * patch[2]))
     assert all(done)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1, 3, 8, 48, 64), (2, 3, 5, 33, 47), (1, 3, 2, 16, 16)])
+def test_patches_of_films(done, shape, bias):
+    check(model_of(random(40, 3, 2, 16, 16), bias=bias), shape)
+    assert done
+    assert all(done)
+
+
+def test_a_film_whose_pictures_come_first(done):
+    check(model_of(random(24, 3, 2, 8, 8), before=[0, 2, 1, 3, 4]), (1, 4, 3, 32, 24))
+    assert all(done)
+
+
+def test_films_of_another_length_in_each_run():
+    check(model_of(random(24, 3, 2, 8, 8)), *[(1, 3, 4 + 2 * step, 32, 24) for step in range(8)], runs=1)
 
 
 def test_a_picture_that_lies_otherwise(done):

@@ -66,12 +66,14 @@ def conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> 
     """The kernel over oneDNN where that computes the node fast."""
     from .conv_onednn import with_onednn
     from .conv_patches import with_patches
+    from .conv_spread import with_windows_apart
     from .signal_conv import with_windows
     from .signal_depthwise import with_filters
 
     made = with_onednn(info, BindableKernel(kernel, make_writer), _activation(info))
     other = made or BindableKernel(kernel, make_writer)
-    return with_windows(info, other) or with_filters(info, other) or with_patches(info, other) or made
+    own = (with_windows, with_filters, with_patches, with_windows_apart)
+    return next((kernel for make in own if (kernel := make(info, other)) is not None), made)
 
 
 def _activation(info: KernelInfo) -> InPlace | None:

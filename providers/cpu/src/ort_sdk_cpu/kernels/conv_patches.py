@@ -1,4 +1,4 @@
-"""Convolutions whose windows lie side by side, as of pictures cut into patches: one product with the patches as rows."""
+"""Convolutions whose windows lie side by side, as of pictures and films cut into patches: one product with patches as rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.native_call import in_turn
 
 from .compiled_product import CompiledProduct, Sizes
-from .copies import COPIED_AT_ONCE, CopyWriter
+from .copies import COPIED_AT_ONCE, CopyWriter, Pairs
 from .scratch import Scratch
 from .signal_conv import BIAS, WEIGHT, SignalConvKernel
 from .strided_copy import strided_copy
@@ -24,6 +24,7 @@ __all__ = ["PatchConvKernel", "with_patches"]
 
 MOST_CHANNELS = 4
 """Of a picture, which lies row-major: others lie channels last, so that patches have no long rows to copy."""
+FILM_AXES = 3
 MIN_INNER = 128
 """Elements of a patch below which weights of a vector of channels stay in the first cache, and nothing need be copied."""
 FLOAT = np.dtype(np.float32)
@@ -38,45 +39,44 @@ def with_patches(info: KernelInfo, kernel: Any) -> PatchConvKernel | None:
     """
     weight = info.constants.get(WEIGHT)
     has_more = len(info.inputs) > BIAS + 1 or info.op_type != "Conv" or int(info.attribute("group", 1)) != 1
-    if weight is None or has_more or len(weight.shape) != 4 or not libraries.numba().is_usable:
+    if weight is None or has_more or len(weight.shape) - 2 not in {2, FILM_AXES} or not libraries.numba().is_usable:
         return None
     outputs, *patch = weight.shape
     attributes, kernel_shape = WindowAttributes.of(info), tuple(patch[1:])
     is_plain = attributes.auto_pad in {"NOTSET", "VALID"} and not any(attributes.pads or ()) and patch[0] <= MOST_CHANNELS
-    strides, dilations = (attributes.per_axis(name, 2, 1) for name in ("strides", "dilations"))
-    if not is_plain or tuple(strides) != kernel_shape or tuple(dilations) != (1, 1) or math.prod(patch) < MIN_INNER:
+    strides, dilations = (attributes.per_axis(name, len(kernel_shape), 1) for name in ("strides", "dilations"))
+    if not is_plain or tuple(strides) != kernel_shape or set(dilations) != {1} or math.prod(patch) < MIN_INNER:
         return None
-    return PatchConvKernel(info, kernel, outputs, (patch[0], patch[1], patch[2]))
+    return PatchConvKernel(info, kernel, outputs, tuple(patch))
 
 
 class PatchConvKernel(SignalConvKernel):
-    """Y[n, m, i, j] = bias[m] + sum over a patch of X times W[m]; with channels last, Y's rows are products of patches.
+    """Y[n, m, *place] = bias[m] + sum over a patch of X times W[m]; with channels last, Y's rows are products of patches.
 
     Args:
         info: the node.
         kernel: computes what this does not.
         outputs: channels of Y.
-        patch: channels, height and width of a patch.
+        patch: channels and size of a patch.
     """
 
-    def __init__(self, info: KernelInfo, kernel: Any, outputs: int, patch: tuple[int, int, int]) -> None:
+    def __init__(self, info: KernelInfo, kernel: Any, outputs: int, patch: tuple[int, ...]) -> None:
         super().__init__(info, kernel, outputs, 0)
         self._patch = patch
 
     def compute(self, *inputs: Any) -> Any:
-        """A new array (N, M, rows, columns), channels last."""
+        """A new array (N, M, *patches), channels last."""
         x = inputs[0]
         if not self._takes(x):
             return self._kernel.compute(*inputs)
-        size = (x.shape[2] // self._patch[1], x.shape[3] // self._patch[2])
+        size = _counts(x.shape, self._patch)
         out = np.empty((x.shape[0], *size, self._outputs), FLOAT)
         self._product(x)(x, *self._constants(inputs), out)
         return np.moveaxis(out, -1, 1)
 
     def _takes(self, x: HostArray) -> bool:
-        channels, height, width = self._patch
-        is_picture = x.dtype == FLOAT and x.ndim == 4 and x.size > 0 and x.shape[1] == channels
-        return is_picture and x.shape[2] >= height and x.shape[3] >= width
+        is_picture = x.dtype == FLOAT and x.ndim == len(self._patch) + 1 and x.shape[1] == self._patch[0]
+        return is_picture and x.size > 0 and all(_counts(x.shape, self._patch))
 
     def _is_signal(self, _shape: tuple[int, ...]) -> bool:
         return True
@@ -89,22 +89,26 @@ class PatchConvKernel(SignalConvKernel):
         return np.ascontiguousarray(weight).reshape(self._outputs, -1)
 
 
+def _counts(shape: tuple[int, ...], patch: tuple[int, ...]) -> list[int]:
+    """Patches along the axes of an input of this shape."""
+    return [size // length for size, length in zip(shape[2:], patch[1:], strict=True)]
+
+
 class _PatchProduct:
     """Copies patches and multiplies them. For one thread at a time.
 
     Args:
         shape: of X.
-        patch: channels, height and width of a patch.
+        patch: channels and size of a patch.
         outputs: channels of Y.
         scratch: working memory.
     """
 
-    def __init__(self, shape: tuple[int, ...], patch: tuple[int, int, int], outputs: int, scratch: Scratch) -> None:
-        samples, channels, *size = shape
+    def __init__(self, shape: tuple[int, ...], patch: tuple[int, ...], outputs: int, scratch: Scratch) -> None:
         self._patch, self._scratch = patch, scratch
-        self._counts = samples, size[0] // patch[1], size[1] // patch[2]
-        rows, inner = math.prod(self._counts), math.prod(patch)
-        self._shape = (*self._counts, channels, *patch[1:])
+        self._counts = _counts(shape, patch)
+        rows, inner = shape[0] * math.prod(self._counts), math.prod(patch)
+        self._shape = (shape[0], *self._counts, *patch)
         self._product = CompiledProduct(Sizes(rows, inner, outputs, is_transposed=True), scratch)
         self._threads = threads_for(rows * inner // COPIED_AT_ONCE)
         self._copies: dict[tuple[int, ...], Any] = {}
@@ -112,31 +116,42 @@ class _PatchProduct:
 
     def __call__(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write rows (N, patches, M)."""
-        patches, source = self._scratch.array("patches", self._shape, FLOAT), self._patches_of(x)
-        copy = self._copy(source, patches)
-        if copy is None:
-            np.copyto(patches, source)
-        else:
-            copy.point(0, patches)
+        patches = self._scratch.array("patches", self._shape, FLOAT)
+        for target, source in self._pairs(patches, x):
+            copy = self._copy(target, source)
+            if copy is None:
+                np.copyto(target, source)
+                continue
+            copy.point(0, target)
             copy.point(1, source)
             copy.run()
         self._product(patches, matrix, bias, out)
 
     def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same, with memory of its own for the patches."""
-        patches, source = np.empty(self._shape, FLOAT), self._patches_of(x)
-        copy = CopyWriter(lambda: [(patches, source)]).fixed()
+        patches = np.empty(self._shape, FLOAT)
+        copy = CopyWriter(lambda: self._pairs(patches, x)).fixed()
         return in_turn([copy, self._product.fixed(patches, matrix, bias, out)])
 
     def _patches_of(self, x: HostArray) -> HostArray:
-        """A view (N, rows, columns, channels, height, width of a patch)."""
-        samples, rows, columns = self._counts
-        channels, height, width = self._patch
-        cut = x[:, :, : rows * height, : columns * width]
-        return cut.reshape(samples, channels, rows, height, columns, width).transpose(0, 2, 4, 1, 3, 5)
+        """A view (N, *patches, *patch)."""
+        counts, sizes = self._counts, self._patch[1:]
+        cut = x[:, :, *(slice(count * size) for count, size in zip(counts, sizes, strict=True))]
+        parts = [number for pair in zip(counts, sizes, strict=True) for number in pair]
+        last = 2 + len(parts)
+        return cut.reshape(*x.shape[:2], *parts).transpose(0, *range(2, last, 2), 1, *range(3, last, 2))
 
-    def _copy(self, source: HostArray, patches: HostArray) -> Any:
+    def _pairs(self, patches: HostArray, x: HostArray) -> Pairs:
+        """What is copied: of a film one picture of the patches at a time, as a task goes over no more axes than that."""
+        source = self._patches_of(x)
+        if len(self._counts) < FILM_AXES:
+            return [(patches, source)]
+        times, taps = 1, len(self._counts) + 2
+        both = [np.moveaxis(array, (times, taps), (0, 1)) for array in (patches, source)]
+        return [(both[0][index], both[1][index]) for index in np.ndindex(both[0].shape[:2])]
+
+    def _copy(self, target: HostArray, source: HostArray) -> Any:
         if source.strides not in self._copies:
-            made = strided_copy(patches.shape, patches.strides, source.strides, FLOAT.itemsize, self._threads)
+            made = strided_copy(target.shape, target.strides, source.strides, FLOAT.itemsize, self._threads)
             self._copies[source.strides] = made
         return self._copies[source.strides]
