@@ -243,7 +243,8 @@ def options_page() -> str:
 def passes_page() -> str:
     parts = []
     for level, title in LEVELS.items():
-        rows = [(code(found.name), first_paragraph(type(found).__doc__)) for found in transformers_of_level(level)]
+        found = [deferred.imported() for deferred in transformers_of_level(level)]
+        rows = [(code(each.name), first_paragraph(type(each).__doc__)) for each in found]
         text = table(("pass", "what it does"), rows) if rows else "None of the host's; providers may have some."
         parts += [f"## Level {level}: {title}", text]
     introduction = (

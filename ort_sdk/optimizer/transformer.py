@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from ort_sdk.api import Fail, HostArray, OrtSdkError
@@ -11,7 +13,7 @@ from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.editing import refresh_captures
 
-__all__ = ["GraphTransformer", "TransformerContext", "apply_transformers"]
+__all__ = ["DeferredTransformer", "GraphTransformer", "TransformerContext", "apply_transformers", "deferred"]
 
 logger = logging.getLogger("ort_sdk.optimizer")
 
@@ -54,9 +56,60 @@ class GraphTransformer(Protocol):
         """
 
 
+Needs = tuple[AbstractSet[str], ...]
+"""Sets of operators: in a model without one of each, a pass finds nothing. Without sets, it may in any model."""
+
+
+class DeferredTransformer:
+    """A pass that is imported, and runs, when a model has operators it looks for: few models need many passes.
+
+    One that needs none is imported at once, with what every session imports.
+
+    Args:
+        package: what the name of the module is relative to.
+        module: where the pass's class is.
+        class_name: the class's name.
+        needs: what a model must have for the pass to find anything.
+    """
+
+    __slots__ = ("_class_name", "_imported", "_module", "_needs", "_package")
+
+    def __init__(self, package: str, module: str, class_name: str, needs: Needs) -> None:
+        self._package = package
+        self._module = module
+        self._class_name = class_name
+        self._needs = needs
+        self._imported: GraphTransformer | None = None
+        if not needs:
+            self.imported()
+
+    def may_find(self, op_types: AbstractSet[str]) -> bool:
+        """Whether a model of some operators has what the pass needs."""
+        for need in self._needs:  # noqa: SIM110 - asked for every pass of every session; a generator takes longer
+            if need.isdisjoint(op_types):
+                return False
+        return True
+
+    def imported(self) -> GraphTransformer:
+        """The pass itself, the same every time: passes keep nothing."""
+        if self._imported is None:
+            self._imported = getattr(importlib.import_module(f".{self._module}", self._package), self._class_name)()
+        return self._imported
+
+
+def deferred(package: str, *rows: tuple[str, tuple[str, ...], Needs]) -> tuple[DeferredTransformer, ...]:
+    """The passes of a level.
+
+    Args:
+        package: what names of modules are relative to.
+        rows: module, classes in it, and what these need, in the order the passes run.
+    """
+    return tuple(DeferredTransformer(package, module, name, needs) for module, names, needs in rows for name in names)
+
+
 def apply_transformers(
     graph: Graph,
-    transformers: Sequence[GraphTransformer],
+    transformers: Sequence[GraphTransformer | DeferredTransformer],
     context: TransformerContext,
     disabled: Collection[str] = (),
     rounds: int = MAX_ROUNDS,
@@ -65,7 +118,7 @@ def apply_transformers(
 
     Args:
         graph: changed in place; the caller owns it.
-        transformers: passes of one level.
+        transformers: passes of one level. Deferred ones run from when the graph, or a body in it, has what they need.
         context: what they may use.
         disabled: names of passes to leave out.
         rounds: how often at most.
@@ -77,17 +130,29 @@ def apply_transformers(
         Fail: a pass raised something that is no error of the contract.
         OrtSdkError: what a pass raised, with its name noted.
     """
-    active = [transformer for transformer in transformers if transformer.name not in disabled]
     changed: list[str] = []
+    op_types = _op_types(graph)
     for _ in range(rounds):
         before = len(changed)
-        for transformer in active:
-            if _apply_everywhere(transformer, graph, context):
+        for each in transformers:
+            if isinstance(each, DeferredTransformer):
+                if not each.may_find(op_types):
+                    continue
+                transformer = each.imported()
+            else:
+                transformer = each
+            if transformer.name not in disabled and _apply_everywhere(transformer, graph, context):
+                op_types = _op_types(graph)
                 changed.append(transformer.name)
                 logger.debug("%s changed graph '%s'", transformer.name, graph.name)
         if len(changed) == before:
             break
     return changed
+
+
+def _op_types(graph: Graph) -> set[str]:
+    """Operators in a graph and its bodies."""
+    return {node.op_type for inner in graph.walk() for node in inner.nodes}
 
 
 def _apply_everywhere(transformer: GraphTransformer, graph: Graph, context: TransformerContext) -> bool:

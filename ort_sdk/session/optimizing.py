@@ -10,7 +10,13 @@ from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.graph.operator_schemas import is_newer_than_table
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.kernels import RegistryLookup, create_kernel, kernel_info
-from ort_sdk.optimizer import GraphTransformer, TransformerContext, apply_transformers, transformers_of_level
+from ort_sdk.optimizer import (
+    DeferredTransformer,
+    GraphTransformer,
+    TransformerContext,
+    apply_transformers,
+    transformers_of_level,
+)
 from ort_sdk.partition import ProviderBinding
 
 from .inlining import inline_model_functions
@@ -122,7 +128,7 @@ class SessionOptimizer:
         changed = record_runtime_optimizations(self._model.graph, self._context, self._disabled)
         return self._tidied(["EnsureUniqueDQ"] if changed else [])
 
-    def _run(self, transformers: Sequence[GraphTransformer]) -> list[str]:
+    def _run(self, transformers: Sequence[GraphTransformer | DeferredTransformer]) -> list[str]:
         return self._tidied(apply_transformers(self._model.graph, transformers, self._context, self._disabled))
 
     def _tidied(self, changed: list[str]) -> list[str]:
@@ -131,11 +137,10 @@ class SessionOptimizer:
             infer_types(self._model.graph, self._model.schemas)
         return changed
 
-    def _transformers(self, level: int) -> list[GraphTransformer]:
+    def _transformers(self, level: int) -> list[GraphTransformer | DeferredTransformer]:
         nodes = [node for graph in self._model.graph.walk() for node in graph.nodes]
-        is_known = self._knows_operators(nodes)
-        transformers = list(transformers_of_level(level, {node.op_type for node in nodes})) if is_known else []
-        return transformers + self._provider_transformers(level)
+        ours = transformers_of_level(level) if self._knows_operators(nodes) else ()
+        return [*ours, *self._provider_transformers(level)]
 
     def _provider_transformers(self, level: int) -> list[GraphTransformer]:
         found = (provider.handle.get_graph_transformers(provider.execution_provider, level) for provider in self._providers)

@@ -2,75 +2,51 @@
 
 from __future__ import annotations
 
-from ort_sdk.optimizer.transformer import GraphTransformer
+from ort_sdk.optimizer.transformer import deferred
 
-from .batch_norm_elimination import BatchNormElimination
-from .cast_elimination import CastChainElimination, CastElimination
-from .common_subexpression_elimination import CommonSubexpressionElimination
-from .constant_folding import ConstantFolding
-from .conv_fusion import ConvAddFusion, ConvBNFusion, ConvMulFusion
-from .conv_transpose_elimination import ConvTransposeElimination
-from .conv_transpose_phases import ConvTransposeToDepthToSpace
-from .dq_matmul_nbits_fusion import DQMatMulNBitsFusion
-from .einsum_decomposition import EinsumDecomposition
-from .elementwise_fusion import DivMulFusion, FuseReluClip, NotWhereFusion, PreShapeNodeElimination
-from .gemm_fusion import GemmSumFusion, GemmTransposeFusion, MatMulAddFusion
-from .identity_elimination import EliminateDropout, EliminateIdentity
-from .loop_invariant_motion import LoopInvariantCodeMotion
-from .loop_invariants import LoopInvariantElimination
-from .noop_elimination import NoopElimination
-from .pad_fusion import PadFusion
-from .parallel_conv_fusion import ParallelConvFusion
-from .reshape_fusion import ExpandElimination, ReshapeFusion, UnsqueezeElimination
-from .reshape_target import ReshapeTargetFusion
-from .shape_inference import ShapeInference
-from .size_naming import SizeNaming
-from .slice_elimination import ConcatSliceElimination, EliminateSlice
-from .transpose_optimizer import TransposeOptimizer
-from .transpose_sinking import TransposeSinking
-from .unused_removal import UnusedRemoval
+__all__ = ["TRANSFORMERS"]
 
-__all__ = ["transformers"]
+_CONVS, _RESHAPES = {"Conv", "ConvTranspose"}, {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
 
-
-def transformers() -> list[GraphTransformer]:
-    """The passes, in the order they run."""
-    return [
-        ShapeInference(),
-        SizeNaming(),
-        EliminateIdentity(),  # first: what is folded is a constant of its own, equal to others or not
-        ConstantFolding(),
-        EliminateDropout(),
-        LoopInvariantElimination(),
-        LoopInvariantCodeMotion(),
-        CastChainElimination(),
-        CastElimination(),
-        NoopElimination(),
-        EliminateSlice(),
-        ConcatSliceElimination(),
-        UnsqueezeElimination(),
-        ExpandElimination(),
-        DQMatMulNBitsFusion(),
-        EinsumDecomposition(),
-        ReshapeFusion(),
-        ReshapeTargetFusion(),
-        TransposeSinking(),
-        TransposeOptimizer(),
-        CommonSubexpressionElimination(),
-        PreShapeNodeElimination(),
-        NotWhereFusion(),
-        FuseReluClip(),
-        DivMulFusion(),
-        ConvTransposeElimination(),
-        PadFusion(),
-        ConvBNFusion(),
-        ConvMulFusion(),
-        ConvAddFusion(),
-        ParallelConvFusion(),
-        ConvTransposeToDepthToSpace(),
-        BatchNormElimination(),
-        MatMulAddFusion(),
-        GemmSumFusion(),
-        GemmTransposeFusion(),
-        UnusedRemoval(),
-    ]
+TRANSFORMERS = deferred(
+    __name__,
+    ("shape_inference", ("ShapeInference",), ()),
+    ("size_naming", ("SizeNaming",), ()),
+    # First: what is folded is a constant of its own, equal to others or not.
+    ("identity_elimination", ("EliminateIdentity",), ({"Identity"},)),
+    ("constant_folding", ("ConstantFolding",), ()),
+    ("identity_elimination", ("EliminateDropout",), ({"Dropout"},)),
+    ("loop_invariants", ("LoopInvariantElimination",), ({"Loop"},)),
+    ("loop_invariant_motion", ("LoopInvariantCodeMotion",), ({"Loop"},)),
+    ("cast_elimination", ("CastChainElimination",), ({"Cast"},)),
+    ("cast_elimination", ("CastElimination",), ({"Cast", "CastLike"},)),
+    ("noop_elimination", ("NoopElimination",), ({"Add", "Div", "Mul", "Sub"},)),
+    ("slice_elimination", ("EliminateSlice",), ({"Slice"},)),
+    ("slice_elimination", ("ConcatSliceElimination",), ({"Slice"}, {"Concat"})),
+    ("reshape_fusion", ("UnsqueezeElimination",), ({"Squeeze"}, {"Unsqueeze"})),
+    ("reshape_fusion", ("ExpandElimination",), ({"Expand"},)),
+    ("dq_matmul_nbits_fusion", ("DQMatMulNBitsFusion",), ({"DequantizeLinear"}, {"Gemm", "MatMul"})),
+    ("einsum_decomposition", ("EinsumDecomposition",), ({"Einsum"},)),
+    ("reshape_fusion", ("ReshapeFusion",), (_RESHAPES,)),
+    ("reshape_target", ("ReshapeTargetFusion",), ({"Reshape"},)),
+    ("transpose_sinking", ("TransposeSinking",), ({"Transpose"},)),
+    ("transpose_optimizer", ("TransposeOptimizer",), ({"Transpose"},)),
+    ("common_subexpression_elimination", ("CommonSubexpressionElimination",), ()),
+    ("elementwise_fusion", ("PreShapeNodeElimination",), ({"Shape", "Size"}, {"Cast"})),
+    ("elementwise_fusion", ("NotWhereFusion",), ({"Where"}, {"Not"})),
+    ("elementwise_fusion", ("FuseReluClip",), ({"Relu"}, {"Clip"})),
+    ("elementwise_fusion", ("DivMulFusion",), ({"Div"}, {"Mul"})),
+    ("conv_transpose_elimination", ("ConvTransposeElimination",), ({"ConvTranspose"},)),
+    ("pad_fusion", ("PadFusion",), ({"Pad"}, {"Conv"})),
+    ("conv_fusion", ("ConvBNFusion",), (_CONVS, {"BatchNormalization"})),
+    ("conv_fusion", ("ConvMulFusion",), (_CONVS, {"Mul"})),
+    ("conv_fusion", ("ConvAddFusion",), (_CONVS, {"Add"})),
+    ("parallel_conv_fusion", ("ParallelConvFusion",), ({"Conv"}, {"Add"})),
+    ("conv_transpose_phases", ("ConvTransposeToDepthToSpace",), ({"ConvTranspose"},)),
+    ("batch_norm_elimination", ("BatchNormElimination",), ({"BatchNormalization"},)),
+    ("gemm_fusion", ("MatMulAddFusion",), ({"MatMul"}, {"Add"})),
+    ("gemm_fusion", ("GemmSumFusion",), ({"Gemm"}, {"Add"})),
+    ("gemm_fusion", ("GemmTransposeFusion",), ({"Gemm"}, {"Transpose"})),
+    ("unused_removal", ("UnusedRemoval",), ()),
+)
+"""Modules, passes and what they need, in the order the passes run."""

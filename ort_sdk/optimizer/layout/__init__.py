@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from ort_sdk.optimizer.transformer import GraphTransformer
+from ort_sdk.optimizer.transformer import deferred
 
-from .conv_sum_fusion import ConvSumFusion
+__all__ = ["TRANSFORMERS"]
 
-__all__ = ["transformers"]
-
-
-def transformers() -> list[GraphTransformer]:
-    """The passes, in the order they run."""
-    return [ConvSumFusion()]
+TRANSFORMERS = deferred(__name__, ("conv_sum_fusion", ("ConvSumFusion",), ({"Conv"}, {"Add"})))
+"""Modules, passes and what they need, in the order the passes run."""

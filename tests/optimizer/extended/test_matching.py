@@ -99,28 +99,3 @@ def test_onnxruntime_runs_the_fused_model_as_it_is_written(make, tmp_path):
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     wanted = onnxruntime.InferenceSession(path, plain, providers=["CPUExecutionProvider"]).run(None, feeds)
     np.testing.assert_allclose(results[0].astype(np.float32), wanted[0].astype(np.float32), rtol=1e-4, atol=1e-5)
-
-
-def test_passes_come_by_the_operators_of_the_model():
-    names = [found.name for found in transformers_of_level(2)]
-    assert len(set(names)) == len(names)
-    assert transformers_of_level(2, set()) == []
-    assert {found.name for found in transformers_of_level(2, {"Conv", "Relu"})} == {
-        "ConvActivationFusion",
-        "ConvAddActivationFusion",
-    }
-    every = {
-        "Attention",
-        "BatchNormalization",
-        "MatMul",
-        "Erf",
-        "Softmax",
-        "ReduceMean",
-        "Gemm",
-        "Conv",
-        "MatMulInteger",
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "Scan",
-    }
-    assert [found.name for found in transformers_of_level(2, every)] == names
