@@ -43,9 +43,7 @@ def label_encoder_2(info: KernelInfo, xp: Any) -> Compute:
 @operator("OneHotEncoder", domain=DOMAIN, host_only=True)
 def one_hot_encoder(info: KernelInfo, xp: Any) -> Compute:
     """For each element a row of zeros with a one at the place of its category (float, one more axis than the input)."""
-    categories = as_vector(info.attribute("cats_strings", None) or info.attribute("cats_int64s", None) or ())
-    if not categories.size:
-        raise InvalidGraph(f"{info.describe()}: one of cats_strings and cats_int64s must list the categories; neither does")
+    categories = categories_of(info)
     find = position_finder(categories)
     allow_unknown = bool(info.attribute("zeros", 1))
     width = categories.size
@@ -61,6 +59,18 @@ def one_hot_encoder(info: KernelInfo, xp: Any) -> Compute:
         return rows
 
     return compute
+
+
+def categories_of(info: KernelInfo) -> HostArray:
+    """Those of a OneHotEncoder.
+
+    Raises:
+        InvalidGraph: there are none.
+    """
+    categories = as_vector(info.attribute("cats_strings", None) or info.attribute("cats_int64s", None) or ())
+    if not categories.size:
+        raise InvalidGraph(f"{info.describe()}: one of cats_strings and cats_int64s must list the categories; neither does")
+    return categories
 
 
 def _between(info: KernelInfo, strings: HostArray, integers: HostArray) -> Compute:

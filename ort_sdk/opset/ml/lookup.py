@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["as_vector", "position_finder"]
+__all__ = ["as_vector", "integer_table", "position_finder"]
 
 FEW_ENTRIES, ENTRIES_PER_KEY = 1 << 10, 8
 """Up to so many, and so many for each key, a table has one entry for each integer between the least and the largest key."""
@@ -35,8 +35,9 @@ def position_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
     """
     if keys.dtype == object:
         return _string_finder(keys)
-    if keys.dtype.kind == "i" and keys.size and int(keys.max()) - int(keys.min()) < ENTRIES_PER_KEY * keys.size + FEW_ENTRIES:
-        return _integer_finder(keys.astype(np.int64))
+    found = integer_table(keys)
+    if found is not None:
+        return _integer_finder(*found)
     positions = np.arange(keys.size, dtype=np.intp)
     table, first = np.unique(keys, return_index=True)
     table_positions = positions[first]
@@ -54,10 +55,24 @@ def position_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
     return find
 
 
-def _integer_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
-    least, count = keys.min(), int(keys.max()) - int(keys.min()) + 1
-    table = np.full(count + 1, -1, dtype=np.intp)  # the last entry is for all other integers
-    table[(keys - least)[::-1]] = np.arange(keys.size, dtype=np.intp)[::-1]
+def integer_table(keys: HostArray) -> tuple[np.int64, HostArray] | None:
+    """The least of integer keys, and the position of each integer from there to the largest, -1 where it is no key.
+
+    One entry more, the last, is -1. None for keys of another kind, for none, and for some that lie too far apart.
+    """
+    if keys.dtype.kind != "i" or not keys.size:
+        return None
+    least, count = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
+    if count > ENTRIES_PER_KEY * keys.size + FEW_ENTRIES:
+        return None
+    table = np.full(count + 1, -1, dtype=np.intp)
+    # The first of equal keys is written last.
+    table[(keys.astype(np.int64) - least)[::-1]] = np.arange(keys.size, dtype=np.intp)[::-1]
+    return np.int64(least), table
+
+
+def _integer_finder(least: np.int64, table: HostArray) -> Callable[[HostArray], HostArray]:
+    count = table.size - 1
 
     def find(values: HostArray) -> HostArray:
         # What is less than the least key wraps around to a large number without a sign.

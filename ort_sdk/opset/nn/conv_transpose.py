@@ -13,17 +13,13 @@ from ort_sdk.opset.definition import operator
 from .conv import add_bias
 from .windows import WindowAttributes, Windows, tap_slices
 
-__all__ = ["conv_transpose"]
+__all__ = ["TransposeAttributes", "conv_transpose"]
 
 
 @operator("ConvTranspose")
 def conv_transpose(info: KernelInfo, xp: Any) -> Compute:
     """Transposed convolution over any number of spatial axes."""
-    attributes = TransposeAttributes(
-        WindowAttributes.of(info),
-        tuple(info.attribute("output_padding", None) or ()),
-        tuple(info.attribute("output_shape", None) or ()),
-    )
+    attributes = TransposeAttributes.of(info)
     groups = int(info.attribute("group", 1))
 
     def compute(x: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -45,6 +41,19 @@ class TransposeAttributes:
     base: WindowAttributes
     output_padding: tuple[int, ...]
     output_shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, info: KernelInfo) -> TransposeAttributes:
+        """Attributes of a node.
+
+        Raises:
+            InvalidGraph: see ``WindowAttributes.of``.
+        """
+        return cls(
+            WindowAttributes.of(info),
+            tuple(info.attribute("output_padding", None) or ()),
+            tuple(info.attribute("output_shape", None) or ()),
+        )
 
     def windows(self, input_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> Windows:
         """The windows of the convolution this node transposes: its input is our output, and the other way round.

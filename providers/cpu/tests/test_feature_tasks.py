@@ -1,4 +1,4 @@
-"""Columns chosen, scaled and normalized by compiled tasks: as the shared set does it."""
+"""Columns chosen, scaled, normalized, completed and encoded by compiled tasks: as the shared set does it."""
 
 import numpy as np
 import pytest
@@ -36,3 +36,31 @@ def test_scaler(check, count, shape):
 def test_other_types_and_empty_arrays(check):
     check("Normalizer", _rows(0, 4), domain=DOMAIN, norm="L2")
     check("Scaler", _rows(0, 4), domain=DOMAIN, offset=[1.0], scale=[2.0])
+
+
+@pytest.mark.parametrize("replaced", [np.nan, 0.0, -2.5, np.inf])
+@pytest.mark.parametrize("count", [1, 21])
+@pytest.mark.parametrize("shape", [(21,), (1, 21), (300, 21)])
+def test_imputer(check, replaced, count, shape):
+    x = _rows(*shape)
+    for position, value in enumerate((np.nan, 0.0, -0.0, -2.5, np.inf, -np.inf)):
+        x[..., position::7] = value
+    values = _rows(count).tolist()
+    check("Imputer", x, domain=DOMAIN, imputed_value_floats=values, replaced_value_float=float(replaced))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+@pytest.mark.parametrize("categories", [[7], [3, -4, 5, 3], list(range(-9, 9))])
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (40, 3), (0, 2)])
+def test_one_hot_encoder(check, dtype, categories, shape):
+    x = np.random.default_rng(0).integers(-10, 10, shape).astype(dtype)
+    if x.size > 5:
+        extreme = [np.nan, np.inf, -np.inf, 3.9, -4.9, 3e18] if dtype is np.float32 else [-(1 << 63), (1 << 63) - 1]
+        x.reshape(-1)[: len(extreme)] = extreme
+    check("OneHotEncoder", x, domain=DOMAIN, cats_int64s=categories)
+
+
+def test_unknown_categories_that_are_not_allowed(make_kernel):
+    kernel = make_kernel("OneHotEncoder", (np.array([1, 5]),), {"cats_int64s": [1, 2], "zeros": 0}, DOMAIN, 1, (), ())
+    with pytest.raises(ValueError, match="is no known category"):
+        kernel.compute(np.array([1, 5]))

@@ -14,6 +14,7 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import (
     add,
+    divide,
     fused_multiply_add,
     maximum,
     multiply,
@@ -25,23 +26,29 @@ from ort_sdk_cpu.simd.arithmetic import (
 )
 from ort_sdk_cpu.simd.functions import exp_of_negative, sigmoid
 from ort_sdk_cpu.simd.memory import (
+    broadcast_f32,
+    load_f32,
     load_f32_first,
     read_f32,
     read_f64,
     read_i32,
     read_i64,
+    store_f32,
     store_f32_first,
     write_f32,
     write_f64,
     write_i64,
 )
 from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or
+from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or, select_less
+from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = ["linear_classifier", "trees"]
 
 _NODE, _LAST, _FEATURE, _SPLIT, _VOTE = 24, 12, 16, 20, 16
 """Bytes of a node, up to its last child, its feature and its split; bytes of a vote."""
+_FEWEST_COLUMNS = 8
+"""Rows from which a vector holds a number of each of them, for linear classifiers."""
 _ROWS = 32
 """Rows for which votes are put together at a time."""
 _SUM, _AVERAGE, _MIN = 0, 1, 2
@@ -272,16 +279,103 @@ def _dot(x: int, y: int, count: int) -> Any:
     return reduce_add(total)
 
 
+@inner
+def _add_up(record: int, x: int, left: int, columns: int, sums: int) -> None:
+    """Scores of up to 16 rows: a vector for each.
+
+    Args:
+        record: of the task.
+        x: the first row.
+        left: rows there are.
+        columns: working memory of 16 vectors.
+        sums: where the scores go.
+    """
+    features, scores = argument(record, 5), argument(record, 6)
+    for score in range(scores):
+        store_f32(sums + score * 64, broadcast_f32(argument(record, 4) + score * 4))
+    for first in range(0, features, 16):
+        count = min(features - first, 16)
+        transpose_rows(x + first * 4, argument(record, 11), left, count, columns)
+        for score in range(scores):
+            factors, total = argument(record, 3) + (score * features + first) * 4, load_f32(sums + score * 64)
+            for column in range(count):
+                total = fused_multiply_add(load_f32(columns + column * 64), broadcast_f32(factors + column * 4), total)
+            store_f32(sums + score * 64, total)
+
+
+@inner
+def _choose(record: int, targets: int, sums: int, chosen: int) -> None:
+    """Positions of the winners of 16 rows, as float32."""
+    best, found = load_f32(sums), zero_f32()
+    if argument(record, 16) >= _DECIDED:
+        found = select_less(splat_f32(number(record, 19)), best, splat_f32(np.float32(1)), found)
+    else:
+        for target in range(1, targets):
+            score = load_f32(sums + target * 64)
+            found = select_less(best, score, splat_f32(np.float32(target)), found)
+            best = select_less(best, score, score, best)
+    store_f32(chosen, found)
+
+
+@inner
+def _transform_columns(targets: int, sums: int, transform: int) -> None:
+    """As ``_transform``, of 16 rows at a time."""
+    if transform == _LOGISTIC:
+        for target in range(targets):
+            store_f32(sums + target * 64, sigmoid(load_f32(sums + target * 64)))
+    elif transform == _SOFTMAX:
+        largest, total = load_f32(sums), zero_f32()
+        for target in range(1, targets):
+            largest = maximum(load_f32(sums + target * 64), largest)
+        for target in range(targets):
+            power = exp_of_negative(subtract(load_f32(sums + target * 64), largest))
+            total = add(total, power)
+            store_f32(sums + target * 64, power)
+        factor = divide(splat_f32(np.float32(1)), total)
+        for target in range(targets):
+            store_f32(sums + target * 64, multiply(load_f32(sums + target * 64), factor))
+
+
+@inner
+def _finish_columns(record: int, row: int, left: int, targets: int, sums: int, chosen: int) -> None:
+    """Labels and scores of up to 16 rows."""
+    scores, labels, transform, expands = argument(record, 1), argument(record, 2), argument(record, 15), argument(record, 18)
+    if labels:
+        _choose(record, targets, sums, chosen)
+        for lane in range(left):
+            winner = np.int64(read_f32(chosen + lane * 4))
+            write_i64(labels + (row + lane) * 8, read_i64(argument(record, 8) + winner * 8))
+    if scores:
+        if expands:
+            first = load_f32(sums)
+            store_f32(sums + 64, first)
+            base = zero_f32() if transform == _LOGISTIC else splat_f32(np.float32(1))
+            store_f32(sums, subtract(base, first))
+        if targets > 1 and not (expands and transform == _SOFTMAX):
+            _transform_columns(targets, sums, transform)
+        for lane in range(left):
+            for target in range(targets):
+                write_f32(scores + ((row + lane) * targets + target) * 4, read_f32(sums + target * 64 + lane * 4))
+
+
 @task
 def linear_classifier(record: int, part: int, parts: int) -> None:
     """Labels and scores of products with coefficients.
 
     Arguments: as for trees, but for coefficients (a row for each score), intercepts, features and scores in place of what is
-    said of trees.
+    said of trees, and room for ``8 * (targets + 17)`` float64 per part.
     """
     x, x_row, targets, features = argument(record, 0), argument(record, 11), argument(record, 13), argument(record, 5)
-    rows, sums = argument(record, 10), argument(record, 9) + part * targets * 8
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
+    rows, sums = argument(record, 10), argument(record, 9) + part * (targets + 17) * 64
+    first, stop = rows * part // parts, rows * (part + 1) // parts
+    if stop - first >= _FEWEST_COLUMNS:
+        chosen, columns = sums + targets * 64, sums + (targets + 1) * 64
+        for row in range(first, stop, 16):
+            left = min(stop - row, 16)
+            _add_up(record, x + row * x_row, left, columns, sums)
+            _finish_columns(record, row, left, targets, sums, chosen)
+        return
+    for row in range(first, stop):
         for score in range(argument(record, 6)):
             value = _dot(x + row * x_row, argument(record, 3) + score * features * 4, features)
             write_f64(sums + score * 8, np.float64(value + read_f32(argument(record, 4) + score * 4)))

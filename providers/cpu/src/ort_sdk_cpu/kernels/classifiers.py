@@ -57,7 +57,7 @@ class _Task:
             self._places = (*map(address_of, self._kept), self.features, scores, 0)
             self._sizes = (0, self.targets, 0, transform)
             self._rest = (3, 0, 1, 0.0, 0) if model.is_binary else (1, 0, 0, math.nan, 0)
-            self.work, self._room = scores * -(-self.features // 16), self.targets
+            self.work, self._room = scores * -(-self.features // 16), 8 * (self.targets + 17)
             return
         table = TreeTable(model.sums, model.base)
         self.name, self.features, self.targets = "trees", model.sums.trees.nodes.feature_count, table.base.size

@@ -11,14 +11,16 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.fused_activation import fused_activation
+from ort_sdk.opset.nn.conv_transpose import TransposeAttributes
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.threads import matrix_product
 
 from .activation import InPlace, in_place_activation
-from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
+from .bindable import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
 from .padding import padder
 from .scratch import Scratch, scratch_of
+from .small_convolution import small_writer, small_writer_transposed
 from .window_task import window_writer
 
 __all__: list[str] = []
@@ -45,19 +47,21 @@ def conv(info: KernelInfo, _compute: Any) -> MakeWriter:
         windows = attributes.windows(x.shape[2:], weight.shape[2:])
         convolve = _convolution(windows, x.shape, weight.shape, groups, scratch)
         written = _with_epilogue(convolve, outputs[0].ndim, activate)
-        return window_writer(info, windows, inputs, written) or written
+        return window_writer(info, windows, inputs, written) or small_writer(info, windows, inputs, written) or written
 
     return make
 
 
 @bindable("ConvTranspose")
-def conv_transpose(_info: KernelInfo, compute: Any) -> MakeWriter:
-    """The shared set's function; its result is copied."""
+def conv_transpose(info: KernelInfo, compute: Any) -> MakeWriter:
+    """The shared set's function, whose result is copied, or a task."""
+    attributes, groups, write = TransposeAttributes.of(info), int(info.attribute("group", 1)), copied(compute)
 
-    def write(*arrays: Any) -> None:
-        np.copyto(arrays[-1], compute(*arrays[:-1]))
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        windows = attributes.windows(inputs[0].shape[2:], inputs[1].shape[2:])
+        return small_writer_transposed(groups, windows, inputs, write) or write
 
-    return lambda _inputs, _outputs: write
+    return make
 
 
 @made_by("Conv", "ConvTranspose")

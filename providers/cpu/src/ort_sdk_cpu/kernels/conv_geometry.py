@@ -41,8 +41,7 @@ class ConvGeometry:
         windows, groups = WindowAttributes.of(info), int(info.attribute("group", 1))
         if info.op_type != "ConvTranspose":
             return cls(windows, groups)
-        extra, shape = info.attribute("output_padding", None), info.attribute("output_shape", None)
-        return cls(windows, groups, TransposeAttributes(windows, tuple(extra or ()), tuple(shape or ())))
+        return cls(windows, groups, TransposeAttributes.of(info))
 
     def input_channels(self, weight_shape: Sequence[int]) -> int:
         """C of X."""

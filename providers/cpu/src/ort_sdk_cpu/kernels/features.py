@@ -1,13 +1,16 @@
-"""Columns chosen, scaled and normalized, as models of scikit-learn begin and end with."""
+"""Columns chosen, scaled, normalized, completed and encoded, as models of scikit-learn begin and end with."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.opset.ml.encoders import categories_of
+from ort_sdk.opset.ml.lookup import integer_table
 from ort_sdk_cpu.addresses import address_of
 
 from .bindable import MakeWriter, Writer, bindable, copied
@@ -53,8 +56,38 @@ def scaler(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return _by_rows(info, copied(compute), "scaled_rows", (), numbers)
 
 
+@bindable("Imputer", domain=DOMAIN)
+def imputer(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """One value replaced by another."""
+    values = np.asarray(info.attribute("imputed_value_floats", None) or (), np.float32)
+    marker = float(info.attribute("replaced_value_float", 0.0))
+    return _by_rows(info, copied(compute), "imputed_rows", (marker, int(math.isnan(marker))), [values])
+
+
+@bindable("OneHotEncoder", domain=DOMAIN)
+def one_hot_encoder(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """A row of zeros with a one for each element, if others than the categories are allowed."""
+    categories = categories_of(info)
+    found = integer_table(categories)
+    kind = info.input_element_type(0)
+    if found is None or kind not in (TensorElementType.FLOAT, TensorElementType.INT64) or not info.attribute("zeros", 1):
+        return None
+    least, table = found
+    numbers = (categories.size, address_of(table), int(least), table.size - 1, int(kind is TensorElementType.FLOAT))
+    otherwise = copied(compute)
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        count = inputs[0].size
+        if not is_worth_a_task(count * categories.size, MODULE, "one_hot_rows"):
+            return otherwise
+        threads = threads_for(count * categories.size)
+        return _KeepingWriter("one_hot_rows", (count, *numbers), [table], otherwise, threads)
+
+    return make
+
+
 def _by_rows(
-    info: KernelInfo, otherwise: Writer, task: str, arguments: tuple[int, ...], columns: Sequence[HostArray] | None
+    info: KernelInfo, otherwise: Writer, task: str, arguments: tuple[int | float, ...], columns: Sequence[HostArray] | None
 ) -> MakeWriter | None:
     """How rows of float32 are written by a task.
 
@@ -76,22 +109,24 @@ def _by_rows(
         if columns is not None and columns[0].size not in {1, width}:
             return otherwise
         spread = [np.ascontiguousarray(np.broadcast_to(column, width)) for column in columns or ()]
-        return _RowWriter(task, x, (*map(address_of, spread), *arguments), spread, otherwise)
+        sizes = (x.size // width, width)
+        return _KeepingWriter(task, (*sizes, *map(address_of, spread), *arguments), spread, otherwise, threads_for(x.size))
 
     return make
 
 
-class _RowWriter(TaskWriter):
+class _KeepingWriter(TaskWriter):
+    """Keeps what its arguments point at."""
+
     def __init__(
-        self, task: str, x: HostArray, arguments: tuple[int, ...], columns: Sequence[HostArray], otherwise: Writer
+        self, task: str, arguments: tuple[int | float, ...], numbers: Sequence[HostArray], otherwise: Writer, threads: int
     ) -> None:
-        width = x.shape[-1]
-        self._columns = columns
-        super().__init__(MODULE, task, (x.size // width, width, *arguments), (0, 1), otherwise, threads_for(x.size))
+        self._numbers = numbers
+        super().__init__(MODULE, task, arguments, (0, 1), otherwise, threads)
 
     def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
-        """As the base says; the call keeps the columns' numbers."""
+        """As the base says; the call keeps the numbers."""
         call = super().fixed(*arrays)
         if call is not None:
-            call.columns = self._columns  # type: ignore[attr-defined]
+            call.numbers = self._numbers  # type: ignore[attr-defined]
         return call

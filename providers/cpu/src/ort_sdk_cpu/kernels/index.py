@@ -40,7 +40,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conv": {"": ("Conv", "ConvTranspose"), MICROSOFT: ("FusedConv",)},
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "matmul_nbits": {MICROSOFT: ("MatMulNBits",)},
-    "features": {"ai.onnx.ml": ("ArrayFeatureExtractor", "Normalizer", "Scaler")},
+    "features": {"ai.onnx.ml": ("ArrayFeatureExtractor", "Imputer", "Normalizer", "OneHotEncoder", "Scaler")},
     "indexing": {"": ("GatherElements", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Tile")},
     "conversion": {"": ("Cast",)},
     "movement": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +15,14 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .padding import padder
 from .scratch import Scratch, scratch_of
+from .task_writer import TaskWriter, are_floats, is_worth_a_task
 
 __all__: list[str] = []
+
+LARGEST = ("pooling", "max_pool")
+AXES = 3
+MAX_READS = 1 << 12
+"""Elements read by all windows together from which NumPy, which takes rows of them at a time, is faster."""
 
 
 @bindable("MaxPool")
@@ -29,9 +36,28 @@ def max_pool(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         x = inputs[0]
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         windows = attributes.windows(x.shape[2:])
-        return _reducer(np.maximum, windows, lowest, scratch)
+        otherwise = _reducer(np.maximum, windows, lowest, scratch)
+        return _small_writer(windows, x, otherwise) or otherwise
 
     return make
+
+
+def _small_writer(windows: Windows, x: HostArray, otherwise: Writer) -> Writer | None:
+    """The largest of few windows by the task that others use with channels last: each channel is a sample of one."""
+    reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
+    if not 0 < reads < MAX_READS or not 2 < x.ndim <= 2 + AXES or not are_floats([x]) or not is_worth_a_task(reads, *LARGEST):
+        return None
+    missing = 2 + AXES - x.ndim
+
+    def three(values: tuple[int, ...], first: int) -> tuple[int, ...]:
+        return (*(first,) * missing, *values)
+
+    arguments = (
+        *(math.prod(x.shape[:2]), 1, *three(windows.input_shape, 1), *three(windows.output_shape, 1)),
+        *(*three(windows.kernel_shape, 1), *three(windows.strides, 1), *three(windows.dilations, 1)),
+        *three(windows.pads_begin, 0),
+    )
+    return TaskWriter(*LARGEST, arguments, (0, 1), otherwise)
 
 
 @bindable("AveragePool")
