@@ -21,7 +21,6 @@ MOST_OUTPUTS = 4
 """Up to which vectors of output channels would be mostly empty."""
 LEAST_RUN = 16
 """Elements of a row of a window from which on vectors along it are full."""
-LEAST_COLUMNS = 8
 _FLOAT = np.dtype(np.float32)
 
 
@@ -55,16 +54,10 @@ class FewOutputsKernel(WinogradKernel):
         outputs, channels, *kernel = self.constant_shape
         return np.ascontiguousarray(np.moveaxis(transformed.view(_FLOAT).reshape(outputs, *kernel, channels), -1, 1))
 
-    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
-        """The task, but for the arrays of a call; None if the output is too narrow."""
-        if out_shape[3] < LEAST_COLUMNS:
-            return None
+    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan:
+        """The task, but for the arrays of a call."""
         (samples, channels, *size), (_, outputs, *out_size) = variant.x_shape, out_shape
         padding, kernel = self.geometry.padding(variant.x_shape, variant.weight_shape), variant.weight_shape[2:]
         geometry = (samples, *size, channels, outputs, *out_size, *kernel, *padding.strides, *padding.begins, 0)
         arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.activation().arguments)
         return TaskPlan("few_outputs", "few_outputs", arguments, libraries.thread_count(), 0)
-
-    def _can_follow(self, variant: Variant) -> bool:
-        is_wide = self.geometry.output_shape(variant.x_shape, variant.weight_shape)[3] >= LEAST_COLUMNS
-        return is_wide and super()._can_follow(variant)
