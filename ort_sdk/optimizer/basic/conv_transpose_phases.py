@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from ort_sdk.api import HostArray, Tensor, TensorElementType
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk.graph import Graph, Node
+from ort_sdk.graph import ArrayTensor, Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor, private_array
 from ort_sdk.graph.editing import add_constant, replace_nodes, unused_name
 from ort_sdk.optimizer.matching import constant_input, new_node, nodes_of
@@ -23,7 +25,10 @@ MOST_TAPS = 1.5
 
 
 class ConvTransposeToDepthToSpace:
-    """ConvTranspose of pictures into few channels, with windows that overlap and a constant weight, as Conv and DepthToSpace."""
+    """ConvTranspose into few channels, with windows that overlap and a constant weight, as Conv and DepthToSpace.
+
+    Of signals DepthToSpace is written as Reshape, Transpose and Reshape.
+    """
 
     name = "ConvTransposeToDepthToSpace"
 
@@ -32,21 +37,21 @@ class ConvTransposeToDepthToSpace:
         changed = False
         for node in nodes_of(graph, "ConvTranspose"):
             weight, bias = constant_input(graph, node, 1), constant_input(graph, node, 2)
-            if weight is None or weight.element_type is not TensorElementType.FLOAT or len(weight.shape) != 4:
+            if weight is None or weight.element_type is not TensorElementType.FLOAT or len(weight.shape) not in {3, 4}:
                 continue
             has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
-            phases = None if has_bias and bias is None else _phases(node, (weight.shape[2], weight.shape[3]))
+            phases = None if has_bias and bias is None else _phases(node, weight.shape[2:])
             if phases is None or not phases.are_worth_it(tuple(weight.shape)):
                 continue
             opset, output, parts = context.opset_imports[""], node.outputs[0], unused_name(graph, f"{node.outputs[0]}/phases")
             convolution = new_node("Conv", node.inputs[:2], [parts], opset, name=node.name, **phases.attributes())
-            joining = new_node("DepthToSpace", [parts], [output], opset, name=node.name, blocksize=phases.stride)
-            if not all(context.is_as_preferred(new, [node], graph) for new in (convolution, joining)):
+            joining = phases.joining(graph, node, parts, weight.shape[1], opset)
+            if not all(context.is_as_preferred(new, [node], graph) for new in (convolution, *joining)):
                 continue
             convolution.inputs[1] = add_constant(graph, f"{output}/weight", phases.weight_of(weight))
             if bias is not None:
                 convolution.inputs.append(add_constant(graph, f"{output}/bias", phases.bias_of(bias)))
-            replace_nodes(graph, [node], [convolution, joining])
+            replace_nodes(graph, [node], [convolution, *joining])
             changed = True
         return changed
 
@@ -90,44 +95,65 @@ class _Axis:
 
 @dataclass(frozen=True, slots=True)
 class _Phases:
-    rows: _Axis
-    columns: _Axis
+    axes: tuple[_Axis, ...]
 
     @property
     def stride(self) -> int:
-        return self.rows.stride
+        return self.axes[0].stride
+
+    @property
+    def count(self) -> int:
+        """Places between the steps."""
+        return math.prod(axis.stride for axis in self.axes)
 
     def are_worth_it(self, shape: tuple[int, ...]) -> bool:
         """Whether the transposed convolution has few outputs, and the other one not many more taps."""
         inputs, outputs, *kernel = shape
-        taps = self.stride**2 * self.rows.window * self.columns.window
+        taps = self.count * math.prod(axis.window for axis in self.axes)
         return 0 < outputs <= MOST_OUTPUTS <= inputs and taps <= MOST_TAPS * math.prod(kernel)
 
     def attributes(self) -> dict[str, list[int]]:
         """Of the convolution."""
-        pads = [*zip(self.rows.pads, self.columns.pads, strict=True)]
-        return {"kernel_shape": [self.rows.window, self.columns.window], "pads": [*pads[0], *pads[1]]}
+        begins, ends = zip(*(axis.pads for axis in self.axes), strict=True)
+        return {"kernel_shape": [axis.window for axis in self.axes], "pads": [*begins, *ends]}
+
+    def joining(self, graph: Graph, node: Node, parts: str, outputs: int, opset: int) -> list[Node]:
+        """What puts the convolution's channels between the steps of the node's output."""
+        output, name = node.outputs[0], node.name
+        if len(self.axes) > 1:
+            return [new_node("DepthToSpace", [parts], [output], opset, name=name, blocksize=self.stride)]
+        apart, turned = (unused_name(graph, f"{output}/{kind}") for kind in ("apart", "turned"))
+        shapes = [
+            add_constant(graph, f"{output}/shape", ArrayTensor(np.array(shape, np.int64)))
+            for shape in ((0, self.stride, outputs, -1), (0, outputs, -1))
+        ]
+        return [
+            new_node("Reshape", [parts, shapes[0]], [apart], opset, name=name),
+            new_node("Transpose", [apart], [turned], opset, name=name, perm=[0, 2, 3, 1]),
+            new_node("Reshape", [turned, shapes[1]], [output], opset, name=name),
+        ]
 
     def weight_of(self, weight: Tensor) -> Tensor:
-        """(C, M, *kernel) as (stride * stride * M, C, *window); computed when it is read."""
+        """(C, M, *kernel) as (places * M, C, *window); computed when it is read."""
         inputs, outputs = weight.shape[:2]
-        shape = (self.stride**2 * outputs, inputs, self.rows.window, self.columns.window)
+        shape = (self.count * outputs, inputs, *(axis.window for axis in self.axes))
 
         def compute(*_sources: Tensor) -> HostArray:
             source = private_array(weight)
-            result = np.zeros((self.stride, self.stride, outputs, *shape[1:]), source.dtype)
-            for row in range(self.stride):
-                for column in range(self.stride):
-                    for y, own_y in self.rows.taps(row):
-                        for x, own_x in self.columns.taps(column):
-                            result[row, column, :, :, y, x] = source[:, :, own_y, own_x].T
+            result = np.zeros((self.count, outputs, *shape[1:]), source.dtype)
+            for index, places in enumerate(itertools.product(range(self.stride), repeat=len(self.axes))):
+                taps = [axis.taps(place) for axis, place in zip(self.axes, places, strict=True)]
+                for pairs in itertools.product(*taps):
+                    own, given = zip(*pairs, strict=True)
+                    result[index, :, :, *own] = source[:, :, *given].T
             return result.reshape(shape)
 
-        return DerivedTensor(f"phases {self.rows} {self.columns}", weight.element_type, shape, [weight], compute)
+        kind = " ".join(map(str, self.axes))
+        return DerivedTensor(f"phases {kind}", weight.element_type, shape, [weight], compute)
 
     def bias_of(self, bias: Tensor) -> Tensor:
         """For each place once; computed when it is read."""
-        count = self.stride**2
+        count = self.count
 
         def compute(*_sources: Tensor) -> HostArray:
             return np.tile(private_array(bias), count)
@@ -135,19 +161,19 @@ class _Phases:
         return DerivedTensor(f"{count} times", bias.element_type, (count * bias.shape[0],), [bias], compute)
 
 
-def _phases(node: Node, kernel: tuple[int, int]) -> _Phases | None:
+def _phases(node: Node, kernel: Sequence[int]) -> _Phases | None:
     """Where the windows lie; None if no convolution and no whole steps give the result."""
-    given = node.attributes
-    auto_pad, strides = given.get("auto_pad", "NOTSET"), given.get("strides") or [1, 1]
+    given, rank = node.attributes, len(kernel)
+    auto_pad, strides = given.get("auto_pad", "NOTSET"), given.get("strides") or [1] * rank
     if given.get("output_shape") or auto_pad not in {"NOTSET", "VALID"} or given.get("group", 1) != 1:
         return None
     if len({*strides}) != 1 or strides[0] < 2 or any(step != 1 for step in given.get("dilations") or ()):
         return None
-    pads = (given.get("pads") if auto_pad == "NOTSET" else None) or [0] * 4
-    extra = given.get("output_padding") or [0, 0]
+    pads = (given.get("pads") if auto_pad == "NOTSET" else None) or [0] * 2 * rank
+    extra = given.get("output_padding") or [0] * rank
     axes = []
     for axis, size in enumerate(kernel):
-        numbers = extra[axis] + size - pads[axis] - pads[axis + 2] - strides[axis]
+        numbers = extra[axis] + size - pads[axis] - pads[axis + rank] - strides[axis]
         axes.append(_Axis(size, strides[axis], pads[axis], numbers))
     is_whole = all(axis.numbers % axis.stride == 0 and axis.size > axis.stride and min(axis.pads) >= 0 for axis in axes)
-    return _Phases(*axes) if is_whole else None
+    return _Phases(tuple(axes)) if is_whole else None

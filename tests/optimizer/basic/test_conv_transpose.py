@@ -80,6 +80,30 @@ def test_few_channels_some_steps_apart_are_those_of_a_convolution(case):
     assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
 
 
+SIGNALS = {
+    "inverse Fourier transform": ((10, 1, 16), {"strides": [4]}),
+    "two channels": ((6, 2, 12), {"strides": [3], "pads": [4, 5]}),
+    "no whole number of steps in the kernel": ((8, 1, 9), {"strides": [2], "pads": [3, 4]}),
+    "numbers behind": ((8, 3, 9), {"strides": [4], "pads": [2, 2], "output_padding": [3]}),
+}
+
+
+@pytest.mark.parametrize("case", SIGNALS)
+@pytest.mark.parametrize("length", [1, 7])
+def test_few_channels_of_signals_are_those_of_a_convolution(case, length):
+    shape, attributes = SIGNALS[case]
+    model = model_of(normal(*shape), size=(length,), rank=3, **attributes)
+    assert basic_ops(model) == ["Conv", "Reshape", "Transpose", "Reshape"]
+    assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "strides"), [((8, 1, 8), [3]), ((8, 6, 16), [4]), ((2, 1, 16), [4])])
+def test_other_signals_stay(shape, strides):
+    model = model_of(normal(*shape), size=(9,), rank=3, strides=strides)
+    assert basic_ops(model) == ["ConvTranspose"]
+    assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
+
+
 UNEVEN = {
     "no whole steps": ((8, 1, 9, 9), {"strides": [2, 2], "pads": [4, 4, 4, 4]}),
     "other steps along each axis": ((8, 1, 9, 9), {"strides": [2, 3], "pads": [4, 4, 4, 4], "output_padding": [1, 1]}),
