@@ -212,3 +212,27 @@ def test_updates_are_added_in_their_order(shape, axis, count, index_type):
         bad = feeds[0] | {"i": np.full(count, wrong, index_type)}
         with pytest.raises(OrtSdkError, match="ScatterElements"):
             session.run(None, bad)
+
+
+@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 21, 33, 17), 1), ((40, 35), 0), ((3, 5, 16), 1), ((1, 150, 40, 40), -3)])
+@pytest.mark.parametrize("follows_convolution", [False, True])
+def test_the_places_of_the_largest_side_by_side(op_type, shape, axis, follows_convolution):
+    rng, constants, nodes, searched = np.random.default_rng(3), {}, [], "x"
+    if follows_convolution and len(shape) == 4:
+        constants["w"] = rng.standard_normal((shape[1], shape[1], 1, 1)).astype(np.float32)
+        nodes, searched = [node("Conv", ["x", "w"], ["z"])], "z"
+    nodes.append(node(op_type, [searched], ["y"], axis=axis, keepdims=0))
+    model = model_bytes(nodes, [value("x", list(shape))], [value("y", None, INT64)], constants)
+    exact = rng.integers(-3, 3, shape).astype(np.float32)
+    _check(model, [{"x": _random(shape, np.float32)} if constants else {"x": exact}])
+
+
+@pytest.mark.parametrize(("op_type", "find"), [("ArgMax", np.argmax), ("ArgMin", np.argmin)])
+def test_the_first_nan_of_places_side_by_side(op_type, find):
+    x = _random((2, 21, 48), np.float32)
+    x.reshape(-1)[np.random.default_rng(5).integers(0, x.size, 90)] = np.nan
+    model = model_bytes([node(op_type, ["x"], ["y"], axis=1)], [value("x", [2, 21, 48])], [value("y", None, INT64)], {})
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for _ in range(4):
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], find(x, axis=1, keepdims=True))

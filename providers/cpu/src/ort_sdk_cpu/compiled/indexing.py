@@ -8,10 +8,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from llvmlite import ir
+from numba import types
+
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, read_i32, read_i64, store_f32_first, write_f32, write_i64
+from ort_sdk_cpu.simd.arithmetic import maximum_or_nan, multiply, splat_f32, splat_i32, zero_i32
+from ort_sdk_cpu.simd.memory import (
+    emit_store,
+    load_f32,
+    load_f32_first,
+    read_f32,
+    read_i32,
+    read_i64,
+    store_f32_first,
+    write_f32,
+    write_i64,
+)
 from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.vector_types import LANES, f32x16, i32x16, operation
 
 __all__ = ["add_elements", "largest_along", "take_elements", "take_slices"]
 
@@ -91,20 +106,55 @@ def add_elements(record: int, _part: int, _parts: int) -> None:
     write_i64(record, failed)
 
 
+@operation(i32x16, f32x16, f32x16, i32x16, i32x16)
+def _place_of_larger(builder: Any, best: Any, value: Any, place: Any, other: Any) -> Any:
+    """The other place where the value is larger than the best, or the first NaN."""
+    is_larger = builder.and_(builder.fcmp_unordered(">", value, best), builder.fcmp_ordered("ord", best, best))
+    return builder.select(is_larger, other, place)
+
+
+@operation(types.none, types.intp, i32x16)
+def _store_places(builder: Any, address: Any, places: Any) -> None:
+    """Write them as int64."""
+    emit_store(builder, address, builder.sext(places, ir.VectorType(ir.IntType(64), LANES)))
+
+
+@inner
+def _find_one(x: int, step: int, count: int, factor: float, out: int) -> None:
+    best, place = read_f32(x) * factor, 0
+    for other in range(1, count):
+        value = read_f32(x + other * step) * factor
+        if value > best or (math.isnan(value) and not math.isnan(best)):
+            best, place = value, other
+    write_i64(out, place)
+
+
+@inner
+def _find_16(x: int, step: int, count: int, factor: float, out: int) -> None:
+    factors = splat_f32(factor)
+    best, places = multiply(load_f32(x), factors), zero_i32()
+    for other in range(1, count):
+        value = multiply(load_f32(x + other * step), factors)
+        places = _place_of_larger(best, value, places, splat_i32(other))
+        best = maximum_or_nan(best, value)
+    _store_places(out, places)
+
+
 @task
-def largest_along(record: int, _part: int, _parts: int) -> None:
+def largest_along(record: int, part: int, parts: int) -> None:
     """(x, out, before, count, behind, factor): where the largest of ``count`` float32 times ``factor`` is, the first, as int64.
 
     x is (before, count, behind), out (before, behind). NaN is larger than any number.
     """
     x, out, behind = argument(record, 0), argument(record, 1), argument(record, 4)
     count, factor = argument(record, 3), number(record, 5)
-    for block in range(argument(record, 2)):
-        for column in range(behind):
-            start = x + (block * count * behind + column) * 4
-            best, place = read_f32(start) * factor, 0
-            for other in range(1, count):
-                value = read_f32(start + other * behind * 4) * factor
-                if value > best or (math.isnan(value) and not math.isnan(best)):
-                    best, place = value, other
-            write_i64(out + (block * behind + column) * 8, place)
+    groups = (behind + 15) // 16
+    jobs = argument(record, 2) * groups
+    for job in range(jobs * part // parts, jobs * (part + 1) // parts):
+        block, first = job // groups, job % groups * 16
+        source, target = x + (block * count * behind + first) * 4, out + (block * behind + first) * 8
+        if first + 16 <= behind:
+            _find_16(source, behind * 4, count, factor, target)
+            continue
+        for column in range(behind - first):
+            _find_one(source + column * 4, behind * 4, count, factor, target + column * 8)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.axes import normalized_axes
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bags import KINDS, BagReduction
@@ -19,7 +18,10 @@ from .bindable import MakeWriter, Writer, bindable, copied, made_by
 from .copies import CopyWriter
 from .reduction_task import TaskReduction, reduction_writer
 from .scratch import Scratch, scratch_of
-from .task_writer import are_floats, is_worth_a_task
+from .task_writer import are_floats, is_worth_a_task, threads_for
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.machine_code import TaskCall
 
 __all__: list[str] = []
 
@@ -29,6 +31,10 @@ MIN_RESULTS = 256
 """Results from which on it is."""
 MAX_SEARCHED = 1 << 13
 """Elements up to which a task finds the largest in less time than NumPy's function needs to start."""
+MAX_COUNT = 64
+"""Elements that follow each other from which on NumPy finds the largest in less time, whatever their number."""
+LANES = 16
+"""Results that a task finds at a time if their elements lie side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +113,52 @@ def arg(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
 
 class _Finding:
-    """A writer of the places of the largest or the smallest elements."""
+    """A writer of the places of the largest or the smallest elements: by a task where that is as fast as NumPy."""
 
     def __init__(self, find: Callable[..., Any], axis: int, *, keepdims: bool) -> None:
         self._find, self._axis, self._keepdims = find, axis, keepdims
+        self._calls: dict[tuple[int, int, int], TaskCall] = {}
 
     def __call__(self, x: HostArray, out: HostArray) -> None:
         """Write the output."""
-        self._find(x, axis=self._axis, out=out, keepdims=self._keepdims)
+        sizes = self._sizes(x, out)
+        if sizes is None:
+            self._find(x, axis=self._axis, out=out, keepdims=self._keepdims)
+            return
+        call = self._calls.get(sizes) or self._calls.setdefault(sizes, self._call(sizes))
+        call.point(0, x)
+        call.point(1, out)
+        call.run()
 
     def fixed(self, x: HostArray, out: HostArray) -> Callable[[], Any] | None:
-        """A task on arrays that stay; None where NumPy is as fast, or none can do it."""
-        is_plain = are_floats([x]) and x.flags.c_contiguous and out.flags.c_contiguous
-        if not is_plain or x.size > MAX_SEARCHED or not is_worth_a_task(x.size, "indexing", "largest_along"):
+        """The task on arrays that stay; None where it is not the one to do it."""
+        sizes = self._sizes(x, out)
+        if sizes is None:
             return None
+        call = self._call(sizes)
+        call.point(0, x)
+        call.point(1, out)
+        return call.kept(x, out)
+
+    def _call(self, sizes: tuple[int, int, int]) -> TaskCall:
         from ort_sdk_cpu.machine_code import TaskCall
 
-        axis = self._axis % x.ndim
-        sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
         factor = 1.0 if self._find is np.argmax else -1.0
-        return TaskCall("indexing", "largest_along", (*map(address_of, (x, out)), *sizes, factor)).kept(x, out)
+        return TaskCall("indexing", "largest_along", (0, 0, *sizes, factor), threads_for(math.prod(sizes)))
+
+    def _sizes(self, x: HostArray, out: HostArray) -> tuple[int, int, int] | None:
+        """Elements before the axis, along it and behind it in memory, if results follow each other and a task finds them."""
+        axis = self._axis % x.ndim
+        if not are_floats([x]) or not out.flags.c_contiguous:
+            return None
+        if x.flags.c_contiguous:
+            sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
+        elif np.moveaxis(x, axis, -1).flags.c_contiguous:
+            sizes = (x.size // x.shape[axis], x.shape[axis], 1)
+        else:
+            return None
+        is_long = sizes[2] < LANES and sizes[1] > MAX_COUNT and x.size > MAX_SEARCHED
+        return None if is_long or not is_worth_a_task(x.size, "indexing", "largest_along") else sizes
 
 
 def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:
