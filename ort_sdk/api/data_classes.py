@@ -1,20 +1,22 @@
 """``dataclass`` of the standard library, for classes with slots, at a tenth of what it costs to make a class.
 
 The standard library compiles up to eight functions for each class when its module is imported, which is a third of the time a
-process takes to its first session. Here they are shared by all classes, but for ``__init__``, which is compiled when it is
-first wanted. Type checkers see the standard library's own decorator; so do ``dataclasses.replace``, ``fields``, ``asdict`` and
-``is_dataclass``, and classes made with it may inherit from ours.
+process takes to its first session. Here they are shared by all classes, but for ``__init__``, which is made when it is first
+wanted, of code that is compiled once for all classes with fields of the same kinds. Type checkers see the standard library's
+own decorator; so do ``dataclasses.replace``, ``fields``, ``asdict`` and ``is_dataclass``, and classes made with it may inherit
+from ours.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, field
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 __all__ = ["dataclass", "field"]
@@ -134,30 +136,51 @@ class _Initializer:
         return function.__get__(instance, owner)
 
     def _compiled(self) -> FunctionType:
-        names: dict[str, Any] = {"_made": _MADE}
-        parameters, body = ["self"], []
-        for name, each in self._fields.items():
-            value = name
-            if each.default_factory is not MISSING:
-                names[f"_default_{name}"] = each.default_factory
-                value = f"_default_{name}() if {name} is _made else {name}"
-                parameters.append(f"{name}=_made")
+        names: dict[str, Any] = {"_made": _MADE, "__name__": self._owner.__module__}
+        kinds, defaults = "", []
+        for place, (name, each) in enumerate(self._fields.items()):
+            is_made = each.default_factory is not MISSING
+            kinds += "m" if is_made else "d" if each.default is not MISSING else "-"
+            if is_made:
+                names[f"_make_{place}"] = each.default_factory
+                defaults.append(_MADE)
             elif each.default is not MISSING:
-                names[f"_default_{name}"] = each.default
-                parameters.append(f"{name}=_default_{name}")
-            else:
-                parameters.append(name)
+                defaults.append(each.default)
             if self._frozen:
-                names[f"_set_{name}"] = getattr(self._owner, name).__set__
-            body.append(f"_set_{name}(self, {value})" if self._frozen else f"self.{name} = {value}")
-        if hasattr(self._owner, "__post_init__"):
-            body.append("self.__post_init__()")
-        exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(body or ["pass"]), names)  # noqa: S102 - of names of fields
-        function: FunctionType = names["__init__"]
+                names[f"_set_{place}"] = getattr(self._owner, name).__set__
+        code = _initializer_code(kinds, frozen=self._frozen, is_followed=hasattr(self._owner, "__post_init__"))
+        real = {f"_field_{place}": name for place, name in enumerate(self._fields)}
+        code = code.replace(
+            co_varnames=tuple(real.get(name, name) for name in code.co_varnames),
+            co_names=tuple(real.get(name, name) for name in code.co_names),
+        )
+        function = FunctionType(code, names, "__init__", tuple(defaults))
         function.__annotations__ = _types_of(self._owner, self._fields) | {"return": None}
         function.__qualname__ = f"{self._owner.__qualname__}.__init__"
-        function.__module__ = self._owner.__module__
         return function
+
+
+@functools.cache
+def _initializer_code(kinds: str, *, frozen: bool, is_followed: bool) -> CodeType:
+    """Code of ``__init__`` with stand-ins for names of fields, which classes with fields of the same kinds share.
+
+    Args:
+        kinds: of the fields: ``m`` makes its default in each call, ``d`` has a default, ``-`` has none.
+        frozen: whether attributes must be set by their descriptors.
+        is_followed: whether ``__post_init__`` comes after.
+    """
+    parameters, body = ["self"], []
+    for place, kind in enumerate(kinds):
+        name = f"_field_{place}"
+        parameters.append(name if kind == "-" else f"{name}=None")
+        value = f"_make_{place}() if {name} is _made else {name}" if kind == "m" else name
+        body.append(f"_set_{place}(self, {value})" if frozen else f"self.{name} = {value}")
+    if is_followed:
+        body.append("self.__post_init__()")
+    made: dict[str, Any] = {}
+    exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(body or ["pass"]), made)  # noqa: S102 - of numbers only
+    function: FunctionType = made["__init__"]
+    return function.__code__
 
 
 @recursive_repr()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -66,20 +67,38 @@ def distributions(name: str = "") -> Iterator[Distribution]:
         if folder.endswith(".egg") or Path(folder).is_file():
             archives.append(folder)
             continue
-        for entry in _metadata_in(folder):
-            key = _key(entry.name.rpartition(".")[0].partition("-")[0])
+        for key, path in _metadata_in(folder):
             if key == wanted or not wanted:
-                yield Distribution(key, partial(_read, entry.path), Path(folder))
+                yield Distribution(key, partial(_read, path), Path(folder))
     if archives or any(map(_finds_distributions, sys.meta_path)):
         yield from (each for each in _from_elsewhere(archives) if each.key == wanted or not wanted)
 
 
-def _metadata_in(folder: str) -> list[os.DirEntry[str]]:
+def _metadata_in(folder: str) -> list[tuple[str, str]]:
+    """(key, path) of what tells of the distributions in a folder."""
     try:
+        changed = Path(folder).stat().st_mtime_ns
+        known = _known.get(folder)
+        if known is not None and known[0] == changed:
+            return known[1]
+        read = time.time_ns()
         with os.scandir(folder or ".") as entries:
-            return [entry for entry in entries if entry.name.endswith(_SUFFIXES)]
+            found = [(_key(_stem(entry.name)), entry.path) for entry in entries if entry.name.endswith(_SUFFIXES)]
     except OSError:  # sys.path may name what is not there
         return []
+    if read - changed > _SETTLED_NS:
+        _known[folder] = (changed, found)
+    return found
+
+
+_SETTLED_NS = 10**9
+"""A folder that was changed less long before it was read may change again and keep its time."""
+_known: dict[str, tuple[int, list[tuple[str, str]]]] = {}
+"""Folder → when it was changed last, and what was in it then."""
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0].partition("-")[0]
 
 
 def version_of(name: str) -> str:

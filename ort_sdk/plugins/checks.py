@@ -12,7 +12,7 @@ from typing import Any
 
 from ort_sdk.api import API_VERSION, PluginHooks, ProviderHooks, ProviderRefusedError
 
-__all__ = ["PLUGIN_HOOK_NAMES", "PROVIDER_HOOK_NAMES", "check_plugin", "is_wrapper", "wraps_provider_hook"]
+__all__ = ["PLUGIN_HOOK_NAMES", "PROVIDER_HOOK_NAMES", "check_plugin", "is_wrapper", "may_be_marked", "wraps_provider_hook"]
 
 HookOptions = Mapping[str, Any]
 """What ``@hookimpl`` noted on a method."""
@@ -39,6 +39,11 @@ def check_plugin(plugin: Any, read_options: ReadOptions, *, is_provider: bool) -
     faults = [*_identity_faults(plugin), *_hook_faults(plugin, read_options, is_provider=is_provider)]
     if faults:
         raise ProviderRefusedError("; ".join(faults))
+
+
+def may_be_marked(attribute: str) -> bool:
+    """Whether a plugin's attribute may implement a hook: those that Python gives every object are not looked at, most of all."""
+    return not attribute.startswith("__")
 
 
 def is_wrapper(options: HookOptions) -> bool:
@@ -72,7 +77,7 @@ def _identity_faults(plugin: Any) -> Iterator[str]:
 def _hook_faults(plugin: Any, read_options: ReadOptions, *, is_provider: bool) -> Iterator[str]:
     names = PROVIDER_HOOK_NAMES if is_provider else PLUGIN_HOOK_NAMES
     implemented = set()
-    for attribute in dir(plugin):
+    for attribute in filter(may_be_marked, dir(plugin)):
         options = read_options(plugin, attribute)
         if options is not None:
             implemented.add(hook_name(attribute, options))

@@ -28,7 +28,7 @@ from ort_sdk.api import (
     ProviderUnavailableError,
 )
 
-from .checks import PLUGIN_HOOK_NAMES, PROVIDER_HOOK_NAMES, check_plugin, wraps_provider_hook
+from .checks import PLUGIN_HOOK_NAMES, PROVIDER_HOOK_NAMES, check_plugin, may_be_marked, wraps_provider_hook
 from .discovery import Discovered, read_entry_points
 from .handle import PluginsHandle, ProviderHandle
 from .known import hardware_of, install_hint
@@ -70,7 +70,7 @@ class _PluggyManager(pluggy.PluginManager):
         self.add_hookspecs(specification)
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
-        options = super().parse_hookimpl_opts(plugin, name)
+        options = super().parse_hookimpl_opts(plugin, name) if may_be_marked(name) else None
         return options if options is not None and self._counts(plugin, name, options) else None
 
 
