@@ -235,3 +235,13 @@ def test_onnx_cases_have_the_shapes_inferred_for_them():
                 )
                 assert fits, f"{case.name}: {argument}, is {array.shape}"
     assert checked > 1500
+
+
+def test_quantized_embeddings_are_rows_of_their_table():
+    tables = {name: np.zeros((9, 8), np.uint8) for name in "wps"}
+    found = shape_of(
+        node("QEmbedLayerNormalization", ["ids", "", *"wps", "w", "w"], ["y", "m"], domain="com.microsoft"),
+        inputs=(("ids", ["b", "n"]),),
+        constants=tables,
+    )
+    assert found == ("b", "n", 8)

@@ -39,7 +39,7 @@ def skip_layer_normalization(call: NodeCall) -> list[Shape | None]:
     return [call.shape(0), None, None, call.shape(0)]
 
 
-@shape_rule("EmbedLayerNormalization", domain="com.microsoft")
+@shape_rule("EmbedLayerNormalization", "QEmbedLayerNormalization", domain="com.microsoft")
 def embed_layer_normalization(call: NodeCall) -> list[Shape | None]:
     """(batch, sequence, hidden), and (batch,)."""
     ids, table = call.shape(0), call.shape(2)

@@ -27,14 +27,14 @@ _KEPT_ATTRIBUTES = ("num_heads", "scale", "unidirectional", "mask_filter_value")
 class AttentionProjectionSplit:
     """`com.microsoft` Attention and QAttention become the product that projects their input, its Split, and MultiHeadAttention.
 
-    A mask of keys becomes numbers added to the scores, once for all nodes that read it.
+    A mask of keys, and one of the ends of keys, becomes numbers added to the scores, once for all nodes that read it.
     """
 
     name = "AttentionProjectionSplit"
 
     def apply(self, graph: Graph, context: TransformerContext) -> bool:
         """See ``GraphTransformer``."""
-        biases: dict[tuple[str, float], str] = {}
+        biases: dict[tuple[Any, ...], str] = {}
         found = [node for node in graph.nodes if node.domain == MICROSOFT and node.op_type in _MASK]
         changed = [node for node in found if _Split(graph, context, node, biases).make()]
         return bool(changed)
@@ -47,10 +47,10 @@ class _Split:
         graph: its graph.
         context: see ``GraphTransformer``.
         node: the node.
-        biases: (mask, what hidden keys get) → numbers made of it by nodes before this.
+        biases: (mask, keys, what hidden keys get) → numbers made of it by nodes before this.
     """
 
-    def __init__(self, graph: Graph, context: TransformerContext, node: Node, biases: dict[tuple[str, float], str]) -> None:
+    def __init__(self, graph: Graph, context: TransformerContext, node: Node, biases: dict[tuple[Any, ...], str]) -> None:
         self._graph, self._context, self._node, self._biases = graph, context, node, biases
         self._opset = context.opset_imports.get("", 1)
         self._nodes: list[Node] = []
@@ -147,35 +147,68 @@ class _Split:
         if not mask or added or node.attributes.get("unidirectional", 0) or not self._is_mask_of_keys(mask):
             return mask, added
         filter_value = float(node.attributes.get("mask_filter_value", MASK_FILTER_VALUE))
-        key = (mask, filter_value)
+        key = (mask, self._of_input()[1], filter_value)
         if key not in self._biases:
             self._biases[key] = self._bias_of(mask, filter_value)
         return "", self._biases[key]
 
+    def _of_input(self) -> tuple[Dimension, Dimension]:
+        """Samples, and rows of each."""
+        batch, length, _ = self._graph.node_arg(self._input(0)).shape or (None,) * 3
+        return batch, length
+
     def _is_mask_of_keys(self, mask: str) -> bool:
-        """Whether a mask is known to be (batch, keys), and the numbers are to be float32."""
-        past = self._input(_PAST[self._node.op_type])
-        known, x = self._graph.node_arg(mask), self._graph.node_arg(self._input(0)).shape
+        """Whether a mask is known to be (batch, keys), or (batch,) ends of keys, and the numbers are to be float32."""
+        past, (batch, length) = self._input(_PAST[self._node.op_type]), self._of_input()
+        known = self._graph.node_arg(mask)
         is_float = self._graph.node_arg(self._node.outputs[0]).element_type is TensorElementType.FLOAT
-        if known.rank != 2 or x is None or past or not is_float or known.element_type is not TensorElementType.INT32:
+        if past or not is_float or known.element_type is not TensorElementType.INT32 or not known.shape:
             return False
-        return (known.shape or ())[1] == x[1] and x[1] not in {None, 1}
+        if len(known.shape) == 1:
+            return batch is not None and known.shape[0] == batch and length is not None
+        return len(known.shape) == 2 and known.shape[1] == length and length not in {None, 1}
 
     def _bias_of(self, mask: str, filter_value: float) -> str:
-        shape = self._graph.node_arg(mask).shape or (None, None)
-        zero = add_constant(self._graph, f"{mask}_zero", ArrayTensor(np.zeros((), np.int32)))
+        batch, length = self._of_input()
+        shape = self._graph.node_arg(mask).shape or ()
         numbers = [
             add_constant(self._graph, f"{mask}_{name}", ArrayTensor(np.array(value, np.float32)))
             for name, value in (("kept", 0), ("hidden", filter_value))
         ]
+        rows = shape[0] if len(shape) > 1 else batch
         float_type = tensor_type(TensorElementType.FLOAT)
-        is_kept = self._name(f"{mask}_is_kept", tensor_type(TensorElementType.BOOL), shape)
-        flat = self._name(f"{mask}_numbers", float_type, shape)
-        bias = self._name(f"{mask}_bias", float_type, (shape[0], 1, 1, shape[1]))
-        self._add("Greater", [mask, zero], [is_kept])
+        is_kept = self._name(f"{mask}_is_kept", tensor_type(TensorElementType.BOOL), (rows, length))
+        flat = self._name(f"{mask}_numbers", float_type, (rows, length))
+        bias = self._name(f"{mask}_bias", float_type, (rows, 1, 1, length))
+        if len(shape) > 1:
+            zero = add_constant(self._graph, f"{mask}_zero", ArrayTensor(np.zeros((), np.int32)))
+            self._add("Greater", [mask, zero], [is_kept])
+        else:
+            ends = self._name(f"{mask}_ends", tensor_type(TensorElementType.INT32), (rows, 1))
+            self._moved("Unsqueeze", [mask], [ends], [1], "axes")
+            self._add("Less", [self._positions(mask), ends], [is_kept])
         self._add("Where", [is_kept, *numbers], [flat])
         self._moved("Unsqueeze", [flat], [bias], [1, 2], "axes")
         return bias
+
+    def _positions(self, mask: str) -> str:
+        """0, 1, ... for each row of a sample: int32."""
+        length = self._of_input()[1]
+        if isinstance(length, int):
+            return add_constant(self._graph, f"{mask}_positions", ArrayTensor(np.arange(length, dtype=np.int32)))
+        first, second = (
+            add_constant(self._graph, f"{mask}_{name}", ArrayTensor(np.array(value, np.int64)))
+            for name, value in (("first", 0), ("second", 1))
+        )
+        integer = tensor_type(TensorElementType.INT64)
+        shape, size = self._name(f"{mask}_shape", integer, (3,)), self._name(f"{mask}_length", integer, ())
+        wide = self._name(f"{mask}_places", integer, (length,))
+        positions = self._name(f"{mask}_positions", tensor_type(TensorElementType.INT32), (length,))
+        self._add("Shape", [self._input(0)], [shape])
+        self._add("Gather", [shape, second], [size])
+        self._add("Range", [first, size, second], [wide])
+        self._add("Cast", [wide], [positions], to=int(TensorElementType.INT32))
+        return positions
 
     def _moved(
         self, op_type: str, inputs: list[str], outputs: list[str], numbers: list[int], attribute: str, **attributes: Any

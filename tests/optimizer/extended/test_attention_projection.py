@@ -97,6 +97,17 @@ def test_a_mask_of_keys_becomes_numbers_once():
     _check(model, feeds)
 
 
+@pytest.mark.parametrize("x", [X, X[:, :5]], ids=["any length", "one length"])
+@pytest.mark.parametrize("ends", [[LENGTH, 4], [0, 1], [2, 9]])
+@pytest.mark.parametrize("opset", [11, 17])
+def test_ends_of_keys_become_numbers_once(x, ends, opset):
+    feeds = {"x": x, "m": np.array(ends, np.int32)}
+    model = _model(feeds, {"w": WEIGHT, "b": BIAS}, ["x", "w", "b", "m"], opset=opset, copies=2, mask_filter_value=-5.0)
+    operators = op_types(model)
+    assert [operators.count(name) for name in ("Less", "Where", "MultiHeadAttention")] == [1, 1, 2]
+    _check(model, feeds)
+
+
 def test_a_mask_that_hides_nothing_by_its_shape_stays():
     feeds = {"x": X, "m": np.zeros((BATCH, 1), np.int32)}
     model = _model(feeds, {"w": WEIGHT, "b": BIAS}, ["x", "w", "b", "m"])
