@@ -238,10 +238,11 @@ def test_onnx_cases_have_the_shapes_inferred_for_them():
 
 
 def test_quantized_embeddings_are_rows_of_their_table():
-    tables = {name: np.zeros((9, 8), np.uint8) for name in "wps"}
+    tables = {"table": np.zeros((9, 8), np.uint8), "scale": np.float32(1), "zero": np.uint8(0)}
+    inputs = ["ids", "", *["table"] * 5, "", *["scale"] * 5, *["zero"] * 5]
     found = shape_of(
-        node("QEmbedLayerNormalization", ["ids", "", *"wps", "w", "w"], ["y", "m"], domain="com.microsoft"),
-        inputs=(("ids", ["b", "n"]),),
+        node("QEmbedLayerNormalization", inputs, ["y", "m"], domain="com.microsoft"),
+        inputs=(("ids", ["b", "n"], TensorProto.INT32),),
         constants=tables,
     )
     assert found == ("b", "n", 8)
