@@ -148,6 +148,14 @@ def _texts(array: HostArray) -> HostArray:
     return result.reshape(array.shape)
 
 
+def are_texts(array: HostArray) -> bool:
+    """Whether all elements of an array of objects are ``str``, and no class derived from it."""
+    return set(map(type, array.reshape(-1).tolist())) <= _TEXTS
+
+
+_TEXTS = frozenset({str})
+
+
 def _text(entry: Any) -> str:
     return entry.decode() if isinstance(entry, bytes) else str(entry)
 

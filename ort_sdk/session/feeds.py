@@ -15,11 +15,12 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.plan import Feed
 
-from .feed_types import Converter, converter
+from .feed_types import Converter, are_texts, converter
 from .ort_value import OrtValue
 
 __all__ = ["FeedReader"]
 
+_OBJECT = np.dtype(object)
 _C_CONTIGUOUS_AND_ALIGNED = 0x0001 | 0x0100
 """Bits of ``ndarray.flags.num``."""
 
@@ -40,6 +41,11 @@ class _Check:
     is_optional: bool
 
     @property
+    def fast_dtype(self) -> np.dtype[Any] | None:
+        """The type of arrays that may pass without a conversion."""
+        return _OBJECT if self.feed.type == "tensor(string)" else self.dtype
+
+    @property
     def may_be_absent(self) -> bool:
         return self.is_optional or self.feed.has_default
 
@@ -58,7 +64,7 @@ class FeedReader:
         self._names = frozenset(feed.name for feed in feeds)
         self._required = [check.feed.name for check in self._checks if not check.may_be_absent]
         self._fast = [
-            (check.feed.name, check.dtype, check.shape, check.rank, check.sizes, check.feed.device == CPU_DEVICE)
+            (check.feed.name, check.fast_dtype, check.shape, check.rank, check.sizes, check.feed.device == CPU_DEVICE)
             for check in self._checks
         ]
 
@@ -77,9 +83,10 @@ class FeedReader:
                 if (
                     type(value) is not ndarray
                     or not is_on_host
-                    or value.dtype is not dtype
+                    or (value.dtype is not dtype and (dtype is None or value.dtype != dtype))
                     or value.flags.num & _C_CONTIGUOUS_AND_ALIGNED != _C_CONTIGUOUS_AND_ALIGNED
                     or (value.shape != shape and (shape is not None or not _fits(value, rank, sizes)))
+                    or (dtype is _OBJECT and not are_texts(value))
                 ):
                     return self._read_slowly(input_feed)
                 values.append(value)

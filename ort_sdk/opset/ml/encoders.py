@@ -54,11 +54,16 @@ def one_hot_encoder(info: KernelInfo, xp: Any) -> Compute:
             unknown = x[positions < 0].ravel()[0]
             raise InvalidArgument(f"{info.describe()}: {unknown!r} is no known category and zeros = 0 allows no others")
         rows = np.zeros((*positions.shape, width), np.float32)
-        known = positions >= 0
-        rows.reshape(-1)[(np.arange(positions.size).reshape(positions.shape) * width + positions)[known]] = 1
+        set_ones(rows.reshape(-1), positions.reshape(-1), width)
         return rows
 
     return compute
+
+
+def set_ones(elements: HostArray, positions: HostArray, width: int) -> None:
+    """Set an element of each row of so many to one, where its position is not negative."""
+    places = np.arange(0, elements.size, width) + positions
+    elements[places if positions.min(initial=0) >= 0 else places[positions >= 0]] = 1
 
 
 def categories_of(info: KernelInfo) -> HostArray:

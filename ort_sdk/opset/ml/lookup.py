@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -87,10 +88,10 @@ def _string_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
     numbers: dict[Any, int] = {}
     for position, key in enumerate(keys.tolist()):
         numbers.setdefault(key, position)
-    get = numbers.get
+    get, unknown = numbers.get, itertools.repeat(-1)
 
     def find(values: HostArray) -> HostArray:
-        found = (get(value, -1) for value in values.ravel().tolist())
+        found = map(get, values.ravel().tolist(), unknown)
         return np.fromiter(found, dtype=np.intp, count=values.size).reshape(values.shape)
 
     return find

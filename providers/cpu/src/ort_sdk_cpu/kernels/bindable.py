@@ -64,12 +64,14 @@ class Binding:
     any_type: bool
     has_weight: bool
     reads_halves: bool
+    reads_strings: bool
     any_layout: bool
     elementwise: bool
 
 
 _MOVED = frozenset(TensorElementType) - {TensorElementType.UNDEFINED, TensorElementType.STRING}
 _COMPUTED = frozenset(element_type for element_type in _MOVED if NumpyNamespace().compute_type(element_type) is element_type)
+_TEXTS = frozenset({TensorElementType.STRING})
 
 BINDERS: dict[tuple[str, str], Binding] = {}
 """(domain, op_type) → how it is bound; filled by importing the modules."""
@@ -81,6 +83,7 @@ def bindable(
     any_type: bool = False,
     has_weight: bool = False,
     reads_halves: bool = False,
+    reads_strings: bool = False,
     any_layout: bool = False,
     elementwise: bool = False,
 ) -> Callable[[Binder], Binder]:
@@ -92,13 +95,15 @@ def bindable(
         any_type: elements are moved, not computed on, so that types NumPy computes in wider ones are bound, too.
         has_weight: input 1 is a weight, to be packed if it is constant.
         reads_halves: that may be a constant of float16 where all else is float32.
+        reads_strings: inputs may be strings.
         any_layout: the writer writes into an output whose axes lie in memory in any order.
         elementwise: so it does, and it does the same to every element: it may get all arrays with their axes permuted.
     """
 
     def declare(binder: Binder) -> Binder:
         for op_type in op_types:
-            BINDERS[domain, op_type] = Binding(binder, any_type, has_weight, reads_halves, any_layout or elementwise, elementwise)
+            layouts = (any_layout or elementwise, elementwise)
+            BINDERS[domain, op_type] = Binding(binder, any_type, has_weight, reads_halves, reads_strings, *layouts)
         return binder
 
     return declare
@@ -266,7 +271,7 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
 def _bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     kernel = create(info)
     binding = BINDERS[info.domain, info.op_type]
-    if not _is_computed_directly(info, any_type=binding.any_type) and not (binding.reads_halves and has_half_weight(info)):
+    if not _is_computed_directly(info, binding) and not (binding.reads_halves and has_half_weight(info)):
         naming = NAMING.get((info.domain, info.op_type))
         return kernel if naming is None else calling_with(kernel, naming(info, kernel.compute))
     make_writer = binding.binder(info, kernel.compute)
@@ -306,6 +311,6 @@ def has_half_weight(info: KernelInfo) -> bool:
     return others | {info.output_element_type(0)} == {TensorElementType.FLOAT}
 
 
-def _is_computed_directly(info: KernelInfo, *, any_type: bool) -> bool:
-    allowed = _MOVED if any_type else _COMPUTED
-    return allowed.issuperset(info.element_types())
+def _is_computed_directly(info: KernelInfo, binding: Binding) -> bool:
+    allowed = _MOVED if binding.any_type else _COMPUTED
+    return (allowed | _TEXTS if binding.reads_strings else allowed).issuperset(info.element_types())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.ml.linear import LinearClassifier
 from ort_sdk.opset.ml.tree_ensemble import TreeClassifier, TreeRegressor
 from ort_sdk_cpu import libraries
@@ -23,10 +24,14 @@ __all__: list[str] = []
 DOMAIN = "ai.onnx.ml"
 MODULE = "classifiers"
 KINDS = "q" * 19 + "f" + "q"
-WORK_PER_THREAD = 1 << 9
-"""Walks down a tree, or products of 16 features, that take some times as long as waking a thread up."""
+WORK_PER_THREAD = 3 << 7
+"""Walks down a tree that take some times as long as waking a thread up."""
+PRODUCTS_PER_WALK = 4
+"""Products of 16 features that take about as long as one."""
 ELEMENTS_OF_WORK = 1 << 5
 """About as many elements of other tasks take as long as one of these."""
+SHAPES = 16
+"""Shapes of rows whose calls are kept."""
 ROWS_AT_ONCE = 32
 """As in the compiled module."""
 _AGGREGATES = {"SUM": 0, "AVERAGE": 1, "MIN": 2, "MAX": 3}
@@ -54,10 +59,11 @@ class _Task:
             self.name, self.features, self.targets = "linear_classifier", model.linear.coefficients.shape[0], labels.size
             scores = model.linear.intercepts.size
             self._kept: tuple[Any, ...] = (np.ascontiguousarray(model.linear.coefficients.T), model.linear.intercepts)
-            self._places = (*map(address_of, self._kept), self.features, scores, 0)
+            self._places: tuple[int, ...] = (*map(address_of, self._kept), self.features, scores, 0)
             self._sizes = (0, self.targets, 0, transform)
             self._rest = (3, 0, 1, 0.0, 0) if model.is_binary else (1, 0, 0, math.nan, 0)
-            self.work, self._room = scores * -(-self.features // 16), 8 * (self.targets + 17)
+            self.work = max(1, scores * -(-self.features // 16) // PRODUCTS_PER_WALK)
+            self._room = 8 * (self.targets + 17)
             return
         table = TreeTable(model.sums, model.base)
         self.name, self.features, self.targets = "trees", model.sums.trees.nodes.feature_count, table.base.size
@@ -76,14 +82,13 @@ class _Task:
         worth: int = rows * self.work // WORK_PER_THREAD
         return max(1, min(libraries.thread_count(), rows, worth))
 
-    def room(self, threads: int) -> HostArray:
-        """Memory for sums."""
-        return np.empty(threads * self._room)
+    def room_for(self, threads: int) -> int:
+        """float64 numbers of working memory."""
+        return threads * self._room
 
-    def arguments(self, x: HostArray, room: HostArray) -> tuple[int | float, ...]:
-        """What follows the addresses of rows, scores and labels."""
-        rows, width = x.shape
-        return (*self._places, address_of(self.labels), address_of(room), rows, width * 4, *self._sizes, *self._rest)
+    def arguments(self, rows: int, width: int) -> tuple[tuple[int, ...], tuple[int | float, ...]]:
+        """What follows the addresses of rows, scores and labels, before and behind that of the working memory."""
+        return (*self._places, address_of(self.labels)), (rows, width * 4, *self._sizes, *self._rest)
 
 
 def _decision(model: TreeClassifier | TreeRegressor) -> tuple[int, int, int, float]:
@@ -144,10 +149,11 @@ class _ModelWriter(TaskWriter):
 
     def __init__(self, task: _Task, x: HostArray, outputs: int, otherwise: Writer) -> None:
         threads = task.threads(len(x))
-        room = task.room(threads)
+        room = np.empty(task.room_for(threads))
         self._kept = (task, room)
+        before, behind = task.arguments(*x.shape)
         places = (0, 2 if outputs > 1 else None, 1) if task.classifies else (0, 1, None)
-        super().__init__(MODULE, task.name, task.arguments(x, room), places, otherwise, threads)
+        super().__init__(MODULE, task.name, (*before, address_of(room), *behind), places, otherwise, threads)
 
     def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
         """As the base says; the call keeps the model."""
@@ -169,21 +175,49 @@ def _naming(info: KernelInfo, compute: Any) -> Callable[..., Any] | None:
     return None if task is None else _call_of(task)
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a call on rows of one shape is made of."""
+
+    function: Callable[..., None]
+    threads: int
+    room: int
+    """float64 numbers of working memory."""
+    before: tuple[int, ...]
+    """Arguments before its address."""
+    behind: tuple[int | float, ...]
+
+
+def _plan(task: _Task, rows: int, width: int) -> _Plan:
+    from ort_sdk_cpu.machine_code import task_function
+
+    threads = task.threads(rows)
+    before, behind = task.arguments(rows, width)
+    return _Plan(task_function(MODULE, task.name, KINDS), threads, task.room_for(threads), before, behind)
+
+
 def _call_of(task: _Task) -> Callable[..., Any]:
     """A task as a call on a run's rows."""
     names = task.model.labels if task.has_names else None  # type: ignore[union-attr]
+    plans: dict[tuple[int, ...], _Plan] = {}
+    targets, empty, float_type = task.targets, np.empty, np.float32
 
     def call(x: HostArray) -> Any:
-        if not task.takes(x) or not x.flags.c_contiguous:
+        plan = plans.get(x.shape)
+        if plan is None:
+            if not task.takes(x):
+                return NotImplemented
+            if len(plans) >= SHAPES:
+                plans.clear()
+            plan = plans[x.shape] = _plan(task, *x.shape)
+        if not x.flags.c_contiguous:
             return NotImplemented
-        from ort_sdk_cpu.machine_code import task_function
-
-        rows, threads = len(x), task.threads(len(x))
-        scores, room = np.empty((rows, task.targets), np.float32), task.room(threads)
-        labels = np.empty(rows, np.int64) if task.classifies else None
+        rows = len(x)
+        scores, room = empty((rows, targets), float_type), empty(plan.room)
+        labels = empty(rows, np.int64) if task.classifies else None
         places = (address_of(x), address_of(scores), 0 if labels is None else address_of(labels))
-        task_function(MODULE, task.name, KINDS)(threads, *places, *task.arguments(x, room))
-        return scores if labels is None else (labels if names is None else names[labels], scores)
+        plan.function(plan.threads, *places, *plan.before, address_of(room), *plan.behind)
+        return scores if labels is None else (labels if names is None else names.take(labels), scores)
 
     return call
 

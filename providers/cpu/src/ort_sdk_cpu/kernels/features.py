@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
-from ort_sdk.opset.ml.encoders import categories_of
-from ort_sdk.opset.ml.lookup import integer_table
+from ort_sdk.opset.ml.encoders import categories_of, set_ones
+from ort_sdk.opset.ml.lookup import integer_table, position_finder
 from ort_sdk_cpu.addresses import address_of
 
 from .bindable import MakeWriter, Writer, bindable, copied
@@ -22,6 +22,8 @@ __all__: list[str] = []
 
 DOMAIN = "ai.onnx.ml"
 MODULE = "features"
+FEW_ELEMENTS = 16
+"""Elements that are set one by one in less time than NumPy takes to be called."""
 _NORMS = {"MAX": 0, "L1": 1, "L2": 2}
 
 
@@ -64,12 +66,15 @@ def imputer(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return _by_rows(info, copied(compute), "imputed_rows", (marker, int(math.isnan(marker))), [values])
 
 
-@bindable("OneHotEncoder", domain=DOMAIN)
+@bindable("OneHotEncoder", domain=DOMAIN, reads_strings=True)
 def one_hot_encoder(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """A row of zeros with a one for each element, if others than the categories are allowed."""
     categories = categories_of(info)
     found = integer_table(categories)
     kind = info.input_element_type(0)
+    if kind is TensorElementType.STRING and categories.dtype == object:
+        writer = _of_texts(categories, copied(compute), is_complete=not info.attribute("zeros", 1))
+        return lambda _inputs, _outputs: writer
     if found is None or kind not in (TensorElementType.FLOAT, TensorElementType.INT64) or not info.attribute("zeros", 1):
         return None
     least, table = found
@@ -84,6 +89,33 @@ def one_hot_encoder(info: KernelInfo, compute: Any) -> MakeWriter | None:
         return _KeepingWriter("one_hot_rows", (count, *numbers), [table], otherwise, threads)
 
     return make
+
+
+def _of_texts(categories: HostArray, otherwise: Writer, *, is_complete: bool) -> Writer:
+    """A writer of rows for strings.
+
+    Args:
+        categories: the columns' strings, of which the first of equal ones counts.
+        otherwise: writes what is not contiguous, and refuses strings that are no category.
+        is_complete: whether there may be no others.
+    """
+    width, find = categories.size, position_finder(categories)
+
+    def write(x: HostArray, out: HostArray) -> None:
+        positions = find(x.reshape(-1))
+        if not out.flags.c_contiguous or (is_complete and positions.min(initial=0) < 0):
+            otherwise(x, out)
+            return
+        out.fill(0)
+        elements = out.reshape(-1)
+        if positions.size > FEW_ELEMENTS:
+            set_ones(elements, positions, width)
+            return
+        for row, position in enumerate(positions.tolist()):
+            if position >= 0:
+                elements[row * width + position] = 1
+
+    return write
 
 
 def _by_rows(
