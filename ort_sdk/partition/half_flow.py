@@ -24,8 +24,8 @@ PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm
 class HalfFlow:
     """The values that nodes which compute in float hand to others that do, straight or through nodes that move elements.
 
-    A node that moves elements takes part if all it moves is float then, or constant, or one element: it shall not make a
-    large value float that nobody computed.
+    A node that moves elements takes part if all it moves is float then, or one element, or a constant that is not large, which
+    it is given in float: it shall not make a large value float that nobody computed.
 
     Args:
         graph: placed, in topological order; not changed.
@@ -42,6 +42,8 @@ class HalfFlow:
         for node in graph.nodes:
             self._possible.update(self._made(node))
         self._wanted: set[str] = set()
+        self._movers: set[int] = set()
+        """``id(node)`` of those that move elements of values that are to be float."""
         for node in reversed(graph.nodes):
             self._want(node)
 
@@ -60,7 +62,12 @@ class HalfFlow:
         return not outputs or not self._wanted.isdisjoint(outputs)
 
     def is_given_float(self, node: Node) -> bool:
-        """Whether a node computes in float and can be given and make all in float, with no large constant made so for it."""
+        """Whether a node can be given and make all in float, with no large constant made so for it.
+
+        It computes in float, or moves elements of which some are kept so.
+        """
+        if id(node) in self._movers:
+            return any(map(self._is_half, node.inputs))
         inputs, outputs = list(self.half_inputs(node)), self.half_outputs(node)
         if self._support(node) is not HalfSupport.WIDENED or not (inputs or outputs) or not self._possible.issuperset(outputs):
             return False
@@ -69,7 +76,14 @@ class HalfFlow:
         return node.op_type in ARRANGING or not any(self._is_large(node.inputs[index]) for index in self.widened_inputs(node))
 
     def widened_inputs(self, node: Node) -> Iterator[int]:
-        """Indices of those of the ``half_inputs`` that are to be float: all but the matrix of a product that stays as it is."""
+        """Indices of the inputs that are to be float.
+
+        They are the ``half_inputs``, but for the matrix of a product that stays as it is. What moves elements takes all in one
+        type, and so what it reads on the host, too.
+        """
+        if id(node) in self._movers:
+            yield from (index for index, name in enumerate(node.inputs) if self._is_half(name))
+            return
         for index in self.half_inputs(node):
             if node.op_type not in PRODUCTS or index != 1 or not self._is_large(node.inputs[index]):
                 yield index
@@ -131,7 +145,7 @@ class HalfFlow:
     def _is_small(self, name: str) -> bool:
         shape = self._graph.node_arg(name).shape
         if self._graph.constant(name) is not None:
-            return True
+            return not self._is_large(name)
         return shape is not None and all(isinstance(dim, int) for dim in shape) and math.prod(shape) == 1  # type: ignore[arg-type]
 
     def _want(self, node: Node) -> None:
@@ -144,6 +158,7 @@ class HalfFlow:
             if self._wanted.isdisjoint(outputs):
                 return
             self._wanted.update(outputs)
+            self._movers.add(id(node))
         for index in self.half_inputs(node):
             if node.inputs[index] in self._possible and self._is_neighbour(node, index):
                 self._wanted.add(node.inputs[index])

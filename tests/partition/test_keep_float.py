@@ -141,6 +141,7 @@ def test_all_parts_of_a_split_are_float_or_none():
     [
         (["past"], {}, (), ["Exp", "Cast", "Concat", "Cast", "Sqrt"]),
         (["w"], {"w": np.ones((2, 2), np.float16)}, ("a", "b"), ["Exp", "Concat", "Sqrt"]),
+        (["w"], {"w": np.ones((1 << 16, 2), np.float16)}, (), ["Exp", "Cast", "Concat", "Cast", "Sqrt"]),
     ],
 )
 def test_moving_a_large_half_value_along_does_not_widen_it(others, initializers, kept, operators):
@@ -148,6 +149,21 @@ def test_moving_a_large_half_value_along_does_not_widen_it(others, initializers,
     graph, assignment = _kept(nodes, {"y": HALF}, inputs=("x", "past"), initializers=initializers)
     assert assignment.kept_in_float == kept
     assert _operators(graph) == ["Cast", *operators, "Cast"]
+
+
+def test_what_moves_float_beside_constants_reads_those_in_float_too():
+    nodes = [
+        node("Exp", ["x"], ["a"]),
+        node("Pad", ["a", "pads", "w"], ["b"]),
+        node("Concat", ["w1", "b"], ["c"], axis=0),
+        node("Sqrt", ["c"], ["y"]),
+    ]
+    constants = {"pads": np.array([0, 1, 0, 0]), "w": np.float16(0.5), "w1": np.full((1, 3), 0.5, np.float16)}
+    graph, assignment = _kept(nodes, {"y": HALF}, initializers=constants)
+    assert assignment.kept_in_float == ("a", "b", "c")
+    assert _operators(graph) == ["Cast", "Exp", "Pad", "Concat", "Sqrt", "Cast"]
+    read = [name for inner in graph.nodes[2:4] for name in inner.inputs if name != "pads"]
+    assert {_type(graph, name) for name in read} == {FLOAT_TYPE}
 
 
 def test_weights_keep_their_type():
