@@ -385,6 +385,24 @@ def test_steps_between_convolutions_keep_their_layout(broadcast):
 
 
 @needs_compiler
+@pytest.mark.parametrize("shape", [(1, 8, 3, 4), (2, 24, 40, 48)], ids=["small", "large"])
+def test_steps_read_and_write_values_that_lie_otherwise(shape):
+    x, weight, matrix = _random(*shape), _random(shape[1], shape[1], 3, 3, seed=2), _random(shape[3], shape[3], seed=3)
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        node("MatMul", ["c", "m"], ["p"]),
+        node("Relu", ["p"], ["r"]),
+        node("Add", ["c", "r"], ["y"]),
+        node("Tanh", ["y"], ["t"]),
+        node("Conv", ["t", "w"], ["z"], pads=[1, 1, 1, 1]),
+    ]
+    model = _model(nodes, {"x": x}, {"y": TensorProto.FLOAT, "z": TensorProto.FLOAT}, {"w": weight, "m": matrix})
+    session = _session(model)
+    for result, expected in zip(_fused(session, {"x": x}), _session(model, programs=False).run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
+
+
+@needs_compiler
 def test_results_belong_to_the_user():
     x = _random(3, 50)
     nodes = [node("Add", ["x", "x"], ["a"]), node("Tanh", ["a"], ["t"]), node("Mul", ["t", "a"], ["y"])]

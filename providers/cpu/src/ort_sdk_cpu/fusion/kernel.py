@@ -10,7 +10,9 @@ import numpy as np
 
 from ort_sdk.api import FusibleStep, HostArray, Slot
 from ort_sdk_cpu.kernels.any_layout import FixedSlot
+from ort_sdk_cpu.kernels.copies import CopyWriter
 from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.native_call import in_turn
 
 from .chain import HEADER_WORDS, OPERAND_WORDS
 from .code import address_of
@@ -48,9 +50,11 @@ class ChainKernel:
         """A call that reads the inputs' slots and writes into the outputs' arrays."""
         operands, loops = self._lying(inputs, outputs)
         run = self._call(operands, loops)
-        moving = [operand for operand in operands if not operand.stays]
-        if not moving:
-            return run
+        if all(operand.is_fixed for operand in operands):
+            read, written = operands[: len(inputs)], operands[len(inputs) :]
+            before = [operand.copied_in() for operand in read if not operand.stays]
+            calls = [*before, run, *[operand.copied_out() for operand in written if not operand.stays]]
+            return run if len(calls) == 1 else in_turn(calls)
         return _moving_call([operand for operand in operands[: len(inputs)] if not operand.stays], run, operands[len(inputs) :])
 
     def bind_joinable(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any] | None:
@@ -156,9 +160,24 @@ class _Operand:
         self._lying = lying
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether its array is the same each time."""
+        return self._slot.is_fixed
+
+    @property
     def stays(self) -> bool:
         """Whether nothing has to be done for it before or after a call."""
         return self._slot.is_fixed and self._staged is None
+
+    def copied_in(self) -> Callable[[], Any]:
+        """A call that takes the elements of an input's array, which is the same each time."""
+        staged, array = self._staged, self._slot.array
+        return CopyWriter(lambda: [] if staged is None else [(staged, array)]).fixed()
+
+    def copied_out(self) -> Callable[[], Any]:
+        """A call that brings what was computed to an output's array, which is the same each time."""
+        staged, array = self._staged, self._slot.array
+        return CopyWriter(lambda: [] if staged is None else [(array, staged)]).fixed()
 
     def attach(self, call: TaskCall, position: int) -> None:
         """Tell a call where it is: at ``position`` of its arguments."""
