@@ -12,7 +12,7 @@ from ort_sdk.opset.definition import operator
 
 from .scores import class_labels, expand_binary, post_transform, regression_transform, transform_rows
 
-__all__ = ["Linear", "LinearClassifier"]
+__all__ = ["Linear", "LinearClassifier", "regressor_of"]
 
 DOMAIN = "ai.onnx.ml"
 
@@ -20,10 +20,19 @@ DOMAIN = "ai.onnx.ml"
 @operator("LinearRegressor", domain=DOMAIN, host_only=True)
 def linear_regressor(info: KernelInfo, xp: Any) -> Compute:
     """X · coefficients + intercepts as float, (N, targets)."""
-    targets = info.attribute("targets", 1)
-    linear = Linear(info, targets, info.attribute("intercepts", None) or [0.0] * targets)
-    transform = regression_transform(post_transform(info), targets)
+    linear = regressor_of(info)
+    transform = regression_transform(post_transform(info), linear.intercepts.size)
     return lambda x: transform(linear(x))
+
+
+def regressor_of(info: KernelInfo) -> Linear:
+    """What a LinearRegressor computes before its transform.
+
+    Raises:
+        InvalidGraph: there are not as many coefficients as it needs.
+    """
+    targets = info.attribute("targets", 1)
+    return Linear(info, targets, info.attribute("intercepts", None) or [0.0] * targets)
 
 
 @operator("LinearClassifier", domain=DOMAIN, host_only=True)

@@ -73,9 +73,19 @@ def test_constant_exponents(check):
         check("Pow", x, np.array(exponent, np.float32), constants=(1,))
 
 
-def test_signed_quotients_and_narrow_types_are_not_bound(run_both):
-    _, bound = run_both("Div", np.array([7, -7]), np.array([2, 2]))
-    assert bound is None
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_signed_quotients(run_both, dtype):
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    a, b = np.array([7, -7, 7, -7, 6, -6, 0, low, low, high], dtype), np.array([2, 2, -2, -2, 3, 3, -5, 3, 1, -2], dtype)
+    _, bound = run_both("Div", a, b)
+    expected = [abs(int(x)) // abs(int(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, b, strict=True)]
+    assert bound[0].tolist() == expected
+    _, bound = run_both("Div", a.reshape(2, 5), np.array(4, dtype))
+    assert bound[0].dtype == dtype
+    assert bound[0].ravel().tolist() == [abs(int(x)) // 4 * (-1 if x < 0 else 1) for x in a]
+
+
+def test_narrow_types_are_not_bound(run_both):
     _, bound = run_both("Add", np.ones(3, np.float16), np.ones(3, np.float16))
     assert bound is None
 

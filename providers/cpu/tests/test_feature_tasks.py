@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from ort_sdk_cpu.kernels.any_layout import FixedSlot
 
+from ort_sdk.api import InvalidArgument
+
 DOMAIN = "ai.onnx.ml"
 
 
@@ -79,3 +81,25 @@ def test_unknown_strings_that_are_not_allowed(make_kernel):
     kernel = make_kernel("OneHotEncoder", (x,), {"cats_strings": ["a"], "zeros": 0}, DOMAIN, 1, (), ())
     with pytest.raises(ValueError, match="is no known category"):
         kernel.bind([FixedSlot(x)], [FixedSlot(out)])()
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "PROBIT"])
+@pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (70, 5)])
+def test_linear_regressor(check, run_both, transform, targets, shape):
+    coefficients, intercepts = _rows(targets, 5) / 50, [0.5] * targets
+    attributes = {"coefficients": coefficients.ravel().tolist(), "intercepts": intercepts, "targets": targets}
+    inputs = (_rows(*shape) / 50,)
+    if transform == "NONE" or (targets == 1 and transform != "PROBIT"):
+        check("LinearRegressor", *inputs, domain=DOMAIN, tolerance=1e-6, **attributes, post_transform=transform)
+    else:
+        assert run_both("LinearRegressor", *inputs, domain=DOMAIN, **attributes, post_transform=transform)[1] is None
+
+
+@pytest.mark.parametrize("index", [-1, 7])
+def test_features_that_are_not_there(make_kernel, index):
+    x, indices, out = _rows(1, 7), np.array([index], np.int64), np.empty((1, 1), np.float32)
+    kernel = make_kernel("ArrayFeatureExtractor", (x, indices), {}, DOMAIN, 1, (), ())
+    call = kernel.bind([FixedSlot(x), FixedSlot(indices)], [FixedSlot(out)])
+    with pytest.raises(InvalidArgument):
+        call()

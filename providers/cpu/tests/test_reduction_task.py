@@ -14,6 +14,7 @@ REFERENCES = {
     "ReduceMax": np.max,
     "ReduceMean": np.mean,
     "ReduceMin": np.min,
+    "ReduceProd": np.prod,
     "ReduceSum": np.sum,
     "ReduceSumSquare": lambda x, **options: np.sum(x * x, **options),
 }
@@ -22,6 +23,7 @@ SHAPES = {
     "channels last": ((2, 7, 9, 70), (0, 3, 1, 2)),
     "channels first": ((2, 17, 5, 9), (0, 1, 2, 3)),
     "narrow": ((4, 130, 3), (0, 1, 2)),
+    "few numbers": ((3, 2, 4), (0, 1, 2)),
     "signal, channels last": ((1, 40, 1, 140), (0, 3, 2, 1)),
     "long row": ((2, 4099), (0, 1)),
     "long columns": ((4101, 33), (0, 1)),
@@ -70,7 +72,7 @@ def test_axes(run_both, tasks, op_type, name):
     assert tasks
 
 
-@pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMin", "ReduceMean", "ReduceL2"])
+@pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMin", "ReduceMean", "ReduceL2", "ReduceProd"])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_what_is_not_finite(run_both, tasks, op_type, order):
     x = np.random.default_rng(0).standard_normal((64, 70)).astype(np.float32)
@@ -92,8 +94,8 @@ def test_equal_columns_have_equal_sums(run_both, tasks, op_type, rows):
     assert tasks
 
 
-def test_small_arrays_and_other_types_are_not_its(run_both, tasks):
-    for x in (np.ones((3, 4), np.float32), np.ones((30, 40), np.float64), np.ones((30, 40), np.int32)):
+def test_other_types_and_narrow_rows_are_not_its(run_both, tasks):
+    for x in (np.ones((300, 4), np.float32), np.ones((30, 40), np.float64), np.ones((30, 40), np.int32)):
         _, bound = run_both("ReduceSum", x, version=11, axes=[1])
         np.testing.assert_array_equal(bound[0], x.sum(axis=1, keepdims=True))
     assert not tasks

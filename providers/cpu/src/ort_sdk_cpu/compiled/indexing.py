@@ -32,9 +32,15 @@ __all__ = ["add_elements", "largest_along", "take_elements", "take_slices"]
 
 
 @inner
+def _given(address: int, size: int) -> Any:
+    """An index of 4 or 8 bytes."""
+    return read_i64(address) if size == 8 else int(read_i32(address))
+
+
+@inner
 def _index(address: int, size: int, limit: int) -> Any:
     """An index of 4 or 8 bytes, counted from the front; -1 if it is out of range."""
-    found = read_i64(address) if size == 8 else int(read_i32(address))
+    found = _given(address, size)
     if found < 0:
         found += limit
     return found if 0 <= found < limit else -1
@@ -48,19 +54,19 @@ def _copy(target: int, source: int, words: int) -> None:
 
 @task
 def take_slices(record: int, _part: int, _parts: int) -> None:
-    """(failed, data, indices, out, size of an index, limit, count, before, words, stride): slices of so many words of 4 bytes.
+    """(failed, data, indices, out, size of an index, limit, count, before, words, stride, least): slices of words of 4 bytes.
 
     ``before`` is how often ``limit`` slices follow each other, of which ``count`` are taken; from an index to the next are
-    ``stride`` bytes.
+    ``stride`` bytes. Indices are not below ``least``; negative ones count from behind.
     """
     data, indices, out = argument(record, 1), argument(record, 2), argument(record, 3)
     size, limit, count = argument(record, 4), argument(record, 5), argument(record, 6)
-    words, stride = argument(record, 8), argument(record, 9)
+    words, stride, least = argument(record, 8), argument(record, 9), argument(record, 10)
     failed = 0
     for block in range(argument(record, 7)):
         for place in range(count):
             index = _index(indices + place * stride, size, limit)
-            if index < 0:
+            if index < 0 or _given(indices + place * stride, size) < least:
                 failed = 1
             else:
                 _copy(out, data + (block * limit + index) * words * 4, words)

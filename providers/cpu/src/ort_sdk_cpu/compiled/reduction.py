@@ -20,9 +20,18 @@ from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import load_f32_first_or
 from ort_sdk_cpu.simd.shuffles import even_lanes, odd_lanes
 
-__all__ = ["largest_columns", "largest_rows", "square_columns", "square_rows", "sum_columns", "sum_rows"]
+__all__ = [
+    "largest_columns",
+    "largest_rows",
+    "product_columns",
+    "product_rows",
+    "square_columns",
+    "square_rows",
+    "sum_columns",
+    "sum_rows",
+]
 
-_ZERO = np.float32(0)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 _LOWEST = np.float32(-np.inf)
 _PIECE = 1 << 12
 """Elements, and rows of columns, whose sum is made before it is added to those before it: so little is rounded off."""
@@ -203,3 +212,15 @@ def largest_rows(record: int, part: int, parts: int) -> None:
 def largest_columns(record: int, part: int, parts: int) -> None:
     """The largest elements times the factor, 1 or -1; NaN where one is NaN."""
     _columns(maximum_or_nan, _scaled, _LOWEST, record, part, parts)
+
+
+@task
+def product_rows(record: int, part: int, parts: int) -> None:
+    """Products."""
+    _rows(multiply, _plain, _ONE, record, part, parts)
+
+
+@task
+def product_columns(record: int, part: int, parts: int) -> None:
+    """Products."""
+    _columns(multiply, _plain, _ONE, record, part, parts)

@@ -75,10 +75,17 @@ def binary(info: KernelInfo, _compute: Any) -> MakeWriter | None:
 
 @bindable("Div", elementwise=True)
 def div(info: KernelInfo, _compute: Any) -> MakeWriter | None:
-    """Quotients; those of signed integers, which are truncated, stay the shared set's."""
+    """Quotients; those of integers are truncated."""
     kind = _kind(info)
-    function = {"f": np.divide, "u": np.floor_divide}.get(kind)
+    function = {"f": np.divide, "i": _truncated, "u": np.floor_divide}.get(kind)
     return None if function is None else _broadcast(info, function)
+
+
+def _truncated(a: HostArray, b: HostArray, out: HostArray) -> None:
+    """Quotients rounded towards zero: what is divided is a multiple once the remainder, which has its sign, is taken off."""
+    np.fmod(a, b, out=out)
+    np.subtract(a, out, out=out)
+    np.floor_divide(out, b, out=out)
 
 
 @bindable("Pow", elementwise=True)

@@ -15,7 +15,7 @@ from ort_sdk_cpu.addresses import address_of
 
 from .bindable import MakeWriter, Writer, bindable, copied
 from .copies import moving
-from .movement import taken
+from .movement import taken, taking
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
 __all__: list[str] = []
@@ -41,7 +41,10 @@ def array_feature_extractor(info: KernelInfo, compute: Any) -> MakeWriter:
             compute(x, indices)
         x.take(chosen, axis=-1, out=out.reshape(*x.shape[:-1], chosen.size), mode="clip")
 
-    writer = moving(info, write, runs)
+    def of_any(x: HostArray, indices: HostArray, out: HostArray) -> Any:
+        return taking(x.ndim - 1, compute, x, indices, out, least=0) if x.ndim else None
+
+    writer = moving(info, write, runs, of_any)
     return lambda _inputs, _outputs: writer
 
 

@@ -90,7 +90,8 @@ def _layout(operands: Operands) -> _Layout | None:
     if any(array.dtype != FLOAT or not array.size for array in arrays) or min(a.ndim, b.ndim) < 2:
         return None
     inner, columns = b.shape[-2:]
-    is_transposed = not _is_dense(b, -1)
+    # A column is as well a row of the transpose: vectors go along it.
+    is_transposed = not _is_dense(b, -1) or (columns == 1 and inner >= SHORTEST_DOT and _is_dense(b, -2))
     if not (_is_dense(a, -1) and _is_dense(out, -1) and (_is_dense(b, -2) or not is_transposed)):
         return None
     addend_row = 0 if addend is None else _addend_row(addend, out)

@@ -16,7 +16,7 @@ from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .copies import MAX_PLACES, CopyWriter, Pairs, Runs, addresses_of, element_runs, even_stride, indexing_words, moving
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
-__all__ = ["taken"]
+__all__ = ["taken", "taking"]
 
 
 @bindable("Concat", any_type=True, any_layout=True)
@@ -151,22 +151,32 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
             wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
             data.take(wrapped, axis=axis, out=out, mode="clip")
 
-        return moving(info, write, functools.partial(taken, axis), functools.partial(_taking, axis, compute))
+        return moving(info, write, functools.partial(taken, axis), functools.partial(taking, axis, compute))
 
     return make
 
 
-def _taking(
-    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
+def taking(
+    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray, *, least: int | None = None
 ) -> Callable[[], Any] | None:
-    """A task that takes slices of arrays that stay; None for what NumPy does as well, and for bytes."""
+    """A task that takes slices of arrays that stay; None for what NumPy does as well, and for bytes.
+
+    Args:
+        axis: that indices are of.
+        compute: says what is wrong with indices.
+        data: what is taken of.
+        indices: whose contents may change.
+        out: what is written.
+        least: smallest index there may be; None for minus the axis's size.
+    """
     words, stride = indexing_words([data, indices, out], math.prod(data.shape[axis:][1:]), "take_slices"), even_stride(indices)
     if not words or stride is None:
         return None
     from ort_sdk_cpu.machine_code import TaskCall
 
     sizes = (indices.itemsize, data.shape[axis], indices.size, math.prod(data.shape[: axis % data.ndim]), words, stride)
-    task = TaskCall("indexing", "take_slices", (0, *map(address_of, (data, indices, out)), *sizes))
+    lowest = -data.shape[axis] if least is None else least
+    task = TaskCall("indexing", "take_slices", (0, *map(address_of, (data, indices, out)), *sizes, lowest))
     return task.checked(functools.partial(compute, data, indices), data, indices, out)
 
 

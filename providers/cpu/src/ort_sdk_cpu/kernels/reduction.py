@@ -166,6 +166,8 @@ def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:
     if reduction.combine in _LARGEST:
         factor = _LARGEST[reduction.combine]
         return TaskReduction("largest", factor, factor)
+    if reduction.combine is np.multiply and reduction.before is reduction.after is None:
+        return TaskReduction("product")
     if reduction.combine is not np.add or reduction.before not in _TASKS or reduction.after not in {None, np.sqrt}:
         return None
     divisor = float(count) if reduction.is_mean else 1.0

@@ -19,6 +19,8 @@ KEPT_AXES, REDUCED_AXES = 3, 2
 """That the tasks go over."""
 LEAST_ROW = 8
 """Elements next to each other from which on a vector of them is not mostly empty."""
+FEW_ELEMENTS = 1 << 9
+"""Elements of an array up to which vectors may be, too: a call of NumPy takes longer."""
 _FLOAT_BYTES = 4
 
 
@@ -114,7 +116,7 @@ def _layout(x: HostArray, axes: Sequence[int], out: HostArray) -> _Layout | None
         *(*stays.sizes[-KEPT_AXES:], *in_x, *in_out),
         *(*goes.sizes[-REDUCED_AXES:], *goes.strides[0][-REDUCED_AXES:]),
     )
-    if goes.strides[0][-1] == _FLOAT_BYTES and goes.sizes[-1] >= LEAST_ROW:
+    if goes.strides[0][-1] == _FLOAT_BYTES and (goes.sizes[-1] >= LEAST_ROW or x.size <= FEW_ELEMENTS):
         return _Layout(is_rows=True, sizes=sizes)
     return _Layout(is_rows=False, sizes=sizes) if in_x[-1] == in_out[-1] == _FLOAT_BYTES else None
 
