@@ -140,7 +140,7 @@ class _Initializer:
         kinds, defaults = "", []
         for place, (name, each) in enumerate(self._fields.items()):
             is_made = each.default_factory is not MISSING
-            kinds += "m" if is_made else "d" if each.default is not MISSING else "-"
+            kinds += "m" if is_made else "-"
             if is_made:
                 names[f"_make_{place}"] = each.default_factory
                 defaults.append(_MADE)
@@ -165,14 +165,14 @@ def _initializer_code(kinds: str, *, frozen: bool, is_followed: bool) -> CodeTyp
     """Code of ``__init__`` with stand-ins for names of fields, which classes with fields of the same kinds share.
 
     Args:
-        kinds: of the fields: ``m`` makes its default in each call, ``d`` has a default, ``-`` has none.
+        kinds: of the fields: ``m`` makes its default in each call, ``-`` does not.
         frozen: whether attributes must be set by their descriptors.
         is_followed: whether ``__post_init__`` comes after.
     """
     parameters, body = ["self"], []
     for place, kind in enumerate(kinds):
         name = f"_field_{place}"
-        parameters.append(name if kind == "-" else f"{name}=None")
+        parameters.append(name)
         value = f"_make_{place}() if {name} is _made else {name}" if kind == "m" else name
         body.append(f"_set_{place}(self, {value})" if frozen else f"self.{name} = {value}")
     if is_followed:

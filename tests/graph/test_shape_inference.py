@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -246,3 +249,24 @@ def test_quantized_embeddings_are_rows_of_their_table():
         constants=tables,
     )
     assert found == ("b", "n", 8)
+
+
+FAMILIES = """
+import importlib, json, pathlib
+import ort_sdk.graph.shape_inference as package
+from ort_sdk.graph.shape_inference import infer, node_call
+told, at_first, wrong = infer._family_of(), set(node_call.SHAPE_RULES), []
+for key, family in told.items():
+    importlib.import_module(f"{package.__name__}.{family}")
+    wrong += [key] * (key in at_first or key not in node_call.SHAPE_RULES)
+for path in pathlib.Path(package.__file__).parent.glob("*.py"):
+    importlib.import_module(f"{package.__name__}.{path.stem}")
+wrong += sorted(node_call.SHAPE_RULES.keys() - at_first - told.keys())
+wrong += sorted(node_call.CONTENTS_RULES.keys() - node_call.SHAPE_RULES.keys())
+print(json.dumps(wrong))
+"""
+
+
+def test_rules_are_found_in_the_modules_that_have_them():
+    done = subprocess.run([sys.executable, "-c", FAMILIES], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []

@@ -23,19 +23,46 @@ MAX_SIZE = 2**63 - 1
 UNNAMED = "?"
 """Begins the names that the optimizer gives to sizes which a model does not name; they stay inside graphs."""
 CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
-_OTHER_FAMILIES = ("attention", "blocked", "contrib", "controlflow", "generator", "quantization", "recurrent", "resize")
-"""Imported for a graph that has an operator which the families imported with the package do not know."""
+_MICROSOFT, _BLOCKED = "com.microsoft", "com.microsoft.nchwc"
+_OTHER_FAMILIES: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    "attention": (
+        ("", ("Attention", "RotaryEmbedding")),
+        (_MICROSOFT, ("Attention", "GroupQueryAttention", "MultiHeadAttention", "QAttention", "RotaryEmbedding")),
+    ),
+    "blocked": (
+        (_BLOCKED, ("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput")),
+        (_BLOCKED, ("Upsample",)),
+    ),
+    "contrib": ((_MICROSOFT, ("CDist", "GatherBlockQuantized", "MurmurHash3")),),
+    "controlflow": (("", ("If", "Loop", "Scan", "SequenceMap")),),
+    "generator": (
+        ("", ("BlackmanWindow", "Constant", "ConstantOfShape", "HammingWindow", "HannWindow", "Multinomial")),
+        ("", ("OptionalHasElement", "RandomNormal", "RandomUniform", "Range", "SequenceLength", "Shape", "Size")),
+        (_MICROSOFT, ("Range",)),
+    ),
+    "quantization": (
+        ("", ("DynamicQuantizeLinear",)),
+        (_MICROSOFT, ("DequantizeLinear", "QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid")),
+        (_MICROSOFT, ("QLinearSoftmax", "QuantizeLinear")),
+    ),
+    "recurrent": (("", ("GRU", "LSTM", "RNN")), (_MICROSOFT, ("DynamicQuantizeLSTM",))),
+    "resize": (("", ("Resize", "Upsample")),),
+}
+"""Families that are imported for a graph that has an operator of theirs, beside those imported with the package."""
 
 
 @functools.cache
-def _load_other_families() -> None:
-    for family in _OTHER_FAMILIES:
-        importlib.import_module(f"{__package__}.{family}")
+def _family_of() -> dict[tuple[str, str], str]:
+    return {
+        (domain, op_type): family for family, rows in _OTHER_FAMILIES.items() for domain, op_types in rows for op_type in op_types
+    }
 
 
 def _load_rules(graph: Graph) -> None:
-    if any((node.domain, node.op_type) not in SHAPE_RULES for inner in graph.walk() for node in inner.nodes):
-        _load_other_families()
+    for key in {(node.domain, node.op_type) for inner in graph.walk() for node in inner.nodes} - SHAPE_RULES.keys():
+        family = _family_of().get(key)
+        if family is not None:
+            importlib.import_module(f"{__package__}.{family}")
 
 
 def infer_shapes(graph: Graph) -> Mapping[int, Mapping[str, Contents]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,7 +47,7 @@ def fused_activation(info: KernelInfo, xp: Any, parameters: Sequence[float]) -> 
         return _clip(info, xp, parameters)
     if name in _OPERATORS:
         attributes = dict(zip(("alpha", "beta"), parameters, strict=False))
-        activate: Callable[[Array], Array] = _OPERATORS[name](dataclasses.replace(info, attributes=attributes), xp)
+        activate: Callable[[Array], Array] = _OPERATORS[name](info.with_attributes(attributes), xp)
         return activate
     recipe = RECIPES.get(name.lower())
     if recipe is None:

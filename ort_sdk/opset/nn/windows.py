@@ -136,8 +136,8 @@ class WindowAttributes:
 
 
 def _ints(info: KernelInfo, name: str) -> tuple[int, ...] | None:
-    values = info.attribute(name, None)
-    return tuple(int(value) for value in values) if values else None
+    values = info.attributes.get(name)
+    return tuple(map(int, values)) if values else None
 
 
 @functools.lru_cache(maxsize=4096)
