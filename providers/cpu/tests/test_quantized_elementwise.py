@@ -117,6 +117,27 @@ def test_concatenations(both, axis, dtype):
         np.testing.assert_array_equal(bound, found)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(1, 3, 61, 67), (2, 2, 40, 41), (2, 5, 1, 3000)], ids=str)
+def test_many_short_rows(both, shape, threads):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: threads)
+        _many_short_rows(both, shape)
+
+
+def _many_short_rows(both, shape):
+    rng = np.random.default_rng(7)
+    arrays = [channels_last(of_type(rng, np.uint8, *shape)) for _ in range(3)]
+    same, other = pair(0.5, 3, np.uint8), pair(0.3, 4, np.uint8)
+    triples = [value for array, own in zip(arrays, (same, other, same), strict=True) for value in (array, *own)]
+    found, bound = both("QLinearConcat", *same, *triples, axis=1, lying=channels_last)
+    np.testing.assert_array_equal(bound, found)
+    for op_type in ("QLinearAdd", "QLinearMul"):
+        factors = of_type(rng, np.uint8, shape[1], 1, 1)
+        found, bound = both(op_type, *triples[:3], factors, *triples[4:6], *same, lying=channels_last)
+        np.testing.assert_array_equal(bound, found)
+
+
 def test_views_of_other_layouts(both):
     rng = np.random.default_rng(6)
     x = of_type(rng, np.uint8, 2, 6, 10, 64)

@@ -40,7 +40,7 @@ from ort_sdk_cpu.simd.rests import first_lanes
 __all__ = ["combine", "look_up", "mean_of_pixels", "mean_of_windows", "softmax_of_rows"]
 
 _PIECE = 4096
-"""Elements of a row that a thread computes at a time."""
+"""Elements of a row, or of several short ones, that a thread computes at a time."""
 
 
 @inner
@@ -51,15 +51,31 @@ def _look_up_row(x: int, out: int, table: int, first: int, stop: int) -> None:
 
 
 @inner
-def _offset(record: int, row: int, sizes: int, strides: int) -> int:
-    """Bytes to an operand's elements of a row: the last three of four outer sizes and all four strides are at these places."""
-    third, second, first = argument(record, sizes + 2), argument(record, sizes + 1), argument(record, sizes)
-    offset: int = row % third * argument(record, strides + 3)
-    row //= third
-    offset += row % second * argument(record, strides + 2)
-    row //= second
-    offset += row % first * argument(record, strides + 1) + row // first * argument(record, strides)
+def _offset(record: int, line: int, sizes: int, strides: int) -> int:
+    """Bytes to an operand's first row of a line: the last three of four outer sizes and all four strides are at these places."""
+    second, first = argument(record, sizes + 1), argument(record, sizes)
+    offset: int = line % second * argument(record, strides + 2)
+    line //= second
+    offset += line % first * argument(record, strides + 1) + line // first * argument(record, strides)
     return offset
+
+
+@inner
+def _units(record: int, place: int) -> tuple[int, int, int]:
+    """How the work is cut: (units, those of a line, pieces of a row). Rows, elements of one and sizes are at a place."""
+    rows, count, along = argument(record, place), argument(record, place + 1), argument(record, place + 4)
+    pieces, at_once = (count + _PIECE - 1) // _PIECE, max(1, _PIECE // count)
+    in_line = (along + at_once - 1) // at_once * pieces
+    return rows // along * in_line, in_line, pieces
+
+
+@inner
+def _rows_of(record: int, place: int, unit: int, pieces: int) -> tuple[int, int]:
+    """The first row of a unit in its line, and the one behind the last."""
+    count, along = argument(record, place + 1), argument(record, place + 4)
+    at_once = max(1, _PIECE // count)
+    first = unit // pieces * at_once
+    return first, min(along, first + at_once)
 
 
 @task
@@ -70,13 +86,14 @@ def look_up(record: int, part: int, parts: int) -> None:
     three of four dimensions of rows; bytes from element to element of x along the four and within a row, where it is 1, and of
     out.
     """
-    rows, count = argument(record, 3), argument(record, 4)
-    pieces = (count + _PIECE - 1) // _PIECE
-    units = rows * pieces
+    count, table, x_step, out_step = argument(record, 4), argument(record, 2), argument(record, 11), argument(record, 16)
+    units, in_line, pieces = _units(record, 3)
     for unit in range(units * part // parts, units * (part + 1) // parts):
-        row, first = unit // pieces, unit % pieces * _PIECE
-        x, out = argument(record, 0) + _offset(record, row, 5, 8), argument(record, 1) + _offset(record, row, 5, 13)
-        _look_up_row(x, out, argument(record, 2), first, min(count, first + _PIECE))
+        line, first = unit // in_line, unit % pieces * _PIECE
+        x, out = argument(record, 0) + _offset(record, line, 5, 8), argument(record, 1) + _offset(record, line, 5, 13)
+        begin, end = _rows_of(record, 3, unit % in_line, pieces)
+        for row in range(begin, end):
+            _look_up_row(x + row * x_step, out + row * out_step, table, first, min(count, first + _PIECE))
 
 
 @inner
@@ -117,14 +134,16 @@ def combine(record: int, part: int, parts: int) -> None:
     of out, its lowest and highest number; rows, elements of one; sizes of the last three of four dimensions of rows; bytes
     from element to element of a, b and out along the four, and whether they go on within a row.
     """
-    rows, count = argument(record, 14), argument(record, 15)
-    pieces = (count + _PIECE - 1) // _PIECE
-    units = rows * pieces
+    count, a_step, b_step, out_step = argument(record, 15), argument(record, 22), argument(record, 27), argument(record, 32)
+    units, in_line, pieces = _units(record, 14)
     for unit in range(units * part // parts, units * (part + 1) // parts):
-        row, first = unit // pieces, unit % pieces * _PIECE
-        a, b = argument(record, 0) + _offset(record, row, 16, 19), argument(record, 1) + _offset(record, row, 16, 24)
-        out = argument(record, 2) + _offset(record, row, 16, 29)
-        _combine_row(record, a, b, out, argument(record, 23), argument(record, 28), first, min(count, first + _PIECE))
+        line, first = unit // in_line, unit % pieces * _PIECE
+        a, b = argument(record, 0) + _offset(record, line, 16, 19), argument(record, 1) + _offset(record, line, 16, 24)
+        out, stop = argument(record, 2) + _offset(record, line, 16, 29), min(count, first + _PIECE)
+        begin, end = _rows_of(record, 14, unit % in_line, pieces)
+        for row in range(begin, end):
+            rows = (a + row * a_step, b + row * b_step, out + row * out_step)
+            _combine_row(record, *rows, argument(record, 23), argument(record, 28), first, stop)
 
 
 @inner
