@@ -95,6 +95,15 @@ def test_multi_head_attention_with_past():
     compare("MultiHeadAttention", inputs, 3, domain=MICROSOFT, attributes={"num_heads": 3, "scale": 0.4}, atol=1e-4)
 
 
+@pytest.mark.parametrize("hidden", [0, 2])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_multi_head_attention_with_past_and_mask(hidden, causal):
+    mask = np.ones((2, 6), np.int32)
+    mask[0, :hidden] = 0
+    inputs = [floats(2, 1, 48), floats(2, 1, 48), floats(2, 1, 48), None, mask, None, floats(2, 3, 5, 16), floats(2, 3, 5, 16)]
+    compare("MultiHeadAttention", inputs, 3, domain=MICROSOFT, attributes={"num_heads": 3, "unidirectional": causal}, atol=1e-4)
+
+
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize(("length", "keys"), [(4, 6), (1, 200), (3, 200), (70, 100)])
 def test_multi_head_cross_attention(length, keys, with_bias):

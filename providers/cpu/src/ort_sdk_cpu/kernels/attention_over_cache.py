@@ -83,10 +83,11 @@ class Heads:
 
     def attention(self, results: ResultMemory, *, has_cache: bool, scale: float | None) -> CachedAttention:
         """What is to be computed, without limits and masks."""
-        size = self.q.shape[3] if self.q.ndim == 4 else self.q.shape[2] // self.heads
+        batch, _, length, keys = self.scores
+        is_four, past = self.q.ndim == 4, self.past
+        size = self.q.shape[3] if is_four else self.q.shape[2] // self.heads
         value_size = self.v.shape[3] if self.v.ndim == 4 else self.v.shape[2] // self.key_heads
-        cache = (self.batch, self.key_heads, self.keys)
-        is_four, last = self.q.ndim == 4, (self.heads, self.length, value_size)
+        cache = (batch, self.key_heads, keys)
         return CachedAttention(
             heads=self.heads,
             key_heads=self.key_heads,
@@ -94,9 +95,9 @@ class Heads:
             q=self.q,
             keys=results.empty((*cache, size)) if has_cache else self.k,
             values=results.empty((*cache, value_size)) if has_cache else self.v,
-            out=results.empty((self.batch, *last) if is_four else (self.batch, self.length, self.heads * value_size)),
-            counts=common_counts(self.batch, self.past, self.past, self.keys),
-            most_keys=self.keys,
+            out=results.empty((batch, self.heads, length, value_size) if is_four else (batch, length, self.heads * value_size)),
+            counts=common_counts(batch, past, past, keys),
+            most_keys=keys,
             k=self.k if has_cache else None,
             v=self.v if has_cache else None,
             past_key=self.past_key,
@@ -166,6 +167,14 @@ class _Attention:
 _NAMESPACE = NumpyNamespace()
 
 
+def _hidden(mask: HostArray | None, scores: tuple[int, int, int, int], filter_value: float) -> HostArray | None:
+    """Numbers to add to the scores for a mask; None for one that hides nothing, as that of most steps of a decoder."""
+    batch, _, length, keys = scores
+    if mask is None or (mask.shape == (batch, keys) and (mask > 0).all()):
+        return None
+    return mask_bias(_NAMESPACE, mask, (batch, length, keys), filter_value, FLOAT)
+
+
 def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
     """MultiHeadAttention of float32: with a past, with the cache as outputs, or of few queries; None if it asks for scores."""
     if info.wants_output(PARTS) or not takes([argument for index, argument in enumerate(info.inputs) if index not in {4, 8, 9}]):
@@ -188,7 +197,7 @@ def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
         if key is None or value is None or key.ndim == 5 or query.ndim != 3 or any(other is not None for other in others):
             return NotImplemented
         parts = Heads(query, key, value, heads, heads, past_key, past_value)
-        if not parts.fit() or not is_spread(added, parts.scores) or not parts.length or not parts.keys:
+        if not parts.fit() or (added is not None and not is_spread(added, parts.scores)) or not parts.length or not parts.keys:
             return NotImplemented
         cached = parts.attention(results, has_cache=outputs > 1 or past_key is not None, scale=scale)
         if bias is not None and (bias.size != query.shape[2] * 2 + cached.out.shape[2] or not is_readable(bias)):
@@ -196,7 +205,7 @@ def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
         if is_causal and mask is not None and parts.length > 1:
             # Where all keys are hidden, the weights are those of scores rounded beside the filter value, as they are computed.
             return NotImplemented
-        hidden = mask_bias(_NAMESPACE, mask, (parts.batch, parts.length, parts.keys), filter_value, FLOAT)
+        hidden = _hidden(mask, parts.scores, filter_value)
         numbers = [number for number in (added, hidden) if number is not None]
         cached.mask = functools.reduce(np.add, numbers) if numbers else None
         cached.bias, cached.is_of_queries = bias, key.ndim == 4
