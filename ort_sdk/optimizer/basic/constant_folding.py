@@ -30,6 +30,9 @@ SMALL_BYTES = 64 * 1024
 """Results up to this size are computed at once."""
 _INFLATION_BYTES = 2**20
 _INFLATION_RATIO = 4
+_COMPUTED_BYTES = 2**26
+_COMPUTED = frozenset({"Add", "Div", "Mul", "Pow", "Sub"})
+"""Operators whose results may be so big whatever they are made of: each element costs a computation in each run."""
 _DEFERRED = frozenset({
     *("Add", "Cast", "Concat", "Div", "Flatten", "Gather", "Identity", "Mul", "Neg", "Reciprocal", "Reshape", "Slice"),
     *("Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze"),
@@ -42,7 +45,8 @@ class ConstantFolding:
 
     Left alone are DequantizeLinear (unless ``session.disable_quant_qdq`` is set: quantized weights stay small, and later
     passes look for them), results beyond ``optimization.constant_folding_max_output_size_in_bytes``, results over 1 MiB that
-    are more than four times as big as what they are made of, and whatever fails or may give another result another time.
+    are more than four times as big as what they are made of (over 64 MiB, where each element is computed: tables of sines and
+    cosines are made of those), and whatever fails or may give another result another time.
     """
 
     name = "ConstantFolding"
@@ -100,22 +104,23 @@ def _fold(node: Node, graph: Graph, context: TransformerContext) -> bool:
     limit = int(context.config.get(MAX_OUTPUT_KEY, _DEFAULT_MAX_OUTPUT)) or math.inf
     read = sum(tensor.nbytes for tensor in tensors if tensor is not None)
     size = _output_bytes(node, graph)
-    if size is not None and _is_too_big(size, read, limit):
+    if size is not None and _is_too_big(node, size, read, limit):
         return False
     if size is not None and size > SMALL_BYTES and _is_deferrable(node):
         argument = graph.node_arg(node.outputs[0])
         graph.add_initializer(argument.name, _deferred(node, graph, argument, tensors, context))
         return True
     results = _evaluate(node, graph, tensors, context)
-    if results is None or _is_too_big(sum(result.nbytes for result in results.values()), read, limit):
+    if results is None or _is_too_big(node, sum(result.nbytes for result in results.values()), read, limit):
         return False
     for name, result in results.items():
         graph.add_initializer(name, result)
     return True
 
 
-def _is_too_big(size: int, read: int, limit: float) -> bool:
-    return size > limit or (size > _INFLATION_BYTES and size > _INFLATION_RATIO * read)
+def _is_too_big(node: Node, size: int, read: int, limit: float) -> bool:
+    most = _COMPUTED_BYTES if node.op_type in _COMPUTED else _INFLATION_BYTES
+    return size > limit or (size > most and size > _INFLATION_RATIO * read)
 
 
 def _output_bytes(node: Node, graph: Graph) -> int | None:

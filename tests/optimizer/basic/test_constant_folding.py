@@ -82,6 +82,22 @@ def test_results_much_bigger_than_what_they_are_made_of_stay():
     assert basic_ops(model) == ["ConstantOfShape", "Expand", "Sum"]
 
 
+def test_tables_that_are_computed_of_a_row_and_a_column_are_folded():
+    nodes = [node("Mul", ["p", "f"], ["a"]), node("Sin", ["a"], ["s"]), node("Add", ["x", "s"], ["y"])]
+    places, rates = (RNG.standard_normal(shape).astype(np.float32) for shape in ((1024, 1), (512,)))
+    model = build(nodes, [("x", FLOAT, [1])], [("y", FLOAT, [1024, 512])], {"p": places, "f": rates})
+    assert basic_ops(model) == ["Add"]
+    assert_equal_at_levels(model, rtol=1e-5, atol=1e-5)
+
+
+def test_tables_over_64_mib_stay():
+    nodes = [node("Mul", ["p", "f"], ["a"]), node("Add", ["x", "a"], ["y"])]
+    model = build(
+        nodes, [("x", FLOAT, [1])], [("y", FLOAT, [4096, 4097])], {"p": f32(np.ones((4096, 1))), "f": f32(np.ones(4097))}
+    )
+    assert basic_ops(model) == ["Mul", "Add"]
+
+
 def test_results_over_the_limit_stay():
     model = build([node("Exp", ["c"], ["e"]), node("Add", ["x", "e"], ["y"])], [X], [Y], {"c": f32(np.ones((2, 3)))})
     key = "optimization.constant_folding_max_output_size_in_bytes"
