@@ -55,7 +55,8 @@ class ExecutionProvider:
 
         Returns:
             (number of calls, one call that does the same), in order, for all of them. A call made of several may have an
-            attribute ``failed``, the position among them of the one that raised, so that its step is named.
+            attribute ``failed``, the position among them of the one that raised, so that its step is named. It looks itself
+            between them whether the run shall stop (``ort_sdk.api.stopping``).
         """
         return [(1, call) for call in calls]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +77,7 @@ class ProgramText:
         steps: position of a line → the step it belongs to.
         ends: position of a step's last line → the step.
         calls: position of a line that is nothing but the call of a bound step → the step's position in the program.
+        checks: positions of lines that look whether the run shall stop.
         joined: position of the first of some lines → the position after the last, and the name of the call that does them all.
     """
 
@@ -86,19 +87,33 @@ class ProgramText:
     steps: dict[int, ProgramStep]
     ends: dict[int, ProgramStep]
     calls: dict[int, int]
+    checks: frozenset[int] = frozenset()
     joined: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def join(self, bound: BoundSteps) -> None:
-        """Let providers make one call of those that follow each other."""
-        for first, last in _neighbours(self.calls, bound):
-            calls = [bound.calls[self.calls[line]] for line in range(first, last)]
-            start = first
-            for count, call in bound.providers[self.calls[first]].join_calls(calls):
+        """Let providers make one call of those that follow each other; it looks itself whether the run shall stop."""
+        for lines in self._neighbours(bound):
+            calls = [bound.calls[self.calls[line]] for line in lines]
+            place = 0
+            for count, call in bound.providers[self.calls[lines[0]]].join_calls(calls):
                 if count > 1:
-                    name = f"j{start}"
-                    self.names[name] = call
-                    self.joined[start] = (start + count, name)
-                start += count
+                    start, last = lines[place], lines[place + count - 1]
+                    self.names[f"j{start}"] = call
+                    self.joined[start] = (last + 1, f"j{start}")
+                place += count
+
+    def _neighbours(self, bound: BoundSteps) -> Iterator[list[int]]:
+        """Lines of calls of one provider, between which no others are but those that look whether the run shall stop."""
+        group: list[int] = []
+        for line, position in self.calls.items():
+            if group:
+                is_next = self.checks.issuperset(range(group[-1] + 1, line))
+                if not is_next or bound.providers[position] is not bound.providers[self.calls[group[-1]]]:
+                    yield group
+                    group = []
+            group.append(line)
+        if group:
+            yield group
 
     def timed_steps(self) -> list[ProgramStep]:
         """The steps whose ends are timed, in order."""
@@ -139,24 +154,15 @@ class ProgramText:
                 position += 1
                 continue
             end, name = joined
-            yield f"{name}()", _Line(tuple(self.steps[line] for line in range(position, end)), self.names[name])
+            yield (
+                f"{name}()",
+                _Line(tuple(self.steps[line] for line in range(position, end) if line in self.calls), self.names[name]),
+            )
             position = end
 
     def _owner(self, position: int) -> _Line | None:
         step = self.steps.get(position)
         return None if step is None else _Line((step,))
-
-
-def _neighbours(calls: Mapping[int, int], bound: BoundSteps) -> Iterator[tuple[int, int]]:
-    """First line, and the line after the last, of calls of one provider that follow each other."""
-    lines = list(calls)
-    providers = [bound.providers[position] for position in calls.values()]
-    start = 0
-    for place in range(1, len(lines) + 1):
-        ends = place == len(lines) or lines[place] != lines[place - 1] + 1 or providers[place] is not providers[place - 1]
-        if ends:
-            yield lines[start], lines[place - 1] + 1
-            start = place
 
 
 class _Writer:
@@ -170,6 +176,7 @@ class _Writer:
         self._steps: dict[int, ProgramStep] = {}
         self._ends: dict[int, ProgramStep] = {}
         self._calls: dict[int, int] = {}
+        self._checks: set[int] = set()
 
     def text(self) -> ProgramText:
         """What the function does."""
@@ -182,6 +189,7 @@ class _Writer:
         frees = self._frees()
         for position, launched in enumerate(specialisation.steps):
             if position % STEPS_BETWEEN_CHECKS == 0:
+                self._checks.add(len(self._lines))
                 self._lines.append("if stop.terminate: halt()")
             if position not in self._bound.views:
                 self._step(position, launched)
@@ -191,7 +199,8 @@ class _Writer:
         self._release_slots()
         copied = self._bound.copied
         fetched = (f"v{index}.copy()" if index in copied else f"v{index}" for index in specialisation.fetches)
-        return ProgramText(self._lines, f"[{', '.join(fetched)}]", self._names, self._steps, self._ends, self._calls)
+        result, checks = f"[{', '.join(fetched)}]", frozenset(self._checks)
+        return ProgramText(self._lines, result, self._names, self._steps, self._ends, self._calls, checks)
 
     def _feeds(self) -> None:
         for position, feed in enumerate(self._specialisation.plan.feeds):

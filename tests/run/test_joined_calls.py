@@ -54,6 +54,28 @@ def session(monkeypatch):
     return made
 
 
+def test_many_calls_are_one(monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        CpuExecutionProvider, "join_calls", lambda self, calls: given.append(len(calls)) or [(len(calls), Joined(calls))]
+    )
+    lines = "".join(f"[step{i}] v{i + 1} = CumSum (v{i}, {('rows', 'columns')[i % 2]})\n" for i in range(40))
+    graph = f'<ir_version: 10, opset_import: ["" : 21]> g (float[3, 4] v0) => (float[3, 4] v40) {{ {lines} }}'
+    model = onnx.parser.parse_model(graph)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.array(i), name) for i, name in enumerate(("rows", "columns")))
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32) / 64
+    expected = x
+    for step in range(40):
+        expected = expected.cumsum(axis=step % 2)
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(None, {"v0": x})[0], expected, rtol=1e-3)
+    assert given == [40]
+    monkeypatch.setattr(Joined, "fails", 33)
+    with pytest.raises(OrtSdkError, match="step33"):
+        session.run(None, {"v0": x})
+
+
 def test_the_step_that_failed_is_named(session, monkeypatch):
     monkeypatch.setattr(Joined, "fails", 1)
     with pytest.raises(OrtSdkError, match="second"):
