@@ -21,10 +21,10 @@ __all__ = ["expect_teams", "works_alone"]
 
 LARGEST_TEAM = 4
 """Threads up to which it is asked: a larger team rarely finds fewer than two processors free."""
-_LOOK_AGAIN_NS, _LOOK_CLOSER_NS = 5_000_000, 2_000_000
-"""Time between two looks, which take some microseconds each: when nobody was there, and when somebody was."""
-_REST_NS = 5_000_000
-"""Time since a look was due from which threads have gone to sleep, and the system wakes them where it likes."""
+_LOOK_AGAIN_NS, _LOOK_CLOSER_NS = 20_000_000, 2_000_000
+"""Time between two looks, which take half a hundred microseconds each: when nobody was there, and when somebody was."""
+_REST_NS = 10_000_000
+"""Time between the beginnings of two runs from which threads have gone to sleep, and the system wakes them where it likes."""
 _RUNS_AFTER_REST = 4
 """Runs then before each of which a team is looked after, whatever the time."""
 _PROCESSOR_FIELD = 36
@@ -65,6 +65,8 @@ class _State(threading.local):
     has_met = False
     """Whether the last look found others."""
     look_at_ns = 0
+    began_ns = 0
+    """When the last run began."""
     runs_after_rest = 0
     """Of those still to come."""
     team: tuple[_Thread, ...] = ()
@@ -98,9 +100,10 @@ def works_alone(threads: int) -> bool:
         return False
     state = _state
     now = time.perf_counter_ns()
+    began, state.began_ns = state.began_ns, now
+    if now - began > _REST_NS:
+        state.runs_after_rest = _RUNS_AFTER_REST
     if now >= state.look_at_ns:
-        if now - state.look_at_ns > _REST_NS:
-            state.runs_after_rest = _RUNS_AFTER_REST
         has_met, state.has_met = state.has_met, _free_processors(threads, state) < 2
         # Many wait for a processor for some microseconds.
         state.works_alone = has_met and state.has_met
