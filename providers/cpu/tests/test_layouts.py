@@ -85,3 +85,37 @@ def test_softmax_of_columns(axis, permutation):
 def test_softmax_of_one_column_each(shape):
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
     _agree(_model([node("Softmax", ["x"], ["y"], axis=1)], shape, {}), x, rtol=1e-5, atol=1e-7)
+
+
+def _lying(x, order):
+    """The same numbers, which lie in memory in another order, or not at a multiple of their size."""
+    if order == "channels last":
+        return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    if order == "apart":
+        return np.repeat(x, 2, axis=3)[..., ::2]
+    if order == "unaligned":
+        found = np.zeros(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(x.shape)
+        found[...] = x
+        return found
+    return x.copy()
+
+
+@pytest.mark.parametrize("first", ["row-major", "channels last"])
+@pytest.mark.parametrize("group", [1, 32])
+@pytest.mark.parametrize("is_added", [True, False])
+def test_feeds_of_a_program_that_lie_in_another_way_each_time(first, group, is_added):
+    rng = np.random.default_rng(9)
+    shape = (1, 32, 40, 48)
+    constants = {
+        "w": (rng.standard_normal((32, 32 // group, 3, 3)) / 12).astype(np.float32),
+        "v": (rng.standard_normal((16, 32, 1, 1)) / 6).astype(np.float32),
+    }
+    nodes = [node("Conv", ["x", "w"], ["c"], pads=[1] * 4, group=group)]
+    nodes += [node("Add", ["c", "x"], ["a"]), node("Conv", ["a", "v"], ["y"])] if is_added else [node("Conv", ["c", "v"], ["y"])]
+    model = _model(nodes, shape, constants)
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    other = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for order in [first] * 5 + ["apart", "row-major", "channels last", "unaligned", first, first]:
+        x = rng.standard_normal(shape).astype(np.float32)
+        (found,) = session.run(None, {"x": _lying(x, order)})
+        np.testing.assert_allclose(found, other.run(None, {"x": x})[0], rtol=1e-4, atol=1e-4)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
-from ort_sdk_cpu.onednn.call import empty_channels_last, is_channels_last, layout_of
+from ort_sdk_cpu.onednn.call import LayoutCall, empty_channels_last, is_channels_last, layout_of
 
 from .recycled import ResultMemory
 from .scratch import scratch_of
@@ -171,16 +171,36 @@ class ChannelsLastKernel(OpKernel):
     def _slot_call(self, inputs: Sequence[Slot], output: Slot, other: Call) -> Call:
         """A call on whatever is in the slots; their shapes stay, so that the first call shows who computes them."""
         is_known = is_own = False
+        aimed: _AimedCall | None = None
 
         def call() -> None:
-            nonlocal is_known, is_own
+            nonlocal is_known, is_own, aimed
+            if aimed is not None and aimed():
+                return
             arrays = [slot.array for slot in inputs] if is_own or not is_known else []
-            if not is_known:
+            is_first = not is_known
+            if is_first:
                 is_known, is_own = True, self.output_shape(arrays) is not None
             if not is_own or not self.write(arrays, output.array):
                 other()
+            elif is_first:
+                aimed = self._aimed(inputs, arrays, output)
 
         return call
+
+    def _aimed(self, inputs: Sequence[Slot], arrays: Sequence[Any], output: Slot) -> _AimedCall | None:
+        """The call on slots that hold arrays like these, without copies of any; None if it takes more than that."""
+        operands = self.operands(arrays)
+        if self.has_finish or self._varies or any(readable(array) is not array for array in operands):
+            return None
+        call = self.make_call(arrays, operands, output.array)
+        varying = [slot for slot in (*inputs, output) if not slot.is_fixed and slot.array is not None]
+        slots, used = {id(slot.array): slot for slot in varying}, (*operands, output.array)
+        places = [place for place, array in enumerate(used) if id(array) in slots]
+        if not isinstance(call, LayoutCall) or not len(places) == len(slots) == len(varying):
+            return None
+        run = call.aimed(places, *used)
+        return None if run is None else _AimedCall(run, [slots[id(used[place])] for place in places])
 
     def _other(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:
         """The other kernel's call. It is bound only if all is as it wants it."""
@@ -194,6 +214,28 @@ class ChannelsLastKernel(OpKernel):
             np.copyto(output.array, self._kernel.compute(*self.plain_inputs([slot.array for slot in inputs])))
 
         return compute
+
+
+class _AimedCall:
+    """A call on the arrays of slots, as long as they lie as they did.
+
+    Args:
+        run: takes the arrays.
+        slots: which hold them now.
+    """
+
+    def __init__(self, run: Callable[..., None], slots: Sequence[Slot]) -> None:
+        self._run, self._slots = run, slots
+        self._strides = [slot.array.strides for slot in slots]
+
+    def __call__(self) -> bool:
+        """Compute, if it can."""
+        arrays = [slot.array for slot in self._slots]
+        for array, strides in zip(arrays, self._strides, strict=True):
+            if array.strides != strides or not array.flags.aligned:
+                return False
+        self._run(*arrays)
+        return True
 
 
 def readable(array: HostArray) -> HostArray:

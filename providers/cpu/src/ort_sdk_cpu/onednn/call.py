@@ -205,6 +205,25 @@ class LayoutCall:
         call.copy_count, call.kept = self.copy_count, memory  # type: ignore[attr-defined]
         return call
 
+    def aimed(self, places: Sequence[int], *arrays: HostArray) -> Callable[..., None] | None:
+        """The call on arrays that stay, and keeps them, but for those at some places, which it takes; None if any are copied."""
+        if self.copy_count:
+            return None
+        execution = self._execution
+        for place, (argument, array) in enumerate(zip(self._arguments, arrays, strict=True)):
+            if place not in places:
+                execution.set(argument, array)
+        arguments = [self._arguments[place] for place in places]
+
+        def run(*others: HostArray) -> None:
+            for argument, array in zip(arguments, others, strict=True):
+                execution.set(argument, array)
+            execution()
+            for argument in arguments:
+                execution.forget(argument)
+
+        return run
+
 
 class _CopyMemory:
     """Tells copies, and what runs between them, where working memory is: once if it is little, else before each call.
