@@ -99,6 +99,13 @@ class PlanRunner:
         return bool(sets) and all(programs.is_settled for programs in sets)
 
 
+def _give_back_freed_memory() -> None:
+    """Let go of what runs step by step made, and of what packing left: programs use memory of their own."""
+    from ort_sdk.memory.freed_memory import give_back_freed_memory
+
+    give_back_freed_memory()
+
+
 MIN_BODY_STEPS = 4
 """Steps of a body from which programs for it pay."""
 
@@ -178,7 +185,10 @@ class _ProgramSet:
             return results if found.rest is None else found.rest.go_on(results, control)
         if self._is_due(signature):
             return self._make(signature, feeds, control, may_compile=False)
-        return self._varying.run(feeds, control)
+        results = self._varying.run(feeds, control)
+        if len(self._seen) == 1 and not self._programs and self._depth == 0:
+            _give_back_freed_memory()
+        return results
 
     def go_on(self, values: list[Array], control: RunControl) -> list[Array]:
         """Run a rest on what was computed before it."""
@@ -222,6 +232,15 @@ class _ProgramSet:
         return results if kept.rest is None else kept.rest.go_on(results, control)
 
     def _make(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
+        results, kept = self._made(signature, feeds, control, may_compile=may_compile)
+        if len(self._programs) == 1 and self._depth == 0:
+            _give_back_freed_memory()
+        return results if kept.rest is None else kept.rest.go_on(results, control)
+
+    def _made(
+        self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool
+    ) -> tuple[list[Array], _Kept]:
+        """Results of a run that was recorded, and its program."""
         may_split = self._depth < MAX_SPLITS
         results, specialisation = specialise(self.plan, feeds, control, may_split=may_split)
         fused = fuse_steps(specialisation, self._providers, may_compile=may_compile)
@@ -236,7 +255,7 @@ class _ProgramSet:
         self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):
             self._drop_oldest()
-        return results if kept.rest is None else kept.rest.go_on(results, control)
+        return results, kept
 
     def _rest(self, plan: ExecutionPlan, former: _ProgramSet | None) -> _ProgramSet:
         """Programs of a rest; those of the program that is replaced, if it ends there, too."""

@@ -237,8 +237,16 @@ class QLinearConvKernel(ChannelsLastKernel):
 
         zero_points = int(parameters.x_zero_point[0]), int(parameters.y_zero_point[0])
         shift = np.zeros(1, np.int16) if parameters.weight_shift is None else parameters.weight_shift
-        constants = ZeroedWeight.of(weight, shift), parameters.scales, parameters.sum_bias
-        return TaskConvolution(self._geometry, *constants, zero_points, self.scratch)
+        return TaskConvolution(
+            self._geometry,
+            parameters.weight_shape,
+            lambda: ZeroedWeight.of(weight, shift),
+            can_add=not parameters.is_wide,
+            scales=parameters.scales,
+            bias=parameters.sum_bias,
+            zero_points=zero_points,
+            scratch=self.scratch,
+        )
 
     def _plain(self, weight: HostArray) -> HostArray:
         """The weight less its zero point: int8."""

@@ -262,7 +262,9 @@ class TaskConvolution:
 
     Args:
         geometry: of the node.
-        weight: (M, C, *kernel).
+        shape: of the weight, (M, C, *kernel).
+        weight: gives it when it is packed; it is not kept.
+        can_add: whether a call may add another tensor: if the weight has no zero points.
         scales: float32, from sums to steps of the result: (1,) or (M,).
         bias: int32, (M,), or None.
         zero_points: of X and of the result.
@@ -272,27 +274,26 @@ class TaskConvolution:
     def __init__(
         self,
         geometry: ConvGeometry,
-        weight: ZeroedWeight,
+        shape: Sequence[int],
+        weight: Callable[[], ZeroedWeight],
+        *,
+        can_add: bool,
         scales: HostArray,
         bias: HostArray | None,
         zero_points: tuple[int, int],
         scratch: Scratch,
     ) -> None:
-        self._geometry, self._weight, self._scales, self._bias = geometry, weight, scales, bias
+        self._geometry, self._shape, self._weight, self._scales, self._bias = geometry, tuple(shape), weight, scales, bias
+        self.can_add = can_add
         self._x_zero_point, self._y_zero_point = zero_points
         self._scratch = scratch
         self._packed: dict[tuple[LineOrder, int], PackedWeight | None] = {}
 
     def is_for(self, x_shape: Sequence[int]) -> bool:
         """Whether the task computes the convolution of an X of this shape."""
-        shape = self._weight.numbers.shape
+        shape = self._shape
         is_fit = len(x_shape) == len(shape) and 0 not in x_shape and x_shape[1] == shape[1]
         return is_fit and is_known(shape, self._geometry, x_shape)
-
-    @property
-    def can_add(self) -> bool:
-        """Whether a call may add another tensor."""
-        return self._weight.zero_points is None
 
     def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, Sum] | None = None) -> ArraysCall | None:
         """The call on arrays like these: X, what is added if anything is, and the output.
@@ -300,7 +301,7 @@ class TaskConvolution:
         Returns:
             None if the task does not compute it.
         """
-        shape, is_spread = self._weight.numbers.shape, is_spread_out(x)
+        shape, is_spread = self._shape, is_spread_out(x)
         if not is_known(shape, self._geometry, x.shape):
             return None
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
@@ -329,7 +330,7 @@ class TaskConvolution:
         key = (order, shift)
         if key not in self._packed:
             x_zero_point = self._x_zero_point + shift
-            self._packed[key] = PackedWeight.of(self._weight, self._scales, self._bias, x_zero_point, order)
+            self._packed[key] = PackedWeight.of(self._weight(), self._scales, self._bias, x_zero_point, order)
         return self._packed[key]
 
 

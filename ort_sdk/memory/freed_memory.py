@@ -1,0 +1,46 @@
+"""Memory that was freed, and that the C library keeps for what may be asked for next."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+
+__all__ = ["give_back_freed_memory"]
+
+MIN_BYTES = 1 << 20
+"""Freed memory from which on giving it back is worth a look through all of it."""
+_NUMBERS, _FREED = 10, 8
+"""Of ``struct mallinfo2``, and which of them the bytes in free blocks are."""
+
+
+def give_back_freed_memory() -> None:
+    """Give the system what is free in the heap, if that is much and the C library can (glibc 2.33 and later).
+
+    It takes some milliseconds for tens of megabytes, and what is allocated next comes from the system again: this is for when
+    much work was done that is not done again.
+    """
+    functions = _functions()
+    if functions is not None:
+        freed_bytes, trim = functions
+        if freed_bytes() >= MIN_BYTES:
+            trim(0)
+
+
+@functools.cache
+def _functions() -> tuple[Callable[[], int], Callable[[int], int]] | None:
+    """What tells how much is free, and what gives it back; None where one is missing."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    tell, trim = getattr(library, "mallinfo2", None), getattr(library, "malloc_trim", None)
+    if tell is None or trim is None:
+        return None
+
+    class Numbers(ctypes.Structure):
+        _fields_ = (("all", ctypes.c_size_t * _NUMBERS),)
+
+    tell.restype = Numbers
+    return lambda: int(tell().all[_FREED]), trim

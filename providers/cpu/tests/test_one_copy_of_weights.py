@@ -1,0 +1,44 @@
+"""A quantized convolution keeps its weight packed, and no other copy of it."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from ort_sdk_cpu import libraries
+
+from ort_sdk import InferenceSession
+
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+
+CHANNELS, KERNEL = 256, 3
+
+
+def _model(weight):
+    scale = numpy_helper.from_array(np.float32(0.02), "s")
+    constants = [scale, numpy_helper.from_array(np.uint8(7), "z"), numpy_helper.from_array(weight.dtype.type(0), "v")]
+    node = helper.make_node("QLinearConv", ["x", "s", "z", "w", "s", "v", "s", "z"], ["y"], pads=[1] * 4)
+    values = [helper.make_tensor_value_info(name, TensorProto.UINT8, [1, CHANNELS, 12, 12]) for name in "xy"]
+    graph = helper.make_graph([node], "graph", values[:1], values[1:], [*constants, numpy_helper.from_array(weight, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_the_weight_is_kept_once(tmp_path, dtype):
+    """``uint8`` weights above 127 have zero points even if theirs is 0."""
+    limits, path = np.iinfo(dtype), str(tmp_path / "model.onnx")
+    weight = np.random.default_rng(0).integers(limits.min, limits.max, (CHANNELS, CHANNELS, KERNEL, KERNEL)).astype(dtype)
+    (tmp_path / "model.onnx").write_bytes(_model(weight).SerializeToString())
+    feeds = {"x": np.ones((1, CHANNELS, 12, 12), np.uint8)}
+    InferenceSession(path).run(None, feeds)
+    tracemalloc.start()
+    try:
+        session = InferenceSession(path)
+        for _ in range(3):
+            session.run(None, feeds)
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert weight.nbytes <= kept < 1.5 * weight.nbytes

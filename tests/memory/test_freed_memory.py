@@ -1,0 +1,61 @@
+"""Memory that was freed goes back to the system when a session has got ready."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import ort_sdk as ort
+from ort_sdk.memory import freed_memory
+
+BLOCK_BYTES, BLOCKS = 60_000, 500
+"""Of blocks that come from the heap, however large those were that were freed before."""
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is given back on other systems")
+
+
+def _anonymous_bytes():
+    rows = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
+    return next(int(row.split()[1]) * 1024 for row in rows if row.startswith("Pss_Anon"))
+
+
+def test_what_is_free_in_the_heap_goes_back():
+    if freed_memory._functions() is None:
+        pytest.skip("the C library gives nothing back")
+    blocks = [np.full(BLOCK_BYTES, 1, np.uint8) for _ in range(BLOCKS)]
+    last = np.full(1000, 1, np.uint8)
+    before = _anonymous_bytes()
+    del blocks
+    freed_memory.give_back_freed_memory()
+    assert before - _anonymous_bytes() > 0.8 * BLOCK_BYTES * BLOCKS
+    assert last.sum() == 1000
+
+
+def test_little_free_memory_stays(monkeypatch):
+    trimmed = []
+    monkeypatch.setattr(freed_memory, "_functions", lambda: (lambda: freed_memory.MIN_BYTES - 1, trimmed.append))
+    freed_memory.give_back_freed_memory()
+    assert not trimmed
+    monkeypatch.setattr(freed_memory, "_functions", lambda: (lambda: freed_memory.MIN_BYTES, trimmed.append))
+    freed_memory.give_back_freed_memory()
+    assert trimmed == [0]
+
+
+def test_a_c_library_that_cannot_is_left_alone(monkeypatch):
+    monkeypatch.setattr(freed_memory, "_functions", lambda: None)
+    freed_memory.give_back_freed_memory()
+
+
+def test_sessions_give_back_what_their_first_runs_leave(monkeypatch):
+    looks = []
+    monkeypatch.setattr(freed_memory, "_functions", lambda: (lambda: looks.append(1) or 0, None))
+    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Neg", ["e"], ["y"])]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    model = helper.make_model(helper.make_graph(nodes, "graph", values[:1], values[1:]), ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for size in (3, 3, 3, 3, 4, 4, 4, 5, 5, 5):
+        session.run(None, {"x": np.ones(size, np.float32)})
+    # After the first run, and after the one that made the first program (twice if it was compiled later).
+    assert 2 <= len(looks) <= 3
