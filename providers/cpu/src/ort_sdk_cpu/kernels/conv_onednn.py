@@ -60,6 +60,8 @@ TEAM_WORK = 1 << 20
 """Multiplications and additions that take about as long on one thread as waking another."""
 GUESSED_SIZE = 56
 """Length of a spatial axis that is not known when the weight is packed: the layout hardly depends on it."""
+PICTURE_RANK = 4
+"""Axes of a weight whose windows have rows and columns."""
 _FLOAT = np.dtype(np.float32)
 
 
@@ -80,22 +82,30 @@ def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> Conv
 
 
 def _kind(info: KernelInfo) -> type[ConvKernel]:
-    """The fastest kernel for a node's weight."""
-    from .conv_few_outputs import FewOutputsKernel, is_for_few_outputs
-    from .conv_pointwise import PointwiseKernel, is_for_pointwise
-    from .conv_separable import DepthwiseKernel, is_for_depthwise
-    from .conv_stem import StemKernel, is_for_stem
-    from .conv_winograd import WinogradKernel, is_for_winograd
+    """The fastest kernel for a node's weight. Its module is imported only where the weight is of the kind it takes."""
+    weight = info.constants.get(WEIGHT)
+    if weight is None or info.op_type == "ConvTranspose":
+        return ConvKernel
+    if len(weight.shape) == PICTURE_RANK:
+        from .conv_few_outputs import FewOutputsKernel, is_for_few_outputs
+        from .conv_separable import DepthwiseKernel, is_for_depthwise
+        from .conv_stem import StemKernel, is_for_stem
+        from .conv_winograd import WinogradKernel, is_for_winograd
 
-    if is_for_winograd(info):
-        return WinogradKernel
-    if is_for_stem(info):
-        return StemKernel
-    if is_for_few_outputs(info):
-        return FewOutputsKernel
-    if is_for_depthwise(info):
-        return DepthwiseKernel
-    return PointwiseKernel if is_for_pointwise(info) else ConvKernel
+        if is_for_winograd(info):
+            return WinogradKernel
+        if is_for_stem(info):
+            return StemKernel
+        if is_for_few_outputs(info):
+            return FewOutputsKernel
+        if is_for_depthwise(info):
+            return DepthwiseKernel
+    if math.prod(weight.shape[2:]) == 1:
+        from .conv_pointwise import PointwiseKernel, is_for_pointwise
+
+        if is_for_pointwise(info):
+            return PointwiseKernel
+    return ConvKernel
 
 
 @dataclass(frozen=True, slots=True)
