@@ -72,11 +72,15 @@ def copy_transposed(record: int, part: int, parts: int) -> None:
 def copy_elements(record: int, part: int, parts: int) -> None:
     """One after the other."""
     rows, width = argument(record, _SIZES + 3), argument(record, _SIZES + 4)
-    units = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * rows
+    lines = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * rows
+    line, stop = lines * part // parts, lines * (part + 1) // parts
+    to_row, from_row = argument(record, _TARGET + 3), argument(record, _SOURCE + 3)
     to_step, from_step = argument(record, _TARGET + 4), argument(record, _SOURCE + 4)
-    for unit in range(units * part // parts, units * (part + 1) // parts):
-        target, source = _places(record, unit // rows)
-        target += unit % rows * argument(record, _TARGET + 3)
-        source += unit % rows * argument(record, _SOURCE + 3)
-        for index in range(width):
-            write_f32(target + index * to_step, read_f32(source + index * from_step))
+    while line < stop:
+        target, source = _places(record, line // rows)
+        first = line % rows
+        last = min(rows, first + stop - line)
+        for row in range(first, last):
+            for index in range(width):
+                write_f32(target + row * to_row + index * to_step, read_f32(source + row * from_row + index * from_step))
+        line += last - first
