@@ -1,0 +1,78 @@
+"""Embeddings that are added and normalized become nodes of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ort_sdk
+from ort_sdk.api import InvalidArgument
+from tests.optimizer.extended.fused_graph import op_types
+
+RNG = np.random.default_rng(11)
+BATCH, LENGTH, WIDTH = 2, 5, 12
+NAMES = ["ids", "segments", "word", "position", "segment", "gamma", "beta", "mask", "places"]
+
+
+def _feeds():
+    return {
+        "ids": RNG.integers(0, 9, (BATCH, LENGTH)).astype(np.int32),
+        "segments": RNG.integers(0, 2, (BATCH, LENGTH)).astype(np.int32),
+        "mask": np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32),
+        "places": RNG.integers(0, 7, (BATCH, LENGTH)).astype(np.int32),
+    }
+
+
+def _model(inputs, *, opset=17, outputs=("y", "count", "sum"), dimension="n"):
+    sizes = {"word": (9, WIDTH), "position": (7, WIDTH), "segment": (2, WIDTH), "gamma": (WIDTH,), "beta": (WIDTH,)}
+    constants = [numpy_helper.from_array(RNG.standard_normal(size).astype(np.float32), name) for name, size in sizes.items()]
+    node = helper.make_node("EmbedLayerNormalization", inputs, outputs, domain="com.microsoft", epsilon=1e-5)
+    types = {"y": TensorProto.FLOAT, "count": TensorProto.INT32, "sum": TensorProto.FLOAT}
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.INT32, ["b", dimension]) for name in inputs if name and name not in sizes
+    ]
+    made = [helper.make_tensor_value_info(name, types[name], None) for name in outputs if name]
+    graph = helper.make_graph([node], "g", values, made, constants)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+
+
+def _check(model):
+    theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    feeds = {name: array for name, array in _feeds().items() if name in {value.name for value in theirs.get_inputs()}}
+    session = ort_sdk.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for _ in range(3):
+        for found, wanted in zip(session.run(None, feeds), theirs.run(None, feeds), strict=True):
+            assert found.dtype == wanted.dtype
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17])
+@pytest.mark.parametrize("dimension", ["n", LENGTH])
+@pytest.mark.parametrize("absent", [(), ("segments", "segment"), ("places",), ("segments", "segment", "places")])
+def test_tables_are_read_by_nodes_of_their_own(opset, dimension, absent):
+    model = _model(["" if name in absent else name for name in NAMES], opset=opset, dimension=dimension)
+    assert "EmbedLayerNormalization" not in op_types(model)
+    _check(model)
+
+
+@pytest.mark.parametrize("outputs", [("y", "count"), ("y", "", "sum")])
+def test_fewer_outputs(outputs):
+    model = _model(NAMES, outputs=outputs)
+    assert "EmbedLayerNormalization" not in op_types(model)
+    _check(model)
+
+
+def test_words_that_are_counted_without_a_mask_stay():
+    model = _model([*NAMES[:7]], outputs=("y", "count"))
+    assert op_types(model) == ["EmbedLayerNormalization"]
+    _check(model)
+
+
+def test_ids_outside_the_table_are_refused():
+    session = ort_sdk.InferenceSession(_model(NAMES, outputs=("y", "count")), providers=["CPUExecutionProvider"])
+    feeds = _feeds()
+    with pytest.raises(InvalidArgument):
+        session.run(None, feeds | {"ids": feeds["ids"] + 9})
