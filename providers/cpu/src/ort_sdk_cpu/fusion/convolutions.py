@@ -136,6 +136,8 @@ def _adds_whole(program: FusibleProgram, step: FusibleStep) -> bool:
 
 def _blocks(program: FusibleProgram, convolutions: Mapping[int, _Convolution]) -> Iterator[_Convolution]:
     """Convolutions with one filter per channel, with those around them where that is faster."""
+    if not any(getattr(each.kernel, "is_depthwise", False) for each in convolutions.values()):
+        return  # Before kernels are imported that the model has none of.
     from ort_sdk_cpu.kernels.conv_block import BlockKernel, fused_stages, stage_of
 
     def stage(convolution: _Convolution | None) -> Any:

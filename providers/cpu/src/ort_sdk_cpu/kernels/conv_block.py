@@ -58,7 +58,7 @@ class Stage(NamedTuple):
     @property
     def is_depthwise(self) -> bool:
         """Whether it has one filter per channel."""
-        return isinstance(self.kernel, DepthwiseKernel)
+        return self.kernel.is_depthwise
 
     @property
     def is_of_picture(self) -> bool:

@@ -128,6 +128,8 @@ class ConvKernel(ChannelsLastKernel):
     """
 
     packs_in_first_run = True
+    is_depthwise = False
+    """Whether it has one filter per channel, and may be computed with what is around it."""
     _is_fused = False
     """Whether nothing else can compute what it does."""
 

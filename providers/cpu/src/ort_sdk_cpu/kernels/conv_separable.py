@@ -127,6 +127,7 @@ class DepthwiseKernel(WinogradKernel):
     """activation(Conv(X, W, B) + Z) for constant weights of one filter per channel. Arguments as for ``ConvKernel``."""
 
     identity = "depthwise"
+    is_depthwise = True
     places: Mapping[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 29, Argument.BIAS: 30, Argument.DST: 4}
 
     def _is_worth_it(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> bool:
