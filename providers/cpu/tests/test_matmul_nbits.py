@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.batch import Batch
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set, machine_instruction_set
 from ort_sdk_cpu.registry import kernel_registry
 
@@ -175,10 +176,17 @@ class Case:
         inputs = [a, None, None, None, None, added] if bias else [a, None, None, *[None] * (3 in self.constants)]
         scale = (np.abs(x) @ np.abs(self.weight).T).max()
         np.testing.assert_allclose(kernel.compute(*inputs) / scale, expected / scale, rtol=0, atol=TOLERANCE)
-        out = np.full(expected.shape, np.nan, np.float32)
-        slots = [SimpleNamespace(array=array, is_fixed=False) for array in (*inputs, out)]
-        kernel.bind(slots[:-1], slots[-1:])()
-        np.testing.assert_array_equal(out, kernel.compute(*inputs))
+        for is_fixed in (False, True):
+            out = np.full(expected.shape, np.nan, np.float32)
+            call = bound(kernel, inputs, out, is_fixed=is_fixed)
+            call()
+            np.testing.assert_array_equal(out, kernel.compute(*inputs))
+            assert hasattr(call, "native") == is_fixed
+
+
+def bound(kernel, inputs, out, *, is_fixed=True):
+    slots = [SimpleNamespace(array=array, is_fixed=is_fixed) for array in (*inputs, out)]
+    return kernel.bind(slots[:-1], slots[-1:])
 
 
 ROW_COUNTS = (1, 3, 7, 29)
@@ -280,6 +288,35 @@ def test_infinities_and_zeros_in_activations():
     a = np.zeros((2, 64), np.float32)
     a[1, 33] = 2.0
     np.testing.assert_allclose(kernel.compute(a, None, None), a @ case.weight.T, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
+@pytest.mark.parametrize("rows", [1, 20])
+def test_joined_calls_share_working_memory(rows, accuracy_level):
+    kernels = [Case(4, 32, size_k, 256).kernel(accuracy_level) for size_k in (64, 512, 4096)]
+    inputs = [np.random.default_rng(0).standard_normal((rows, size_k)).astype(np.float32) for size_k in (64, 512, 4096)]
+    outputs = [np.empty((rows, 256), np.float32) for _ in kernels]
+    calls = [bound(kernel, (a, None, None), out) for kernel, a, out in zip(kernels, inputs, outputs, strict=True)]
+    few, all_of_them = Batch(calls[:2]), Batch(calls)
+    for batch in (few, all_of_them, few):
+        for out in outputs:
+            out.fill(np.nan)
+        batch()
+        for kernel, a, out in list(zip(kernels, inputs, outputs, strict=True))[: len(batch._calls)]:
+            np.testing.assert_array_equal(out, kernel.compute(a, None, None))
+
+
+def test_operands_that_may_change_are_looked_at_each_time():
+    case = Case(4, 32, 64, 8)
+    kernel = case.kernel(EXACT)
+    kernel._views.clear()
+    operands = [case.constants[index].packed() for index in (1, 2)]
+    codes, scales = operands[0].view(np.uint8).reshape(8, 2, 16), operands[1].copy().view(np.float32).reshape(8, 2)
+    a, out = np.ones((1, 64), np.float32), np.empty((1, 8), np.float32)
+    call = bound(kernel, (a, codes, scales), out)
+    call()
+    np.testing.assert_allclose(out, a @ case.weight.T, rtol=1e-5, atol=1e-6)
+    assert not hasattr(call, "native")
 
 
 @pytest.mark.parametrize("rows", [1, 20])

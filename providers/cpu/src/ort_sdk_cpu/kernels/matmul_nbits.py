@@ -76,7 +76,7 @@ class MatMulNBitsKernel(BindableKernel):
     """
 
     def __init__(self, info: KernelInfo, kernel: Any) -> None:
-        super().__init__(kernel, lambda _inputs, _outputs: self._write)
+        super().__init__(kernel, lambda _inputs, _outputs: _NBitsWriter(self))
         self._info = info
         self._weight = BlockWeight.of(info)
         is_exact = info.attribute("accuracy_level", 0) != INT8_ACTIVATIONS
@@ -116,12 +116,24 @@ class MatMulNBitsKernel(BindableKernel):
         """A @ dequantised(B)^T + bias, in a new array."""
         return self._compute_new
 
+    def fixed(self, a: HostArray, *arrays: Any) -> Callable[[], Any] | None:
+        """The product on arrays that stay; None where an operand may change, and for arrays that are not contiguous."""
+        *rest, out = arrays
+        inputs = [a, *rest, *[None] * (BIAS - len(rest))]
+        bias = inputs[BIAS]
+        rows = self._checked_rows(a, bias)
+        is_plain = all(array is None or array.flags.c_contiguous for array in (a, bias, out))
+        if not is_plain or not out.size or not self._keeps_operands(inputs):
+            return None
+        return self._shape_products.fixed(self._operands_of(inputs), rows, a, bias, out)
+
     def _compute_new(self, a: HostArray, *rest: Any) -> HostArray:
         out = np.empty((*a.shape[:-1], self._weight.size_n), dtype=np.float32)
-        self._write(a, *rest, out)
+        self.write(a, *rest, out)
         return out
 
-    def _write(self, a: HostArray, *arrays: Any) -> None:
+    def write(self, a: HostArray, *arrays: Any) -> None:
+        """Write the product into the last array."""
         *rest, out = arrays
         inputs = [a, *rest, *[None] * (BIAS - len(rest))]
         rows = self._checked_rows(a, inputs[BIAS])
@@ -139,15 +151,21 @@ class MatMulNBitsKernel(BindableKernel):
 
     def _product(self, inputs: Sequence[Any], rows: int) -> Product | None:
         """The call for a number of rows, kept if no operand may change; None if there is nothing to compute."""
-        operands = self._operands(inputs) if self._columns is None else columns_of(self._weight, self._columns)
+        operands = self._operands_of(inputs)
         if not rows or not self._weight.size_n:
             return None
         product = self._shape_products.bind(operands, rows)
-        if self._columns is not None or all(index in self._views or inputs[index] is None for index in _PACKED):
+        if self._keeps_operands(inputs):
             if len(self._products) >= MOST_PRODUCTS:
                 self._products = {}
             self._products[rows] = product
         return product
+
+    def _keeps_operands(self, inputs: Sequence[Any]) -> bool:
+        return self._columns is not None or all(index in self._views or inputs[index] is None for index in _PACKED)
+
+    def _operands_of(self, inputs: Sequence[Any]) -> Operands:
+        return self._operands(inputs) if self._columns is None else columns_of(self._weight, self._columns)
 
     def _checked_rows(self, a: HostArray, bias: HostArray | None) -> int:
         size_k, size_n = self._weight.size_k, self._weight.size_n
@@ -167,3 +185,22 @@ class MatMulNBitsKernel(BindableKernel):
             self._weight.check_zero_points(zero_points)
             zero_points = np.ascontiguousarray(zero_points)
         return rows_of(self._weight, np.ascontiguousarray(codes), np.ascontiguousarray(scales), zero_points)
+
+
+class _NBitsWriter:
+    """Writes a node's products.
+
+    Args:
+        kernel: the node's.
+    """
+
+    def __init__(self, kernel: MatMulNBitsKernel) -> None:
+        self._kernel = kernel
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        self._kernel.write(*arrays)
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if they are to be looked at each time."""
+        return self._kernel.fixed(*arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable
 from functools import cache
@@ -12,6 +13,7 @@ from ort_sdk.api import HostArray
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.native_call import NativeCall
 from ort_sdk_cpu.simd import nbits_arguments as places
 
 from .matmul_nbits_form import ELEMENTS_PER_PART, SPAN_BYTES, Form, block_bytes, choose_form, padded
@@ -50,17 +52,30 @@ class NBitsProduct:
         The call reads and writes at addresses, of contiguous float32 arrays: activations (rows, K), bias (N,) or 0, result. It
         may run on several threads at a time.
         """
-        form = choose_form(self._weight, operands, rows, libraries.thread_count(), is_exact=self._is_exact)
-        arguments = self._arguments(operands, form, rows)
         idle: deque[_Calls] = deque()
+        make = self._maker(operands, rows)
 
         def product(a: int, bias: int, out: int) -> None:
-            calls = _taken(idle) or _Calls(form, arguments, self._scratch)
-            calls.run(a, bias, out)
+            calls = _taken(idle) or make()
+            calls.point(a, bias, out)
+            calls.run()
             idle.append(calls)
 
         product.kept = (self, operands)  # type: ignore[attr-defined]
         return product
+
+    def fixed(self, operands: Operands, rows: int, a: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], None]:
+        """The same on arrays that stay, for one thread at a time: a call that needs no Python, and keeps them."""
+        calls = self._maker(operands, rows)()
+        calls.point(address(a), address(bias), address(out))
+        call = functools.partial(calls.run)
+        call.kept = (self, operands, a, bias, out)  # type: ignore[attr-defined]
+        call.native = calls.native  # type: ignore[attr-defined]
+        return call
+
+    def _maker(self, operands: Operands, rows: int) -> Callable[[], _Calls]:
+        form = choose_form(self._weight, operands, rows, libraries.thread_count(), is_exact=self._is_exact)
+        return functools.partial(_Calls, form, self._arguments(operands, form, rows), self._scratch)
 
     def _arguments(self, operands: Operands, form: Form, rows: int) -> dict[int, int]:
         """Those that stay the same."""
@@ -129,11 +144,14 @@ class _Calls:
             threads = _threads(form, form.jobs, rows * width)
             self._add = TaskCall(ACTIVATIONS, "add_parts", (0, rows * width, 0, form.k_parts - 1), threads)
 
-    def run(self, a: int, bias: int, out: int) -> None:
-        """Write the product of the arrays at these addresses."""
-        start = address(self._scratch.array("matmul_nbits", (self._nbytes,), np.dtype(np.uint8)))
-        if start != self._start:
-            self._place(start)
+    @property
+    def native(self) -> NativeCall:
+        """The calls for callers that need no Python."""
+        tasks = [self._arrange, self._product, *([] if self._add is None else [self._add])]
+        return NativeCall(tuple(task.row for task in tasks), self._prepare)
+
+    def point(self, a: int, bias: int, out: int) -> None:
+        """Read and write arrays at these addresses."""
         product = self._product
         self._arrange.set(0, a)
         product.set(places.ACTIVATIONS, a)
@@ -141,11 +159,22 @@ class _Calls:
             product.set(places.X, a)
         product.set(places.BIAS, bias)
         product.set(places.OUT, out)
-        self._arrange.run()
-        product.run()
         if self._add is not None:
             self._add.set(0, out)
+
+    def run(self) -> None:
+        """Write the product."""
+        self._prepare()
+        self._arrange.run()
+        self._product.run()
+        if self._add is not None:
             self._add.run()
+
+    def _prepare(self) -> None:
+        """Use the thread's working memory."""
+        start = self._scratch.address("matmul_nbits", self._nbytes)
+        if start != self._start:
+            self._place(start)
 
     def _place(self, start: int) -> None:
         """Use the buffers that begin at this address."""
@@ -153,8 +182,10 @@ class _Calls:
         x, scales, sums, work, partials = (start + offset for offset in self._offsets)
         for position, place in zip(_ARRANGED, (x, scales, sums), strict=True):
             self._arrange.set(position, place)
-        positions = (places.X, places.X_SCALES, places.X_SUMS, places.WORK, places.PARTIALS)
-        for position, place in zip(positions, (x, scales, sums, work, partials), strict=True):
+        if not self._reads_as_they_are:
+            self._product.set(places.X, x)
+        positions = (places.X_SCALES, places.X_SUMS, places.WORK, places.PARTIALS)
+        for position, place in zip(positions, (scales, sums, work, partials), strict=True):
             self._product.set(position, place)
         if self._add is not None:
             self._add.set(2, partials)
