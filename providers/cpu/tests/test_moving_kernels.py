@@ -127,6 +127,20 @@ def test_one_hot(run_both):
         check(run_both, "OneHot", indices, np.array(4), values, constants=(1,), opset=11, axis=axis)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int32, np.float16, np.bool_])
+@pytest.mark.parametrize("index_type", [np.int32, np.int64, np.float32])
+@pytest.mark.parametrize(("count", "depth"), [(1, 700), (40, 37), (300, 2)])
+def test_one_hot_of_many_classes(run_both, dtype, index_type, count, depth):
+    indices = np.random.default_rng(count).integers(-depth - 3, depth + 3, (count,)).astype(index_type)
+    values = np.array([0, 1], dtype)
+    found = check(run_both, "OneHot", indices, np.array(depth), values, constants=(1,), opset=11)
+    expected = np.zeros((count, depth), dtype)
+    for row, index in enumerate(indices.astype(int)):
+        if -depth <= index < depth:
+            expected[row, index] = 1
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_tile(run_both):
     x = floats(2, 3, 1)
     found = check(run_both, "Tile", x, np.array([2, 1, 4]), constants=(1,), opset=13)

@@ -1,6 +1,6 @@
 """Elements at places that are known when they are read, and the places of the largest.
 
-Each task's first argument becomes 1 where an index is out of range, and nothing is read there.
+The first argument of a task that takes or adds becomes 1 where an index is out of range, and nothing is read there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ort_sdk_cpu.simd.memory import (
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.vector_types import LANES, f32x16, i32x16, operation
 
-__all__ = ["add_elements", "largest_along", "take_elements", "take_slices"]
+__all__ = ["add_elements", "largest_along", "one_hot", "take_elements", "take_slices"]
 
 
 @inner
@@ -110,6 +110,26 @@ def add_elements(record: int, _part: int, _parts: int) -> None:
             target = out + (read_i64(offsets + place * 8) + index * step) * 4
             write_f32(target, read_f32(target) + read_f32(updates + place * 4))
     write_i64(record, failed)
+
+
+@task
+def one_hot(record: int, _part: int, _parts: int) -> None:
+    """(indices, values, out, size of an index, depth, count, words): rows of as many elements as the depth, of words of 4 bytes.
+
+    Each element is the first of the two values, but the one at the row's index the second; none if that is out of range.
+    """
+    indices, values, out = argument(record, 0), argument(record, 1), argument(record, 2)
+    size, depth, words = argument(record, 3), argument(record, 4), argument(record, 6)
+    for place in range(argument(record, 5)):
+        row = out + place * depth * words * 4
+        for element in range(0, depth, 16 if words == 1 else 1):
+            if words == 1:
+                store_f32_first(row + element * 4, splat_f32(read_f32(values)), depth - element)
+            else:
+                _copy(row + element * words * 4, values, words)
+        index = _index(indices + place * size, size, depth)
+        if index >= 0:
+            _copy(row + index * words * 4, values + words * 4, words)
 
 
 @operation(i32x16, f32x16, f32x16, i32x16, i32x16)

@@ -19,7 +19,7 @@ from .task_writer import is_worth_a_task
 
 __all__: list[str] = []
 
-INT64 = np.dtype(np.int64)
+INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 class _Places:
@@ -220,17 +220,41 @@ def one_hot(info: KernelInfo, compute: Any) -> MakeWriter:
         depth = out.shape[-1] if out.ndim else 0
         if axis not in {-1, indices.ndim} or not out.size:
             return copied(compute)
-        starts = np.arange(indices.size) * depth
-
-        def write(indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> None:
-            places = indices.reshape(-1).astype(INT64)
-            is_inside = (places >= -depth) & (places < depth)
-            out[...] = values[0]
-            out.reshape(-1)[(starts + places % depth)[is_inside]] = values[1]
-
-        return write
+        return _OneHot(indices.size, depth)
 
     return make
+
+
+class _OneHot:
+    """Rows with one element on.
+
+    Args:
+        count: of rows.
+        depth: elements of one.
+    """
+
+    def __init__(self, count: int, depth: int) -> None:
+        self._count, self._depth = count, depth
+        self._starts = np.arange(count) * depth
+
+    def __call__(self, indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> None:
+        """Write the rows."""
+        places = indices.reshape(-1).astype(INT64)
+        is_inside = (places >= -self._depth) & (places < self._depth)
+        out[...] = values[0]
+        out.reshape(-1)[(self._starts + places % self._depth)[is_inside]] = values[1]
+
+    def fixed(self, indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> Callable[[], Any] | None:
+        """The task on arrays that stay; None for elements and indices it does not go over."""
+        is_plain = all(array.flags.c_contiguous for array in (indices, values, out)) and indices.dtype in {INT32, INT64}
+        words, rest = divmod(out.itemsize, 4)
+        if not is_plain or rest or values.dtype != out.dtype or not is_worth_a_task(out.size, "indexing", "one_hot"):
+            return None
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        arrays = (indices, values, out)
+        sizes = (indices.itemsize, self._depth, self._count, words)
+        return TaskCall("indexing", "one_hot", (*map(address_of, arrays), *sizes)).kept(*arrays)
 
 
 @bindable("Tile", any_type=True)
