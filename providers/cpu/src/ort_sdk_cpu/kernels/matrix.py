@@ -30,7 +30,7 @@ from .compiled_product import Activation
 from .joinable_product import SHORTEST_DOT, JoinableProduct, Operands, joinable_product
 from .scratch import Scratch, scratch_of
 
-__all__ = ["ProductWriter"]
+__all__: list[str] = []
 
 _ACTIVATIONS = {
     "": Activation.NONE,
@@ -42,7 +42,7 @@ _ACTIVATIONS = {
 """Fused activation → what the compiled tasks call it."""
 
 
-class ProductWriter:
+class _Product:
     """A writer of a product that compiled code computes where it can, and NumPy otherwise. For one thread at a time.
 
     Args:
@@ -83,10 +83,10 @@ def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         a, b = inputs
         if b.ndim != 2 or a.ndim < 3 or 0 in a.shape:
-            return ProductWriter(matrix_product, scratch, Operands)
+            return _Product(matrix_product, scratch, Operands)
         rows, columns, inner = math.prod(a.shape[:-1]), b.shape[1], a.shape[-1]
         write = lambda a, b, out: matrix_product(a.reshape(rows, inner), b, out.reshape(rows, columns))  # noqa: E731
-        return ProductWriter(write, scratch, Operands)
+        return _Product(write, scratch, Operands)
 
     return make
 
@@ -121,7 +121,7 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         return Operands(a.T if trans_a else a, right, rest[-1], addend, alpha, beta, *(epilogue or ()))
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if epilogue is None else operands)
+    return lambda _inputs, _outputs: _Product(write, scratch, None if epilogue is None else operands)
 
 
 @bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True, reads_halves=True)
@@ -148,7 +148,7 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         return Operands(first, second, out, None, alpha, 1.0, *(epilogue or ()))
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if epilogue is None else operands)
+    return lambda _inputs, _outputs: _Product(write, scratch, None if epilogue is None else operands)
 
 
 def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:
