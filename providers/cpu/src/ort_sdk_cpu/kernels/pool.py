@@ -14,6 +14,7 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .padding import padder
+from .plane_pooling import is_pooled_by_planes, plane_writer
 from .scratch import Scratch, scratch_of
 from .task_writer import TaskWriter, are_floats, is_worth_a_task
 
@@ -37,7 +38,10 @@ def max_pool(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         windows = attributes.windows(x.shape[2:])
         otherwise = _reducer(np.maximum, windows, lowest, scratch)
-        return _small_writer(windows, x, otherwise) or otherwise
+        small = _small_writer(windows, x, otherwise)
+        if small is None and is_pooled_by_planes(x, windows):
+            return plane_writer(x, windows, otherwise)
+        return small or otherwise
 
     return make
 
@@ -79,7 +83,7 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
             for divisor in divisors:
                 np.divide(out, divisor, out)
 
-        return write
+        return plane_writer(x, windows, write, include_pad=include_pad) if is_pooled_by_planes(x, windows) else write
 
     return make
 

@@ -20,6 +20,7 @@ from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, pooling
 
 from .channels_last import ArraysCall, ChannelsLastKernel
+from .plane_pooling import is_pooled_by_planes
 from .reduction_task import ReductionCall, TaskReduction, reduction_call
 from .task_execution import TaskExecution
 from .task_writer import are_floats, is_worth_a_task, threads_for
@@ -106,11 +107,13 @@ class PoolKernel(ChannelsLastKernel):
         return Windows(spatial, spatial, ones, ones, zeros, zeros, ones)
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
-        """(N, C, *spatial), if oneDNN computes it."""
+        """(N, C, *spatial), if it is computed with channels last."""
         x = inputs[0]
         if not 3 <= x.ndim <= 5 or 0 in x.shape:
             return None
         windows = self._windows(x.shape[2:])
+        if not self._is_global and not is_channels_last(x) and is_pooled_by_planes(x, windows):
+            return None
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
         is_reduced = self._is_global and are_floats([x]) and is_worth_a_task(x.size)
         is_worth_copies = reads >= MINIMUM_READS and x.shape[1] >= LEAST_CHANNELS
