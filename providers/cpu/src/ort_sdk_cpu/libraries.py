@@ -44,9 +44,10 @@ ONEDNN_FILE = "libdnnl.so.3"
 OPENMP_FILE = "libgomp.so.1"
 OPENMP_REMEDY = "install GCC's OpenMP library (Debian, Ubuntu: apt install libgomp1; Fedora: dnf install libgomp)"
 
-SPIN_COUNT = "3000"
-"""How often a waiting OpenMP thread looks again before it sleeps: some microseconds. The default, milliseconds, stalls both
-programs where another one wants the same core."""
+SPIN_COUNT = "8000"
+"""How often a waiting OpenMP thread looks again before it sleeps: a fifth of a millisecond, longer than what Python does between
+two runs takes where a model's weights have filled the caches. The default, milliseconds, stalls both programs where another one
+wants the same core."""
 SPINS_PER_MICROSECOND = 40
 """Looks of a waiting thread: a processor's pause between two takes from some 10 to 45 nanoseconds."""
 SPINNING_KEY = "session.intra_op.allow_spinning"
