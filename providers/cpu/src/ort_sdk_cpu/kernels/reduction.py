@@ -31,6 +31,8 @@ MIN_RESULTS = 256
 """Results from which on it is."""
 MAX_SEARCHED = 1 << 13
 """Elements up to which a task finds the largest in less time than NumPy's function needs to start."""
+MAX_FACTORS = 256
+"""Factors up to which a task multiplies them: each rounds off some of the result, and tens of ulps come together of thousands."""
 MAX_COUNT = 64
 """Elements that follow each other from which on NumPy finds the largest in less time, whatever their number."""
 LANES = 16
@@ -166,7 +168,7 @@ def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:
     if reduction.combine in _LARGEST:
         factor = _LARGEST[reduction.combine]
         return TaskReduction("largest", factor, factor)
-    if reduction.combine is np.multiply and reduction.before is reduction.after is None:
+    if reduction.combine is np.multiply and reduction.before is reduction.after is None and count <= MAX_FACTORS:
         return TaskReduction("product")
     if reduction.combine is not np.add or reduction.before not in _TASKS or reduction.after not in {None, np.sqrt}:
         return None
