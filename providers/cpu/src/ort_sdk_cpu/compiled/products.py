@@ -14,7 +14,7 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd import functions
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.float_rows import DOTS, add_row, add_rows, add_sums, dots, rows_added
+from ort_sdk_cpu.simd.float_rows import add_row, add_rows, add_sums, all_dots, rows_added
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, copying_tile, narrow_tile, tile, wide_columns, wide_tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
@@ -410,9 +410,7 @@ def dots_of_rows(record: int, part: int, parts: int) -> None:
         a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
         b = argument(record, 1) + batch * argument(record, 12)
         c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
-        for column in range(first, stop, DOTS):
-            place, count = b + column * b_row, min(DOTS, stop - column)
-            dots(rows, place, b_row, count, a, a_row, k, c + column * 4, c_row)
+        all_dots(rows, b + first * b_row, b_row, stop - first, a, a_row, k, c + first * 4, c_row)
         _finish_part(record, batch, first_row, rows, first, stop - first)
 
 

@@ -24,16 +24,22 @@ from .memory import (
     store_f32,
     store_f32_first,
 )
-from .vector_types import F32, VF32, call, operation
+from .shuffles import emit_lane_sums
+from .vector_types import F32, LANES, VF32, call, operation
 
-__all__ = ["DOTS", "FEW_ROWS", "SUM_ROWS", "add_row", "add_rows", "add_sums", "dots", "rows_added"]
+__all__ = ["FEW_ROWS", "SUM_ROWS", "add_row", "add_rows", "add_sums", "all_dots", "rows_added"]
 
 FEW_ROWS = 4
 """Most rows of dots."""
-DOTS = 4
-"""Rows of the second operand that dots meet at a time."""
+_DOTS, _DOTS_OF_ONE = 4, LANES
+"""Rows of the second operand that dots meet at a time; that those of one row do, whose sums become one vector."""
 SUM_ROWS = 4
 """Most rows of sums of rows."""
+
+_HOLDS_ONE = instruction_set() >= InstructionSet.AVX512
+"""Whether the registers hold the sums of the dots of one row."""
+_PAGE_BYTES = 4096
+"""Distance of rows that meet in the cache, where many cannot be read side by side."""
 
 _Address = Any
 _FLOAT_BYTES = 4
@@ -161,10 +167,10 @@ def add_sums(sums: int, sums_row: int, rows: int, columns: int, c: int, c_row: i
 
 
 @operation(types.none, *[types.intp] * 9)
-def dots(
+def _dots(
     builder: Any, rows: Any, b: Any, b_row: Any, b_rows: Any, x: Any, x_row: Any, k: Any, target: Any, target_row: Any
 ) -> None:
-    """Dot products of up to ``FEW_ROWS`` rows with up to ``DOTS`` rows of another matrix.
+    """Dot products of up to ``FEW_ROWS`` rows with up to ``_DOTS`` rows of another matrix.
 
     Args:
         builder: of LLVM code.
@@ -179,14 +185,50 @@ def dots(
         target_row: bytes from row to row.
     """
     last = builder.sub(b_rows, constant(1))
-    indices = [builder.select(builder.icmp_signed("<", constant(row), last), constant(row), last) for row in range(DOTS)]
+    indices = [builder.select(builder.icmp_signed("<", constant(row), last), constant(row), last) for row in range(_DOTS)]
     starts = [builder.add(b, builder.mul(index, b_row)) for index in indices]
 
     def emit(case: int) -> None:
-        found = _emit_dots(builder, case, starts, moved(builder, constant(0), DOTS, b_row), x, x_row, k)
+        found = _emit_dots(builder, case, starts, moved(builder, constant(0), _DOTS, b_row), x, x_row, k)
         for position, value in enumerate(found):
-            row, column = divmod(position, DOTS)
+            row, column = divmod(position, _DOTS)
             place = builder.add(moved(builder, target, row, target_row), builder.mul(indices[column], constant(_FLOAT_BYTES)))
             emit_store(builder, place, value)
 
     emit_choice(builder, rows, range(1, FEW_ROWS + 1), emit)
+
+
+@operation(types.none, *[types.intp] * 5)
+def _dots_of_one(builder: Any, b: Any, b_row: Any, x: Any, k: Any, target: Any) -> None:
+    """Dot products of one row with ``_DOTS_OF_ONE`` rows of another matrix; arguments as for ``_dots``.
+
+    The processor sees by itself how that many rows are read: asking for them ahead takes longer than it saves.
+    """
+    b_rows = [moved(builder, b, row, b_row) for row in range(_DOTS_OF_ONE)]
+    whole, left = builder.ashr(k, constant(4)), builder.and_(k, constant(15))
+
+    def body(index: Any, sums: list[Any]) -> list[Any]:
+        offset = builder.shl(index, constant(6))
+        load = lambda row: emit_load(builder, builder.add(row, offset), VF32)  # noqa: E731
+        return _dot_step(builder, load, b_rows, [x], sums)
+
+    def last(sums: list[Any]) -> list[Any]:
+        offset = builder.shl(whole, constant(6))
+        load = lambda row: emit_load_first(builder, builder.add(row, offset), left, VF32, "v16f32")  # noqa: E731
+        return _dot_step(builder, load, b_rows, [x], sums)
+
+    sums = emit_loop(builder, [ir.Constant(VF32, None)] * _DOTS_OF_ONE, whole, body)
+    sums = emit_if(builder, builder.icmp_signed(">", left, constant(0)), sums, last)
+    emit_store(builder, target, emit_lane_sums(builder, sums))
+
+
+@inner
+def all_dots(rows: int, b: int, b_row: int, b_rows: int, x: int, x_row: int, k: int, target: int, target_row: int) -> None:
+    """Dot products of up to ``FEW_ROWS`` rows with any number of rows of another matrix; arguments as for ``_dots``."""
+    done = 0
+    if rows == 1 and _HOLDS_ONE and b_row % _PAGE_BYTES:
+        done = b_rows // _DOTS_OF_ONE * _DOTS_OF_ONE
+        for row in range(0, done, _DOTS_OF_ONE):
+            _dots_of_one(b + row * b_row, b_row, x, k, target + row * 4)
+    for row in range(done, b_rows, _DOTS):
+        _dots(rows, b + row * b_row, b_row, min(_DOTS, b_rows - row), x, x_row, k, target + row * 4, target_row)
