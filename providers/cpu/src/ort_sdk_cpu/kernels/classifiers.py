@@ -155,13 +155,6 @@ class _ModelWriter(TaskWriter):
         places = (0, 2 if outputs > 1 else None, 1) if task.classifies else (0, 1, None)
         super().__init__(MODULE, task.name, (*before, address_of(room), *behind), places, otherwise, threads)
 
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
-        """As the base says; the call keeps the model."""
-        call = super().fixed(*arrays)
-        if call is not None:
-            call.model = self._kept  # type: ignore[attr-defined]
-        return call
-
 
 @made_by("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=DOMAIN)
 def for_any_rows(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:

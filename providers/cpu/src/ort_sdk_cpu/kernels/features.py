@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -158,10 +158,3 @@ class _KeepingWriter(TaskWriter):
     ) -> None:
         self._numbers = numbers
         super().__init__(MODULE, task, arguments, (0, 1), otherwise, threads)
-
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
-        """As the base says; the call keeps the numbers."""
-        call = super().fixed(*arrays)
-        if call is not None:
-            call.numbers = self._numbers  # type: ignore[attr-defined]
-        return call

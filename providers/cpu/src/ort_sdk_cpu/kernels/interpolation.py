@@ -168,10 +168,7 @@ class InterpolationWriter(TaskWriter):
 
     def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if they lie in another way."""
-        call = super().fixed(*self._rows(arrays))
-        if call is not None:
-            call.tables = self._kept  # type: ignore[attr-defined]
-        return call
+        return super().fixed(*self._rows(arrays))
 
     def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
         """None: the writer looks at each array."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,10 +62,3 @@ class _RegressorWriter(TaskWriter):
         model = (address_of(coefficients), address_of(intercepts), features, targets, 0, 0, address_of(room))
         arguments = (*model, rows, features * 4, 0, targets, 0, 0, 0, 0, 0, math.nan, 0)
         super().__init__(MODULE, TASK, arguments, (0, 1, None), otherwise)
-
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
-        """As the base says; the call keeps the numbers."""
-        call = super().fixed(*arrays)
-        if call is not None:
-            call.numbers = self._kept  # type: ignore[attr-defined]
-        return call

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -57,13 +55,6 @@ class _PlaneWriter(TaskWriter):
         self._kept = [*counts, np.empty(threads * work_bytes, np.uint8)]
         for position, array in zip((*_COUNTS[: len(counts)], _WORK), self._kept, strict=True):
             self._call.point(position, array)
-
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if one is not contiguous."""
-        call = super().fixed(*arrays)
-        if call is not None:
-            call.memory = self._kept  # type: ignore[attr-defined]
-        return call
 
 
 def _geometry(windows: Windows) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -99,13 +99,6 @@ class _SelectionWriter(TaskWriter):
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs; of an input that lies otherwise (a picture's channels last), from a copy: sorting takes longer."""
         super().__call__(np.ascontiguousarray(arrays[0]), *arrays[1:])
-
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
-        """As the base says; the call keeps the memory."""
-        call = super().fixed(*arrays)
-        if call is not None:
-            call.room = self._room  # type: ignore[attr-defined]
-        return call
 
 
 @made_by("TopK")

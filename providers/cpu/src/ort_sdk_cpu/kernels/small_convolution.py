@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import KernelInfo
 from ort_sdk.opset.nn.windows import Windows
 
 from .bindable import Writer
@@ -137,10 +137,3 @@ class _SmallWriter(TaskWriter):
         super().__init__(MODULE, TASK, arguments, places, otherwise)
         self._work = np.empty(elements + 16, np.float32)
         self._call.point(_WORK, self._work)
-
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
-        """As the base says; the call keeps the memory."""
-        call = super().fixed(*arrays)
-        if call is not None:
-            call.work = self._work  # type: ignore[attr-defined]
-        return call

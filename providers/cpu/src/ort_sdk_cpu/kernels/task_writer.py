@@ -93,7 +93,8 @@ class TaskWriter:
             return None
         for position, array in used:
             self._call.point(position, array)
-        return self._call.kept(*(array for _, array in used))
+        # The writer, too: it may have memory that the task was pointed at.
+        return self._call.kept(self, *(array for _, array in used))
 
     def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
         """The call on slots: what is fixed is pointed at once; None if that is not contiguous."""

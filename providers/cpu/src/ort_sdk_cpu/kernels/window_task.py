@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import KernelInfo
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.onednn.activations import eltwise_of
@@ -109,10 +109,3 @@ class _WindowWriter(TaskWriter):
         super().__init__("convolution", "windows", arguments, places, otherwise, threads)
         self._work = np.empty(threads * elements, np.float32)
         self._call.point(_WORK, self._work)
-
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if one is not contiguous."""
-        call = super().fixed(*arrays)
-        if call is not None:
-            call.work = self._work  # type: ignore[attr-defined]
-        return call
