@@ -46,8 +46,8 @@ class ProviderHandle:
 
     def __init__(self, record: ProviderRecord, callers: Mapping[str, pluggy.HookCaller]) -> None:
         self.record = record
-        self._callers = dict(callers)
         self._devices: tuple[OrtDevice, ...] | None = None
+        self.rebind(callers)
 
     @property
     def name(self) -> str:
@@ -66,11 +66,12 @@ class ProviderHandle:
 
     def rebind(self, callers: Mapping[str, pluggy.HookCaller]) -> None:
         """Take new callers, after other plugins came or went. For the plugin manager."""
-        self._callers = dict(callers)
+        # Hooks that nobody implements are asked of every model, some for each of its weights.
+        self._callers = {hook: caller for hook, caller in callers.items() if caller.get_hookimpls()}
 
     def implements(self, hook: str) -> bool:
         """Whether the provider implements a hook, or an observer wraps it. Lets hot paths skip a call."""
-        return bool(self._callers[hook].get_hookimpls())
+        return hook in self._callers
 
     def get_supported_devices(self) -> tuple[OrtDevice, ...]:
         """Devices the provider can use here. The provider is asked once; the answer is kept for the process."""
@@ -178,8 +179,11 @@ class ProviderHandle:
         self._call("on_run_end", execution_provider=execution_provider, run_options=run_options)
 
     def _call(self, hook: str, **arguments: Any) -> Any:
+        caller = self._callers.get(hook)
+        if caller is None:
+            return None
         try:
-            return self._callers[hook](**arguments)
+            return caller(**arguments)
         except Exception as error:
             error.add_note(f"raised in hook {hook} of execution provider {self.record.label()}")
             raise
@@ -211,6 +215,7 @@ class PluginsHandle:
         """Whether any plugin wants ``on_stage_end``."""
         self.observes_nodes = bool(callers["on_node_run"].get_hookimpls())
         """Whether any plugin wants ``on_node_run``."""
+        self._has_loaders = bool(callers["get_external_data_loader"].get_hookimpls())
 
     @property
     def has_observers(self) -> bool:
@@ -237,7 +242,7 @@ class PluginsHandle:
     def get_external_data_loaders(self) -> list[ExternalDataLoader]:
         """Loaders of the plugins that have one, in the plugins' order."""
         # pluggy calls the last registered plugin first.
-        return list(reversed(self._call("get_external_data_loader")))
+        return list(reversed(self._call("get_external_data_loader"))) if self._has_loaders else []
 
     def _call(self, hook: str, **arguments: Any) -> Any:
         try:

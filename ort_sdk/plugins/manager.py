@@ -224,6 +224,7 @@ class PluginManager:
             self._plugin_pm.unregister(entry.plugin)
             self._provider_pm.unregister(entry.plugin)
             self._plugins_handle = None
+            self._rebind()
 
     def _new_entry(self, plugin: Any, name: str | None, entries: list[_Entry]) -> _Entry:
         instance = plugin() if isinstance(plugin, type) else plugin
@@ -279,6 +280,7 @@ class PluginManager:
             return False
         self._plugins.append(entry)
         self._plugins_handle = None
+        self._rebind()
         return True
 
     def _register_in(self, entry: _Entry, managers: tuple[_PluggyManager, ...], *, is_provider: bool) -> bool:
@@ -300,7 +302,7 @@ class PluginManager:
         return True
 
     def _rebind(self) -> None:
-        """Bind each handle's hooks to its provider alone, now that providers came or went."""
+        """Bind each handle's hooks to its provider alone, now that providers came or went, or observers that wrap their hooks."""
         providers = [entry.plugin for entry in self._providers if entry.plugin is not None]
         for entry in self._providers:
             if entry.handle is not None:
