@@ -28,12 +28,14 @@ __all__ = [
     "Binder",
     "Binding",
     "DirectlyBindable",
+    "FirstMaker",
     "MakeWriter",
     "Maker",
     "Writer",
     "bindable",
     "bound_kernel",
     "copied",
+    "first_made_by",
     "has_half_weight",
     "made_by",
 ]
@@ -130,6 +132,23 @@ def made_by(*op_types: str, domain: str = "") -> Callable[[Maker], Maker]:
 
     def declare(maker: Maker) -> Maker:
         MAKERS.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
+        return maker
+
+    return declare
+
+
+FirstMaker = Callable[[KernelInfo, Callable[[], Any]], Any]
+"""``maker(info, make_usual)``: a kernel of a node that seldom needs the usual one, made by ``make_usual``; None: take that."""
+
+FIRST_MAKERS: dict[tuple[str, str], FirstMaker] = {}
+"""(domain, op_type) → what is asked before a kernel of the shared set is made; filled by importing the modules."""
+
+
+def first_made_by(*op_types: str, domain: str = "") -> Callable[[FirstMaker], FirstMaker]:
+    """Decorator that declares what may make the kernels of bindable operators whose types NumPy computes in by itself."""
+
+    def declare(maker: FirstMaker) -> FirstMaker:
+        FIRST_MAKERS.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
         return maker
 
     return declare
@@ -269,11 +288,22 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
 
 
 def _bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
+    key = (info.domain, info.op_type)
+    binding = BINDERS[key]
+    make_usual = functools.partial(_usual_kernel, create, info, binding)
+    if _is_computed_directly(info, binding):
+        first = FIRST_MAKERS.get(key)
+        made = None if first is None else first(info, make_usual)
+        return make_usual() if made is None else made
+    if binding.reads_halves and has_half_weight(info):
+        return make_usual()
+    kernel, naming = create(info), NAMING.get(key)
+    return kernel if naming is None else calling_with(kernel, naming(info, kernel.compute))
+
+
+def _usual_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo, binding: Binding) -> Any:
+    """The shared set's kernel, bound."""
     kernel = create(info)
-    binding = BINDERS[info.domain, info.op_type]
-    if not _is_computed_directly(info, binding) and not (binding.reads_halves and has_half_weight(info)):
-        naming = NAMING.get((info.domain, info.op_type))
-        return kernel if naming is None else calling_with(kernel, naming(info, kernel.compute))
     make_writer = binding.binder(info, kernel.compute)
     if make_writer is None:
         return calling(kernel, info)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,15 @@ from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.threads import matrix_product
 
 from .activation import InPlace, in_place_activation
-from .bindable import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
+from .bindable import BindableKernel, FirstMaker, MakeWriter, Writer, bindable, copied, first_made_by, made_by
 from .padding import padder
 from .scratch import Scratch, scratch_of
 from .small_convolution import small_writer, small_writer_transposed
 from .window_task import window_writer
 
 __all__: list[str] = []
+
+WEIGHT = 1
 
 COLUMN_ELEMENTS = 1 << 20
 """Largest column matrix made at once."""
@@ -39,11 +42,14 @@ Convolve = Callable[[HostArray, HostArray, HostArray], None]
 def conv(info: KernelInfo, _compute: Any) -> MakeWriter:
     """activation(Conv(X, W, B) + Z)."""
     scratch = scratch_of(info)
-    attributes, groups = WindowAttributes.of(info), int(info.attribute("group", 1))
-    activate = _activation(info)
+
+    @functools.cache  # most nodes are computed by another kernel
+    def parts() -> tuple[WindowAttributes, int, InPlace | None]:
+        return WindowAttributes.of(info), int(info.attribute("group", 1)), _activation(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, weight = inputs[:2]
+        attributes, groups, activate = parts()
         windows = attributes.windows(x.shape[2:], weight.shape[2:])
         convolve = _convolution(windows, x.shape, weight.shape, groups, scratch)
         written = _with_epilogue(convolve, outputs[0].ndim, activate)
@@ -69,18 +75,44 @@ def conv_transpose(info: KernelInfo, compute: Any) -> MakeWriter:
 def conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel over oneDNN where that computes the node fast."""
     from .conv_onednn import with_onednn
-    from .conv_patches import with_patches
-    from .conv_spread import with_windows_apart
-    from .signal_conv import with_windows
-    from .signal_depthwise import with_filters
 
-    made = with_onednn(info, BindableKernel(kernel, make_writer), _activation(info))
-    other = made or BindableKernel(kernel, make_writer)
-    own = (with_windows, with_filters, with_patches, with_windows_apart)
-    return next((kernel for make in own if (kernel := make(info, other)) is not None), made)
+    return with_onednn(info, BindableKernel(kernel, make_writer), _activation(info))
+
+
+@first_made_by("Conv", "ConvTranspose")
+@first_made_by("FusedConv", domain="com.microsoft")
+def conv_over_products(info: KernelInfo, make_usual: Callable[[], Any]) -> Any:
+    """The kernel over products of compiled code, or another task, for windows along one axis or side by side."""
+    return next((kernel for make in _own_makers(info) if (kernel := make(info, make_usual)) is not None), None)
+
+
+def _own_makers(info: KernelInfo) -> Iterator[FirstMaker]:
+    """What may make the kernel of a node with such a weight; a module is imported when the one before has none."""
+    weight = info.constants.get(WEIGHT)
+    rank = 0 if weight is None else len(weight.shape) - 2
+    if info.op_type == "ConvTranspose":
+        if rank == 2:
+            from .conv_spread import with_windows_apart
+
+            yield with_windows_apart
+        return
+    if rank in {1, 2}:
+        from .signal_conv import with_windows
+
+        yield with_windows
+    if rank == 1:
+        from .signal_depthwise import with_filters
+
+        yield with_filters
+    if rank in {2, 3}:
+        from .conv_patches import with_patches
+
+        yield with_patches
 
 
 def _activation(info: KernelInfo) -> InPlace | None:
+    if not info.attribute("activation", ""):
+        return None
     parameters = info.attribute("activation_params", None) or ()
     return in_place_activation(info, parameters, fused_activation(info, NumpyNamespace(), parameters))
 

@@ -30,24 +30,26 @@ MIN_INNER = 128
 FLOAT = np.dtype(np.float32)
 
 
-def with_patches(info: KernelInfo, kernel: Any) -> PatchConvKernel | None:
+def with_patches(info: KernelInfo, make_usual: Callable[[], Any]) -> PatchConvKernel | None:
     """The kernel over products; None if the node is no such convolution.
 
     Args:
-        info: a Conv, FusedConv or ConvTranspose node.
-        kernel: computes inputs this does not.
+        info: a Conv or FusedConv node.
+        make_usual: makes the kernel that computes inputs this does not.
     """
     weight = info.constants.get(WEIGHT)
     has_more = len(info.inputs) > BIAS + 1 or info.op_type != "Conv" or int(info.attribute("group", 1)) != 1
     if weight is None or has_more or len(weight.shape) - 2 not in {2, FILM_AXES} or not libraries.numba().is_usable:
         return None
     outputs, *patch = weight.shape
-    attributes, kernel_shape = WindowAttributes.of(info), tuple(patch[1:])
-    is_plain = attributes.auto_pad in {"NOTSET", "VALID"} and not any(attributes.pads or ()) and patch[0] <= MOST_CHANNELS
-    strides, dilations = (attributes.per_axis(name, len(kernel_shape), 1) for name in ("strides", "dilations"))
-    if not is_plain or tuple(strides) != kernel_shape or set(dilations) != {1} or math.prod(patch) < MIN_INNER:
+    if patch[0] > MOST_CHANNELS or math.prod(patch) < MIN_INNER:
         return None
-    return PatchConvKernel(info, kernel, outputs, tuple(patch))
+    attributes, kernel_shape = WindowAttributes.of(info), tuple(patch[1:])
+    is_plain = attributes.auto_pad in {"NOTSET", "VALID"} and not any(attributes.pads or ())
+    strides, dilations = (attributes.per_axis(name, len(kernel_shape), 1) for name in ("strides", "dilations"))
+    if not is_plain or tuple(strides) != kernel_shape or set(dilations) != {1}:
+        return None
+    return PatchConvKernel(info, make_usual, outputs, tuple(patch))
 
 
 class PatchConvKernel(SignalConvKernel):
@@ -55,13 +57,13 @@ class PatchConvKernel(SignalConvKernel):
 
     Args:
         info: the node.
-        kernel: computes what this does not.
+        make_usual: makes the kernel that computes what this does not.
         outputs: channels of Y.
         patch: channels and size of a patch.
     """
 
-    def __init__(self, info: KernelInfo, kernel: Any, outputs: int, patch: tuple[int, ...]) -> None:
-        super().__init__(info, kernel, outputs, 0)
+    def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], outputs: int, patch: tuple[int, ...]) -> None:
+        super().__init__(info, make_usual, outputs, 0)
         self._patch = patch
 
     def compute(self, *inputs: Any) -> Any:

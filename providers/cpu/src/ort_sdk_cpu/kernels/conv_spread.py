@@ -27,15 +27,15 @@ LEAST_WINDOW = 4
 FLOAT = np.dtype(np.float32)
 
 
-def with_windows_apart(info: KernelInfo, kernel: Any) -> SpreadConvKernel | None:
+def with_windows_apart(info: KernelInfo, make_usual: Callable[[], Any]) -> SpreadConvKernel | None:
     """The kernel over a product; None if the node is no such convolution.
 
     Args:
-        info: a Conv, FusedConv or ConvTranspose node.
-        kernel: computes inputs this does not.
+        info: a ConvTranspose node.
+        make_usual: makes the kernel that computes inputs this does not.
     """
     weight = info.constants.get(WEIGHT)
-    if info.op_type != "ConvTranspose" or weight is None or len(weight.shape) != 4 or not libraries.numba().is_usable:
+    if weight is None or len(weight.shape) != 4 or not libraries.numba().is_usable:
         return None
     inner, outputs, *window = weight.shape
     has_bias_of_runs = info.has_input(BIAS) and BIAS not in info.constants
@@ -45,7 +45,7 @@ def with_windows_apart(info: KernelInfo, kernel: Any) -> SpreadConvKernel | None
         is_plain = _lie_apart(ConvGeometry.of(info), tuple(weight.shape))
     except (InvalidArgument, InvalidGraph):
         return None  # The other kernel says so when it is run.
-    return SpreadConvKernel(info, kernel, (inner, outputs, window[0], window[1])) if is_plain else None
+    return SpreadConvKernel(info, make_usual, (inner, outputs, window[0], window[1])) if is_plain else None
 
 
 def _lie_apart(geometry: ConvGeometry, weight: tuple[int, ...]) -> bool:
@@ -62,12 +62,12 @@ class SpreadConvKernel(SignalConvKernel):
 
     Args:
         info: the node.
-        kernel: computes what this does not.
+        make_usual: makes the kernel that computes what this does not.
         shape: of W.
     """
 
-    def __init__(self, info: KernelInfo, kernel: Any, shape: tuple[int, int, int, int]) -> None:
-        super().__init__(info, kernel, shape[1], 0)
+    def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], shape: tuple[int, int, int, int]) -> None:
+        super().__init__(info, make_usual, shape[1], 0)
         self._shape = shape
 
     def compute(self, *inputs: Any) -> Any:

@@ -43,31 +43,24 @@ _ACTIVATIONS = {
 }
 
 
-def with_windows(info: KernelInfo, kernel: Any) -> ProductConvKernel | None:
+def with_windows(info: KernelInfo, make_usual: Callable[[], Any]) -> ProductConvKernel | None:
     """The kernel over products; None if the node is no such convolution.
 
     Args:
-        info: a Conv, FusedConv or ConvTranspose node.
-        kernel: computes inputs with other axes longer than 1.
+        info: a Conv or FusedConv node.
+        make_usual: makes the kernel that computes inputs with other axes longer than 1.
     """
     weight = info.constants.get(WEIGHT)
     activation = str(info.attribute("activation", "") or "")
-    if (
-        weight is None
-        or len(weight.shape) < 3
-        or info.op_type == "ConvTranspose"
-        or info.has_input(ADDED)
-        or activation not in _ACTIVATIONS
-    ):
+    if weight is None or info.has_input(ADDED) or activation not in _ACTIVATIONS:
         return None
     outputs, channels, *spatial = weight.shape
-    attributes = WindowAttributes.of(info)
-    along = [axis for axis, size in enumerate(spatial) if size > 1]
-    is_plain = attributes.auto_pad in {"NOTSET", "VALID"} and int(info.attribute("group", 1)) == 1
-    if len(spatial) not in {1, 2} or len(along) != 1 or not is_plain or not libraries.numba().is_usable:
-        return None
-    (axis,) = along
     rank = len(spatial)
+    along = [axis for axis, size in enumerate(spatial) if size > 1]
+    is_plain = int(info.attribute("group", 1)) == 1 and info.attribute("auto_pad", "NOTSET") in {"NOTSET", "VALID", ""}
+    if rank not in {1, 2} or len(along) != 1 or not is_plain or not libraries.numba().is_usable:
+        return None
+    attributes, (axis,) = WindowAttributes.of(info), along
     begins, ends = attributes.explicit_pads(rank)
     others_are_plain = all(begins[other] == ends[other] == 0 for other in range(rank) if other != axis)
     windows = _Windows(spatial[axis], attributes.per_axis("strides", rank, 1)[axis], begins[axis], ends[axis])
@@ -78,7 +71,7 @@ def with_windows(info: KernelInfo, kernel: Any) -> ProductConvKernel | None:
     if windows.taps * channels < MIN_INNER or min(windows.begin, windows.end) < 0:
         return None
     epilogue = _Epilogue(_ACTIVATIONS[activation], _slope(info, activation))
-    return ProductConvKernel(info, kernel, _Sizes(channels, outputs, axis, windows), epilogue)
+    return ProductConvKernel(info, make_usual, _Sizes(channels, outputs, axis, windows), epilogue)
 
 
 def _slope(info: KernelInfo, activation: str) -> float:
@@ -123,17 +116,23 @@ class SignalConvKernel(OpKernel):
 
     Args:
         info: the node.
-        kernel: computes what this does not.
+        make_usual: makes the kernel that computes what this does not.
         outputs: channels of the result.
         axis: spatial axis the windows lie along.
     """
 
     binds_any_layout = True
+    deterministic = True
+    shape_inputs = ()
 
-    def __init__(self, info: KernelInfo, kernel: Any, outputs: int, axis: int) -> None:
-        self._kernel, self._outputs, self._axis, self._scratch = kernel, outputs, axis, scratch_of(info)
+    def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], outputs: int, axis: int) -> None:
+        self._make_usual, self._outputs, self._axis, self._scratch = make_usual, outputs, axis, scratch_of(info)
         self._matrix: tuple[HostArray, HostArray] | None = None
-        self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
+
+    @functools.cached_property
+    def _kernel(self) -> Any:
+        """The usual kernel, made when it is first needed: most nodes compute signals only."""
+        return self._make_usual()
 
     def count(self, length: int) -> int:
         """Windows of a signal."""
@@ -175,15 +174,16 @@ class SignalConvKernel(OpKernel):
             constants = self._constants([slot.array for slot in inputs])
             fixed: Callable[[], Any] = self._product(x.array).fixed(x.array, *constants, _rows(out.array))
             return fixed
-        other: Callable[[], Any] = self._kernel.bind(inputs, outputs)
-        if are_fixed:
-            return other
         product: Any = None
+        other: Callable[[], Any] | None = self._kernel.bind(inputs, outputs) if are_fixed else None
+        if other is not None:
+            return other
 
         def call() -> None:
-            nonlocal product
+            nonlocal product, other
             array, written = x.array, out.array
             if not self._takes(array) or not is_channels_last(written):
+                other = other or self._kernel.bind(inputs, outputs)
                 other()
                 return
             product = product or self._product(array)
@@ -210,13 +210,13 @@ class ProductConvKernel(SignalConvKernel):
 
     Args:
         info: the node.
-        kernel: computes what this does not.
+        make_usual: makes the kernel that computes what this does not.
         sizes: of the node.
         epilogue: what follows the product.
     """
 
-    def __init__(self, info: KernelInfo, kernel: Any, sizes: _Sizes, epilogue: _Epilogue) -> None:
-        super().__init__(info, kernel, sizes.outputs, sizes.axis)
+    def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], sizes: _Sizes, epilogue: _Epilogue) -> None:
+        super().__init__(info, make_usual, sizes.outputs, sizes.axis)
         self._sizes, self._epilogue = sizes, epilogue
 
     def count(self, length: int) -> int:

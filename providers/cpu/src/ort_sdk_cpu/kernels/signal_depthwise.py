@@ -27,20 +27,22 @@ _SLOPES = {"": 1.0, "LeakyRelu": 0.01, "Relu": 0.0}
 _X, _FILTERS, _BIAS, _Y = range(4)
 
 
-def with_filters(info: KernelInfo, kernel: Any) -> DepthwiseSignalKernel | None:
+def with_filters(info: KernelInfo, make_usual: Callable[[], Any]) -> DepthwiseSignalKernel | None:
     """The kernel over the task; None if the node is no such convolution.
 
     Args:
-        info: a Conv, FusedConv or ConvTranspose node.
-        kernel: computes what is no signal.
+        info: a Conv or FusedConv node.
+        make_usual: makes the kernel that computes what is no signal.
     """
     weight = info.constants.get(WEIGHT)
     activation = str(info.attribute("activation", "") or "")
-    if weight is None or info.op_type == "ConvTranspose" or info.has_input(ADDED) or activation not in _SLOPES:
+    if weight is None or info.has_input(ADDED) or activation not in _SLOPES:
         return None
-    attributes, shape = WindowAttributes.of(info), tuple(weight.shape)
-    is_plain = attributes.auto_pad in {"NOTSET", "VALID"} and libraries.numba().is_usable
-    if len(shape) != 3 or shape[1] != 1 or shape[0] != int(info.attribute("group", 1)) or shape[0] == 1 or not is_plain:
+    shape = tuple(weight.shape)
+    if len(shape) != 3 or shape[1] != 1 or shape[0] != int(info.attribute("group", 1)) or shape[0] == 1:
+        return None
+    attributes = WindowAttributes.of(info)
+    if attributes.auto_pad not in {"NOTSET", "VALID"} or not libraries.numba().is_usable:
         return None
     (begin,), (end,) = attributes.explicit_pads(1)
     (stride,), (dilation,) = attributes.per_axis("strides", 1, 1), attributes.per_axis("dilations", 1, 1)
@@ -48,7 +50,7 @@ def with_filters(info: KernelInfo, kernel: Any) -> DepthwiseSignalKernel | None:
         return None
     parameters = info.attribute("activation_params", None) or ()
     slope = float(parameters[0]) if parameters and activation == "LeakyRelu" else _SLOPES[activation]
-    return DepthwiseSignalKernel(info, kernel, Filters(shape[0], shape[2], stride, dilation, begin, end, slope))
+    return DepthwiseSignalKernel(info, make_usual, Filters(shape[0], shape[2], stride, dilation, begin, end, slope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,12 @@ class DepthwiseSignalKernel(SignalConvKernel):
 
     Args:
         info: the node.
-        kernel: computes what this does not.
+        make_usual: makes the kernel that computes what this does not.
         filters: of the node.
     """
 
-    def __init__(self, info: KernelInfo, kernel: Any, filters: Filters) -> None:
-        super().__init__(info, kernel, outputs=filters.channels, axis=0)
+    def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], filters: Filters) -> None:
+        super().__init__(info, make_usual, outputs=filters.channels, axis=0)
         self._filters = filters
 
     def count(self, length: int) -> int:
