@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.kernels.pool_onednn import PoolKernel
@@ -254,6 +255,21 @@ def test_sessions_of_changing_sizes(level, programs):
         for found, expected in zip(results, theirs.run(None, {"x": x}), strict=True):
             assert found.flags.c_contiguous
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose", "com.microsoft::FusedConv"])
+def test_weights_fed_in_any_shape(op_type):
+    domain, _, name = op_type.rpartition("::")
+    inputs = [helper.make_tensor_value_info(each, TensorProto.FLOAT, [f"{each}{axis}" for axis in range(4)]) for each in "xw"]
+    nodes = [helper.make_node(name, ["x", "w"], ["y"], domain=domain, **({"activation": "Relu"} if domain else {}))]
+    graph = helper.make_graph(nodes, "graph", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    ours, theirs = ort.InferenceSession(model), onnxruntime.InferenceSession(model)
+    rng = np.random.default_rng(3)
+    for x_shape, w_shape in [((1, 3, 8, 9), (3, 3, 3, 3)), ((2, 5, 40, 40), (5, 5, 5, 2)), ((1, 3, 8, 9), (3, 3, 3, 3))]:
+        feeds = {"x": random(rng, *x_shape), "w": random(rng, *w_shape)}
+        np.testing.assert_allclose(ours.run(None, feeds)[0], theirs.run(None, feeds)[0], **FLOAT_TOLERANCE)
 
 
 def test_one_session_on_many_threads():

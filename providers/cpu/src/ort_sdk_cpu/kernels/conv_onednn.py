@@ -148,7 +148,7 @@ class ConvKernel(ChannelsLastKernel):
         self._x_shape = _shape_of(info, 0)
         tensor = info.constants.get(WEIGHT)
         self._has_constant_weight = tensor is not None
-        self._weight_shape = _shape_of(info, WEIGHT) if tensor is None else tuple(tensor.shape)
+        self._weight_shape = _known_shape_of(info, WEIGHT) if tensor is None else tuple(tensor.shape)
         self._expected = self._expected_variant()
         self._packed: PackedArray | None = None
         self._packed_later: PackedArray | None = None
@@ -416,3 +416,8 @@ class NoKernel:
 def _shape_of(info: KernelInfo, index: int) -> tuple[Any, ...] | None:
     argument = info.inputs[index] if index < len(info.inputs) else None
     return None if argument is None or argument.shape is None else tuple(argument.shape)
+
+
+def _known_shape_of(info: KernelInfo, index: int) -> tuple[int, ...] | None:
+    shape = _shape_of(info, index)
+    return shape if shape is not None and all(isinstance(size, int) for size in shape) else None
