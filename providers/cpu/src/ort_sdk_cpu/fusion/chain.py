@@ -11,9 +11,11 @@ from collections.abc import Sequence
 
 from ort_sdk.api.data_classes import dataclass
 
-from .instructions import BOOL, FLOAT, LANES, RULES, FunctionBody
+from .elements import ELEMENTS, LANES
+from .instructions import BOOL, FLOAT, FunctionBody
 from .loops import OUTER_DIMENSIONS
 from .operation import ElementOperation
+from .rules import RULES
 
 __all__ = ["HEADER_WORDS", "OPERAND_WORDS", "Chain", "ChainStep", "written"]
 
@@ -24,8 +26,6 @@ OPERAND_WORDS = 2 + OUTER_DIMENSIONS
 MAX_DOUBLED = 48
 """Steps up to which whole vectors have code of their own, without masks."""
 
-_ELEMENTS = {"f": ("float", 4, FLOAT), "b": ("i8", 1, "<16 x i8>")}
-"""Type → element, its bytes, vector, in memory."""
 _LANE_NUMBERS = "<16 x i64> <" + ", ".join(f"i64 {lane}" for lane in range(LANES)) + ">"
 
 
@@ -34,6 +34,7 @@ class ChainStep:
     """One operation, on values numbered: the inputs, then the results of the steps."""
 
     operation: ElementOperation
+    """Under the name of its rule."""
     operands: tuple[int, ...]
     """-1 for an absent one."""
 
@@ -43,7 +44,7 @@ class Chain:
     """Operations on elements."""
 
     inputs: str
-    """Type of each input: ``f`` float32, ``b`` truth value."""
+    """Letter of each input's type."""
     steps: tuple[ChainStep, ...]
     outputs: tuple[int, ...]
     """Numbers of the values written."""
@@ -65,7 +66,7 @@ def written(chain: Chain) -> tuple[str, set[str]]:
     writer.write()
     body = writer.body
     declared = [f"declare {FLOAT} @vector_{name}({FLOAT})" for name in sorted(body.functions)]
-    declared += [f"declare {FLOAT} @{name}({types})" for name, types in sorted(body.intrinsics)]
+    declared += [f"declare {result} @{name}({types})" for result, name, types in sorted(body.intrinsics)]
     lines = "\n  ".join(body.lines)
     text = f"""{chr(10).join(declared)}
 {_MASKED_DECLARATIONS}
@@ -81,7 +82,7 @@ attributes #0 = {{ nounwind "min-legal-vector-width"="512" }}
 _MASKED_DECLARATIONS = "\n".join(
     f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {BOOL}, {vector})\n"
     f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {BOOL})"
-    for vector, suffix in ((FLOAT, "v16f32"), ("<16 x i8>", "v16i8"))
+    for vector, suffix in sorted({(element.stored, element.suffix) for element in ELEMENTS.values()})
 )
 
 
@@ -95,7 +96,7 @@ class _Writer:
 
     def write(self) -> None:
         value, line = self.body.value, self.body.line
-        buffers = [value(f"alloca {_ELEMENTS[kind][2]}, align 64") for kind in self._chain.inputs]
+        buffers = [value(f"alloca {ELEMENTS[kind].stored}, align 64") for kind in self._chain.inputs]
         line("%words = inttoptr i64 %record to ptr")
         rows, inner, piece, pieces, *sizes = (self._word(position) for position in range(HEADER_WORDS))
         units = value(f"mul i64 {rows}, {pieces}")
@@ -143,7 +144,8 @@ class _Writer:
             self._bases.append(base)
             self._masks.append("")
             return
-        element, _, vector = _ELEMENTS[self._types[operand]]
+        kind = ELEMENTS[self._types[operand]]
+        element, vector = kind.scalar, kind.stored
         single = value(f"load {element}, ptr {base}, align 1")
         inserted = value(f"insertelement {vector} poison, {element} {single}, i32 0")
         spread = value(f"shufflevector {vector} {inserted}, {vector} poison, <16 x i32> zeroinitializer")
@@ -177,7 +179,8 @@ class _Writer:
     def _vector(self, index: str, mask: str) -> None:
         """One vector of every operand."""
         chain, value = self._chain, self.body.value
-        offsets = {"f": value(f"shl i64 {index}, 2"), "b": index}
+        sizes = sorted({ELEMENTS[kind].size for kind in self._types})
+        offsets = {size: value(f"mul i64 {index}, {size}") for size in sizes}
         values = [self._load(operand, offsets, mask) for operand in range(len(chain.inputs))]
         for step in chain.steps:
             rule = RULES[step.operation.op_type]
@@ -186,26 +189,23 @@ class _Writer:
         for position, number in enumerate(chain.outputs):
             self._store(len(chain.inputs) + position, values[number], offsets, mask)
 
-    def _load(self, operand: int, offsets: dict[str, str], mask: str) -> str:
-        value, kind = self.body.value, self._types[operand]
-        _, _, vector = _ELEMENTS[kind]
-        offset = value(f"and i64 {offsets[kind]}, {self._masks[operand]}")
+    def _load(self, operand: int, offsets: dict[int, str], mask: str) -> str:
+        value, kind = self.body.value, ELEMENTS[self._types[operand]]
+        offset = value(f"and i64 {offsets[kind.size]}, {self._masks[operand]}")
         address = value(f"getelementptr i8, ptr {self._bases[operand]}, i64 {offset}")
         if mask:
-            name = "v16f32" if kind == "f" else "v16i8"
-            call = f"call {vector} @llvm.masked.load.{name}.p0(ptr {address}, i32 1, {BOOL} {mask}, {vector} zeroinitializer)"
-            loaded = value(call)
+            arguments = f"ptr {address}, i32 1, {BOOL} {mask}, {kind.stored} zeroinitializer"
+            loaded = value(f"call {kind.stored} @llvm.masked.load.{kind.suffix}.p0({arguments})")
         else:
-            loaded = value(f"load {vector}, ptr {address}, align 1")
-        return loaded if kind == "f" else value(f"icmp ne {vector} {loaded}, zeroinitializer")
+            loaded = value(f"load {kind.stored}, ptr {address}, align 1")
+        return loaded if kind.vector == kind.stored else value(f"icmp ne {kind.stored} {loaded}, zeroinitializer")
 
-    def _store(self, operand: int, result: str, offsets: dict[str, str], mask: str) -> None:
-        value, kind = self.body.value, self._types[operand]
-        _, _, vector = _ELEMENTS[kind]
-        address = value(f"getelementptr i8, ptr {self._bases[operand]}, i64 {offsets[kind]}")
-        stored = result if kind == "f" else value(f"zext {BOOL} {result} to {vector}")
+    def _store(self, operand: int, result: str, offsets: dict[int, str], mask: str) -> None:
+        value, kind = self.body.value, ELEMENTS[self._types[operand]]
+        address = value(f"getelementptr i8, ptr {self._bases[operand]}, i64 {offsets[kind.size]}")
+        stored = result if kind.vector == kind.stored else value(f"zext {kind.vector} {result} to {kind.stored}")
         if mask:
-            name = "v16f32" if kind == "f" else "v16i8"
-            self.body.line(f"call void @llvm.masked.store.{name}.p0({vector} {stored}, ptr {address}, i32 1, {BOOL} {mask})")
+            arguments = f"{kind.stored} {stored}, ptr {address}, i32 1, {BOOL} {mask}"
+            self.body.line(f"call void @llvm.masked.store.{kind.suffix}.p0({arguments})")
         else:
-            self.body.line(f"store {vector} {stored}, ptr {address}, align 1")
+            self.body.line(f"store {kind.stored} {stored}, ptr {address}, align 1")

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ort_sdk.api import FusibleProgram, FusibleStep, ProgramValue, TensorElementType
+from ort_sdk.api import FusibleProgram, FusibleStep, ProgramValue
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 from .chain import Chain, ChainStep
-from .instructions import RULES
+from .elements import LETTERS
 from .loops import OUTER_DIMENSIONS
 from .operation import ElementOperation
+from .rules import RULES, rule_name
 
 __all__ = ["Group", "groups_of"]
 
@@ -24,7 +26,6 @@ MIN_ELEMENTS_ALONE = 1 << 16
 """Elements from which one step by itself gains, as NumPy uses one thread. With fewer it gains only where its call can be joined
 with others."""
 
-_TYPES = {"f": TensorElementType.FLOAT, "b": TensorElementType.BOOL}
 _EXPONENTS = (1, 2, 3)
 
 
@@ -112,7 +113,7 @@ class _Finder:
             steps.append(ChainStep(operation, tuple(number.get(index, -1) for index in program.steps[position].inputs)))
             cost += RULES[operation.op_type].cost
         outputs = [index for index in made if not growing.readers.isdisjoint(program.readers.get(index, ()))]
-        types = "".join(_letter(program.values[index]) for index in inputs)
+        types = "".join(_letter(program.values[index]) or "" for index in inputs)
         chain = Chain(types, tuple(steps), tuple(number[index] for index in outputs))
         return Group(tuple(positions), growing.shape, tuple(inputs), tuple(outputs), chain, cost)
 
@@ -138,24 +139,32 @@ def _joined(group: _Growing, step: _Growing) -> _Growing:
     return group
 
 
-def _letter(value: ProgramValue) -> str:
-    return "f" if value.element_type is TensorElementType.FLOAT else "b"
+def _letter(value: ProgramValue | None) -> str | None:
+    """Of a value's type; None where chains have no such type, or the processor no instruction for it."""
+    letter = None if value is None or value.element_type is None else LETTERS.get(value.element_type)
+    return None if letter == "h" and instruction_set() < InstructionSet.AVX2 else letter
 
 
 def _operation(step: FusibleStep, program: FusibleProgram) -> ElementOperation | None:
-    """A step as a part of a chain; None if it is none, by its kernel or by its types."""
+    """A step as a part of a chain, under the name of its rule; None if it is none, by its kernel or by its types."""
     operation: ElementOperation | None = getattr(step.kernel, "element_operation", None)
-    if operation is None or len(step.outputs) != 1 or not step.outputs[0] or not step.inputs:
+    if operation is None or len(step.outputs) != 1 or not step.outputs[0] or not step.inputs or not step.inputs[0]:
         return None
-    rule = RULES[operation.op_type]
-    for place, index in enumerate(step.inputs):
-        wanted = _TYPES[rule.inputs[min(place, len(rule.inputs) - 1)]]
-        if index and (index not in program.values or program.values[index].element_type is not wanted):
-            return None
     output = program.values.get(step.outputs[0])
-    if output is None or output.element_type is not _TYPES[rule.output] or not _has_loops(output.shape) or not step.inputs[0]:
+    inputs = [_letter(program.values.get(index)) if index else "" for index in step.inputs]
+    result = _letter(output)
+    if output is None or result is None or None in inputs or not _has_loops(output.shape):
         return None
-    return _power(operation, step.inputs, program) if operation.op_type == "Pow" else operation
+    letters = [letter or "" for letter in inputs]
+    name = rule_name(operation.op_type, letters[0], result)
+    if name is None or not _suits(RULES[name].inputs, letters):
+        return None
+    return _power(operation, step.inputs, program) if operation.op_type == "Pow" else replace(operation, op_type=name)
+
+
+def _suits(wanted: str, letters: Sequence[str]) -> bool:
+    """Whether inputs have the types a rule wants; the last one goes for all that follow. Absent ones have none."""
+    return all(letter in {"", wanted[min(place, len(wanted) - 1)]} for place, letter in enumerate(letters))
 
 
 def _power(operation: ElementOperation, inputs: Sequence[int], program: FusibleProgram) -> ElementOperation | None:

@@ -1,4 +1,4 @@
-"""LLVM instructions of operators on vectors of sixteen elements."""
+"""LLVM instructions of operators on vectors of sixteen float32, and of logic."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 
 from ort_sdk.api.data_classes import dataclass
 
-__all__ = ["BOOL", "FLOAT", "LANES", "RULES", "FunctionBody", "Rule"]
+from .elements import ELEMENTS
 
-LANES = 16
+__all__ = ["BOOL", "FLOAT", "FLOAT_RULES", "Emit", "FunctionBody", "Rule", "fold"]
+
 FLOAT = "<16 x float>"
 BOOL = "<16 x i1>"
 """LLVM types of vectors of float32 and of truth values."""
@@ -25,8 +26,8 @@ class FunctionBody:
         self.lines: list[str] = []
         self.functions: set[str] = set()
         """Vector functions it calls."""
-        self.intrinsics: set[tuple[str, str]] = set()
-        """LLVM's own functions it calls, with the types of their arguments."""
+        self.intrinsics: set[tuple[str, str, str]] = set()
+        """LLVM's own functions it calls, with the types of their results and of their arguments."""
         self._count = 0
 
     def value(self, instruction: str) -> str:
@@ -45,10 +46,11 @@ class FunctionBody:
         self.functions.add(function)
         return self.value(f"call {FLOAT} @vector_{function}({FLOAT} {x})")
 
-    def intrinsic(self, name: str, *values: str) -> str:
-        """Call one of LLVM's functions of float vectors."""
-        self.intrinsics.add((f"llvm.{name}.v16f32", ", ".join([FLOAT] * len(values))))
-        return self.value(f"call {FLOAT} @llvm.{name}.v16f32({', '.join(f'{FLOAT} {value}' for value in values)})")
+    def intrinsic(self, name: str, *values: str, letter: str = "f") -> str:
+        """Call one of LLVM's functions of vectors of floats."""
+        vector, suffix = ELEMENTS[letter].vector, ELEMENTS[letter].suffix
+        self.intrinsics.add((vector, f"llvm.{name}.{suffix}", ", ".join([vector] * len(values))))
+        return self.value(f"call {vector} @llvm.{name}.{suffix}({', '.join(f'{vector} {value}' for value in values)})")
 
 
 Emit = Callable[[FunctionBody, Mapping[str, Any], Sequence[str]], str]
@@ -61,8 +63,9 @@ class Rule:
 
     emit: Emit
     inputs: str = "f"
-    """Type of each input: ``f`` float32, ``b`` truth value; the last one goes for all that follow."""
+    """Letter of each input's type; the last one goes for all that follow."""
     output: str = "f"
+    """Letter of the output's type."""
     cost: int = 1
     """About how many times a sum's work."""
 
@@ -76,14 +79,16 @@ def _binary(operation: str) -> Rule:
     return Rule(lambda body, _, values: body.value(f"{operation} {FLOAT} {values[0]}, {values[1]}"), "ff")
 
 
-def _fold(combine: Callable[[FunctionBody, str, str], str]) -> Rule:
+def fold(combine: Callable[[FunctionBody, str, str], str], letter: str = "f") -> Rule:
+    """An operator of any number of inputs of a type, combined from left to right."""
+
     def emit(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
         result = values[0]
         for value in values[1:]:
             result = combine(body, result, value)
         return result
 
-    return Rule(emit)
+    return Rule(emit, letter, letter)
 
 
 def _intrinsic(name: str, cost: int = 1) -> Rule:
@@ -158,6 +163,58 @@ def _biased(function: str) -> Rule:
     return Rule(emit, "ff", cost=8)
 
 
+def _mean(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    total = _SUM.emit(body, attributes, values)
+    return body.value(f"fdiv {FLOAT} {total}, {splat(len(values))}")
+
+
+def _elu(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    """``gamma * x``, and ``scale * (exp(x / width) - 1)`` where x is negative."""
+    (x,) = values
+    is_negative = body.value(f"fcmp olt {FLOAT} {x}, zeroinitializer")
+    narrow = x if attributes["width"] == 1 else body.value(f"fdiv {FLOAT} {x}, {splat(attributes['width'])}")
+    below = body.value(f"fmul {FLOAT} {body.call('expm1_of_negative', narrow)}, {splat(attributes['scale'])}")
+    above = x if attributes["gamma"] == 1 else body.value(f"fmul {FLOAT} {x}, {splat(attributes['gamma'])}")
+    return _select(body, is_negative, below, above)
+
+
+def _softsign(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    size = body.intrinsic("fabs", values[0])
+    return body.value(f"fdiv {FLOAT} {values[0]}, {body.value(f'fadd {FLOAT} {splat(1)}, {size}')}")
+
+
+def _thresholded(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    is_above = body.value(f"fcmp ogt {FLOAT} {values[0]}, {splat(attributes['alpha'])}")
+    return _select(body, is_above, values[0], "zeroinitializer")
+
+
+def _shrink(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    (x,) = values
+    limit, bias = attributes["lambd"], splat(attributes["bias"])
+    is_below = body.value(f"fcmp olt {FLOAT} {x}, {splat(-limit)}")
+    is_above = body.value(f"fcmp ogt {FLOAT} {x}, {splat(limit)}")
+    lowered = _select(body, is_above, body.value(f"fsub {FLOAT} {x}, {bias}"), "zeroinitializer")
+    return _select(body, is_below, body.value(f"fadd {FLOAT} {x}, {bias}"), lowered)
+
+
+def _mish(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    """X * tanh(log(1 + exp(x))), as x * n / (n + 2) with n = exp(x) * (exp(x) + 2), which is 1 for large x."""
+    (x,) = values
+    power = body.call("exp", body.intrinsic("minimum", x, splat(20)))
+    product = body.value(f"fmul {FLOAT} {power}, {body.value(f'fadd {FLOAT} {power}, {splat(2)}')}")
+    share = body.value(f"fdiv {FLOAT} {product}, {body.value(f'fadd {FLOAT} {product}, {splat(2)}')}")
+    return body.value(f"fmul {FLOAT} {x}, {share}")
+
+
+def _sign(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    """Of NaN, NaN."""
+    (x,) = values
+    is_negative = body.value(f"fcmp olt {FLOAT} {x}, zeroinitializer")
+    is_positive = body.value(f"fcmp ogt {FLOAT} {x}, zeroinitializer")
+    rest = body.value(f"fadd {FLOAT} {x}, zeroinitializer")
+    return _select(body, is_negative, splat(-1), _select(body, is_positive, splat(1), rest))
+
+
 def _power(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
     """Repeated products; the exponent is known."""
     result = values[0]
@@ -166,15 +223,18 @@ def _power(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[s
     return result
 
 
-RULES: dict[str, Rule] = {
+_SUM = fold(lambda body, x, y: body.value(f"fadd {FLOAT} {x}, {y}"))
+
+FLOAT_RULES: dict[str, Rule] = {
     "Abs": _intrinsic("fabs"),
     "Add": _binary("fadd"),
     "And": _logical("and"),
     "BiasGelu": _biased("gelu"),
-    "Cast": Rule(lambda body, _, values: body.value(f"uitofp {BOOL} {values[0]} to {FLOAT}"), "b"),
     "Ceil": _intrinsic("ceil"),
+    "Celu": Rule(_elu, cost=8),
     "Clip": Rule(_clip),
     "Div": Rule(_binary("fdiv").emit, "ff", cost=3),
+    "Elu": Rule(_elu, cost=8),
     "Equal": _compare("oeq"),
     "Erf": _function("erf"),
     "Exp": _function("exp"),
@@ -185,11 +245,14 @@ RULES: dict[str, Rule] = {
     "GreaterOrEqual": _compare("oge"),
     "HardSigmoid": Rule(_hard_sigmoid, cost=3),
     "HardSwish": Rule(_hard_swish, cost=3),
+    "IsNaN": Rule(lambda body, _, values: body.value(f"fcmp uno {FLOAT} {values[0]}, zeroinitializer"), "f", "b"),
     "LeakyRelu": Rule(_leaky_relu),
     "Less": _compare("olt"),
     "LessOrEqual": _compare("ole"),
-    "Max": _fold(lambda body, x, y: body.intrinsic("maximum", x, y)),
-    "Min": _fold(lambda body, x, y: body.intrinsic("minimum", x, y)),
+    "Max": fold(lambda body, x, y: body.intrinsic("maximum", x, y)),
+    "Mean": Rule(_mean, cost=3),
+    "Min": fold(lambda body, x, y: body.intrinsic("minimum", x, y)),
+    "Mish": Rule(_mish, cost=9),
     "Mul": _binary("fmul"),
     "Neg": Rule(lambda body, _, values: body.value(f"fneg {FLOAT} {values[0]}")),
     "Not": Rule(lambda body, _, values: body.value(f"xor {BOOL} {values[0]}, splat (i1 true)"), "b", "b"),
@@ -200,13 +263,18 @@ RULES: dict[str, Rule] = {
     "Reciprocal": Rule(lambda body, _, values: body.value(f"fdiv {FLOAT} {splat(1)}, {values[0]}"), cost=3),
     "Relu": Rule(_relu),
     "Round": _intrinsic("rint"),
+    "Selu": Rule(_elu, cost=8),
+    "Shrink": Rule(_shrink, cost=3),
     "Sigmoid": _function("sigmoid"),
+    "Sign": Rule(_sign, cost=2),
+    "Softsign": Rule(_softsign, cost=3),
     "Sqrt": _intrinsic("sqrt", cost=3),
     "Sub": _binary("fsub"),
-    "Sum": _fold(lambda body, x, y: body.value(f"fadd {FLOAT} {x}, {y}")),
+    "Sum": _SUM,
     "Swish": Rule(_swish, cost=8),
     "Tanh": _function("tanh"),
+    "ThresholdedRelu": Rule(_thresholded, cost=2),
     "Where": Rule(lambda body, _, values: _select(body, *values), "bff"),
     "Xor": _logical("xor"),
 }
-"""Operator → how it is computed. Those of float32 are not of other types."""
+"""Operator → how it is computed on float32; logic on truth values."""

@@ -16,16 +16,14 @@ from ort_sdk_cpu.native_call import in_turn
 
 from .chain import HEADER_WORDS, OPERAND_WORDS
 from .code import address_of
+from .elements import ELEMENTS, LANES
 from .groups import Group
-from .instructions import LANES
 from .loops import Loops, memory_order, strides_over
 
 __all__ = ["ChainKernel", "JoinableKernel"]
 
 PIECE = 1 << 12
 """Elements of a row that one thread computes at a time."""
-
-_DTYPES = {"f": np.dtype(np.float32), "b": np.dtype(np.bool_)}
 
 
 class ChainKernel:
@@ -69,7 +67,7 @@ class ChainKernel:
         """Inputs and outputs, and the loops over them as they lie."""
         chain, shape = self._group.chain, self._group.shape
         order = memory_order(outputs[0].array) if outputs[0].is_fixed else tuple(range(len(shape)))
-        dtypes = [_DTYPES[kind] for kind in chain.inputs + chain.output_types]
+        dtypes = [ELEMENTS[kind].dtype for kind in chain.inputs + chain.output_types]
         operands = [
             _Operand(slot, own, dtype, shape, order)
             for slot, own, dtype in zip((*inputs, *outputs), self._shapes, dtypes, strict=True)

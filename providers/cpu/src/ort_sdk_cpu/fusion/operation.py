@@ -14,15 +14,21 @@ _ATTRIBUTES: dict[tuple[str, str], Mapping[str, Any]] = {
     **{
         ("", op_type): {}
         for op_type in (
-            *("Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual"),
-            *("HardSwish", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu"),
-            *("Round", "Sigmoid", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor"),
+            *("Abs", "Add", "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Clip", "Div", "Equal"),
+            *("Erf", "Exp", "Floor", "Greater", "GreaterOrEqual", "HardSwish", "IsNaN", "Less", "LessOrEqual", "Max", "Mean"),
+            *("Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign"),
+            *("Softsign", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor"),
         )
     },
+    ("", "Celu"): {"alpha": 1.0},
+    ("", "Elu"): {"alpha": 1.0},
     ("", "Gelu"): {"approximate": "none"},
     ("", "HardSigmoid"): {"alpha": 0.2, "beta": 0.5},
     ("", "LeakyRelu"): {"alpha": 0.01},
+    ("", "Selu"): {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+    ("", "Shrink"): {"bias": 0.0, "lambd": 0.5},
     ("", "Swish"): {"alpha": 1.0},
+    ("", "ThresholdedRelu"): {"alpha": 1.0},
     ("com.microsoft", "BiasGelu"): {},
     ("com.microsoft", "FastGelu"): {},
     ("com.microsoft", "Gelu"): {},
@@ -32,9 +38,10 @@ _ATTRIBUTES: dict[tuple[str, str], Mapping[str, Any]] = {
 
 _FIRST_VERSIONS = {
     **dict.fromkeys(("Add", "And", "Div", "Mul", "Or", "PRelu", "Pow", "Sub", "Xor"), 7),
-    "Sum": 8,
+    **dict.fromkeys(("Mean", "Sum"), 8),
+    "Selu": 6,
 }
-"""Versions below these do not broadcast as NumPy does."""
+"""Versions below these do not broadcast as NumPy does, or have other attributes."""
 
 _LARGEST = 3.4028234663852886e38
 """Of float32."""
@@ -57,7 +64,18 @@ def operation_of(info: KernelInfo) -> ElementOperation | None:
         return None
     if info.op_type == "Clip":
         return ElementOperation(info.op_type, clip_bounds(info))
-    return ElementOperation(info.op_type, {name: info.attribute(name, default) for name, default in defaults.items()})
+    attributes = {name: info.attribute(name, default) for name, default in defaults.items()}
+    if info.op_type not in _EXPONENTIAL:
+        return ElementOperation(info.op_type, attributes)
+    return None if attributes["alpha"] <= 0 else ElementOperation(info.op_type, _of_exponential(info.op_type, **attributes))
+
+
+_EXPONENTIAL = frozenset({"Celu", "Elu", "Selu"})
+
+
+def _of_exponential(op_type: str, alpha: float, gamma: float = 1.0) -> dict[str, float]:
+    """``gamma * x``, and ``scale * (exp(x / width) - 1)`` where x is negative."""
+    return {"gamma": gamma, "scale": alpha * gamma, "width": alpha if op_type == "Celu" else 1.0}
 
 
 def clip_bounds(info: KernelInfo) -> dict[str, float]:

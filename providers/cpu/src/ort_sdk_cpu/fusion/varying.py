@@ -16,6 +16,7 @@ from ort_sdk_cpu.machine_code import TaskFunction
 
 from .chain import HEADER_WORDS, OPERAND_WORDS, Chain
 from .code import address_of
+from .elements import ELEMENTS
 from .groups import Group
 from .kernel import PIECE
 from .loops import OUTER_DIMENSIONS, Loops, memory_order, strides_over
@@ -24,8 +25,6 @@ __all__ = ["VaryingChain"]
 
 SMALLEST_WORK = 1 << 14
 """Elements times steps below which NumPy's functions take less time than packing the record."""
-
-_DTYPES = {"f": np.dtype(np.float32), "b": np.dtype(np.bool_)}
 
 
 class VaryingChain:
@@ -75,7 +74,7 @@ class VaryingChain:
 
     def _new(self, place: int, shape: tuple[int, ...]) -> HostArray:
         kind = self._types[self._inputs + place]
-        return self._results[place].empty(shape) if kind == "f" else np.empty(shape, _DTYPES[kind])
+        return self._results[place].empty(shape) if kind == "f" else np.empty(shape, ELEMENTS[kind].dtype)
 
 
 def _sources(chain: Chain, output: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from .instructions import FLOAT
 
 __all__ = ["vector_functions"]
 
-NAMES = ("erf", "exp", "fast_gelu", "gelu", "sigmoid", "tanh")
+NAMES = ("erf", "exp", "expm1_of_negative", "fast_gelu", "gelu", "sigmoid", "tanh")
 
 _WRAPPER = """
 define internal {vector} @vector_{name}({vector} %x) alwaysinline {{

@@ -27,7 +27,7 @@ BLOCK = 1 << 16
 """Elements a chain of steps is computed for at a time: input, output and a temporary stay in the processor's cache."""
 
 
-@bindable("Celu", "Elu", "Mish", "Selu", "Softplus", "Softsign", "ThresholdedRelu", elementwise=True)
+@bindable("Celu", "Elu", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "ThresholdedRelu", elementwise=True)
 def whole(_info: KernelInfo, compute: Any) -> MakeWriter:
     """The shared set's function, block by block."""
     return _writer_of(through(compute))

@@ -108,17 +108,35 @@ def reciprocal(_info: KernelInfo, _compute: Any) -> MakeWriter:
 def variadic(info: KernelInfo, _compute: Any) -> MakeWriter:
     """A function of two inputs, applied from left to right."""
     function = _VARIADIC[info.op_type]
+    return lambda inputs, _outputs: _folded(function, len(inputs))
 
+
+def _folded(function: np.ufunc, count: int) -> Writer:
     def fold(first: HostArray, second: HostArray, *others: HostArray) -> None:
         *others_left, out = others
         function(first, second, out=out)
         for other in others_left:
             function(out, other, out=out)
 
+    if count == 1:
+        return lambda x, out: np.copyto(out, x)
+    return function if count == 2 else fold
+
+
+@bindable("Mean", elementwise=True)
+def mean(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+    """The sum of all inputs over their number."""
+    if info.since_version < 8:
+        return None
+
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
-        if len(inputs) == 1:
-            return lambda x, out: np.copyto(out, x)
-        return function if len(inputs) == 2 else fold
+        total, count = _folded(np.add, len(inputs)), float(len(inputs))
+
+        def write(*arrays: HostArray) -> None:
+            total(*arrays)
+            np.divide(arrays[-1], count, out=arrays[-1])
+
+        return write
 
     return make
 

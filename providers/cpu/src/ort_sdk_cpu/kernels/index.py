@@ -13,14 +13,14 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "": (
             *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitwiseAnd", "BitwiseNot", "BitwiseOr"),
             *("BitwiseXor", "Ceil", "Cos", "Cosh", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual", "IsNaN", "Less"),
-            *("LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Round", "Sign"),
-            *("Sin", "Sinh", "Sqrt", "Sub", "Sum", "Tan", "Tanh", "Xor"),
+            *("LessOrEqual", "Log", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Round"),
+            *("Sign", "Sin", "Sinh", "Sqrt", "Sub", "Sum", "Tan", "Tanh", "Xor"),
         ),
     },
     "activation": {
         "": (
-            *("Celu", "Clip", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu", "Sigmoid"),
-            *("Softplus", "Softsign", "Swish", "ThresholdedRelu"),
+            *("Celu", "Clip", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu", "Shrink"),
+            *("Sigmoid", "Softplus", "Softsign", "Swish", "ThresholdedRelu"),
         ),
         MICROSOFT: ("BiasGelu", "FastGelu", "Gelu", "QuickGelu"),
     },

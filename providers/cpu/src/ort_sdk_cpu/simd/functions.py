@@ -23,7 +23,7 @@ from .arithmetic import (
 )
 from .rests import select_less
 
-__all__ = ["erf", "exp", "exp_of_negative", "fast_gelu", "gelu", "sigmoid", "silu", "tanh"]
+__all__ = ["erf", "exp", "exp_of_negative", "expm1_of_negative", "fast_gelu", "gelu", "sigmoid", "silu", "tanh"]
 
 _F = np.float32
 _LOG2_E = _F(1.44269504)
@@ -103,6 +103,12 @@ def _expm1_clamped(x: Any) -> Any:
     k, r = _reduced(minimum(splat_f32(_F(40)), maximum(splat_f32(_F(-40)), x)))
     power = scale_by_power_of_two(splat_f32(_ONE), k)
     return fused_multiply_add(_expm1_small(r), power, subtract(power, splat_f32(_ONE)))
+
+
+@inner
+def expm1_of_negative(x: Any) -> Any:
+    """exp(x) - 1 for x up to 0."""
+    return _expm1_clamped(x)
 
 
 @inner
