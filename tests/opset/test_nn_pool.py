@@ -57,6 +57,14 @@ def test_lp_pool(p, opset):
         compare("LpPool", [normal(2, 2, 8, 7)], opset=opset, attributes=attributes, rtol=1e-4)
 
 
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("size", [(1, 1), (1, 5), (3, 2)])
+@pytest.mark.parametrize("padding", [[0, 0, 0, 0], [1, 0, 1, 1]], ids=str)
+def test_windows_larger_than_the_input_count_once_where_sizes_are_rounded_up(op_type, size, padding):
+    attributes = {"kernel_shape": [4, 4], "strides": [4, 4], "pads": padding, "ceil_mode": 1}
+    compare(op_type, [normal(2, 17, *size)], opset=22, attributes=attributes)
+
+
 def test_first_versions_agree_with_the_next_ones():
     x, attributes = normal(1, 2, 6, 6), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}
     for op_type, later, extra in (("AveragePool", 7, {}), ("LpPool", 2, {"p": 3}), ("MaxPool", 8, {})):

@@ -39,7 +39,7 @@ def _windows(call: NodeCall, spatial: Shape, kernel: Shape) -> list[Dimension]:
 def _positions(begun: int, room: int, stride: int, ceil_mode: bool) -> int:
     positions = room // stride + 1
     starts_inside = positions * stride < begun
-    return positions + 1 if ceil_mode and room >= 0 and room % stride and starts_inside else positions
+    return positions + 1 if ceil_mode and room % stride and starts_inside else positions
 
 
 def _convolved(call: NodeCall, x: Shape | None, weight: Shape | None) -> Shape | None:

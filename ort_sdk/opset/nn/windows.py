@@ -183,7 +183,7 @@ def _explicit(size: int, span: int, stride: int, begin: int, end: int, ceil_mode
     room = size + begin + end - span
     output = room // stride + 1
     # A last, partial window counts only if it starts inside the input or its left padding.
-    if ceil_mode and room >= 0 and room % stride and output * stride < size + begin:
+    if ceil_mode and room % stride and output * stride < size + begin:
         output += 1
     return begin, end, output
 
