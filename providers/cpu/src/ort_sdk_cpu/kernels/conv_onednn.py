@@ -84,7 +84,11 @@ def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> Conv
 def _kind(info: KernelInfo) -> type[ConvKernel]:
     """The fastest kernel for a node's weight. Its module is imported only where the weight is of the kind it takes."""
     weight = info.constants.get(WEIGHT)
-    if weight is None or info.op_type == "ConvTranspose":
+    if info.op_type == "ConvTranspose":
+        from .conv_bias_apart import BiasApartKernel, needs_bias_apart
+
+        return BiasApartKernel if needs_bias_apart(info) else ConvKernel
+    if weight is None:
         return ConvKernel
     if len(weight.shape) == PICTURE_RANK:
         from .conv_few_outputs import FewOutputsKernel, is_for_few_outputs
