@@ -44,6 +44,7 @@ _MAX_DEPTH = 100  # protobuf's own
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
 _FIRST_TAG = 8
+_WRAP = 1 << 64
 _FEW_BYTES = 64
 """Numbers in fewer bytes are read one by one, which is faster than to set NumPy going."""
 _SMALL_BYTES = 4096
@@ -59,8 +60,9 @@ class Payload(NamedTuple):
 class Message:
     """A message: its values are attributes, those of fields that are not there are protobuf's defaults."""
 
-    readers: ClassVar[Mapping[int, Callable[..., None]]] = {}
-    """Tag, which is a field's number and wire type → reads the field."""
+    readers: ClassVar[Mapping[int, Any]] = {}
+    """Tag, which is a field's number and wire type → reads the field. Those that make up most of a model stand for themselves:
+    the name of a text or of a number of 64 bits; name and class of a list of messages; name and None of a list of texts."""
     one_of: ClassVar[tuple[str, ...]] = ()
     """Names of fields of which one at most is there."""
 
@@ -109,35 +111,54 @@ class _Piece:
         """
         if depth > _MAX_DEPTH:
             raise InvalidProtobuf(f"Protobuf parsing failed: messages are nested deeper than {_MAX_DEPTH} levels")
-        data, values, readers = self.data, target.__dict__, target.readers
+        data, values, reader_of = self.data, target.__dict__, target.readers.get
         value: Any
         while position < end:
-            tag = data[position]
-            position += 1
+            tag, value = data[position], data[position + 1]
+            position += 2
             if tag >= 0x80:
-                tag, position = self.varint(position - 1)
-            read = readers.get(tag)
-            kind = tag & 7
-            if kind == _DELIMITED:
-                stop = data[position]
+                tag, position = self.varint(position - 2)
+                value = data[position]
                 position += 1
-                if stop >= 0x80:
-                    stop, position = self.varint(position - 1)
-                stop += position
-                if stop <= end and read is not None:
+            read = reader_of(tag)
+            if tag & 7 == _DELIMITED:
+                if value >= 0x80:
+                    value, position = self.varint(position - 1)
+                stop = position + value
+                if stop > end or read is None:
+                    self.check_unknown(tag, stop)
+                elif read.__class__ is str:
+                    values[read] = str(data[position:stop], "utf-8", "surrogateescape")
+                elif read.__class__ is tuple:
+                    name, cls = read
+                    if cls is None:
+                        value = str(data[position:stop], "utf-8", "surrogateescape")
+                    else:
+                        value = cls()
+                        self.read(value, position, stop, depth + 1)
+                    if name in values:
+                        values[name].append(value)
+                    else:
+                        values[name] = [value]
+                else:
                     read(values, self, position, stop, depth)
                 position = stop
             else:
-                value = data[position]
-                position += 1
-                if kind != _VARINT or value >= 0x80:
-                    value, position = self._number(kind, position - 1)
-                if read is not None:
+                if tag & 7 or value >= 0x80:
+                    value, position = self._number(tag & 7, position - 1)
+                if read is None:
+                    self.check_unknown(tag, position)
+                elif read.__class__ is str:
+                    values[read] = value - _WRAP if value >> 63 else value
+                else:
                     read(values, value)
-            if read is None and tag < _FIRST_TAG:
-                raise self.malformed(position, "a field number of 0")
         if position > end:
             raise self.malformed(position, "the end of a field whose message ends before")
+
+    def check_unknown(self, tag: int, position: int) -> None:
+        """Refuse a field that is none, before a place; others that are not known are skipped."""
+        if tag < _FIRST_TAG:
+            raise self.malformed(position, "a field number of 0")
 
     def _number(self, kind: int, position: int) -> tuple[Any, int]:
         """A number, or the bytes of a float, and where it ends."""
@@ -150,6 +171,10 @@ class _Piece:
 
     def varint(self, position: int) -> tuple[int, int]:
         """The number at a place, and where it ends."""
+        first = self.data[position]
+        second = self.data[position + 1] if first >= 0x80 else 0
+        if first >= 0x80 > second:  # as most that are asked for
+            return first - 0x80 + (second << 7), position + 2
         value = 0
         for index in range(10):
             byte = self.data[position + index]
@@ -206,11 +231,11 @@ class _Field(NamedTuple):
     """How a field is read."""
 
     default: Any
-    read: _ReadBytes | None = None
-    """Reads its content behind a length."""
+    read: _ReadBytes | str | tuple[str, type[Message] | None] | None = None
+    """Reads its content behind a length, or stands for that; see ``Message.readers``."""
     wire_type: int = _VARINT
-    read_number: _ReadNumber | None = None
-    """Reads it as a number of that wire type."""
+    read_number: _ReadNumber | str | None = None
+    """Reads it as a number of that wire type, or stands for that."""
 
 
 Kind = Callable[[str], _Field]
@@ -225,7 +250,7 @@ def declare(cls: type[Message], fields: Mapping[int, tuple[str, Kind]], one_of: 
         fields: number → name and kind.
         one_of: names of those of which only the last to come is there.
     """
-    table: dict[int, Callable[..., None]] = {}
+    table: dict[int, Any] = {}
     for number, (name, kind) in fields.items():
         found = kind(name)
         others = tuple(each for each in one_of if each != name) if name in one_of else ()
@@ -237,37 +262,32 @@ def declare(cls: type[Message], fields: Mapping[int, tuple[str, Kind]], one_of: 
     cls.readers, cls.one_of = table, one_of
 
 
-def _alone(read: Callable[..., None], others: tuple[str, ...]) -> Callable[..., None]:
+def _alone(read: Any, others: tuple[str, ...]) -> Any:
     """Reads a field, and clears others."""
+    if not others:
+        return read
 
-    def read_alone(values: dict[str, Any], *arguments: Any) -> None:
+    def read_alone(values: dict[str, Any], content: Any, *place: int) -> None:
         for other in others:
             values.pop(other, None)
-        read(values, *arguments)
+        if not isinstance(read, str):
+            read(values, content, *place)
+        elif place:
+            values[read] = str(content.data[place[0] : place[1]], "utf-8", "surrogateescape")
+        else:
+            values[read] = _signed64(content)
 
-    return read_alone if others else read
+    return read_alone
 
 
 def text(name: str) -> _Field:
     """Text; what is not UTF-8 becomes surrogate escapes."""
-
-    def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
-        values[name] = str(piece.data[start:stop], "utf-8", "surrogateescape")
-
-    return _Field("", read)
+    return _Field("", name)
 
 
 def texts(name: str) -> _Field:
     """List of texts."""
-
-    def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
-        item = str(piece.data[start:stop], "utf-8", "surrogateescape")
-        if name in values:
-            values[name].append(item)
-        else:
-            values[name] = [item]
-
-    return _Field((), read)
+    return _Field((), (name, None))
 
 
 def byte_string(name: str) -> _Field:
@@ -317,24 +337,12 @@ def message(cls: type[Message]) -> Kind:
 
 def messages(cls: type[Message]) -> Kind:
     """List of messages."""
-
-    def kind(name: str) -> _Field:
-        def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, depth: int) -> None:
-            found = cls()
-            piece.read(found, start, stop, depth + 1)
-            if name in values:
-                values[name].append(found)
-            else:
-                values[name] = [found]
-
-        return _Field((), read)
-
-    return kind
+    return lambda name: _Field((), (name, cls))
 
 
 def int64(name: str) -> _Field:
     """A number of 64 bits."""
-    return _number(name, "i8", 0)
+    return _Field(0, read_number=name)
 
 
 def int32(name: str) -> _Field:
@@ -392,10 +400,12 @@ def numbers(dtype: str) -> Kind:
             values.setdefault(name, []).extend(_packed(piece, start, stop, dtype).tolist())
 
         def read_one(values: dict[str, Any], value: Any) -> None:
+            if convert is not _signed64 or value >> 63:
+                value = convert(value)
             if name in values:
-                values[name].append(convert(value))
+                values[name].append(value)
             else:
-                values[name] = [convert(value)]
+                values[name] = [value]
 
         return _Field((), read, wire_type, read_one)
 
