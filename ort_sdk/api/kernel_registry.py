@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .data_classes import dataclass, field
 from .device import OrtMemType
@@ -118,6 +118,8 @@ class KernelRegistry:
         self._sources: list[tuple[KernelSource, frozenset[tuple[str, str]]]] = []
         self._cache: dict[tuple[str, str], tuple[KernelCreateInfo, ...]] = {}
         self._declared: dict[tuple[str, str], dict[int, OperatorSchema]] = {}
+        self.matches: dict[tuple[Any, ...], tuple[KernelCreateInfo, ...]] = {}
+        """What the host found for operators and types, in any session; the host's to fill."""
 
     def declare_operator(
         self,
@@ -235,6 +237,7 @@ class KernelRegistry:
                 )
         rivals.append(KernelCreateInfo(kernel_def, create))
         self._cache.pop(key, None)
+        self.matches.clear()
 
     def add_source(self, source: KernelSource, operators: Iterable[tuple[str, str]]) -> None:
         """Add kernels that are made on demand.
@@ -245,6 +248,7 @@ class KernelRegistry:
         """
         self._sources.append((source, frozenset(operators)))
         self._cache.clear()
+        self.matches.clear()
 
     def candidates(self, domain: str, op_type: str) -> tuple[KernelCreateInfo, ...]:
         """Kernels of one operator, in order of preference."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .create import create_kernel, kernel_info
-from .lookup import KnownKernels, RegistryLookup, ResolvedTypes
+from .lookup import KnownKernels, RegistryLookup, ResolvedTypes, known_kernels
 from .type_str_resolver import KernelTypeStrResolver, resolver_of
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "ResolvedTypes",
     "create_kernel",
     "kernel_info",
+    "known_kernels",
     "resolver_of",
 ]

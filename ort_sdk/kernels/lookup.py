@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import KernelCreateInfo, KernelDef, KernelInfo, KernelRegistry
@@ -13,11 +13,13 @@ from ort_sdk.graph.type_strings import Argument, TypeStrings
 from .create import kernel_info
 from .type_str_resolver import KernelTypeStrResolver, resolver_of
 
-__all__ = ["KnownKernels", "RegistryLookup", "ResolvedTypes"]
+__all__ = ["KnownKernels", "RegistryLookup", "ResolvedTypes", "known_kernels"]
 
 
-KnownKernels = dict[tuple[Any, ...], "KernelCreateInfo | None"]
-"""Operator, version and types of the arguments → kernel, where no kernel looks at more of a node."""
+KnownKernels = dict[tuple[Any, ...], tuple[KernelCreateInfo, ...]]
+"""Operator, version and types of the arguments → kernels they fit, up to the first that looks at nothing else of a node."""
+
+_MOST_KNOWN = 4096
 
 _ABSENT = ""
 """Stands for an omitted argument among types."""
@@ -33,6 +35,11 @@ class ResolvedTypes:
     """Type string → formal parameters it covers."""
     types: Mapping[str, str | None]
     """Type string → type of the first of them that is present; None if none is, or it is not known."""
+
+
+def known_kernels(registry: KernelRegistry | None, resolver: KernelTypeStrResolver) -> KnownKernels:
+    """Where look-ups with a registry and a resolver keep what they find: with the registry, if nothing of a model decides."""
+    return registry.matches if registry is not None and resolver is resolver_of(None) else {}
 
 
 class RegistryLookup:
@@ -66,14 +73,27 @@ class RegistryLookup:
         values = graph.values
         types = [(values.get(name) or graph.node_arg(name)).type if name else _ABSENT for name in (*inputs, *node.outputs)]
         key = (node.domain, node.op_type, node.since_version, len(inputs), *types)
-        if key in self._known:
-            return self._known[key]
-        candidates = self._candidates(node)
+        fitting = self._known.get(key)
+        if fitting is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            fitting = self._known[key] = tuple(self._fitting(node))
+        for each in fitting:
+            when = each.kernel_def.when
+            if when is None or when(self._info(node)) is None:
+                return each
+        return None
+
+    def _fitting(self, node: Node) -> Iterator[KernelCreateInfo]:
+        """Kernels for a node's version and types, in order of registration, up to the first without a predicate."""
         table = self._resolver.type_strings(node)
-        found = next((each for each in candidates if self._rejection(each.kernel_def, node, table) is None), None)
-        if not any(each.kernel_def.when for each in candidates):
-            self._known[key] = found
-        return found
+        for each in self._candidates(node):
+            kernel_def = each.kernel_def
+            fits = _version_matches(kernel_def, node, is_known=table is not None)
+            if fits and (table is None or self._type_mismatch(kernel_def, node, table) is None):
+                yield each
+                if kernel_def.when is None:
+                    return
 
     def rejections(self, node: Node) -> list[str]:
         """One line for each kernel of the operator that does not match, or that there is none."""

@@ -25,7 +25,7 @@ from ort_sdk.api import (
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Model
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
-from ort_sdk.kernels import KernelTypeStrResolver, resolver_of
+from ort_sdk.kernels import KernelTypeStrResolver, known_kernels, resolver_of
 from ort_sdk.memory import DataTransferManager, DeviceMemory, ExternalDataManager
 from ort_sdk.partition import ProviderBinding
 from ort_sdk.plugins import ProviderHandle, plugin_manager
@@ -92,7 +92,8 @@ class SessionProvider:
         def compile_groups(fused_nodes: Sequence[FusedNode]) -> Sequence[Any]:
             return handle.compile(execution_provider, fused_nodes)
 
-        return ProviderBinding(self.name, execution_provider, self.registry, get_capability, compile_groups, resolver)
+        known = known_kernels(self.registry, resolver)
+        return ProviderBinding(self.name, execution_provider, self.registry, get_capability, compile_groups, resolver, known)
 
 
 @contextlib.contextmanager
