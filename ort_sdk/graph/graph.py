@@ -146,7 +146,10 @@ class Graph(Body):
         while graph is not None:
             found = graph.initializers.get(name)
             if found is not None:
-                return None if name in graph._names_of_inputs() else found
+                known = graph._input_names
+                is_known = known is not None and known[0] is graph.inputs and len(known[1]) == len(graph.inputs)
+                names = known[1] if known is not None and is_known else graph._names_of_inputs()
+                return None if name in names else found
             if name in graph.values:
                 return None
             graph = graph.parent
@@ -255,12 +258,12 @@ class Graph(Body):
 
     def _is_sorted(self, outer: set[str]) -> bool:
         """Whether the order is topological already and every name is made once; False sends odd graphs the long way."""
-        made = {*self.initializers, *(argument.name for argument in self.inputs)}
+        made = {"", *outer, *self.initializers, *[argument.name for argument in self.inputs]}
         for node in self.nodes:
-            if any(name not in made and name not in outer for name in node.reads()):
+            if not made.issuperset(node.inputs) or not made.issuperset(node.implicit_inputs):
                 return False
             for name in node.outputs:
-                if name and (name in made or name in outer):
+                if name in made and name:
                     return False
                 made.add(name)
         return True

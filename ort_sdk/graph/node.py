@@ -64,7 +64,8 @@ class Node:
 
     def reads(self) -> list[str]:
         """Names of all values the node needs, its subgraphs' captures included, omitted ones left out."""
-        return [name for name in (*self.inputs, *self.implicit_inputs) if name]
+        inputs = [*self.inputs, *self.implicit_inputs]
+        return [name for name in inputs if name] if "" in inputs else inputs
 
     def describe(self) -> str:
         """Operator, version and name, for messages."""

@@ -169,13 +169,16 @@ def _small_source(data: bytes) -> ByteSource:
 
 
 def _shape(proto: Any, name: str = "") -> tuple[int, ...]:
-    owner = f"tensor '{name or getattr(proto, 'name', '')}'"
-    if len(proto.dims) > _MAX_RANK:
-        raise InvalidGraph(f"{owner} has {len(proto.dims)} dimensions; at most {_MAX_RANK} are supported")
     shape = tuple(proto.dims)
-    if shape and min(shape) < 0:
+    elements = math.prod(shape)
+    # Most are positive and small. Sixteen bytes are the widest element; the product without zeros bounds every stride, too.
+    if len(shape) <= _MAX_RANK and (not shape or min(shape) > 0) and 16 * elements <= _MAX_BYTES:
+        return shape
+    owner = f"tensor '{name or getattr(proto, 'name', '')}'"
+    if len(shape) > _MAX_RANK:
+        raise InvalidGraph(f"{owner} has {len(shape)} dimensions; at most {_MAX_RANK} are supported")
+    if min(shape) < 0:
         raise InvalidGraph(f"{owner} has shape {list(shape)}; sizes of a constant must not be negative")
-    # Sixteen bytes are the widest element; the product without zeros bounds every stride, too.
     if 16 * math.prod(size for size in shape if size) > _MAX_BYTES:
         raise InvalidGraph(f"{owner} has shape {list(shape)}, which is more elements than can be addressed")
     return shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,7 +26,7 @@ def nodes_of(graph: Graph, *op_types: str) -> list[Node]:
 def constant_array(graph: Graph, node: Node, index: int) -> HostArray | None:
     """Elements of a constant input of moderate size; None for other inputs and omitted ones."""
     tensor = constant_input(graph, node, index)
-    if tensor is None or np.prod(tensor.shape, dtype=np.int64) > SMALL_ELEMENTS:
+    if tensor is None or math.prod(tensor.shape) > SMALL_ELEMENTS:
         return None
     return tensor.numpy()
 
@@ -48,7 +49,7 @@ def integers(graph: Graph, node: Node, index: int, attribute: str) -> tuple[int,
     """Numbers that are a constant input, or an attribute in older versions; None if they are absent or not constant."""
     if index < len(node.inputs) and node.inputs[index]:
         array = constant_array(graph, node, index)
-        return None if array is None else tuple(map(int, array.reshape(-1)))
+        return None if array is None else tuple(map(int, array.reshape(-1).tolist()))
     given = node.attributes.get(attribute)
     return None if given is None else tuple(given)
 

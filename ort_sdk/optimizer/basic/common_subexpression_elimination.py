@@ -35,12 +35,19 @@ class CommonSubexpressionElimination:
         seen: dict[Hashable, list[Node]] = {}
         gone = []
         constants: dict[str, Hashable] = {}
+        alike: dict[Hashable, Node | None] = {}
+        """Nodes that may equal others, by what is seen without reading constants; None once another was like it."""
         for node in graph.nodes:
             if node.domain not in _DOMAINS or node.op_type in _EXCLUDED or not node.inputs or node.subgraphs:
                 continue
-            inputs = tuple(_input_key(name, graph, constants) for name in node.inputs)
-            key = (node.op_type, node.domain, node.since_version, node.execution_provider, inputs)
-            equals = seen.setdefault(key, [])
+            look = _look(node, graph)
+            other = alike.setdefault(look, node)
+            if other is node:
+                continue
+            if other is not None:
+                alike[look] = None
+                seen.setdefault(_key(other, graph, constants), []).append(other)
+            equals = seen.setdefault(_key(node, graph, constants), [])
             first = next((each for each in equals if _is_same(each, node)), None)
             if first is None:
                 equals.append(node)
@@ -48,6 +55,17 @@ class CommonSubexpressionElimination:
                 gone.append(node)
         remove_nodes(graph, gone)
         return bool(gone)
+
+
+def _look(node: Node, graph: Graph) -> Hashable:
+    """Operator, and names of the inputs that are no constants."""
+    return (node.op_type, node.domain, *[name if graph.constant(name) is None else "" for name in node.inputs])
+
+
+def _key(node: Node, graph: Graph, constants: dict[str, Hashable]) -> Hashable:
+    """Equal for nodes that are equal but for attributes and outputs."""
+    inputs = tuple([_input_key(name, graph, constants) for name in node.inputs])
+    return (node.op_type, node.domain, node.since_version, node.execution_provider, inputs)
 
 
 def _input_key(name: str, graph: Graph, constants: dict[str, Hashable]) -> Hashable:

@@ -73,9 +73,12 @@ def _ranges(node: Node, graph: Graph) -> list[_Range] | None:
 
 
 def _takes_all(node: Node, graph: Graph) -> bool:
+    starts = integers(graph, node, 1, "starts")
+    if starts is None or any(starts):
+        return False
     ranges = _ranges(node, graph)
     shape = graph.node_arg(node.inputs[0]).shape
-    return ranges is not None and all(each.start == 0 and _reaches_end(each, shape) for each in ranges)
+    return ranges is not None and all(_reaches_end(each, shape) for each in ranges)
 
 
 def _reaches_end(each: _Range, shape: Shape | None) -> bool:
