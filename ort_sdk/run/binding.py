@@ -165,15 +165,28 @@ def _is_small_view(launched: ProgramStep, specialisation: Specialisation, provid
 
 
 def can_bind(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
-    """Whether a step's kernel offers binding, its shapes are known, and its provider can preallocate; not for a view's sake."""
+    """Whether a step's kernel offers binding, its shapes are known, and its provider can preallocate.
+
+    Not for what can be a view, but for a large one that would be copied for the user: the kernel is faster at that.
+    """
     return (
         launched.outputs_known
         and getattr(launched.step.kernel, "bind", None) is not None
         and launched.step.provider in providers
         and any(launched.step.outputs)
         and all(hasattr(specialisation.values[index], "shape") for index in _asked_for(launched))
-        and not (getattr(launched.step.kernel, "returns_views", False) and _may_be_view(launched, specialisation))
+        and not (
+            getattr(launched.step.kernel, "returns_views", False)
+            and _may_be_view(launched, specialisation)
+            and not _is_large_fetch(launched, specialisation)
+        )
     )
+
+
+def _is_large_fetch(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether the user gets a large output that does not lie in the order of its axes."""
+    fetched = [specialisation.values[index] for index in launched.outputs if index in specialisation.fetches]
+    return any(value.nbytes > COPIED_BYTES and not value.flags.c_contiguous for value in fetched if isinstance(value, np.ndarray))
 
 
 def _asked_for(launched: ProgramStep) -> list[int]:

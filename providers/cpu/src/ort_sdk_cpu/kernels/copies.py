@@ -14,11 +14,12 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import NO_BITS, NativeCall, in_turn
 
-from .strided_copy import strided_copy
+from .strided_copy import copy_at_once, strided_copy
 from .task_writer import is_worth_a_task, threads_for
 
 __all__ = [
     "MAX_PLACES",
+    "MIN_COPIED",
     "CopyWriter",
     "Pairs",
     "Runs",
@@ -43,6 +44,8 @@ MAX_RUNS = 1 << 12
 """Runs up to which a task goes over their addresses; the list of more would take more memory than it is worth."""
 COPIED_AT_ONCE = 4
 """Elements whose copying takes as long as computing one."""
+MIN_COPIED = 1 << 14
+"""Elements from which on a task copies arrays that are others in each call faster than NumPy."""
 MAX_PLACES = 1 << 18
 """Elements up to which the place of each is worked out, to see what runs they make."""
 MAX_TAKEN = 1 << 16
@@ -64,7 +67,8 @@ class CopyWriter:
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
         for target, source in self._pairs(*arrays):
-            target[...] = source
+            if not _copied_by_task(target, source):
+                target[...] = source
 
     def fixed(self, *arrays: Any) -> Callable[[], Any]:
         """The call on arrays that stay the same."""
@@ -207,6 +211,15 @@ def addresses_of(array: HostArray, axes: int | None = None) -> HostArray:
     for size, stride in zip(array.shape[:axes], array.strides[:axes], strict=True):
         starts = (starts[:, None] + np.arange(size) * stride).reshape(-1)
     return starts
+
+
+def _copied_by_task(target: HostArray, source: HostArray) -> bool:
+    """Whether a task has copied an array: a large one that does not lie in one piece in both. NumPy repeats elements as fast."""
+    if target.size < MIN_COPIED or not source.strides[-1] or not is_worth_a_task(target.size):
+        return False
+    if not _first_joint_axis(target, source):
+        return False
+    return copy_at_once(target, source, threads_for(target.size // COPIED_AT_ONCE))
 
 
 def _strided(pairs: Pairs) -> Callable[[], Any] | None:

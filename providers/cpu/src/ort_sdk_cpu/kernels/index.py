@@ -46,8 +46,8 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conversion": {"": ("Cast",)},
     "movement": {
         "": (
-            *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "SpaceToDepth", "Squeeze", "Unsqueeze"),
-            "Where",
+            *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "SpaceToDepth", "Squeeze"),
+            *("Transpose", "Unsqueeze", "Where"),
         ),
     },
     "pad": {"": ("Pad",)},

@@ -13,7 +13,18 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
-from .copies import MAX_PLACES, CopyWriter, Pairs, Runs, addresses_of, element_runs, even_stride, indexing_words, moving
+from .copies import (
+    MAX_PLACES,
+    MIN_COPIED,
+    CopyWriter,
+    Pairs,
+    Runs,
+    addresses_of,
+    element_runs,
+    even_stride,
+    indexing_words,
+    moving,
+)
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
 __all__ = ["taken", "taking"]
@@ -35,19 +46,27 @@ class _Concatenate:
 
     def __call__(self, *arrays: HostArray) -> None:
         *inputs, out = arrays
-        np.concatenate(inputs, axis=self._axis, out=out)
+        is_interleaved = math.prod(out.shape[: self._axis % out.ndim]) > 1
+        if is_interleaved and out.size >= len(inputs) * MIN_COPIED:
+            CopyWriter(self._pairs)(*arrays)
+        else:
+            np.concatenate(inputs, axis=self._axis, out=out)
 
     def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
         return CopyWriter(self._pairs).fixed(*arrays)
 
     def _pairs(self, *arrays: HostArray) -> list[tuple[HostArray, HostArray]]:
         *inputs, out = arrays
-        bounds = np.cumsum([array.shape[self._axis] for array in inputs])[:-1]
-        return list(zip(np.split(out, bounds, axis=self._axis), inputs, strict=True))
+        before, start, pairs = (slice(None),) * (self._axis % out.ndim), 0, []
+        for array in inputs:
+            stop = start + array.shape[self._axis]
+            pairs.append((out[(*before, slice(start, stop))], array))
+            start = stop
+        return pairs
 
 
-class _Reshaping(BindableKernel):
-    """A copy where the elements in their new shape cannot be seen as a view."""
+class _Viewing(BindableKernel):
+    """A copy where the elements in their new place cannot be seen as a view."""
 
     returns_views = True
 
@@ -58,10 +77,17 @@ def reshape(_info: KernelInfo, _compute: Any) -> MakeWriter:
     return lambda _inputs, _outputs: CopyWriter(lambda *arrays: [(arrays[-1].reshape(arrays[0].shape), arrays[0])])
 
 
-@made_by("Flatten", "Reshape", "Squeeze", "Unsqueeze")
-def reshaping(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+@bindable("Transpose", any_type=True)
+def transpose(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """The input with its axes in another order."""
+    order = info.attribute("perm", None)
+    return lambda _inputs, _outputs: CopyWriter(lambda x, out: [(out, x.transpose(order))])
+
+
+@made_by("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+def viewing(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
     """The kernel, which is bound where it has to copy."""
-    return _Reshaping(kernel, make_writer)
+    return _Viewing(kernel, make_writer)
 
 
 _CHOSEN_SIZES = frozenset({1, 2, 4, 8})

@@ -7,12 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ort_sdk.api import HostArray
+from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import Loops
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskCall
 
-__all__ = ["strided_copy"]
+__all__ = ["copy_at_once", "strided_copy"]
 
 MODULE = "copying"
 AXES = 5
@@ -41,6 +43,24 @@ def strided_copy(
 
     task, sizes = layout
     return TaskCall(MODULE, task, (0, 0, *sizes), threads)
+
+
+def copy_at_once(target: HostArray, source: HostArray, threads: int) -> bool:
+    """Copy between arrays of one shape and type by a task; False where there is none, and nothing is copied.
+
+    Args:
+        target: what is written; it does not overlap the source.
+        source: what is read.
+        threads: how many the task may use.
+    """
+    layout = _layout(target.shape, target.strides, source.strides, target.itemsize)
+    if layout is None:
+        return False
+    from ort_sdk_cpu.machine_code import task_function
+
+    name, sizes = layout
+    task_function(MODULE, name, "q" * (2 + len(sizes)))(threads, address_of(target), address_of(source), *sizes)
+    return True
 
 
 @functools.lru_cache(maxsize=1024)
