@@ -23,6 +23,7 @@ __all__ = [
     "raise_step_error",
     "require_outputs",
     "run_steps",
+    "store_outputs",
 ]
 
 
@@ -158,7 +159,7 @@ def require_outputs(result: Any, outputs: tuple[int, ...]) -> None:
         raise Fail(f"its kernel gave {count} of {len(outputs)} outputs")
 
 
-def store_outputs(frame: list[Any], outputs: tuple[int, ...], result: Any) -> None:
+def store_outputs(frame: list[Any] | dict[int, Any], outputs: tuple[int, ...], result: Any) -> None:
     """Put a kernel's result in its places; NumPy scalars become arrays without dimensions."""
     results = result if type(result) is tuple else (result,)
     for index, value in zip(outputs, results, strict=False):

@@ -11,6 +11,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import ABSENT, Step
 
 from .binding import BindingProvider, can_bind
+from .executor import require_outputs, store_outputs
 from .fusion_checks import check_answer, unread_steps
 from .specialise import ProgramStep, Specialisation
 
@@ -148,8 +149,8 @@ class _OneOrAll:
         values = {ABSENT: None, **self._constants, **dict(zip(self._inputs, inputs, strict=True))}
         for step in self._members:
             result = step.compute(*[values[index] for index in step.inputs])
-            values.update(zip(step.outputs, result if type(result) is tuple else (result,), strict=False))
-            values[ABSENT] = None
+            require_outputs(result, step.outputs)
+            store_outputs(values, step.outputs, result)
         results = tuple(values[index] for index in self._outputs)
         return results if len(results) > 1 else results[0]
 

@@ -59,6 +59,12 @@ def test_arrays_that_lie_otherwise_and_empty_ones():
     _agree(_chain(), feeds)
 
 
+def test_chains_of_single_numbers():
+    nodes = [node("ReduceSum", ["x"], ["sum"], keepdims=0), node("Neg", ["sum"], ["a"]), node("Sigmoid", ["a"], ["y"])]
+    model = model_bytes(nodes, [value("x", ["n", "c", "h", "w"])], [value("y", [])])
+    _agree(model, [{"x": _floats(shape) / 100} for shape in SHAPES])
+
+
 def test_several_outputs_of_unlike_shapes():
     nodes = [node("Mul", ["x", "x"], ["small"]), node("Add", ["small", "g"], ["y"]), node("Mul", ["y", "g"], ["z"])]
     four = ["n", "c", "h", "w"]
