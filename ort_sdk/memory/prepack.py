@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from ort_sdk.api import (
+    NOT_PACKED,
     TENSOR_BYTES,
     Allocator,
     HostArray,
     NotPacked,
+    OpKernel,
     OrtDevice,
     PrePackedWeights,
     RuntimeException,
@@ -39,7 +41,8 @@ class PackingNode:
     device: OrtDevice
     domain: str
     op_type: str
-    hook: PrepackHook
+    hook: PrepackHook | None
+    """None if the provider has none."""
     allocator: Allocator | None = None
     owner: Hashable = None
     """The provider's registration, for arrays that are not the host's."""
@@ -104,7 +107,7 @@ class Prepacker:
 
     def pack_input(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> bool:
         """Offer one constant input of a kernel that can take packed weights; returns whether the kernel keeps it packed."""
-        weights = self._weights(kernel, node, tensor, index)
+        weights = NOT_PACKED if _packs_nothing(kernel, node) else self._weights(kernel, node, tensor, index)
         if isinstance(weights, PrePackedWeights):
             kernel.use_prepacked(weights, index)
             return True
@@ -180,6 +183,13 @@ class Prepacker:
         return PrePackedWeights(sink.save(tensor, key.op_type, key.identity(), weights.buffers, is_tensor=is_tensor))
 
 
+def _packs_nothing(kernel: Any, node: PackingNode) -> bool:
+    """Whether a kernel has nothing of its own for packing, nor its provider."""
+    cls = type(kernel)
+    has_own = getattr(cls, "prepack", None) is not OpKernel.prepack or cls.packing_identity is not OpKernel.packing_identity
+    return node.hook is None and not has_own
+
+
 def _checked_pack(
     kernel: Any, node: PackingNode, tensor: Tensor, key: PrepackKey, memory: Allocator | None
 ) -> PrePackedWeights | NotPacked:
@@ -201,7 +211,5 @@ def _pack(
     # What the tensor makes to be read, an aligned copy for one, is not needed once it is packed.
     once = tensor.transient() if isinstance(tensor, MappedTensor) else tensor
     allocator = memory or node.allocator
-    weights = node.hook(kernel, once, index, allocator)
-    if weights is None:
-        weights = kernel.prepack(once, index, allocator)
-    return weights
+    weights = None if node.hook is None else node.hook(kernel, once, index, allocator)
+    return kernel.prepack(once, index, allocator) if weights is None else weights

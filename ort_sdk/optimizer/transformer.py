@@ -72,23 +72,22 @@ class DeferredTransformer:
         needs: what a model must have for the pass to find anything.
     """
 
-    __slots__ = ("_class_name", "_imported", "_module", "_needs", "_package")
+    __slots__ = ("_class_name", "_imported", "_module", "_needs", "_package", "first_need")
 
     def __init__(self, package: str, module: str, class_name: str, needs: Needs) -> None:
         self._package = package
         self._module = module
         self._class_name = class_name
         self._needs = needs
+        self.first_need: AbstractSet[str] | None = needs[0] if needs else None
+        """What decides alone for most models, if the pass needs anything."""
         self._imported: GraphTransformer | None = None
         if not needs:
             self.imported()
 
     def may_find(self, op_types: AbstractSet[str]) -> bool:
         """Whether a model of some operators has what the pass needs."""
-        for need in self._needs:  # noqa: SIM110 - asked for every pass of every session; a generator takes longer
-            if need.isdisjoint(op_types):
-                return False
-        return True
+        return not any(need.isdisjoint(op_types) for need in self._needs)
 
     def imported(self) -> GraphTransformer:
         """The pass itself, the same every time: passes keep nothing."""
@@ -136,7 +135,8 @@ def apply_transformers(
         before = len(changed)
         for each in transformers:
             if isinstance(each, DeferredTransformer):
-                if not each.may_find(op_types):
+                need = each.first_need
+                if need is not None and (need.isdisjoint(op_types) or not each.may_find(op_types)):
                     continue
                 transformer = each.imported()
             else:

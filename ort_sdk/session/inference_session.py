@@ -93,7 +93,7 @@ class InferenceSession:
         self._prepacked_weights: PrepackedWeightsContainer | None = kwargs.get("prepacked_weights_container")
         for location, content in dict(kwargs.get("external_files") or {}).items():
             self._options.add_external_file(location, content)
-        apply_model_config(self._options, path_or_bytes, _settings(self._options, self._disabled))
+        apply_model_config(self._options, path_or_bytes, lambda: _settings(self._options, self._disabled))
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
         self._profiler = Profiler(self._options.profile_file_prefix) if self._options.enable_profiling else None
@@ -120,20 +120,20 @@ class InferenceSession:
         finally:
             watcher.close()
         use_programs = options._config.get(DISABLE_PROGRAMS_KEY) != "1"
-        # of the folder it was given in, wherever the process is when a run feeds a default
-        source = self._source if isinstance(self._source, bytes) else Path(self._source).absolute()
-
-        def without_constants() -> SessionRuns:
-            providers = environment().open(chosen, options.entries_for_providers())
-            others = replace(settings, fixes_defaults=False, prepack_sink=None)
-            with collection_pause:
-                return SessionRuns(build_session(source, others, providers, _unseen), use_programs=use_programs)
-
         self._built: SessionState | None = state
         self._watcher = watcher
         self._runs: SessionRuns | RunsWithDefaults | None = SessionRuns(state, use_programs=use_programs)
         defaults = frozenset(argument.name for argument in self._description.overridable_initializers)
         if defaults and settings.fixes_defaults:
+            # of the folder it was given in, wherever the process is when a run feeds a default
+            source = self._source if isinstance(self._source, bytes) else Path(self._source).absolute()
+
+            def without_constants() -> SessionRuns:
+                providers = environment().open(chosen, options.entries_for_providers())
+                others = replace(settings, fixes_defaults=False, prepack_sink=None)
+                with collection_pause:
+                    return SessionRuns(build_session(source, others, providers, _unseen), use_programs=use_programs)
+
             self._runs = RunsWithDefaults(self._runs, defaults, without_constants)
         if self._profiler is not None:
             self._profiler.know_steps(state.plan.steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 from ort_sdk.api import InvalidArgument
@@ -28,13 +29,15 @@ _KINDS: dict[str, type] = {
 }
 
 
-def apply_model_config(options: SessionOptions, source: str | os.PathLike[str] | bytes, settings: BuildSettings) -> None:
+def apply_model_config(
+    options: SessionOptions, source: str | os.PathLike[str] | bytes, make_settings: Callable[[], BuildSettings]
+) -> None:
     """Set the options a model asks for; those this package does not know are ignored.
 
     Args:
         options: changed in place.
         source: model file, or its content.
-        settings: where the model's external data is.
+        make_settings: tells where the model's external data is.
 
     Raises:
         InvalidArgument: the metadata is no JSON, or a value does not fit its option.
@@ -42,6 +45,7 @@ def apply_model_config(options: SessionOptions, source: str | os.PathLike[str] |
     """
     if os.environ.get(LOAD_CONFIG_VARIABLE) != "1":
         return
+    settings = make_settings()
     model = load_model(
         source,
         external_data_folder=settings.external_data_folder,

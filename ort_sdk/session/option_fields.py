@@ -130,6 +130,11 @@ class ConfigEntries(dict[str, str]):
         super().__init__()
         self._owner = owner
 
+    def __copy__(self) -> ConfigEntries:
+        duplicate = ConfigEntries(self._owner)
+        duplicate.update(self)
+        return duplicate
+
     def add(self, key: str, value: str) -> None:
         """Set one entry.
 

@@ -113,7 +113,7 @@ def _packing_node(provider: SessionProvider, node: Node) -> PackingNode:
         device=provider.device,
         domain=node.domain,
         op_type=node.op_type,
-        hook=partial(handle.prepack, execution_provider),
+        hook=partial(handle.prepack, execution_provider) if handle.implements("prepack") else None,
         allocator=provider.allocator,
         owner=None if provider.device.is_cpu else handle,
     )

@@ -37,8 +37,9 @@ class CommonSubexpressionElimination:
         constants: dict[str, Hashable] = {}
         alike: dict[Hashable, Node | None] = {}
         """Nodes that may equal others, by what is seen without reading constants; None once another was like it."""
+        has_bodies = bool(graph.bodies())
         for node in graph.nodes:
-            if node.domain not in _DOMAINS or node.op_type in _EXCLUDED or not node.inputs or node.subgraphs:
+            if node.domain not in _DOMAINS or node.op_type in _EXCLUDED or not node.inputs or (has_bodies and node.subgraphs):
                 continue
             look = _look(node, graph)
             other = alike.setdefault(look, node)
@@ -59,7 +60,11 @@ class CommonSubexpressionElimination:
 
 def _look(node: Node, graph: Graph) -> Hashable:
     """Operator, and names of the inputs that are no constants."""
-    return (node.op_type, node.domain, *[name if graph.constant(name) is None else "" for name in node.inputs])
+    known = graph.initializers
+    names = ["" if name in known else name for name in node.inputs]
+    if graph.parent is not None:
+        names = [name if graph.constant(name) is None else "" for name in names]
+    return (node.op_type, node.domain, *names)
 
 
 def _key(node: Node, graph: Graph, constants: dict[str, Hashable]) -> Hashable:
