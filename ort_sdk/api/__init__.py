@@ -98,6 +98,7 @@ from .memory import (
     DataTransfer,
     HostArray,
     SupportsReadInto,
+    SupportsResults,
     SupportsStreamInto,
 )
 from .operator_schema import (
@@ -202,6 +203,7 @@ __all__ = [
     "SupportsCanLoadTensor",
     "SupportsLoadTensors",
     "SupportsReadInto",
+    "SupportsResults",
     "SupportsStreamInto",
     "Tensor",
     "TensorElementType",

@@ -20,7 +20,8 @@ _current = _Current()
 
 def may_overwrite(array: HostArray | None) -> bool:
     """Whether a kernel that declares ``in_place`` may write its output into this input's memory in the run of this thread."""
-    return any(array is given for given in _current.arrays)
+    given = _current.arrays
+    return bool(given) and any(array is each for each in given)
 
 
 @contextlib.contextmanager

@@ -238,6 +238,10 @@ class Slot(Protocol):
     is_constant: bool
     """Whether its contents never change, either."""
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of the value, which is the same in all calls; None if it is not known."""
+
 
 class OpKernel:
     """Base for kernels that want more than a function. Every ability is optional and looked up once.
@@ -255,12 +259,16 @@ class OpKernel:
         ``bind`` takes output arrays whose axes lie in memory in any order. It is given the order that ``compute`` chose, so that
         neighbours that prefer another layout than row-major (channels last) keep it between them. False unless declared: outputs
         are row-major then.
+    ``binds_moving_slots``
+        what ``bind`` makes reads and writes arrays that are others in each call as fast as those that stay: the host does not
+        copy large values of the user for its sake. False unless declared.
     ``returns_views``
         ``compute`` returns a view of its first input where it can, as Reshape does, and ``bind`` copies: it is asked only for
         arrays of which no view could be made. A view of a fixed buffer takes no call.
     ``in_place``
         pairs of an input and an output that may be in its memory: a caller of a run may give one memory for both. Then
-        ``may_overwrite`` tells ``compute`` that it may write into that input, and return it as the output.
+        ``may_overwrite`` tells ``compute`` that it may write into that input, and return it as the output. What ``bind`` makes
+        finds the input's array in the output's slot then, if the kernel ``binds_moving_slots``.
     ``packs_in_first_run``
         constant inputs of the host's may be packed as late as in the first run of the node's graph, so that a session that is
         made and not run costs nothing; they are packed before the first kernel of that run starts. The host still packs at
@@ -273,6 +281,7 @@ class OpKernel:
     contents_from_shapes: bool = False
     binds_any_layout: bool = False
     returns_views: bool = False
+    binds_moving_slots: bool = False
     packs_in_first_run: bool = False
     in_place: tuple[tuple[int, int], ...] = ()
 

@@ -11,7 +11,7 @@ from .device import OrtDevice, OrtMemoryInfo
 from .element_type import TensorElementType
 from .kernel import Array
 
-__all__ = ["LENT_MEMORY", "Allocator", "DataTransfer", "HostArray", "SupportsReadInto", "SupportsStreamInto"]
+__all__ = ["LENT_MEMORY", "Allocator", "DataTransfer", "HostArray", "SupportsReadInto", "SupportsResults", "SupportsStreamInto"]
 
 HostArray = np.ndarray[Any, Any]
 """A NumPy array in ordinary host memory."""
@@ -35,6 +35,14 @@ class Allocator(Protocol):
 
     def release(self, array: Array) -> None:
         """Give the array's memory back. The caller holds no other reference and reads it no more."""
+
+
+@runtime_checkable
+class SupportsResults(Protocol):
+    """Allocators that use memory of results again."""
+
+    def allocate_result(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
+        """As ``allocate``, for an array that the user gets: nobody gives it back, it ends with what the user holds of it."""
 
 
 @runtime_checkable

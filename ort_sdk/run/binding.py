@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Allocator, Array, ExecutionProvider, HostArray, OrtDevice, TensorElementType
+from ort_sdk.api import (
+    Allocator,
+    Array,
+    ExecutionProvider,
+    HostArray,
+    OrtDevice,
+    SupportsResults,
+    TensorElementType,
+    may_overwrite,
+)
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.memory import Arena, BufferLifetime, lay_out
 from ort_sdk.plan import ABSENT
@@ -68,6 +77,10 @@ class _Output:
     provider: BindingProvider
     order: tuple[int, ...] | None
     """Axes from the outermost in memory to the innermost; None is row-major."""
+    is_moving: bool
+    """Whether the kernel writes to other memory in each run as fast as to memory that stays, and no other reads it there."""
+    overwritten: tuple[int, ...]
+    """Inputs of the kernel that it may be in the memory of."""
 
 
 def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingProvider], arena: Arena) -> BoundSteps:
@@ -197,13 +210,15 @@ def _asked_for(launched: ProgramStep) -> list[int]:
 def _outputs(
     position: int, launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]
 ) -> list[_Output]:
-    provider = providers[launched.step.provider]
+    provider, in_place = providers[launched.step.provider], getattr(launched.step.kernel, "in_place", ())
     found = []
     for index in _asked_for(launched):
         value = specialisation.values[index]
         element_type, shape = provider.execution_provider.describe(value)
         order = _memory_order(value) if getattr(launched.step.kernel, "binds_any_layout", False) else None
-        found.append(_Output(index, position, element_type, shape, provider, order))
+        overwritten = tuple(launched.inputs[own] for own, target in in_place if launched.outputs[target : target + 1] == (index,))
+        is_moving = _takes_any_memory(launched) and _is_moving(index, value, specialisation)
+        found.append(_Output(index, position, element_type, shape, provider, order, is_moving, overwritten))
     return found
 
 
@@ -224,13 +239,14 @@ def _give_buffers(
     for output in outputs:
         is_on_host = output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject
         if held[output.index] >= len(specialisation.steps):
-            if is_on_host and output.index not in escaping and copies.take(_host_bytes(output)):
+            is_copied = is_on_host and output.index not in escaping and not output.is_moving
+            if is_copied and copies.take(_host_bytes(output)):
                 if output.index in specialisation.fetches:
                     bound.copied.add(output.index)
                 on_host.append(output)
                 continue
-            bound.fresh[output.index] = functools.partial(output.provider.allocator.allocate, output.shape, output.element_type)
-            bound.slots[output.index] = ValueSlot()
+            bound.fresh[output.index] = _new_array(output, specialisation, bound)
+            bound.slots[output.index] = ValueSlot(shape=output.shape)
         elif is_on_host:
             on_host.append(output)
         else:
@@ -247,7 +263,7 @@ def _copy_feeds(
 ) -> None:
     """Give buffers to small feeds that steps bound on the host read, and nobody keeps: no step reads slots for them then.
 
-    One that a kernel may overwrite for the user stays where it is.
+    One that kernels read anywhere as fast, or may overwrite for the user, stays where it is.
     """
     copies = _Copies()
     for feed in specialisation.plan.feeds:
@@ -256,7 +272,7 @@ def _copy_feeds(
         if not is_copied or index in specialisation.constants or index in escaping or index in specialisation.fetches:
             continue
         steps = [launched.step for launched in specialisation.steps if index in launched.inputs]
-        if value.nbytes > SMALL_BYTES and any(getattr(step.kernel, "in_place", ()) for step in steps):
+        if _is_moving(index, value, specialisation):
             continue
         readers = {step.provider for step in steps}
         if readers and all(name in providers and providers[name].device.is_cpu for name in readers) and copies.take(value.nbytes):
@@ -264,6 +280,35 @@ def _copy_feeds(
             element_type, shape = provider.execution_provider.describe(value)
             _fix(index, provider.allocator.allocate(shape, element_type), bound)
             bound.feeds.add(index)
+
+
+def _is_moving(index: int, value: Any, specialisation: Specialisation) -> bool:
+    """Whether a value is not worth a copy: it is large, and all kernels that touch it take other memory in each run."""
+    if not isinstance(value, np.ndarray) or value.nbytes <= SMALL_BYTES:
+        return False
+    return all(_takes_any_memory(step) for step in specialisation.steps if index in step.inputs or index in step.outputs)
+
+
+def _takes_any_memory(launched: ProgramStep) -> bool:
+    return bool(getattr(launched.step.kernel, "binds_moving_slots", False))
+
+
+def _new_array(output: _Output, specialisation: Specialisation, bound: BoundSteps) -> Callable[[], Array]:
+    """What makes the array of a value handed to the user in each run; that of an input the user wants it in, if there is one."""
+    allocator = output.provider.allocator
+    make = allocator.allocate_result if isinstance(allocator, SupportsResults) else allocator.allocate
+    allocate = functools.partial(make, output.shape, output.element_type)
+    feeds = {feed.index for feed in specialisation.plan.feeds}.difference(specialisation.constants)
+    sources = [index for index in output.overwritten if index in feeds]
+    if not sources or not output.is_moving or getattr(specialisation.values[sources[0]], "shape", None) != output.shape:
+        return allocate
+    slot = bound.slots.setdefault(sources[0], ValueSlot(shape=output.shape))
+
+    def given() -> Array:
+        array = slot.array
+        return array if may_overwrite(array) and array.flags.c_contiguous else allocate()
+
+    return given
 
 
 class _Copies:
@@ -336,6 +381,7 @@ def _input_slot(index: int, specialisation: Specialisation, bound: BoundSteps) -
     if slot is None:
         constant: Any = specialisation.constants.get(index)
         is_constant = index in specialisation.constants
-        slot = ValueSlot(constant, is_fixed=is_constant, is_constant=is_constant)
+        shape = getattr(specialisation.values[index], "shape", None)
+        slot = ValueSlot(constant, is_fixed=is_constant, is_constant=is_constant, shape=shape)
         bound.slots[index] = slot
     return slot

@@ -186,6 +186,7 @@ class _Writer:
         for index, array in self._bound.buffers.items():
             self._names[f"v{index}"] = array
         self._feeds()
+        self._fresh()
         frees = self._frees()
         for position, launched in enumerate(specialisation.steps):
             if position % STEPS_BETWEEN_CHECKS == 0:
@@ -209,6 +210,17 @@ class _Writer:
             elif feed.index not in self._specialisation.constants:
                 self._lines.append(f"v{feed.index} = feeds[{position}]")
                 self._fill_slot(feed.index)
+
+    def _fresh(self) -> None:
+        """Memory for what the user gets, before the first step: between two calls it would keep them from being one."""
+        for position, launched in enumerate(self._specialisation.steps):
+            if position not in self._bound.calls:
+                continue
+            for index in launched.outputs:
+                make = self._bound.fresh.get(index)
+                if make is not None:
+                    self._names[f"a{index}"], self._names[f"s{index}"] = make, self._bound.slots[index]
+                    self._line(f"v{index} = s{index}.array = a{index}()", launched)
 
     def _fill_slot(self, index: int) -> None:
         slot = self._bound.slots.get(index)
@@ -251,11 +263,6 @@ class _Writer:
 
     def _bound_step(self, position: int, launched: ProgramStep, call: Callable[[], None]) -> None:
         self._names[f"b{position}"] = call
-        fresh = [index for index in launched.outputs if index in self._bound.fresh]
-        for index in fresh:
-            self._names[f"a{index}"] = self._bound.fresh[index]
-            self._names[f"s{index}"] = self._bound.slots[index]
-            self._line(f"v{index} = s{index}.array = a{index}()", launched)
         self._calls[len(self._lines)] = position
         self._line(f"b{position}()", launched)
 

@@ -14,11 +14,15 @@ class ValueSlot:
         array: the value; None for one that is filled in before each call.
         is_fixed: whether it stays the same array for the life of the program.
         is_constant: whether its contents stay the same, too.
+        shape: of the value, where it is known before there is one.
     """
 
-    __slots__ = ("array", "is_constant", "is_fixed")
+    __slots__ = ("array", "is_constant", "is_fixed", "shape")
 
-    def __init__(self, array: Array = None, *, is_fixed: bool = False, is_constant: bool = False) -> None:
+    def __init__(
+        self, array: Array = None, *, is_fixed: bool = False, is_constant: bool = False, shape: tuple[int, ...] | None = None
+    ) -> None:
         self.array = array
+        self.shape = shape if array is None else getattr(array, "shape", None)
         self.is_fixed = is_fixed
         self.is_constant = is_constant

@@ -83,8 +83,8 @@ def _run_both(op_type, *inputs, domain="", version=None, constants=(), wanted=(0
 
 def _bound(kernel, inputs, expected, *, is_fixed):
     outputs = [None if value is None else np.full(value.shape, 7, dtype=value.dtype) for value in expected]
-    read = [SimpleNamespace(array=value, is_fixed=is_fixed, is_constant=False) for value in inputs]
-    written = [SimpleNamespace(array=value, is_fixed=is_fixed or value is None, is_constant=False) for value in outputs]
+    read = [_slot(value, is_fixed=is_fixed) for value in inputs]
+    written = [_slot(value, is_fixed=is_fixed or value is None) for value in outputs]
     call = kernel.bind(read, written)
     for run in (call, joined(call)):
         for output in outputs:
@@ -92,6 +92,10 @@ def _bound(kernel, inputs, expected, *, is_fixed):
                 output.fill(3)
         run()
     return outputs
+
+
+def _slot(value, *, is_fixed):
+    return SimpleNamespace(array=value, is_fixed=is_fixed, is_constant=False, shape=getattr(value, "shape", None))
 
 
 def joined(call):

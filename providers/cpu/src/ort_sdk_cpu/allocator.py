@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +12,14 @@ from ort_sdk.api import HostArray, OrtMemoryInfo, TensorElementType
 
 from .addresses import address_of
 
+if TYPE_CHECKING:
+    from .kernels.recycled import RecycledMemory
+
 __all__ = ["ALIGNMENT_BYTES", "CpuAllocator"]
 
 ALIGNMENT_BYTES = 64
+FEW_ELEMENTS = 1 << 14
+"""Whose memory the system's allocator keeps by itself."""
 
 
 class CpuAllocator:
@@ -21,6 +27,7 @@ class CpuAllocator:
 
     def __init__(self, memory_info: OrtMemoryInfo) -> None:
         self.memory_info = memory_info
+        self._recycled: RecycledMemory | None = None
 
     def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
         dtype = element_type.numpy_dtype
@@ -30,6 +37,16 @@ class CpuAllocator:
         buffer = np.empty(nbytes + ALIGNMENT_BYTES, dtype=np.uint8)
         start = -address_of(buffer) % ALIGNMENT_BYTES
         return buffer[start : start + nbytes].view(dtype).reshape(tuple(shape))
+
+    def allocate_result(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
+        """As ``allocate``; large arrays of float32 on memory that earlier results were on."""
+        if element_type is not TensorElementType.FLOAT or math.prod(shape) < FEW_ELEMENTS:
+            return self.allocate(shape, element_type)
+        if self._recycled is None:
+            from .kernels.recycled import recycled_memory
+
+            self._recycled = recycled_memory()
+        return self._recycled.empty(tuple(shape))
 
     def release(self, array: HostArray) -> None:
         """Nothing to do: the memory ends with its last array."""

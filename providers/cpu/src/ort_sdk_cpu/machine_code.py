@@ -13,7 +13,7 @@ import importlib
 import math
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -282,9 +282,22 @@ class TaskCall:
                 fail()
 
         call.kept = (self, arrays)  # type: ignore[attr-defined]
-        row = (entry("run_checked", _CHECKED), address_of(record), 0, 0, 0, ALL_BITS)
-        call.native = NativeCall((row,))  # type: ignore[attr-defined]
+        call.native = NativeCall((self.checked_row,))  # type: ignore[attr-defined]
         return call
+
+    @property
+    def checked_row(self) -> Row:
+        """As ``row``, for a task of one thread that sets its first argument where it fails."""
+        return (entry("run_checked", _CHECKED), address_of(self._record), 0, 0, 0, ALL_BITS)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether such a task failed."""
+        return bool(self._record[1])
+
+    def words(self) -> Iterator[tuple[int, int]]:
+        """Position and word of each argument."""
+        return enumerate(self._record[1:].tolist())
 
 
 class TaskFunction:

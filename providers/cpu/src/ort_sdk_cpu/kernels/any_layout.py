@@ -23,6 +23,11 @@ class FixedSlot:
     is_fixed: bool = True
     is_constant: bool = False
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of the array; None for an absent value."""
+        return getattr(self.array, "shape", None)
+
 
 class AnyLayoutKernel(BindableKernel):
     """A kernel with a writer that writes outputs of any layout.

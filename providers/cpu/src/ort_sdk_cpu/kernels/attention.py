@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray, KernelInfo, Slot
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
@@ -17,8 +18,9 @@ from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.threads import matrix_product
 
-from .attention_over_cache import multi_head_over_cache
-from .bindable import MakeWriter, Writer, bindable, copied
+from .any_layout import FixedSlot
+from .attention_over_cache import MultiHead, multi_head, multi_head_over_cache
+from .bindable import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
 from .cached_attention import MOST_FEW
 from .direct_kernel import computed_by, directly
 from .normalization import softmax_last
@@ -36,6 +38,8 @@ MIN_FEW = 1 << 18
 """Elements of queries times those of keys from which the task for few queries is worth loading."""
 MIN_KEYS_OF_FEW = 16
 """Keys for each query from which it is."""
+HEADS_APART = 4
+"""Dimensions of keys (batch, heads, keys, size)."""
 MIN_WORK = 1 << 15
 """Products of queries and keys from which a compiled task is worth loading."""
 
@@ -55,7 +59,7 @@ def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
     scratch, heads = scratch_of(info), int(info.attribute("num_heads"))
     filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
     is_causal, scale = bool(info.attribute("unidirectional", 0)), info.attribute("scale", 0.0)
-    few = multi_head_over_cache(info)
+    few = multi_head(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         query, key, value = (*inputs, None, None)[:3]
@@ -63,7 +67,7 @@ def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
         core = _Attention.of(query, key, heads, scale, scratch)
         if few is not None and query.ndim == 3 and _is_for_few(core, query.size * key.size):
-            return copied(directly(few, compute))
+            return _FewWriter(few, compute)
         dtype = outputs[0].dtype
         ahead = causal_bias(np, core.length, core.keys, dtype) if is_causal else None
         is_compiled = _is_worth_a_task(core, query, outputs[0])
@@ -81,6 +85,59 @@ def _is_worth_a_task(core: _Attention, query: HostArray, out: HostArray) -> bool
     if not are_floats((query, out)) or not libraries.numba().is_usable:
         return False
     return query.size * core.keys >= MIN_WORK or is_worth_a_task(query.size, "attention", "attention")
+
+
+@made_by("MultiHeadAttention", domain="com.microsoft")
+def _attention_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
+    """One whose keys may be a feed, as those of an encoder are."""
+    moving = multi_head(info) if info.input_rank(1) == HEADS_APART else None
+    return None if moving is None else _OverFeeds(kernel, make_writer, moving)
+
+
+class _OverFeeds(BindableKernel):
+    """Reads keys and values where they are in each run.
+
+    Args:
+        kernel: see ``BindableKernel``, like the next.
+        make_writer: see there.
+        moving: binds the node to slots that get other arrays.
+    """
+
+    binds_moving_slots = True
+
+    def __init__(self, kernel: Any, make_writer: MakeWriter, moving: MultiHead) -> None:
+        super().__init__(kernel, make_writer)
+        self._moving = moving
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """As for its base."""
+        otherwise = super().bind(inputs, outputs)
+        if all(slot.is_fixed for slot in (*inputs, *outputs)) or any(slot.shape is None for slot in inputs if not slot.is_fixed):
+            return otherwise
+        call: Callable[[], Any] | None = self._moving.bind(inputs, outputs, otherwise)
+        return call or otherwise
+
+
+class _FewWriter:
+    """Writes the attention of few queries.
+
+    Args:
+        few: computes it, but for some arrays.
+        compute: computes any.
+    """
+
+    def __init__(self, few: MultiHead, compute: Any) -> None:
+        self._few, self._write = few, copied(directly(few.call, compute))
+
+    def __call__(self, *arrays: Any) -> None:
+        """Compute."""
+        self._write(*arrays)
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same."""
+        slots = [FixedSlot(array) for array in arrays]
+        call: Callable[[], Any] | None = self._few.bind(slots[:-1], slots[-1:], functools.partial(self._write, *arrays))
+        return call
 
 
 class _Writer:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray, KernelInfo, Slot, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import mask_bias
@@ -19,11 +18,38 @@ from .cached_attention import CachedAttention, common_counts, is_readable, is_sp
 from .direct_kernel import computed_by
 from .recycled import ResultMemory
 
-__all__ = ["Heads", "multi_head_over_cache"]
+if TYPE_CHECKING:
+    from .bound_attention import Standing, Tasks
 
-FLOAT = np.dtype(np.float32)
+__all__ = ["Heads", "MultiHead", "Results", "multi_head", "multi_head_over_cache"]
+
+FLOAT, INT = np.dtype(np.float32), np.dtype(np.int32)
 PARTS = 3
 """Outputs: the result, and a cache's keys and values."""
+MASK, VALID_KEYS = 3, 6
+"""Inputs of ONNX's operator."""
+BIAS, KEY_MASK, ADDED, PAST_KEY, PAST_VALUE = 3, 4, 5, 6, 7
+"""Inputs of MultiHeadAttention; there are others behind them."""
+INTEGER_INPUTS = {KEY_MASK, 8, 9}
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Where results go."""
+
+    memory: ResultMemory
+    """For those that have no array."""
+    out: HostArray | None = None
+    keys: HostArray | None = None
+    values: HostArray | None = None
+
+    def keys_of(self, shape: tuple[int, ...]) -> HostArray:
+        """The present keys' array."""
+        return self.memory.empty(shape) if self.keys is None else self.keys
+
+    def values_of(self, shape: tuple[int, ...]) -> HostArray:
+        """The present values' array."""
+        return self.memory.empty(shape) if self.values is None else self.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +107,24 @@ class Heads:
         is_shaped = self.past_key.shape == (*wanted, k[3]) and self.past_value.shape == (*wanted, v[3])
         return is_shaped and self.past_key.flags.c_contiguous and self.past_value.flags.c_contiguous
 
-    def attention(self, results: ResultMemory, *, has_cache: bool, scale: float | None) -> CachedAttention:
+    def attention(self, results: Results, *, has_cache: bool, scale: float | None) -> CachedAttention:
         """What is to be computed, without limits and masks."""
         batch, _, length, keys = self.scores
         is_four, past = self.q.ndim == 4, self.past
         size = self.q.shape[3] if is_four else self.q.shape[2] // self.heads
         value_size = self.v.shape[3] if self.v.ndim == 4 else self.v.shape[2] // self.key_heads
-        cache = (batch, self.key_heads, keys)
+        cache, out = (batch, self.key_heads, keys), results.out
+        if out is None:
+            shape = (batch, self.heads, length, value_size) if is_four else (batch, length, self.heads * value_size)
+            out = results.memory.empty(shape)
         return CachedAttention(
             heads=self.heads,
             key_heads=self.key_heads,
             scale=1 / math.sqrt(size) if scale is None else scale,
             q=self.q,
-            keys=results.empty((*cache, size)) if has_cache else self.k,
-            values=results.empty((*cache, value_size)) if has_cache else self.v,
-            out=results.empty((batch, self.heads, length, value_size) if is_four else (batch, length, self.heads * value_size)),
+            keys=results.keys_of((*cache, size)) if has_cache else self.k,
+            values=results.values_of((*cache, value_size)) if has_cache else self.v,
+            out=out,
             counts=common_counts(batch, past, past, keys),
             most_keys=keys,
             k=self.k if has_cache else None,
@@ -133,6 +162,8 @@ class _Attention:
         self._softcap, self._left = float(info.attribute("softcap", 0.0)), int(info.attribute("left_window_size", -1))
         self._right = 0 if info.attribute("is_causal", 0) else int(info.attribute("right_window_size", -1))
         self._has_present, self._results = info.wants_output(1) or info.wants_output(2), ResultMemory()
+        is_of_numbers = info.input_element_type(MASK) is not TensorElementType.BOOL
+        self._mask_type = FLOAT if is_of_numbers else np.dtype(np.bool_)
 
     def call(
         self,
@@ -145,23 +176,52 @@ class _Attention:
         valid_keys: HostArray | None = None,
     ) -> Any:
         """The node's outputs."""
-        q_heads = q.shape[1] if q.ndim == 4 else self._heads
-        parts = Heads(q, k, v, q_heads, k.shape[1] if k.ndim == 4 else self._key_heads, past_key, past_value)
-        if not parts.fit() or not is_spread(mask, parts.scores) or not parts.length or not parts.keys:
+        parts = self._parts(q, k, v, past_key, past_value)
+        cached = self._cached(parts, mask, Results(self._results))
+        if cached is None:
             return NotImplemented
-        has_cache = self._has_present or past_key is not None
-        cached = parts.attention(self._results, has_cache=has_cache, scale=self._scale)
         if valid_keys is not None:
             if valid_keys.shape != (parts.batch,) or valid_keys.min() < 0 or valid_keys.max() > parts.keys:
                 return NotImplemented
             first = [parts.past or valid - parts.length for valid in valid_keys.tolist()]
             rows = [(parts.past, place, valid) for place, valid in zip(first, valid_keys.tolist(), strict=True)]
             cached.counts = np.array(rows, np.int64)
-        if mask is not None:
-            cached.mask = np.where(mask, np.float32(0), np.float32(-np.inf)) if mask.dtype == np.bool_ else mask
-        cached.left, cached.right, cached.softcap = self._left, self._right, self._softcap
+        if mask is not None and mask.dtype == np.bool_:
+            cached.mask = np.where(mask, np.float32(0), np.float32(-np.inf))
         cached.run()
         return (cached.out, cached.keys, cached.values, None) if self._has_present else cached.out
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:
+        """A call of tasks on slots; None for what tasks do not take."""
+        from .bound_attention import BoundTasks, Standing, Tasks
+
+        if any(slot.array is not None or not slot.is_fixed for slot in inputs[VALID_KEYS:]):
+            return None
+        standing, types = Standing(), {MASK: self._mask_type}
+        given = [standing.array(slot, types.get(index, FLOAT)) for index, slot in enumerate(inputs)]
+        q, k, v, mask, past_key, past_value = (*given, None, None, None)[:VALID_KEYS]
+        if mask is not None and mask.dtype == np.bool_:
+            if not inputs[MASK].is_constant:
+                return None
+            mask = np.where(mask, np.float32(0), np.float32(-np.inf))
+        if q is None or k is None or v is None:
+            return None
+        made = [standing.array(slot) for slot in outputs[:PARTS]]
+        cached = self._cached(self._parts(q, k, v, past_key, past_value), mask, Results(self._results, *made))
+        return None if cached is None else BoundTasks(Tasks(attention=cached), standing, otherwise)
+
+    def _parts(self, q: HostArray, k: HostArray, v: HostArray, past_key: HostArray | None, past_value: HostArray | None) -> Heads:
+        heads, key_heads = (x.shape[1] if x.ndim == 4 else own for x, own in ((q, self._heads), (k, self._key_heads)))
+        return Heads(q, k, v, heads, key_heads, past_key, past_value)
+
+    def _cached(self, parts: Heads, mask: HostArray | None, results: Results) -> CachedAttention | None:
+        """What is to be computed; None for arrays that tasks do not take."""
+        if not parts.fit() or not is_spread(mask, parts.scores) or not parts.length or not parts.keys:
+            return None
+        has_cache = self._has_present or parts.past_key is not None
+        cached = parts.attention(results, has_cache=has_cache, scale=self._scale)
+        cached.left, cached.right, cached.softcap, cached.mask = self._left, self._right, self._softcap, mask
+        return cached
 
 
 _NAMESPACE = NumpyNamespace()
@@ -177,13 +237,27 @@ def _hidden(mask: HostArray | None, scores: tuple[int, int, int, int], filter_va
 
 def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
     """MultiHeadAttention of float32: with a past, with the cache as outputs, or of few queries; None if it asks for scores."""
-    if info.wants_output(PARTS) or not takes([argument for index, argument in enumerate(info.inputs) if index not in {4, 8, 9}]):
-        return None
-    heads, scale = int(info.attribute("num_heads")), info.attribute("scale", 0.0) or None
-    filter_value, is_causal = info.attribute("mask_filter_value", MASK_FILTER_VALUE), bool(info.attribute("unidirectional", 0))
-    outputs, results = len(info.outputs), ResultMemory()
+    made = multi_head(info)
+    return None if made is None else made.call
+
+
+def multi_head(info: KernelInfo) -> MultiHead | None:
+    """The same as an object."""
+    floats = [argument for index, argument in enumerate(info.inputs) if index not in INTEGER_INPUTS]
+    return None if info.wants_output(PARTS) or not takes(floats) else MultiHead(info)
+
+
+class MultiHead:
+    """A node of MultiHeadAttention."""
+
+    def __init__(self, info: KernelInfo) -> None:
+        self._heads, self._scale = int(info.attribute("num_heads")), info.attribute("scale", 0.0) or None
+        self._filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
+        self._is_causal = bool(info.attribute("unidirectional", 0))
+        self._outputs, self._results = len(info.outputs), ResultMemory()
 
     def call(
+        self,
         query: HostArray,
         key: HostArray | None = None,
         value: HostArray | None = None,
@@ -194,24 +268,81 @@ def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
         past_value: HostArray | None = None,
         *others: Any,
     ) -> Any:
-        if key is None or value is None or key.ndim == 5 or query.ndim != 3 or any(other is not None for other in others):
+        """The node's outputs."""
+        if any(other is not None for other in others):
             return NotImplemented
-        parts = Heads(query, key, value, heads, heads, past_key, past_value)
-        if not parts.fit() or (added is not None and not is_spread(added, parts.scores)) or not parts.length or not parts.keys:
+        given = (query, key, value, bias, added, past_key, past_value)
+        cached = self._cached(given, Results(self._results), has_mask=mask is not None)
+        if cached is None:
             return NotImplemented
-        cached = parts.attention(results, has_cache=outputs > 1 or past_key is not None, scale=scale)
-        if bias is not None and (bias.size != query.shape[2] * 2 + cached.out.shape[2] or not is_readable(bias)):
-            return NotImplemented
-        if is_causal and mask is not None and parts.length > 1:
-            # Where all keys are hidden, the weights are those of scores rounded beside the filter value, as they are computed.
-            return NotImplemented
-        hidden = _hidden(mask, parts.scores, filter_value)
-        numbers = [number for number in (added, hidden) if number is not None]
-        cached.mask = functools.reduce(np.add, numbers) if numbers else None
-        cached.bias, cached.is_of_queries = bias, key.ndim == 4
-        if is_causal:
-            cached.counts, cached.right = common_counts(parts.batch, parts.past, parts.keys - parts.length, parts.keys), 0
+        hidden = _hidden(mask, _scores(cached), self._filter_value)
+        if hidden is not None:
+            cached.mask = hidden if added is None else added + hidden
         cached.run()
-        return cached.out if outputs < 2 else (cached.out, cached.keys, cached.values)[:outputs]
+        return cached.out if self._outputs < 2 else (cached.out, cached.keys, cached.values)[: self._outputs]
 
-    return call
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:
+        """A call of tasks on slots; None for what tasks do not take."""
+        from .bound_attention import BoundTasks, Standing, Tasks
+
+        standing, padded = Standing(), (*inputs, *[None] * (PAST_VALUE + 1 - len(inputs)))
+        if any(slot.array is not None or not slot.is_fixed for slot in inputs[PAST_VALUE + 1 :]):
+            return None
+        given = [standing.array(slot, INT if index == KEY_MASK else FLOAT) for index, slot in enumerate(padded[: PAST_VALUE + 1])]
+        made, mask = [standing.array(slot) for slot in outputs[:PARTS]], given.pop(KEY_MASK)
+        cached = self._cached(given, Results(self._results, *made), has_mask=mask is not None)
+        if cached is None:
+            return None
+        tasks, slot = Tasks(attention=cached), padded[KEY_MASK]
+        if mask is not None and slot is not None:
+            found = self._bound_mask(mask, cached, standing, tasks, is_known=slot.is_constant)
+            if found is NotImplemented:
+                return None
+            cached.mask = found
+        return BoundTasks(tasks, standing, otherwise)
+
+    def _bound_mask(self, mask: HostArray, cached: CachedAttention, standing: Standing, tasks: Tasks, *, is_known: bool) -> Any:
+        """Numbers added to the scores for a mask, beside those that are; ``NotImplemented`` if no task makes them."""
+        from .bound_attention import key_mask
+
+        if is_known:
+            hidden = _hidden(mask, _scores(cached), self._filter_value)
+            return cached.mask if hidden is None else hidden if cached.mask is None else NotImplemented
+        if mask.ndim == 2 and mask.shape[1] == 1:
+            return cached.mask
+        is_of_keys = mask.shape == (len(cached.q), cached.most_keys) and mask.dtype == INT and mask.flags.c_contiguous
+        if not is_of_keys or cached.mask is not None:
+            return NotImplemented
+        numbers, task = key_mask(mask, self._filter_value, standing)
+        tasks.before.append(task)
+        return numbers
+
+    def _cached(self, given: Sequence[HostArray | None], results: Results, *, has_mask: bool) -> CachedAttention | None:
+        """What is to be computed, without its mask; None for arrays that tasks do not take.
+
+        Args:
+            given: query, key, value, bias, numbers added to scores, past keys and values.
+            results: where they go.
+            has_mask: whether there will be a mask.
+        """
+        query, key, value, bias, added, past_key, past_value = given
+        if query is None or key is None or value is None or key.ndim == 5 or query.ndim != 3:
+            return None
+        parts = Heads(query, key, value, self._heads, self._heads, past_key, past_value)
+        if not parts.fit() or (added is not None and not is_spread(added, parts.scores)) or not parts.length or not parts.keys:
+            return None
+        if self._is_causal and has_mask and parts.length > 1:
+            # Where all keys are hidden, the weights are those of scores rounded beside the filter value, as they are computed.
+            return None
+        cached = parts.attention(results, has_cache=self._outputs > 1 or past_key is not None, scale=self._scale)
+        if bias is not None and (bias.size != query.shape[2] * 2 + cached.out.shape[2] or not is_readable(bias)):
+            return None
+        cached.mask, cached.bias, cached.is_of_queries = added, bias, key.ndim == 4
+        if self._is_causal:
+            cached.counts, cached.right = common_counts(parts.batch, parts.past, parts.keys - parts.length, parts.keys), 0
+        return cached
+
+
+def _scores(cached: CachedAttention) -> tuple[int, int, int, int]:
+    """Shape of the scores of queries (batch, tokens, heads * size)."""
+    return cached.q.shape[0], cached.heads, cached.q.shape[1], cached.most_keys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,20 @@ from .task_writer import threads_for
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
-__all__ = ["MOST_FEW", "CachedAttention", "Rotary", "common_counts", "is_readable", "is_spread", "rotated", "takes"]
+__all__ = [
+    "ATTENTION",
+    "IN_PLACE",
+    "MOST_FEW",
+    "CachedAttention",
+    "Launch",
+    "Memory",
+    "Rotary",
+    "common_counts",
+    "is_readable",
+    "is_spread",
+    "rotated",
+    "takes",
+]
 
 FLOAT = np.dtype(np.float32)
 FEW_KINDS = "q" * 64 + "ffq"
@@ -36,6 +49,10 @@ ROTATION_WORK = 2
 """Elements of a few instructions each that one that is rotated is worth."""
 
 NOTHING = (0, 0, 0, 0)
+EXTEND, ATTEND_FEW, ROTATE = (("cached_attention", name) for name in ("extend", "attend_few", "rotate"))
+ATTENTION = ("attention", "attention")
+IN_PLACE = 58
+"""Position of ``CachedAttention.is_in_place`` among the arguments of the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +76,20 @@ class Rotary:
         size: int,
         *,
         is_interleaved: bool,
+        are_known: bool = True,
     ) -> Any:
-        """Rotation of heads of a size, of (batch, tokens); ``NotImplemented`` if the arrays do not fit."""
+        """Rotation of heads of a size, of (batch, tokens); ``NotImplemented`` if the arrays do not fit.
+
+        Where the rows are not known yet, whoever runs tasks has to look at them.
+        """
         is_shaped = cos.ndim == 2 and cos.shape == sin.shape and 0 < 2 * cos.shape[1] <= size and cos.shape[0]
         if not is_shaped or not is_readable(cos, sin) or cos.strides != sin.strides:
             return NotImplemented
         if rows is not None:
-            is_inside = rows.shape == tokens and rows.dtype == np.int64 and rows.min() >= 0 and rows.max() < cos.shape[0]
-            if not is_inside:
+            if rows.shape != tokens or rows.dtype != np.int64:
+                return NotImplemented
+            is_wrong = rows.min() < 0 or rows.max() >= cos.shape[0] if are_known else not rows.flags.c_contiguous
+            if is_wrong:
                 return NotImplemented
             rows = np.ascontiguousarray(rows)
         return cls(cos, sin, is_interleaved, rows)
@@ -77,6 +100,20 @@ class Rotary:
         cos, rows = self.cos, self.rows
         numbers = (address_of(cos), address_of(self.sin), cos.strides[0], cos.shape[1], int(self.is_interleaved))
         return (*numbers, 0 if rows is None else address_of(rows), cos.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A task and its arguments."""
+
+    name: tuple[str, str]
+    """Module and task."""
+    threads: int
+    words: list[float]
+
+
+Memory = Callable[[str, int], int]
+"""Gives the address of so many bytes that go by a name."""
 
 
 @dataclass(slots=True)
@@ -121,6 +158,15 @@ class CachedAttention:
 
     def run(self) -> None:
         """Compute."""
+        for launch in self.launches(shared_scratch().address):
+            task_of(launch.name)(launch.threads, *launch.words)
+
+    def launches(self, memory: Memory) -> list[Launch]:
+        """The tasks that compute it, in order.
+
+        Args:
+            memory: gives working memory that all of them may write.
+        """
         q, k, v, keys, values = self.q, self.k, self.v, self.keys, self.values
         value_size = values.shape[3] if values.ndim == 4 else values.shape[2] // self.key_heads
         new = None if k is None or v is None else (k.shape, k.strides, v.strides)
@@ -133,10 +179,7 @@ class CachedAttention:
         words[18:22], words[22:26] = places(keys, self.key_heads), places(values, self.key_heads)
         words[56] = keys.shape[2] if keys.ndim == 4 else keys.shape[1]
         self._put_optional(words)
-        if form.is_few:
-            self._attend_few(words, form)
-        else:
-            self._attend_many(words, form)
+        return self._few(words, form, memory) if form.is_few else self._many(words, form, memory)
 
     def _put_optional(self, words: list[float]) -> None:
         """What not every node has."""
@@ -161,37 +204,40 @@ class CachedAttention:
         """How many are worth their waking for what is read and written of the cache."""
         return max(1, min(libraries.thread_count(), form.bytes_of_key * self.most_keys // BYTES_PER_THREAD))
 
-    def _attend_few(self, words: list[float], form: _Form) -> None:
+    def _few(self, words: list[float], form: _Form, memory: Memory) -> list[Launch]:
         """Few queries: a thread fills the cache of a head and attends it."""
         rows, items, threads = form.rows, form.items, self._threads(form)
         fills, pieces = self.k is not None, 1
+        launches = []
         if items < threads:
             pieces = min(rows, -(-threads // items))
             threads = min(threads, items * pieces)
             if pieces > 1 and fills:
-                _task("extend")(min(items, threads), *words)
+                launches.append(Launch(EXTEND, min(items, threads), words.copy()))
                 fills = False
         part_bytes = SPARE_BYTES + -(-rows // pieces) * form.row_bytes & -64
-        work = shared_scratch().address("attention", threads * part_bytes)
-        words[59:63] = pieces, int(fills), work, part_bytes
-        _task("attend_few")(threads, *words)
+        words[59:63] = pieces, int(fills), memory("attention", threads * part_bytes), part_bytes
+        launches.append(Launch(ATTEND_FEW, threads, words))
+        return launches
 
-    def _attend_many(self, words: list[float], form: _Form) -> None:
+    def _many(self, words: list[float], form: _Form, memory: Memory) -> list[Launch]:
         """Many queries: all keys are in the cache first."""
         shape = AttentionShape(form.batch, self.heads, form.length, self.most_keys, form.size, form.value_size, self.scale)
-        scratch, q, bias = shared_scratch(), words[:4], words[35]
+        launches, q, bias = [], words[:4], words[35]
         if self.rotary is not None or self.k is not None:
             if self.rotary is not None:
                 head = form.length * form.size * FLOAT.itemsize
-                words[63] = scratch.address("queries", form.batch * self.heads * head)
+                words[63] = memory("queries", form.batch * self.heads * head)
                 q, bias = [words[63], self.heads * head, head, form.size * FLOAT.itemsize], 0
-            _task("extend")(min(form.items, self._threads(form)), *words)
+            launches.append(Launch(EXTEND, min(form.items, self._threads(form)), words))
         threads = shape.threads(libraries.thread_count())
-        work = scratch.address("attention", threads * shape.part_bytes)
+        work = memory("attention", threads * shape.part_bytes)
         value_bias = 0 if self.k is not None else words[37]
         limits = (words[49], words[45], self.left, self.right, words[46], self.softcap)
         operands = (*q, *words[18:35], bias, value_bias)
-        _attention()(threads, *operands, *shape.arguments, form.batch, work, shape.part_bytes, *limits)
+        arguments = [*operands, *shape.arguments, form.batch, work, shape.part_bytes, *limits]
+        launches.append(Launch(ATTENTION, threads, arguments))
+        return launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +320,7 @@ def rotated(x: tuple[int, ...], out: tuple[int, ...], rotary: Rotary, sizes: tup
     batch, length, heads, size = sizes
     threads = threads_for(ROTATION_WORK * batch * length * heads * size)
     rest = (0, 0, batch, heads, 1, length, size, size, *[0] * 11)
-    _task("rotate")(threads, *x, *[0] * 22, *out, *[0] * 8, *rotary.arguments, *rest, 1.0, 0.0, 0)
+    task_of(ROTATE)(threads, *x, *[0] * 22, *out, *[0] * 8, *rotary.arguments, *rest, 1.0, 0.0, 0)
 
 
 def takes(arguments: Sequence[NodeArg | None]) -> bool:
@@ -289,14 +335,8 @@ def is_readable(*arrays: HostArray | None) -> bool:
 
 
 @functools.cache
-def _task(name: str) -> TaskFunction:
+def task_of(name: tuple[str, str]) -> TaskFunction:
+    """A task by its module and name."""
     from ort_sdk_cpu.machine_code import task_function
 
-    return task_function("cached_attention", name, FEW_KINDS)
-
-
-@functools.cache
-def _attention() -> TaskFunction:
-    from ort_sdk_cpu.machine_code import task_function
-
-    return task_function("attention", "attention", KINDS)
+    return task_function(*name, KINDS if name == ATTENTION else FEW_KINDS)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ort_sdk.api import KernelInfo, OpKernel
+import numpy as np
+
+from ort_sdk.api import KernelInfo, OpKernel, Slot
 
 __all__ = ["DIRECT", "DirectMaker", "calling", "calling_with", "computed_by", "direct_kernel", "directly"]
 
@@ -31,15 +34,36 @@ class _DirectKernel(OpKernel):
 
     Args:
         kernel: the shared set's.
-        call: the other way.
+        call: the other way. What it is a method of may have ``in_place``, see ``OpKernel``, and ``bind(inputs, outputs,
+            otherwise)``: a call without arguments that does the work on slots, and calls ``otherwise`` where that does not do;
+            None, or a ``LookupError``, for slots that it is not for.
     """
 
     def __init__(self, kernel: Any, call: Callable[..., Any]) -> None:
         self.deterministic = kernel.deterministic
         self.shape_inputs = kernel.shape_inputs
         self.contents_from_shapes = kernel.contents_from_shapes
-        self.in_place = getattr(getattr(call, "__self__", None), "in_place", ())
+        owner = getattr(call, "__self__", None)
+        self.in_place = getattr(owner, "in_place", ())
         self.compute = directly(call, kernel.compute)  # type: ignore[method-assign]
+        self._bind: Any = getattr(owner, "bind", None)
+        if self._bind is not None:
+            self.bind, self.binds_moving_slots = self._bound, True
+
+    def _bound(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """The call's own way to do the work on slots, or results that are copied."""
+        otherwise = functools.partial(_compute_into, self.compute, inputs, outputs)
+        try:
+            return self._bind(inputs, outputs, otherwise) or otherwise
+        except LookupError:
+            return otherwise
+
+
+def _compute_into(compute: Callable[..., Any], inputs: Sequence[Slot], outputs: Sequence[Slot]) -> None:
+    result = compute(*[slot.array for slot in inputs])
+    for slot, value in zip(outputs, result if isinstance(result, tuple) else (result,), strict=False):
+        if slot.array is not None and slot.array is not value:
+            np.copyto(slot.array, value)
 
 
 def directly(call: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:

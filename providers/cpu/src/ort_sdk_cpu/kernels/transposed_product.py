@@ -32,6 +32,12 @@ class _Swapped:
         self._slot, self.is_fixed, self.is_constant = slot, slot.is_fixed, slot.is_constant
 
     @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of the view."""
+        shape = self._slot.shape
+        return None if shape is None else (*shape[:-2], shape[-1], shape[-2])
+
+    @property
     def array(self) -> Any:
         """A view."""
         return np.matrix_transpose(self._slot.array)
