@@ -88,10 +88,7 @@ class _Planner:
             ),
             constants=Constants(self._constants, self._place, self._packers),
             captures=tuple(self._captures),
-            steps=tuple(
-                _step(node, found, inputs, outputs, frees[position])
-                for position, (node, found, inputs, outputs) in enumerate(drafts)
-            ),
+            steps=tuple([_step(*draft, ended) for draft, ended in zip(drafts, frees, strict=True)]),
         )
 
     def _new_index(self, name: str) -> int:
@@ -184,16 +181,18 @@ class _Planner:
 
     def _frees(
         self, drafts: Sequence[tuple[Node, NodeKernel, tuple[int, ...], tuple[int, ...]]], kept: set[int]
-    ) -> dict[int, tuple[int, ...]]:
+    ) -> Sequence[tuple[int, ...]]:
+        """What ends with each step."""
         last: dict[int, int] = {}
         for position, (_, _, inputs, outputs) in enumerate(drafts):
-            for index in (*outputs, *inputs):
-                last[index] = position
-        frees: dict[int, list[int]] = {position: [] for position in range(len(drafts))}
+            last.update(dict.fromkeys(outputs, position))
+            last.update(dict.fromkeys(inputs, position))
+        for index in (ABSENT, *kept, *self._constants):
+            last.pop(index, None)
+        frees: list[list[int]] = [[] for _ in drafts]
         for index, position in last.items():
-            if index != ABSENT and index not in kept and index not in self._constants:
-                frees[position].append(index)
-        return {position: tuple(indices) for position, indices in frees.items()}
+            frees[position].append(index)
+        return [tuple(indices) for indices in frees]
 
 
 def _step(node: Node, found: NodeKernel, inputs: tuple[int, ...], outputs: tuple[int, ...], frees: tuple[int, ...]) -> Step:

@@ -87,10 +87,11 @@ class SessionOptimizer:
         config = self._context.config
         is_certain = len(self._providers) == 1 and not config.get(MINIMAL_BUILD_KEY) and config.get(REPLAY_KEY) != "1"
         graph = self._model.graph
-        nodes = [node for inner in graph.walk() for node in inner.nodes]
-        if last < FIRST_AFTER_PARTITION or not is_certain or not any(node.op_type == "DequantizeLinear" for node in nodes):
+        if last < FIRST_AFTER_PARTITION or not is_certain:
             return []
-        if not self._knows_operators(nodes):
+        if not any("DequantizeLinear" in [node.op_type for node in inner.nodes] for inner in graph.walk()):
+            return []
+        if not self._knows_operators([node for inner in graph.walk() for node in inner.nodes]):
             return []
         if level_1_follows and (config.get(LEVEL_1_FUSION_KEY) == "1" or self._provider_transformers(1)):
             return []

@@ -23,6 +23,7 @@ MAX_SIZE = 2**63 - 1
 UNNAMED = "?"
 """Begins the names that the optimizer gives to sizes which a model does not name; they stay inside graphs."""
 CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
+_FLOATS = frozenset({"tensor(bfloat16)", "tensor(double)", "tensor(float)", "tensor(float16)"})
 _MICROSOFT, _BLOCKED = "com.microsoft", "com.microsoft.nchwc"
 _OTHER_FAMILIES: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "attention": (
@@ -119,11 +120,16 @@ def _infer_node(node: Node, scope: Scope) -> None:
         return
     _record(node, scope.graph, shapes)
     contents_rule = CONTENTS_RULES.get(key)
-    if contents_rule is not None and _is_small(shapes[0]):
+    if contents_rule is not None and _may_count(scope.graph.values.get(node.outputs[0])) and _is_small(shapes[0]):
         try:
             scope.contents[node.outputs[0]] = _without_overflow(contents_rule(call))
         except CANNOT_TELL as error:
             logger.debug("no contents for %s: %s", node.describe(), error)
+
+
+def _may_count(argument: NodeArg | None) -> bool:
+    """Whether elements of a value may be sizes: those of floats are not followed."""
+    return argument is None or argument.type not in _FLOATS
 
 
 def _is_small(shape: Shape | None) -> bool:
