@@ -79,6 +79,25 @@ def test_regressors(check, aggregate, transform, targets):
     check("TreeEnsembleRegressor", _rows(17), domain=DOMAIN, version=3, tolerance=2e-6, **nodes, **given)
 
 
+@pytest.mark.parametrize("modes", [["BRANCH_LEQ"], ["BRANCH_LT", "BRANCH_GTE"], MODES])
+@pytest.mark.parametrize("votes", [[0], [1], [0, 2], [2, 1, 0]])
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize(("trees", "rows"), [(1, 70), (5, 1), (21, 1), (21, 3), (9, 40)])
+def test_as_many_votes_in_each_leaf(check, modes, votes, aggregate, trees, rows):
+    nodes, leaves = _random_trees(trees, modes, missing=rows != 3)
+    rng, count = np.random.default_rng(trees), len(leaves) * len(votes)
+    given = {
+        "target_treeids": [tree for tree, _ in leaves for _ in votes],
+        "target_nodeids": [node for _, node in leaves for _ in votes],
+        "target_ids": votes * len(leaves),
+        "target_weights": rng.uniform(-1, 1, count).astype(np.float32).tolist(),
+        "aggregate_function": aggregate,
+        "n_targets": max(votes) + 1,
+    }
+    for x in (_rows(rows), _rows(rows, missing=True)):
+        check("TreeEnsembleRegressor", x, domain=DOMAIN, version=3, tolerance=1e-6, **nodes, **given)
+
+
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
 @pytest.mark.parametrize("voted", [[0], [1], [0, 1]])
 @pytest.mark.parametrize("low", [-1.0, 0.0])

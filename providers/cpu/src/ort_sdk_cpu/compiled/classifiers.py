@@ -45,8 +45,13 @@ from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = ["linear_classifier", "trees"]
 
-_NODE, _LAST, _FEATURE, _SPLIT, _VOTE = 24, 12, 16, 20, 16
-"""Bytes of a node, up to its last child, its feature and its split; bytes of a vote."""
+_NODE, _FEATURE, _SPLIT, _VOTE = 24, 16, 20, 16
+"""Bytes of a node of four ways, up to its feature and its split; bytes of a vote."""
+_TWO_WAYS, _OFFSET, _CHILDREN = 16, 4, 8
+"""Bytes of a node of two ways, up to its feature and its children, behind its split."""
+_FOUR_WAY, _TWO_WAY = 0, 1
+_IN_LEAVES, _IN_TABLE = -1, 0
+"""Where votes are: one in each leaf, in place of a split; or where a table says. Else, how many each leaf has."""
 _FEWEST_COLUMNS = 8
 """Rows from which a vector holds a number of each of them, for linear classifiers."""
 _ROWS = 32
@@ -58,117 +63,198 @@ _I64, _F64 = ir.IntType(64), ir.DoubleType()
 
 
 @inner
-def _next(nodes: int, x: int, node: int) -> int:
-    """Where a node leads a row; a leaf leads to itself."""
-    place = nodes + node * _NODE
-    feature, split = read_f32(x + read_i32(place + _FEATURE) * 4), read_f32(place + _SPLIT)
+def _next(x: int, node: int, _nodes: int, _flags: int) -> int:
+    """Where a node of four ways leads a row; a leaf leads to itself."""
+    feature, split = read_f32(x + read_i32(node + _FEATURE)), read_f32(node + _SPLIT)
     outcome = int(feature >= split) + int(feature > split) + 3 * int(feature != feature)  # noqa: PLR0124 - not a number
-    following: int = read_i32(place + outcome * 4)
+    following: int = node + read_i32(node + outcome * 4)
     return following
 
 
 @inner
-def _next_of_two(nodes: int, x: int, node: int) -> int:
-    """The same where all nodes ask whether a feature is at most the split: if not, or if it is no number, the last child."""
-    place = nodes + node * _NODE
-    is_less = int(read_f32(x + read_i32(place + _FEATURE) * 4) <= read_f32(place + _SPLIT))
-    following: int = read_i32(place + _LAST - is_less * _LAST)
+def _next_of_two(x: int, node: int, _nodes: int, _flags: int) -> int:
+    """Where one of two ways leads: if the feature is at most the split, to its first child; if not, or if it is no number, on."""
+    outcome = int(not (read_f32(x + read_i32(node + _OFFSET)) <= read_f32(node)))
+    following: int = node + read_i32(node + outcome * 4 + _CHILDREN)
     return following
 
 
 @inner
-def _steps(nodes: int, two_way: bool, xs: Any, at: Any) -> Any:
-    if two_way:
-        return (
-            _next_of_two(nodes, xs[0], at[0]),
-            _next_of_two(nodes, xs[1], at[1]),
-            _next_of_two(nodes, xs[2], at[2]),
-            _next_of_two(nodes, xs[3], at[3]),
-            _next_of_two(nodes, xs[4], at[4]),
-            _next_of_two(nodes, xs[5], at[5]),
-            _next_of_two(nodes, xs[6], at[6]),
-            _next_of_two(nodes, xs[7], at[7]),
-        )
+def _next_by_flag(x: int, node: int, nodes: int, flags: int) -> int:
+    """The same where a flag of each node says whether what is no number leads to the first child."""
+    feature = read_f32(x + read_i32(node + _OFFSET))
+    outcome = int(feature > read_f32(node))
+    if feature != feature:  # noqa: PLR0124 - not a number
+        outcome = 1 - read_i32(flags + (node - nodes) // _TWO_WAYS * 4)
+    following: int = node + read_i32(node + outcome * 4 + _CHILDREN)
+    return following
+
+
+@inner
+def _eight(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
     return (
-        _next(nodes, xs[0], at[0]),
-        _next(nodes, xs[1], at[1]),
-        _next(nodes, xs[2], at[2]),
-        _next(nodes, xs[3], at[3]),
-        _next(nodes, xs[4], at[4]),
-        _next(nodes, xs[5], at[5]),
-        _next(nodes, xs[6], at[6]),
-        _next(nodes, xs[7], at[7]),
+        step(xs[0], at[0], nodes, flags),
+        step(xs[1], at[1], nodes, flags),
+        step(xs[2], at[2], nodes, flags),
+        step(xs[3], at[3], nodes, flags),
+        step(xs[4], at[4], nodes, flags),
+        step(xs[5], at[5], nodes, flags),
+        step(xs[6], at[6], nodes, flags),
+        step(xs[7], at[7], nodes, flags),
     )
 
 
 @inner
-def _leaves(nodes: int, two_way: bool, xs: Any, at: Any) -> Any:
+def _ends(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
     """Where eight walks end; looked at after every second step."""
     before = at
-    at = _steps(nodes, two_way, xs, _steps(nodes, two_way, xs, at))
+    at = _eight(step, xs, _eight(step, xs, at, nodes, flags), nodes, flags)
     while at != before:
         before = at
-        at = _steps(nodes, two_way, xs, _steps(nodes, two_way, xs, at))
+        at = _eight(step, xs, _eight(step, xs, at, nodes, flags), nodes, flags)
     return at
 
 
 @inner
-def _put(vote_starts: int, votes: int, leaf: int, aggregate: int, sums: int) -> None:
-    """Add a leaf's votes, or keep the least or the largest."""
-    for vote in range(read_i32(vote_starts + leaf * 4), read_i32(vote_starts + leaf * 4 + 4)):
-        place = sums + read_i32(votes + vote * _VOTE) * 8
-        before, weight = read_f64(place), read_f64(votes + vote * _VOTE + 8)
-        if aggregate <= _AVERAGE:
-            write_f64(place, before + weight)
-        elif aggregate == _MIN:
-            write_f64(place, min(before, weight))
+def _leaves(record: int, ways: int, xs: Any, at: Any) -> Any:
+    """Addresses of the leaves that eight walks come to."""
+    nodes, flags = argument(record, 3), argument(record, 22)
+    if ways == _TWO_WAY:
+        return _ends(_next_of_two, xs, at, nodes, flags)
+    if ways == _FOUR_WAY:
+        return _ends(_next, xs, at, nodes, flags)
+    return _ends(_next_by_flag, xs, at, nodes, flags)
+
+
+@inner
+def _has_nan(x: int, count: int) -> bool:
+    """Whether some numbers are none, or infinite."""
+    total = zero_f32()
+    for place in range(0, count, 16):
+        total = fused_multiply_add(load_f32_first(x + place * 4, count - place), zero_f32(), total)
+    found: bool = reduce_add(total) != 0
+    return found
+
+
+@inner
+def _add(place: int, weight: float, aggregate: int) -> None:
+    """Add a vote, or keep the least or the largest."""
+    before = read_f64(place)
+    if aggregate <= _AVERAGE:
+        write_f64(place, before + weight)
+    elif aggregate == _MIN:
+        write_f64(place, min(before, weight))
+    else:
+        write_f64(place, max(before, weight))
+
+
+@inner
+def _weight(leaf: int) -> float:
+    """The vote that stands in place of a leaf's split."""
+    return np.float64(read_f32(leaf))
+
+
+@inner
+def _put(record: int, leaf: int, sums: int) -> None:
+    """Count a leaf's votes."""
+    aggregate, form = argument(record, 14), argument(record, 21)
+    if form == _IN_LEAVES:
+        _add(sums, _weight(leaf), aggregate)
+        return
+    if form == _IN_TABLE:
+        size = _NODE if argument(record, 20) == _FOUR_WAY else _TWO_WAYS
+        starts = argument(record, 5) + (leaf - argument(record, 3)) // size * 4
+        first, end = read_i32(starts), read_i32(starts + 4)
+    else:
+        first = read_i32(leaf)
+        end = first + form
+    for place in range(argument(record, 6) + first * _VOTE, argument(record, 6) + end * _VOTE, _VOTE):
+        _add(sums + read_i64(place) * 8, read_f64(place + 8), aggregate)
+
+
+@inner
+def _root(record: int, tree: int) -> int:
+    """Address of a tree's first node; the last tree's if there is none."""
+    found: int = argument(record, 3) + read_i32(argument(record, 4) + min(tree, argument(record, 12) - 1) * 4)
+    return found
+
+
+@inner
+def _walk_row(record: int, x: int, ways: int, sums: int) -> None:
+    """The votes of all trees for a row: eight trees at a time."""
+    trees, adds = argument(record, 12), argument(record, 21) == _IN_LEAVES and argument(record, 14) <= _AVERAGE
+    for tree in range(0, trees, 8):
+        a, b, c, d = _root(record, tree), _root(record, tree + 1), _root(record, tree + 2), _root(record, tree + 3)
+        e, f, g, h = _root(record, tree + 4), _root(record, tree + 5), _root(record, tree + 6), _root(record, tree + 7)
+        leaves = _leaves(record, ways, (x, x, x, x, x, x, x, x), (a, b, c, d, e, f, g, h))
+        if adds and trees - tree >= 8:
+            first = (_weight(leaves[0]) + _weight(leaves[1])) + (_weight(leaves[2]) + _weight(leaves[3]))
+            second = (_weight(leaves[4]) + _weight(leaves[5])) + (_weight(leaves[6]) + _weight(leaves[7]))
+            write_f64(sums, read_f64(sums) + (first + second))
         else:
-            write_f64(place, max(before, weight))
+            for lane in range(min(8, trees - tree)):
+                _put(record, leaves[lane], sums)
 
 
 @inner
-def _row(record: int, x: int, rows: int, job: int) -> int:
-    found: int = x + job % rows * argument(record, 11)
-    return found
+def _behind(row: int, rows: int, x: int, x_row: int) -> Any:
+    """The row behind one, and its address: behind the last comes the first, in the next tree."""
+    if row + 1 < rows:
+        return row + 1, x + x_row
+    return 0, x - row * x_row
 
 
 @inner
-def _root(record: int, rows: int, job: int) -> int:
-    found: int = read_i32(argument(record, 4) + job // rows * 4)
-    return found
-
-
-@inner
-def _walk(record: int, x: int, rows: int, aggregate: int, sums: int) -> None:
-    """The votes of all trees for some rows: eight walks at a time, of rows in one tree, or of trees for few rows."""
-    nodes, starts, votes, two_way = argument(record, 3), argument(record, 5), argument(record, 6), argument(record, 20) != 0
-    count, targets = argument(record, 12) * rows, argument(record, 13)
-    for job in range(0, count, 8):
-        a, b, c, d = job, min(job + 1, count - 1), min(job + 2, count - 1), min(job + 3, count - 1)
-        e, f, g, h = min(job + 4, count - 1), min(job + 5, count - 1), min(job + 6, count - 1), min(job + 7, count - 1)
-        xs = (
-            _row(record, x, rows, a),
-            _row(record, x, rows, b),
-            _row(record, x, rows, c),
-            _row(record, x, rows, d),
-            _row(record, x, rows, e),
-            _row(record, x, rows, f),
-            _row(record, x, rows, g),
-            _row(record, x, rows, h),
-        )
+def _walk_rows(record: int, x: int, rows: int, ways: int, sums: int) -> None:
+    """The votes of all trees for some rows: eight rows in one tree at a time, the last along with the next tree's first."""
+    targets, x_row = argument(record, 13) * 8, argument(record, 11)
+    row, tree = 0, 0
+    left = argument(record, 12) * rows
+    while left > 0:
+        at = row
+        b, xb = _behind(row, rows, x, x_row)
+        c, xc = _behind(b, rows, xb, x_row)
+        d, xd = _behind(c, rows, xc, x_row)
+        e, xe = _behind(d, rows, xd, x_row)
+        f, xf = _behind(e, rows, xe, x_row)
+        g, xg = _behind(f, rows, xf, x_row)
+        h, xh = _behind(g, rows, xg, x_row)
+        tb = tree + int(b == 0)
+        tc = tb + int(c == 0)
+        td = tc + int(d == 0)
+        te = td + int(e == 0)
+        tf = te + int(f == 0)
+        tg = tf + int(g == 0)
+        th = tg + int(h == 0)
         roots = (
-            _root(record, rows, a),
-            _root(record, rows, b),
-            _root(record, rows, c),
-            _root(record, rows, d),
-            _root(record, rows, e),
-            _root(record, rows, f),
-            _root(record, rows, g),
-            _root(record, rows, h),
+            _root(record, tree),
+            _root(record, tb),
+            _root(record, tc),
+            _root(record, td),
+            _root(record, te),
+            _root(record, tf),
+            _root(record, tg),
+            _root(record, th),
         )
-        leaves = _leaves(nodes, two_way, xs, roots)
-        for lane in range(min(8, count - job)):
-            _put(starts, votes, leaves[lane], aggregate, sums + (job + lane) % rows * targets * 8)
+        leaves = _leaves(record, ways, (x, xb, xc, xd, xe, xf, xg, xh), roots)
+        for lane in range(min(8, left)):
+            _put(record, leaves[lane], sums + at * targets)
+            at = at + 1 if at + 1 < rows else 0
+        row, x = _behind(h, rows, xh, x_row)
+        tree = th + int(row == 0)
+        left -= 8
+
+
+@inner
+def _walk(record: int, x: int, rows: int, sums: int) -> None:
+    """The votes of all trees for some rows."""
+    ways = argument(record, 20)
+    if ways > _TWO_WAY and not _has_nan(x, rows * argument(record, 11) // 4):
+        ways = _TWO_WAY
+    if rows == 1:
+        _walk_row(record, x, ways, sums)
+    else:
+        _walk_rows(record, x, rows, ways, sums)
 
 
 @inner
@@ -251,8 +337,10 @@ def trees(record: int, part: int, parts: int) -> None:
     votes, what rows start with, the classes' labels; of room for 32 rows of ``targets`` float64 per part; rows, bytes from
     row to row of x, trees, targets; what is done with votes (0: added, 1: averaged, 2: the least, 3: the largest); what
     follows (1: softmax, 2: logistic function); the winner (0: none, 1: the highest, 2: if one score is above the limit,
-    3: and scores are probabilities); that score; whether both scores are made of the first; the limit; whether all nodes ask
-    whether a feature is at most the split, and have but a first and a last child.
+    3: and scores are probabilities); that score; whether both scores are made of the first; the limit; the kind of nodes
+    (0: of four ways; 1: of two, of which what is no number goes the second; 2: the one that a flag says); votes of each leaf
+    (-1: one, of the first target, in place of its split; 0: any number, from where a table says; else there is the number of
+    its first); address of the flags, 4 bytes for each node.
     """
     x, x_row, targets, aggregate = argument(record, 0), argument(record, 11), argument(record, 13), argument(record, 14)
     rows, sums = argument(record, 10), argument(record, 9) + part * _ROWS * targets * 8
@@ -264,7 +352,7 @@ def trees(record: int, part: int, parts: int) -> None:
         count = min(stop - first, _ROWS)
         for place in range(0, count * targets * 8, 8):
             write_f64(sums + place, empty)
-        _walk(record, x + first * x_row, count, aggregate, sums)
+        _walk(record, x + first * x_row, count, sums)
         for row in range(count):
             _together(record, aggregate, targets, sums + row * targets * 8)
             _finish(record, first + row, targets, sums + row * targets * 8)

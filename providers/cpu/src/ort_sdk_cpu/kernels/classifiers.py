@@ -23,7 +23,7 @@ __all__: list[str] = []
 
 DOMAIN = "ai.onnx.ml"
 MODULE = "classifiers"
-KINDS = "q" * 19 + "f" + "q"
+KINDS = "q" * 19 + "fqqq"
 WORK_PER_THREAD = 3 << 7
 """Walks down a tree that take some times as long as waking a thread up."""
 PRODUCTS_PER_WALK = 4
@@ -61,7 +61,7 @@ class _Task:
             self._kept: tuple[Any, ...] = (np.ascontiguousarray(model.linear.coefficients.T), model.linear.intercepts)
             self._places: tuple[int, ...] = (*map(address_of, self._kept), self.features, scores, 0)
             self._sizes = (0, self.targets, 0, transform)
-            self._rest = (3, 0, 1, 0.0, 0) if model.is_binary else (1, 0, 0, math.nan, 0)
+            self._rest = (3, 0, 1, 0.0, 0, 0, 0) if model.is_binary else (1, 0, 0, math.nan, 0, 0, 0)
             self.work = max(1, scores * -(-self.features // 16) // PRODUCTS_PER_WALK)
             self._room = 8 * (self.targets + 17)
             return
@@ -69,7 +69,7 @@ class _Task:
         self.name, self.features, self.targets = "trees", model.sums.trees.nodes.feature_count, table.base.size
         self._kept, self._places = (table,), table.addresses()
         self._sizes = (table.roots.size, self.targets, _AGGREGATES[model.sums.aggregate], transform)
-        self._rest = (*_decision(model), int(table.is_two_way))
+        self._rest = (*_decision(model), table.ways, table.form, address_of(table.flags))
         self.work, self._room = table.roots.size, self.targets * ROWS_AT_ONCE
 
     def takes(self, x: HostArray) -> bool:

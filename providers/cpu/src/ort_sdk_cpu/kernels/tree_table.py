@@ -6,16 +6,21 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.opset.ml.tree_ensemble import TreeSums
+from ort_sdk.opset.ml.tree_nodes import TreeNodes
 from ort_sdk_cpu.addresses import address_of
 
 __all__ = ["TreeTable"]
 
-_NODE = np.dtype([("children", np.int32, 4), ("feature", np.int32), ("split", np.float32)])
+_FOUR_WAYS = np.dtype([("children", np.int32, 4), ("feature", np.int32), ("split", np.float32)])
+_TWO_WAYS = np.dtype([("split", np.float32), ("feature", np.int32), ("children", np.int32, 2)])
 _VOTE = np.dtype([("target", np.int64), ("weight", np.float64)])
+_LESS, _EQUAL, _GREATER, _UNORDERED = range(4)
+_IN_LEAVES, _IN_TABLE = -1, 0
+"""As in the compiled module."""
 
 
 class TreeTable:
-    """An ensemble's arrays.
+    """An ensemble's arrays. Features and roots go by their distance in bytes from the first, children by that from their node.
 
     Args:
         sums: the ensemble.
@@ -24,22 +29,53 @@ class TreeTable:
 
     def __init__(self, sums: TreeSums, base: HostArray) -> None:
         trees, nodes = sums.trees, sums.trees.nodes
-        self.nodes = np.zeros(nodes.features.size, _NODE)
-        self.nodes["children"] = nodes.children.reshape(-1, 4)
-        self.nodes["feature"], self.nodes["split"] = nodes.features, nodes.splits
-        is_below = nodes.two_way is np.less and not np.isneginf(nodes.splits).any()
-        self.is_two_way = (is_below or nodes.two_way is np.less_equal) and not nodes.nan_goes_own_way
-        """Whether all nodes ask whether a feature is at most the split, or can do so."""
-        if is_below and self.is_two_way:
-            self.nodes["split"] = np.nextafter(nodes.splits, np.float32(-np.inf))
-        self.roots = nodes.roots.astype(np.int32)
+        children = nodes.children.reshape(-1, 4)
+        self.ways = _ways(nodes, children)
+        """0 for nodes of four ways; of two: 1 if what is no number always goes the second, else 2."""
+        self.nodes = np.zeros(nodes.features.size, _TWO_WAYS if self.ways else _FOUR_WAYS)
+        distances = children - np.arange(len(children))[:, np.newaxis]
+        self.nodes["children"] = (distances[:, [_LESS, _GREATER]] if self.ways else distances) * self.nodes.itemsize
+        self.nodes["feature"], self.nodes["split"] = nodes.features * 4, _splits(nodes, children) if self.ways else nodes.splits
+        self.flags = (children[:, _UNORDERED] == children[:, _LESS]).astype(np.int32)
+        """Of each node: whether what is no number goes the first way."""
+        self.roots = (nodes.roots * self.nodes.itemsize).astype(np.int32)
         order = np.argsort(trees.vote_nodes, kind="stable")
         self.votes = np.zeros(order.size, _VOTE)
         self.votes["target"], self.votes["weight"] = trees.vote_targets[order], trees.vote_weights[order]
+        counts = np.bincount(trees.vote_nodes, minlength=nodes.features.size)
         self.starts = np.zeros(nodes.features.size + 1, np.int32)
-        np.cumsum(np.bincount(trees.vote_nodes, minlength=nodes.features.size), out=self.starts[1:])
+        np.cumsum(counts, out=self.starts[1:])
+        self.form = self._form(nodes.is_leaf, counts) if self.ways else _IN_TABLE
+        """How many votes each leaf has, 0 if that differs; -1 if the nodes themselves have them."""
+        if self.form != _IN_TABLE:
+            first = self.starts[:-1][nodes.is_leaf]
+            own = self.votes["weight"][first].astype(np.float32) if self.form == _IN_LEAVES else first.view(np.float32)
+            self.nodes["split"][nodes.is_leaf] = own
         self.base = np.ascontiguousarray(base, np.float64)
+
+    def _form(self, is_leaf: HostArray, counts: HostArray) -> int:
+        of_leaves = counts[is_leaf]
+        if not of_leaves.size or counts[~is_leaf].any() or (of_leaves != of_leaves[0]).any():
+            return _IN_TABLE
+        weights = self.votes["weight"]
+        fits = not self.votes["target"].any() and np.array_equal(weights.astype(np.float32), weights)
+        return _IN_LEAVES if of_leaves[0] == 1 and fits else int(of_leaves[0])
 
     def addresses(self) -> tuple[int, ...]:
         """Where they are, in the order of the task's arguments."""
         return tuple(address_of(array) for array in (self.nodes, self.roots, self.starts, self.votes, self.base))
+
+
+def _ways(nodes: TreeNodes, children: HostArray) -> int:
+    """As ``TreeTable.ways``: nodes of two ways ask whether a feature is at most a split, or can do so."""
+    less, equal, greater, unordered = children.T
+    is_below = (less != equal) & (equal == greater)
+    if ((less != equal) & ~is_below).any() or np.isneginf(nodes.splits[is_below]).any():
+        return 0
+    return 1 if (unordered == greater).all() else 2
+
+
+def _splits(nodes: TreeNodes, children: HostArray) -> HostArray:
+    """The splits of nodes of two ways: those that ask whether a feature is below one ask for the number before."""
+    is_below = children[:, _LESS] != children[:, _EQUAL]
+    return np.where(is_below, np.nextafter(nodes.splits, np.float32(-np.inf)), nodes.splits)
