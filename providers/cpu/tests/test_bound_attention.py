@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import attention_over_cache, cached_attention, group_query_attention
+from ort_sdk_cpu.kernels import attention_over_cache, cached_attention, group_query_attention, rotary
 
 import ort_sdk
 
@@ -348,3 +348,41 @@ def test_a_loop_feeds_back_what_the_last_run_made():
             y, state["past_key"], state["past_value"] = session.run(None, state)
             results.append(y)
         np.testing.assert_allclose(*results, rtol=2e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 1, 128), (2, 5, 128), (2, 4, 5, 32), (1, 200, 128)], ids=str)
+@pytest.mark.parametrize("positions", ["tokens", "first", "standard", "own"])
+def test_rotary_embedding(python_calls, monkeypatch, positions, shape, interleaved):
+    monkeypatch.setattr(rotary._Node, "call", lambda *args, made=rotary._Node.call: python_calls.append(1) or made(*args))
+    tokens, pairs = (shape[0], shape[2 if len(shape) == 4 else 1]), 16
+
+    def feeds(run):
+        made = {"x": random(*shape, seed=run)}
+        if positions != "own":
+            drawn = np.random.default_rng(run)
+            made["ids"] = np.array([run], np.int64) if positions == "first" else drawn.integers(0, ROWS, tokens)
+        caches = (*tokens, pairs) if positions == "own" else (ROWS, pairs)
+        return made | {name: random(*caches, seed=run + len(name) + place) for place, name in enumerate(("cos", "sin"))}
+
+    is_standard = positions in {"standard", "own"}
+    names = ["x", "cos", "sin", "ids"][: 3 if positions == "own" else 4] if is_standard else ["x", "ids", "cos", "sin"]
+    more = {"num_heads": HEADS} if is_standard and len(shape) == 3 else {}
+    domain = "" if is_standard else MICROSOFT
+    model = model_of(
+        helper.make_node("RotaryEmbedding", names, ["y"], domain=domain, interleaved=interleaved, **more), feeds(0), ["y"]
+    )
+    compare(model, feeds, python_calls)
+
+
+@pytest.mark.parametrize("first", [ROWS - 4, -1])
+def test_positions_without_a_row(python_calls, first):
+    feeds = {"x": random(1, 5, 128), "ids": np.array([3]), "cos": random(ROWS, 16, seed=1), "sin": random(ROWS, 16, seed=2)}
+    node = helper.make_node("RotaryEmbedding", ["x", "ids", "cos", "sin"], ["y"], domain=MICROSOFT)
+    session = compare(model_of(node, feeds, ["y"]), lambda run: feeds, python_calls)
+    expected = session.run(None, feeds)[0]
+    try:
+        session.run(None, feeds | {"ids": np.array([first])})
+    except ort_sdk.api.OrtSdkError:
+        assert first > 0
+    np.testing.assert_array_equal(session.run(None, feeds)[0], expected)

@@ -8,7 +8,7 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.memory import read_i32, read_i64, write_f32, write_i64
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["check_rows", "count_tokens", "mask_numbers"]
+__all__ = ["check_rows", "count_from", "count_tokens", "mask_numbers"]
 
 
 @task
@@ -30,6 +30,19 @@ def count_tokens(record: int, _part: int, _parts: int) -> None:
         write_i64(out + sample * 24 + 8, past)
         write_i64(out + sample * 24 + 16, longest if is_causal else last + 1)
     write_i64(record, failed)
+
+
+@task
+def count_from(record: int, _part: int, _parts: int) -> None:
+    """Position of the first token, the same for all sequences, as ``count_tokens`` gives it.
+
+    Arguments: set where a token has no row; the position, int64; sequences, tokens of each, rows; where the counts go.
+    """
+    first, batch, length = read_i64(argument(record, 1)), argument(record, 2), argument(record, 3)
+    rows, out = argument(record, 4), argument(record, 5)
+    for sample in range(batch):
+        write_i64(out + sample * 24 + 8, first)
+    write_i64(record, 1 if first < 0 or first > rows - length else 0)
 
 
 @task

@@ -31,8 +31,9 @@ __all__ = [
     "common_counts",
     "is_readable",
     "is_spread",
-    "rotated",
+    "rotation",
     "takes",
+    "task_of",
 ]
 
 FLOAT = np.dtype(np.float32)
@@ -308,19 +309,22 @@ def common_counts(batch: int, start: int, position: int, keys: int) -> HostArray
     return np.array([(start, position, keys)] * batch, np.int64)
 
 
-def rotated(x: tuple[int, ...], out: tuple[int, ...], rotary: Rotary, sizes: tuple[int, int, int, int]) -> None:
-    """Rotate heads.
+def rotation(
+    x: tuple[int, ...], out: tuple[int, ...], rotary: Rotary, sizes: tuple[int, int, int, int], counts: int = 0
+) -> Launch:
+    """The task that rotates heads.
 
     Args:
         x: address, and bytes from one to the next of batch, heads and rows.
         out: where they go, the same.
         rotary: how.
         sizes: batch, tokens, heads and elements of a head.
+        counts: address of ``CachedAttention.counts``, where the rotation has no rows of tokens.
     """
     batch, length, heads, size = sizes
     threads = threads_for(ROTATION_WORK * batch * length * heads * size)
-    rest = (0, 0, batch, heads, 1, length, size, size, *[0] * 11)
-    task_of(ROTATE)(threads, *x, *[0] * 22, *out, *[0] * 8, *rotary.arguments, *rest, 1.0, 0.0, 0)
+    rest = (counts, 0, batch, heads, 1, length, size, size, *[0] * 11)
+    return Launch(ROTATE, threads, [*x, *[0] * 22, *out, *[0] * 8, *rotary.arguments, *rest, 1.0, 0.0, 0])
 
 
 def takes(arguments: Sequence[NodeArg | None]) -> bool:

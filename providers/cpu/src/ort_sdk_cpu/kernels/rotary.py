@@ -2,90 +2,181 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray, KernelInfo, Slot
+from ort_sdk_cpu.addresses import address_of
 
 from .attention_task import places
-from .cached_attention import Rotary, is_readable, rotated, takes
+from .cached_attention import Launch, Rotary, is_readable, rotation, takes, task_of
 from .direct_kernel import computed_by
 from .recycled import ResultMemory
 from .task_writer import MIN_ELEMENTS
 
 __all__: list[str] = []
 
-
-def _takes_floats(info: KernelInfo, positions: int) -> bool:
-    return takes([*(argument for index, argument in enumerate(info.inputs) if index != positions), *info.outputs])
+INT = np.dtype(np.int64)
+OPERANDS = 4
+Caches = tuple[HostArray, HostArray, HostArray | None]
+"""Cosines and sines (row, pair), and rows of tokens; none where they follow each other from one on."""
 
 
 @computed_by("RotaryEmbedding", domain="com.microsoft")
 def contrib_rotary_embedding(info: KernelInfo) -> Callable[..., Any] | None:
     """Any node of float32: positions are given for each token, or for the first."""
-    heads, width = int(info.attribute("num_heads", 0)), int(info.attribute("rotary_embedding_dim", 0))
-    is_interleaved, results = bool(info.attribute("interleaved", 0)), ResultMemory()
-
-    def call(x: HostArray, positions: HostArray, cos: HostArray, sin: HostArray) -> Any:
-        if x.ndim not in {3, 4} or x.size < MIN_ELEMENTS or cos.ndim != 2:
-            return NotImplemented
-        tokens = (x.shape[0], x.shape[2 if x.ndim == 4 else 1])
-        if positions.shape != tokens:
-            if positions.size != 1:
-                return NotImplemented
-            positions = positions.reshape(1, 1) + np.zeros((tokens[0], 1), np.int64) + np.arange(tokens[1])
-        own = heads if heads and width else x.shape[-1] // (2 * cos.shape[1] or 1)
-        return _rotated(x, own, (cos, sin, positions), tokens, results, is_interleaved=is_interleaved)
-
-    return call if _takes_floats(info, 1) else None
+    return _made(_ContribRotaryEmbedding, info)
 
 
 @computed_by("RotaryEmbedding")
 def rotary_embedding(info: KernelInfo) -> Callable[..., Any] | None:
     """Any node of float32: rows of the caches are those of positions, or of tokens."""
-    heads, width = int(info.attribute("num_heads", 0)), int(info.attribute("rotary_embedding_dim", 0))
-    is_interleaved, results = bool(info.attribute("interleaved", 0)), ResultMemory()
+    return _made(_RotaryEmbedding, info)
 
-    def call(x: HostArray, cos: HostArray, sin: HostArray, positions: HostArray | None = None) -> Any:
+
+def _made(kind: type[_Node], info: KernelInfo) -> Callable[..., Any] | None:
+    floats = [argument for index, argument in enumerate(info.inputs) if index != kind.positions_at]
+    return kind(info).call if takes([*floats, *info.outputs]) else None
+
+
+class _Node:
+    """A node of one of the operators."""
+
+    positions_at = 0
+    """Which input the positions are."""
+
+    def __init__(self, info: KernelInfo) -> None:
+        self.heads, self.width = int(info.attribute("num_heads", 0)), int(info.attribute("rotary_embedding_dim", 0))
+        self._is_interleaved, self._results = bool(info.attribute("interleaved", 0)), ResultMemory()
+
+    def own_heads(self, x: HostArray, cos: HostArray) -> int:
+        """Heads of ``x``; 0 for arrays that the node cannot have."""
+        raise NotImplementedError
+
+    def caches(self, cos: HostArray, sin: HostArray, positions: HostArray | None, tokens: tuple[int, int]) -> Any:
+        """``Caches``; ``NotImplemented`` for arrays that the node cannot have."""
+        raise NotImplementedError
+
+    def call(self, *arrays: HostArray) -> Any:
+        """The node's output."""
+        x, cos, sin, positions = self._named(arrays)
         if x.ndim not in {3, 4} or x.size < MIN_ELEMENTS:
             return NotImplemented
-        tokens = (x.shape[0], x.shape[2 if x.ndim == 4 else 1])
-        if positions is None:
-            if cos.shape[:2] != tokens or cos.ndim != 3 or cos.shape != sin.shape:
-                return NotImplemented
-            positions = np.arange(tokens[0] * tokens[1]).reshape(tokens)
-            cos, sin = (np.ascontiguousarray(cache).reshape(-1, cache.shape[2]) for cache in (cos, sin))
-        if width and cos.shape[-1] != width // 2:
+        tokens = _tokens(x)
+        caches = self.caches(cos, sin, positions, tokens)
+        if caches is NotImplemented:
             return NotImplemented
-        own = x.shape[1] if x.ndim == 4 else heads
+        if caches[2] is None and positions is not None:
+            rows = positions.reshape(1, 1) + np.zeros((tokens[0], 1), np.int64) + np.arange(tokens[1])
+            caches = (*caches[:2], rows)
+        return _rotated(x, self.own_heads(x, cos), caches, self._results, is_interleaved=self._is_interleaved)
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:
+        """A call of tasks on slots; None for what they do not take."""
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        from .bound_attention import BoundTasks, Standing, Tasks
+
+        standing = Standing()
+        types = {self.positions_at: INT}
+        given = [standing.array(slot, *([types[index]] if index in types else [])) for index, slot in enumerate(inputs)]
+        out = standing.array(outputs[0])
+        x, cos, sin, positions = self._named(given)
+        if x is None or x.ndim not in {3, 4} or not x.size or out is None:
+            return None
+        tokens, counts, checks = _tokens(x), standing.own((len(x), 3), INT), []
+        caches = self.caches(cos, sin, positions, tokens)
+        if caches is NotImplemented or (positions is not None and (positions.dtype != INT or not positions.flags.c_contiguous)):
+            return None
+        launch = _launch(x, out, self.own_heads(x, cos), caches, (self._is_interleaved, address_of(counts)))
+        if launch is None:
+            return None
+        rows = len(caches[0])
+        if caches[2] is positions and positions is not None:
+            checks = [TaskCall("attention_inputs", "check_rows", (0, address_of(positions), positions.size, rows))]
+        elif positions is not None:
+            arguments = (0, address_of(positions), *tokens, rows, address_of(counts))
+            checks = [TaskCall("attention_inputs", "count_from", arguments)]
+        standing.kept.extend(array for array in caches if array is not None)
+        return BoundTasks(Tasks(checks, launches=[launch]), standing, otherwise)
+
+    def _named(self, arrays: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
+        """Input, cosines, sines and positions."""
+        padded = [*arrays, *[None] * (OPERANDS - len(arrays))]
+        positions = padded.pop(self.positions_at)
+        return padded[0], padded[1], padded[2], positions
+
+
+class _ContribRotaryEmbedding(_Node):
+    positions_at = 1
+
+    def own_heads(self, x: HostArray, cos: HostArray) -> int:
+        if x.ndim == 4:
+            return int(x.shape[1])
+        return self.heads if self.heads and self.width else x.shape[-1] // (2 * cos.shape[1] or 1)
+
+    def caches(self, cos: HostArray, sin: HostArray, positions: HostArray | None, tokens: tuple[int, int]) -> Any:
+        if cos.ndim != 2 or positions is None:
+            return NotImplemented
+        if positions.shape == tokens:
+            return cos, sin, positions
+        return (cos, sin, None) if positions.size == 1 else NotImplemented
+
+
+class _RotaryEmbedding(_Node):
+    positions_at = 3
+
+    def own_heads(self, x: HostArray, cos: HostArray) -> int:
+        own = x.shape[1] if x.ndim == 4 else self.heads
         size = x.shape[3] if x.ndim == 4 else x.shape[2] // (own or 1)
-        if not width and 2 * cos.shape[-1] != size:
+        is_wrong = cos.shape[-1] != self.width // 2 if self.width else 2 * cos.shape[-1] != size
+        return 0 if is_wrong else own
+
+    def caches(self, cos: HostArray, sin: HostArray, positions: HostArray | None, tokens: tuple[int, int]) -> Any:
+        if positions is not None:
+            return (cos, sin, positions) if positions.shape == tokens else NotImplemented
+        if cos.shape[:2] != tokens or cos.ndim != 3 or cos.shape != sin.shape or not cos.flags.c_contiguous:
             return NotImplemented
-        return _rotated(x, own, (cos, sin, positions), tokens, results, is_interleaved=is_interleaved)
+        if not sin.flags.c_contiguous:
+            return NotImplemented
+        cos, sin = (cache.reshape(-1, cache.shape[2]) for cache in (cos, sin))
+        return cos, sin, np.arange(tokens[0] * tokens[1]).reshape(tokens)
 
-    return call if _takes_floats(info, 3) else None
+
+def _tokens(x: HostArray) -> tuple[int, int]:
+    """Batch and tokens of each sequence."""
+    return x.shape[0], x.shape[2 if x.ndim == 4 else 1]
 
 
-def _rotated(
-    x: HostArray,
-    heads: int,
-    caches: tuple[HostArray, HostArray, HostArray],
-    tokens: tuple[int, int],
-    results: ResultMemory,
-    *,
-    is_interleaved: bool,
-) -> Any:
+def _rotated(x: HostArray, heads: int, caches: Caches, results: ResultMemory, *, is_interleaved: bool) -> Any:
     """The heads of ``x`` rotated; ``NotImplemented`` if the arrays do not belong together."""
-    if x.ndim == 4:
-        heads = x.shape[1]
-    if not heads or (x.ndim == 3 and x.shape[2] % heads) or not is_readable(x):
-        return NotImplemented
-    size = x.shape[3] if x.ndim == 4 else x.shape[2] // heads
-    rotary = Rotary.of(*caches, tokens, size, is_interleaved=is_interleaved)
-    if rotary is NotImplemented:
+    rows = caches[2]
+    if rows is None or rows.min() < 0 or rows.max() >= len(caches[0]):
         return NotImplemented
     out = results.empty(x.shape)
-    rotated(places(x, heads), places(out, heads), rotary, (*tokens, heads, size))
+    launch = _launch(x, out, heads, (*caches[:2], np.ascontiguousarray(rows)), (is_interleaved, 0))
+    if launch is None:
+        return NotImplemented
+    task_of(launch.name)(launch.threads, *launch.words)
     return out
+
+
+def _launch(x: HostArray, out: HostArray, heads: int, caches: Caches, how: tuple[bool, int]) -> Launch | None:
+    """The task; None if the arrays do not belong together.
+
+    Args:
+        x: (batch, tokens, heads * size), or (batch, heads, tokens, size).
+        out: where it goes, which is like it.
+        heads: of it.
+        caches: the numbers to rotate by, with rows that are known or looked at elsewhere.
+        how: whether pairs are neighbours, and ``CachedAttention.counts`` for no rows.
+    """
+    if not heads or (x.ndim == 3 and x.shape[2] % heads) or not is_readable(x):
+        return None
+    size = x.shape[3] if x.ndim == 4 else x.shape[2] // heads
+    rotary = Rotary.of(*caches, _tokens(x), size, is_interleaved=how[0], are_known=False)
+    if rotary is NotImplemented:
+        return None
+    return rotation(places(x, heads), places(out, heads), rotary, (*_tokens(x), heads, size), how[1])
