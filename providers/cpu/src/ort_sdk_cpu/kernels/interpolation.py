@@ -19,7 +19,7 @@ from .recycled import ResultMemory
 from .scratch import shared_scratch
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
-__all__ = ["InterpolationWriter", "interpolated", "interpolation_of"]
+__all__ = ["MODULE", "PIXELS", "PLANES", "InterpolationWriter", "interpolated", "interpolation_of"]
 
 MODULE = "interpolation"
 PIXELS, PLANES, BYTE_PIXELS = "interpolated_pixels", "interpolated_planes", "interpolated_byte_pixels"

@@ -14,8 +14,8 @@ from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .any_layout import AnyLayoutKernel
 from .bindable import MakeWriter, Writer, bindable, made_by
-from .copies import CopyWriter
-from .interpolation import InterpolationWriter, interpolated, interpolation_of
+from .interpolation import MODULE, PIXELS, PLANES, InterpolationWriter, interpolated, interpolation_of
+from .nearest import nearest_writer
 from .quantized_parameters import BYTES
 from .task_writer import is_worth_a_task
 
@@ -24,9 +24,6 @@ __all__: list[str] = []
 Compute = Callable[..., HostArray]
 
 _INTERPOLATED = frozenset({TensorElementType.FLOAT, TensorElementType.UINT8, TensorElementType.INT8})
-
-MAX_SAMPLES = 8
-"""Pictures up to which each is enlarged by a call of its own."""
 
 
 @bindable("Resize", "Upsample", any_layout=True)
@@ -44,15 +41,17 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         is_plane = x.ndim == 4 and x.shape[:2] == out.shape[:2] and 0 not in (*x.shape, *out.shape)
-        if find is not None and is_worth_a_task(x.size):
+        is_last = is_channels_last(x) and not x.flags.c_contiguous
+        if find is not None and is_worth_a_task(x.size, MODULE, PIXELS if is_last else PLANES):
             made = find(x.shape, *inputs[1:])
-            is_last = is_channels_last(x) and not x.flags.c_contiguous
             if made is None or (x.dtype in BYTES and not (is_last and made.is_exact and truncates)):
                 return general
             return InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
             return general
-        return _Pixels(_sources(compute, inputs, out), general)
+        sources = _sources(compute, inputs, out)
+        pixels = _Pixels(sources, general)
+        return nearest_writer(sources, x, out, len(inputs), pixels) or pixels
 
     return make
 
@@ -141,15 +140,3 @@ class _Pixels:
             self._general(*arrays)
             return
         np.take(source.reshape(shape), self._sources, axis, target.reshape(shape), mode="clip")
-
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None where pixels are not all repeated equally often."""
-        x, out = arrays[0], arrays[-1]
-        counts = [larger // size for larger, size in zip(out.shape[2:], x.shape[2:], strict=True)]
-        numbers = np.arange(x.shape[2] * x.shape[3]).reshape(x.shape[2:])
-        repeated = numbers.repeat(counts[0], axis=0).repeat(counts[1], axis=1)
-        if len(x) > MAX_SAMPLES or repeated.shape != out.shape[2:] or not np.array_equal(repeated.reshape(-1), self._sources):
-            return None
-        target = out.reshape(*out.shape[:2], x.shape[2], counts[0], x.shape[3], counts[1])
-        source = np.broadcast_to(x[:, :, :, None, :, None], target.shape)
-        return CopyWriter(lambda: list(zip(target, source, strict=True))).fixed()

@@ -30,6 +30,7 @@ __all__ = [
     "read_f64",
     "read_i32",
     "read_i64",
+    "read_u8",
     "splat",
     "store_f32",
     "store_f32_first",
@@ -37,6 +38,7 @@ __all__ = [
     "store_i32",
     "write_f32",
     "write_f64",
+    "write_i8",
     "write_i64",
 ]
 
@@ -163,6 +165,18 @@ def write_f32(builder: Any, address: Any, value: Any) -> None:
 def read_i32(builder: Any, address: Any) -> Any:
     """One integer of 4 bytes."""
     return builder.sext(emit_load(builder, address, I32), ir.IntType(64))
+
+
+@operation(types.intp, types.intp)
+def read_u8(builder: Any, address: Any) -> Any:
+    """One byte, without a sign."""
+    return builder.zext(emit_load(builder, address, I8), ir.IntType(64))
+
+
+@operation(types.none, types.intp, types.intp)
+def write_i8(builder: Any, address: Any, value: Any) -> None:
+    """Write the low byte."""
+    emit_store(builder, address, builder.trunc(value, I8))
 
 
 @operation(types.intp, types.intp)
