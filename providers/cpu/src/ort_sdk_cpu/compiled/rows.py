@@ -28,6 +28,7 @@ from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or
 
 __all__ = [
     "layer_normalization",
+    "normalize_groups",
     "normalize_pixels",
     "normalize_planes",
     "rms_normalization",
@@ -191,6 +192,24 @@ def normalize_planes(record: int, part: int, parts: int) -> None:
         factor = read_f32(argument(record, 2) + place) / np.sqrt(variance + epsilon)
         shift = splat_f32(read_f32(argument(record, 3) + place))
         _shifted_and_scaled(x, argument(record, 1) + row * width * 4, width, splat_f32(mean), splat_f32(factor), shift)
+
+
+@task
+def normalize_groups(record: int, part: int, parts: int) -> None:
+    """Each group of channels of each sample by its own mean and variance.
+
+    (x, out, scale, shift, samples, groups, channels of a group, pixels, channels that share a scale and a shift, epsilon).
+    """
+    groups, count, pixels, shared = argument(record, 5), argument(record, 6), argument(record, 7), argument(record, 8)
+    rows, width = argument(record, 4) * groups, count * pixels
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        x, out = argument(record, 0) + row * width * 4, argument(record, 1) + row * width * 4
+        mean = _sum(x, width) / np.float32(width)
+        root = np.sqrt(_sum_of_squares(x, width, mean) / np.float32(width) + number(record, 9))
+        for channel in range(count):
+            place, start = (row % groups * count + channel) // shared * 4, channel * pixels * 4
+            factor, shift = read_f32(argument(record, 2) + place) / root, read_f32(argument(record, 3) + place)
+            _shifted_and_scaled(x + start, out + start, pixels, splat_f32(mean), splat_f32(factor), splat_f32(shift))
 
 
 @inner

@@ -1,4 +1,4 @@
-"""Normalization of each channel of each sample by its own mean and variance, as a compiled task."""
+"""Normalization of each channel, or group of channels, of each sample by its own mean and variance, as a compiled task."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 
 from .bindable import MakeWriter, Writer, bindable, copied
-from .task_writer import are_floats, is_worth_a_task, threads_for
+from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 
 __all__: list[str] = []
 
-MODULE, PLANES, PIXELS = "rows", "normalize_planes", "normalize_pixels"
+MODULE, PLANES, PIXELS, GROUPS = "rows", "normalize_planes", "normalize_pixels", "normalize_groups"
 COST = 4
 """Of an element, which is read three times, in those of a short function."""
 
@@ -31,6 +31,28 @@ def instance_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if not fits or not are_floats((*inputs, *outputs)) or not is_worth_a_task(x.size, MODULE, PLANES):
             return copied(compute)
         return _ChannelWriter(x.shape, epsilon, copied(compute))
+
+    return make
+
+
+@bindable("GroupNormalization")
+def group_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Data (N, C, *spatial), in the order of its axes."""
+    epsilon, groups = float(info.attribute("epsilon", 1e-5)), int(info.attribute("num_groups"))
+    is_per_group = info.since_version < 21
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, scale, shift = inputs
+        samples, channels = x.shape[:2]
+        if not are_floats((*inputs, *outputs)) or channels % groups or not is_worth_a_task(x.size, MODULE, GROUPS):
+            return copied(compute)
+        count = channels // groups
+        shared = count if is_per_group else 1
+        if not scale.shape == shift.shape == (channels // shared,):
+            return copied(compute)
+        arguments = (samples, groups, count, math.prod(x.shape[2:]), shared, epsilon)
+        threads = min(threads_for(x.size * COST), samples * groups)
+        return TaskWriter(MODULE, GROUPS, arguments, (0, 3, 1, 2), copied(compute), threads)
 
     return make
 

@@ -28,7 +28,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "": ("BatchNormalization", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax"),
         MICROSOFT: ("BiasSoftmax", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
     },
-    "channel_normalization": {"": ("InstanceNormalization",)},
+    "channel_normalization": {"": ("GroupNormalization", "InstanceNormalization")},
     "matrix": {
         "": ("Gemm", "MatMul"),
         MICROSOFT: ("FusedGemm", "FusedMatMul", "FusedMatMulActivation", "TransposeMatMul"),
@@ -42,7 +42,9 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "pool": {"": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")},
     "matmul_nbits": {MICROSOFT: ("MatMulNBits",)},
     "features": {"ai.onnx.ml": ("ArrayFeatureExtractor", "Imputer", "Normalizer", "OneHotEncoder", "Scaler")},
-    "indexing": {"": ("GatherElements", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Tile")},
+    "indexing": {
+        "": ("GatherElements", "GatherND", "OneHot", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND", "Tile"),
+    },
     "conversion": {"": ("Cast",)},
     "movement": {
         "": (
@@ -72,6 +74,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "row_functions": {"": ("CumSum", "LogSoftmax", "LpNormalization", "ReduceLogSumExp", "Trilu")},
     "support_vectors": {"ai.onnx.ml": ("SVMClassifier", "SVMRegressor")},
+    "deform_conv": {"": ("DeformConv",)},
     "distances": {MICROSOFT: ("CDist",)},
     "sampling": {"": ("GridSample", "RoiAlign")},
     "selection": {"": ("TopK",)},

@@ -14,11 +14,17 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import MakeWriter, Writer, bindable, copied
+from .checked_task import CheckedWriter
 from .copies import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, indexing_words, moving, plain_runs
-from .task_writer import is_worth_a_task
+from .task_writer import is_worth_a_task, threads_for
 
 __all__: list[str] = []
 
+TUPLES = "tuples"
+_REDUCTIONS = {"add": 1, "mul": 2, "max": 3, "min": 4}
+"""As the task numbers them."""
+TAKEN_WORK = 2
+"""Elements of a few instructions each that one taken by an index takes as long as."""
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -105,9 +111,75 @@ def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
             found = places.of(indices) if max(data.size, out.size) <= MAX_PLACES else None
             return None if found is None else element_runs(addresses_of(out), addresses_of(data)[found.reshape(-1)], out.itemsize)
 
-        return moving(info, write, runs, functools.partial(places.taking, compute))
+        task = _taking_along(data, indices, _axis(info, data.ndim), compute)
+        if task is None:
+            return moving(info, write, runs, functools.partial(places.taking, compute))
+        return moving(info, task, runs, task.fixed)
 
     return make
+
+
+def _taking_along(data: HostArray, indices: HostArray, axis: int, compute: Callable[..., Any]) -> CheckedWriter | None:
+    """The task where the data has no more columns than the indices; None for other arrays, and for bytes."""
+    rest = [other for other in range(data.ndim) if other != axis]
+    is_whole = indices.ndim == data.ndim and all(data.shape[other] == indices.shape[other] for other in rest)
+    words, left = divmod(data.itemsize, 4)
+    is_plain = is_whole and indices.dtype in {INT32, INT64} and words in {1, 2} and not left
+    if not is_plain or not is_worth_a_task(indices.size, TUPLES, "take_along"):
+        return None
+    sizes = (math.prod(data.shape[:axis]), data.shape[axis], indices.shape[axis], math.prod(data.shape[axis + 1 :]))
+    return CheckedWriter(
+        TUPLES, "take_along", (0, 1, 2), (indices.itemsize, *sizes, words), compute, threads_for(indices.size * TAKEN_WORK)
+    )
+
+
+@bindable("GatherND", any_type=True)
+def gather_nd(info: KernelInfo, compute: Any) -> MakeWriter:
+    """Slices at index tuples."""
+    batch_dims = int(info.attribute("batch_dims", 0))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        data, indices = inputs
+        tuples = _Tuples.of(data, indices, batch_dims, "take_tuples")
+        if tuples is None:
+            return copied(compute)
+        batches = math.prod(data.shape[:batch_dims])
+        sizes = (*tuples.sizes, tuples.count // batches, tuples.slices)
+        threads = threads_for(outputs[0].size + tuples.count * TAKEN_WORK)
+        return CheckedWriter(TUPLES, "take_tuples", (0, 1, 2), sizes, compute, threads, kept=(tuples.table,))
+
+    return make
+
+
+class _Tuples:
+    """Index tuples of slices of data.
+
+    Args:
+        data: what is indexed; behind some axes of batches.
+        indices: the tuples are along the last axis.
+        batch_dims: axes of batches.
+        words: of 4 bytes in a slice.
+    """
+
+    def __init__(self, data: HostArray, indices: HostArray, batch_dims: int, words: int) -> None:
+        depth = indices.shape[-1]
+        dims = data.shape[batch_dims : batch_dims + depth]
+        self.slices, self.count = math.prod(dims), math.prod(indices.shape[:-1])
+        steps = [math.prod(dims[place + 1 :]) for place in range(depth)]
+        self.table = np.array(list(zip(dims, steps, strict=True)), np.int64).reshape(-1)
+        self.sizes = (indices.itemsize, depth, self.count, words, address_of(self.table))
+        """As tasks take them: bytes of an index, its tuple's length, tuples, words of a slice, the table."""
+
+    @classmethod
+    def of(cls, data: HostArray, indices: HostArray, batch_dims: int, task: str) -> _Tuples | None:
+        """None for what the task does not go over: bytes, indices of other types, and nothing at all."""
+        depth = indices.shape[-1] if indices.ndim else 0
+        width = math.prod(data.shape[batch_dims + depth :])
+        words, left = divmod(width * data.itemsize, 4)
+        is_plain = depth and words and not left and data.size and indices.size and indices.dtype in {INT32, INT64}
+        if not is_plain or not is_worth_a_task(math.prod(indices.shape[:-1]) * width, TUPLES, task):
+            return None
+        return cls(data, indices, batch_dims, words)
 
 
 @bindable("Scatter", "ScatterElements", any_type=True)
@@ -166,8 +238,9 @@ class _Adding:
 
 @bindable("ScatterND", any_type=True)
 def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """A copy with slices put in at index tuples; those that combine them with what is there stay the shared set's."""
-    if info.attribute("reduction", "none") != "none":
+    """A copy with slices put in at index tuples, or combined with what is there; numbers but float32 by the shared set."""
+    reduction = info.attribute("reduction", "none")
+    if reduction != "none" and (reduction not in _REDUCTIONS or info.input_element_type(0) is not TensorElementType.FLOAT):
         return None
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
@@ -175,6 +248,9 @@ def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
         depth = indices.shape[-1]
         if not updates.size or not depth:
             return copied(compute)
+        task = _putting(data, indices, _REDUCTIONS.get(reduction, 0), compute)
+        if reduction != "none":
+            return task or copied(compute)
         limits = np.array(data.shape[:depth])
         rows_shape = (math.prod(data.shape[:depth]), *data.shape[depth:])
         width = math.prod(data.shape[depth:])
@@ -198,7 +274,33 @@ def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
             places = None if rows is None else rows.reshape(-1, 1) * width + np.arange(width)
             return None if places is None else _put(data, places.reshape(-1), updates, out)
 
-        return moving(info, write, runs)
+        return moving(info, write, runs) if task is None else moving(info, task, runs, task.fixed)
+
+    return make
+
+
+def _putting(data: HostArray, indices: HostArray, reduction: int, compute: Callable[..., Any]) -> CheckedWriter | None:
+    """The task that puts slices into a copy of the data; None where there is none."""
+    tuples = _Tuples.of(data, indices, 0, "put_slices")
+    if tuples is None:
+        return None
+    sizes = (*tuples.sizes, reduction)
+    return CheckedWriter(TUPLES, "put_slices", (3, 1, 2), sizes, compute, copies_first=True, kept=(tuples.table,))
+
+
+@bindable("ReverseSequence", any_type=True)
+def reverse_sequence(info: KernelInfo, compute: Any) -> MakeWriter:
+    """The first rows of each batch backwards."""
+    is_time_first = int(info.attribute("time_axis", 0)) == 0
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        x, lengths = inputs
+        words, left = divmod(math.prod(x.shape[2:]) * x.itemsize, 4)
+        if left or not x.size or lengths.dtype != INT64 or not is_worth_a_task(x.size, TUPLES, "reverse_rows"):
+            return copied(compute)
+        times, batches = x.shape[:2] if is_time_first else x.shape[1::-1]
+        steps = (batches, 1) if is_time_first else (1, times)
+        return CheckedWriter(TUPLES, "reverse_rows", (0, 1, 2), (times, batches, *steps, words), compute)
 
     return make
 

@@ -13,7 +13,7 @@ from ort_sdk.opset.nn.windows import Windows
 from .bindable import Writer
 from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 
-__all__ = ["is_pooled_by_planes", "plane_writer"]
+__all__ = ["is_pooled_by_planes", "plane_geometry", "plane_writer"]
 
 MODULE, NAME = "plane_pooling", "pool_planes"
 _COUNTS, _WORK = (2, 3), 4
@@ -51,14 +51,14 @@ class _PlaneWriter(TaskWriter):
         # Two vectors are read from where the last window's taps begin.
         width = max(windows.extents[-1], windows.pads_begin[-1] + windows.input_shape[-1])
         work_bytes = (width * _FLOAT.itemsize // _VECTOR_BYTES + 5) * _VECTOR_BYTES
-        super().__init__(MODULE, NAME, (0, 0, 0, planes, *_geometry(windows), work_bytes), (0, 1), otherwise, threads)
+        super().__init__(MODULE, NAME, (0, 0, 0, planes, *plane_geometry(windows), work_bytes), (0, 1), otherwise, threads)
         self._kept = [*counts, np.empty(threads * work_bytes, np.uint8)]
         for position, array in zip((*_COUNTS[: len(counts)], _WORK), self._kept, strict=True):
             self._call.point(position, array)
 
 
-def _geometry(windows: Windows) -> tuple[int, ...]:
-    """Each size for two axes: a signal is a picture of one row."""
+def plane_geometry(windows: Windows) -> tuple[int, ...]:
+    """Sizes of input, output and windows, strides, dilations, paddings before, for two axes: a signal is a picture of one row."""
 
     def two(values: tuple[int, ...], first: int) -> tuple[int, int]:
         return (first, *values)[-2:]  # type: ignore[return-value]

@@ -14,6 +14,7 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .padding import padder
+from .place_pooling import place_writer
 from .plane_pooling import is_pooled_by_planes, plane_writer
 from .scratch import Scratch, scratch_of
 from .task_writer import TaskWriter, are_floats, is_worth_a_task
@@ -27,11 +28,11 @@ MAX_READS = 1 << 12
 
 
 @bindable("MaxPool")
-def max_pool(info: KernelInfo, _compute: Any) -> MakeWriter | None:
-    """Maximum of each window, if positions are not asked for."""
-    if info.wants_output(1):
-        return None
+def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Maximum of each window, and where it is if that is asked for."""
     attributes, scratch = WindowAttributes.of(info), scratch_of(info)
+    if info.wants_output(1):
+        return place_writer(attributes, compute, is_column_major=bool(info.attribute("storage_order", 0)))
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]
@@ -103,6 +104,8 @@ def global_max_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
 @made_by("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 def pool_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel over oneDNN where that computes the node."""
+    if info.wants_output(1):
+        return None
     from .pool_onednn import with_onednn
 
     return with_onednn(info, BindableKernel(kernel, make_writer))

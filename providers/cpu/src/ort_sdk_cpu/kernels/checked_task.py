@@ -1,0 +1,85 @@
+"""Writers over tasks that look at indices: where one is out of range, the shared set says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu.native_call import in_turn
+
+from .bindable import Writer
+from .copies import CopyWriter
+
+__all__ = ["CheckedWriter"]
+
+
+class CheckedWriter:
+    """A task on contiguous arrays, which sets its first argument where it fails.
+
+    Args:
+        module: of ``ort_sdk_cpu.compiled``.
+        name: the task's.
+        places: for each address behind the first argument, which of the writer's arrays it is of; the output is the last array.
+        arguments: what follows the addresses.
+        compute: the shared set's function.
+        threads: how many the task may use.
+        copies_first: whether the output has to be a copy of the first array before.
+        kept: arrays that arguments are addresses of.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        places: Sequence[int],
+        arguments: Sequence[int],
+        compute: Callable[..., Any],
+        threads: int = 1,
+        *,
+        copies_first: bool = False,
+        kept: Sequence[HostArray] = (),
+    ) -> None:
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        self._task = TaskCall(module, name, (0, *[0] * len(places), *arguments), threads)
+        self._places, self._compute, self._threads, self._kept = tuple(places), compute, threads, kept
+        self._copy: Writer | None = CopyWriter(lambda *arrays: [(arrays[-1], arrays[0])]) if copies_first else None
+        self._has_failed = False
+        self._run = self._task.checked(self._fail)
+
+    def _fail(self) -> None:
+        self._has_failed = True
+
+    def _point(self, arrays: Sequence[Any]) -> bool:
+        """Tell the task where arrays are; False if one is not contiguous."""
+        if not all(arrays[index].flags.c_contiguous for index in self._places):
+            return False
+        for position, index in enumerate(self._places):
+            self._task.point(1 + position, arrays[index])
+        return True
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        self._has_failed = not self._point(arrays)
+        if not self._has_failed:
+            if self._copy is not None:
+                self._copy(*arrays)
+            self._task.set(0, 0)
+            self._run()
+        if self._has_failed:
+            self._redo(arrays)
+
+    def _redo(self, arrays: Sequence[Any]) -> None:
+        np.copyto(arrays[-1], self._compute(*arrays[:-1]))
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay; it needs no Python where one thread does the work. None if one is not contiguous."""
+        if self._threads > 1 or not self._point(arrays):
+            return None
+        check = self._task.checked(lambda: self._redo(arrays), *arrays, *self._kept)
+        if self._copy is None:
+            return check
+        return in_turn([CopyWriter(lambda: [(arrays[-1], arrays[0])]).fixed(), check])
