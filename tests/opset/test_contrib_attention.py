@@ -114,6 +114,12 @@ def test_multi_head_cross_attention(length, keys, with_bias):
     compare("MultiHeadAttention", inputs, domain=MICROSOFT, attributes={"num_heads": 3}, atol=1e-4)
 
 
+@pytest.mark.parametrize(("batch", "length", "keys"), [(0, 3, 3), (1, 0, 3), (1, 3, 0), (2, 0, 0)])
+def test_multi_head_attention_of_nothing(batch, length, keys):
+    inputs = [floats(batch, length, 12), floats(batch, keys, 12), floats(batch, keys, 18)]
+    compare("MultiHeadAttention", inputs, domain=MICROSOFT, attributes={"num_heads": 3})
+
+
 def test_packed_queries_keys_and_values():
     q, k, v = floats(2, 4, 12), floats(2, 4, 12), floats(2, 4, 12)
     packed = np.stack([part.reshape(2, 4, 3, 4) for part in (q, k, v)], axis=3)

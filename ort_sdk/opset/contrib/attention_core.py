@@ -112,14 +112,15 @@ def attend(
     """
     batch, heads, length, size = q.shape
     key_heads, keys = k.shape[1], k.shape[2]
-    grouped = xp.reshape(q * (1 / math.sqrt(size) if scale is None else scale), (batch, key_heads, -1, size))
+    rows = heads // key_heads * length
+    grouped = xp.reshape(q * (1 / math.sqrt(size) if scale is None else scale), (batch, key_heads, rows, size))
     scores = xp.reshape(xp.matmul(grouped, xp.matrix_transpose(k)), (batch, heads, length, keys))
     if softcap > 0:
         scores = xp.tanh(scores / softcap) * softcap
     for bias in biases:
         scores = scores if bias is None else scores + bias
     weights = xp.softmax(scores, axis=-1) if sink is None else _softmax_with_sink(xp, scores, sink)
-    output = xp.matmul(xp.reshape(weights, (batch, key_heads, -1, keys)), v)
+    output = xp.matmul(xp.reshape(weights, (batch, key_heads, rows, keys)), v)
     return Attended(xp.reshape(output, (batch, heads, length, v.shape[-1])), scores, weights)
 
 

@@ -162,6 +162,12 @@ def test_multi_head_attention(check, keys, unidirectional):
     check("MultiHeadAttention", query, packed, **options)
 
 
+@pytest.mark.parametrize(("batch", "length", "keys"), [(0, 3, 3), (1, 0, 3), (1, 3, 0)])
+def test_multi_head_attention_of_nothing(check, batch, length, keys):
+    query, key = np.ones((batch, length, 12), np.float32), np.ones((batch, keys, 12), np.float32)
+    check("MultiHeadAttention", query, key, key, domain=MICROSOFT, num_heads=3)
+
+
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
 def test_recurrent_operators(check, run_both, op_type, direction):

@@ -63,8 +63,8 @@ def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         query, key, value = (*inputs, None, None)[:3]
-        if key is None or value is None or key.ndim == 5:
-            return lambda *arrays: np.copyto(arrays[-1], compute(*arrays[:-1]))
+        if key is None or value is None or key.ndim == 5 or not query.size or not key.size:
+            return copied(compute)
         core = _Attention.of(query, key, heads, scale, scratch)
         if few is not None and query.ndim == 3 and _is_for_few(core, query.size * key.size):
             return _FewWriter(few, compute)
