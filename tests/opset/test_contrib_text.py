@@ -18,7 +18,15 @@ TEXTS = np.array(["Hello World", "I love computer science !", "", "a,b c"], obje
 
 
 @pytest.mark.parametrize(
-    "expression", [{"separators": [" "]}, {"separators": [" ", ","]}, {"separators": ["l+", " "]}, {"tokenexp": "[a-z]+"}]
+    "expression",
+    [
+        {"separators": [" "]},
+        {"separators": [" ", ","]},
+        {"separators": ["l+", " "]},
+        {"separators": ["(l)+", " "]},
+        {"tokenexp": "[a-z]+"},
+        {"tokenexp": "([a-z])+"},
+    ],
 )
 @pytest.mark.parametrize("mark", [0, 1])
 @pytest.mark.parametrize("shortest", [1, 2])

@@ -98,8 +98,9 @@ def tf_idf(strings_too=False, **changes):
 @pytest.mark.parametrize("skips", [0, 1, 5])
 @pytest.mark.parametrize("lengths", [(1, 1), (2, 2), (1, 3), (2, 3)])
 @pytest.mark.parametrize("kind", ["int32", "int64", "string"])
-def test_tf_idf(mode, skips, lengths, kind):
-    x = np.random.default_rng(skips).integers(2, 10, (4, 12))
+@pytest.mark.parametrize("rows", [4, 60])
+def test_tf_idf(mode, skips, lengths, kind, rows):
+    x = np.random.default_rng(skips).integers(2, 10, (rows, 12))
     changes = {"min_gram_length": lengths[0], "max_gram_length": lengths[1], "max_skip_count": skips}
     weights = [float(each) for each in range(1, 10)] if mode != "TF" else []
     attributes = tf_idf(kind == "string", mode=mode, **changes) | ({"weights": weights} if weights else {})

@@ -27,11 +27,13 @@ def tokenizer(info: KernelInfo, _xp: Any) -> Compute:
     def compute(texts: HostArray) -> HostArray:
         if texts.ndim not in {1, 2}:
             raise InvalidArgument(f"{info.describe()}: input has shape {texts.shape}; it must be (C,) or (N, C)")
-        rows = [[token for token in split(str(text)) if len(token) >= shortest] for text in texts.reshape(-1)]
+        rows = [[token for token in split(text) if len(token) >= shortest] for text in map(str, texts.reshape(-1).tolist())]
         if mark:
             rows = [[START_OF_TEXT, *row, END_OF_TEXT] for row in rows]
         longest = max(map(len, rows), default=0)
-        tokens = np.full((len(rows), longest), pad_value, dtype=object)
+        tokens = np.empty((len(rows), longest), dtype=object)
+        if min(map(len, rows), default=0) < longest:
+            tokens[...] = pad_value
         for row, found in zip(tokens, rows, strict=True):
             row[: len(found)] = found
         return tokens.reshape(*texts.shape, longest)
@@ -50,7 +52,11 @@ def _splitter(info: KernelInfo) -> Callable[[str], Iterable[str]]:
     except re.error as error:
         raise InvalidGraph(f"{info.describe()}: bad regular expression {error.pattern!r}: {error}") from error
     if expression:
-        return lambda text: [match.group() for match in patterns[0].finditer(text)]
+        return (
+            patterns[0].findall
+            if not patterns[0].groups
+            else lambda text: [found.group() for found in patterns[0].finditer(text)]
+        )
 
     def split(text: str) -> list[str]:
         pieces = [text]
@@ -63,6 +69,8 @@ def _splitter(info: KernelInfo) -> Callable[[str], Iterable[str]]:
 
 def _between(pattern: re.Pattern[str], text: str) -> list[str]:
     """What is left of a text between the matches of a pattern, without empty pieces."""
+    if not pattern.groups:
+        return [piece for piece in pattern.split(text) if piece]
     bounds = [0, *(edge for match in pattern.finditer(text) for edge in match.span()), len(text)]
     return [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True) if end > start]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ from ort_sdk.api import Compute, HostArray, InvalidArgument, InvalidGraph, Kerne
 from ort_sdk.opset.definition import operator
 
 _MODES = ("TF", "IDF", "TFIDF")
+_FEW = 1 << 8
+"""Looks for n-grams up to which Python is done before NumPy has begun."""
+_MANY_NGRAMS = 1 << 16
+"""N-grams of which no dictionary is made: it takes a hundred bytes for each."""
 
 
 @operator("TfIdfVectorizer", host_only=True)
@@ -29,10 +34,14 @@ def tf_idf_vectorizer(info: KernelInfo, xp: Any) -> Compute:
     width = int(columns.max(initial=-1)) + 1
     weights = _weights(info, columns, width)
     most = info.attribute("max_skip_count") + 1
+    one_by_one = _OneByOne(vocabulary, tables, columns, width, None if mode == "TF" else weights, counts=mode != "IDF")
+    has_few_ngrams = len(columns) <= _MANY_NGRAMS
 
     def compute(x: HostArray) -> HostArray:
         if x.ndim not in (1, 2):
             raise InvalidArgument(f"{info.describe()}: input of shape {x.shape} is not [C] or [N, C]")
+        if has_few_ngrams and x.size * len(tables) * most <= _FEW:
+            return one_by_one(x, most)
         tokens = vocabulary.indices(x).reshape(-1, x.shape[-1])
         counts = np.zeros(tokens.shape[0] * width, dtype=np.int64)
         offsets = np.arange(tokens.shape[0], dtype=np.intp)[:, np.newaxis] * width
@@ -56,19 +65,18 @@ class _Vocabulary:
 
     def __init__(self, pool: Sequence[int] | Sequence[str]) -> None:
         self.pool = pool
-        self._numbers: dict[Any, int] = {}
-        for token in pool:
-            self._numbers.setdefault(token, len(self._numbers))
-        self.size = len(self._numbers)
-        self._sorted = (
-            None if any(isinstance(token, str) for token in pool) else np.sort(np.array([*self._numbers], dtype=np.int64))
-        )
+        is_text = any(isinstance(token, str) for token in pool)
+        tokens = dict.fromkeys(pool) if is_text else sorted(set(pool))
+        self.numbers: dict[Any, int] = {token: number for number, token in enumerate(tokens)}
+        """Number of each token."""
+        self.size = len(self.numbers)
+        self._sorted = None if is_text else np.array([*self.numbers], dtype=np.int64)
 
     def indices(self, tokens: HostArray) -> HostArray:
         """Numbers of tokens, of the same shape; -1 where the pool has none."""
         if self._sorted is not None and tokens.dtype.kind == "i":
             return _position(self._sorted, tokens)
-        get = self._numbers.get
+        get = self.numbers.get
         return np.fromiter((get(token, -1) for token in tokens.ravel().tolist()), dtype=np.intp, count=tokens.size).reshape(
             tokens.shape
         )
@@ -95,6 +103,13 @@ class _NgramTable:
         self._pool_index = np.zeros(len(self._levels[-1]), dtype=np.intp)
         self._pool_index[prefix[::-1]] = first + np.arange(len(ngrams) - 1, -1, -1)
 
+    def by_key(self, columns: HostArray, factor: int) -> dict[int, int]:
+        """Column of each n-gram, by the number that its tokens are the digits of, in a system of so many."""
+        keys = np.zeros(1, dtype=object)
+        for level in self._levels:
+            keys = keys[level // self._factor] * factor + level % self._factor
+        return dict(zip(keys.tolist(), columns[self._pool_index].tolist(), strict=True))
+
     def longest_stride(self, columns: int) -> int:
         """The largest distance between tokens of an n-gram in a row of so many; 1 if it has but one, or there is no room."""
         return max(1, (columns - 1) // (self.length - 1)) if self.length > 1 else 1
@@ -113,6 +128,69 @@ class _NgramTable:
             key = np.where((prefix < 0) | (token < 0), -1, prefix * self._factor + token)
             prefix = _position(level, key)
         return np.where(prefix < 0, -1, self._pool_index[prefix])
+
+
+class _OneByOne:
+    """The same for few tokens, which takes NumPy longer to begin with than Python to do.
+
+    Args:
+        vocabulary: numbers the tokens.
+        tables: of n-grams.
+        columns: of each n-gram of the pool.
+        width: of a row of results.
+        weights: of the columns; None if all are one.
+        counts: whether results are counts, or say whether an n-gram is there.
+    """
+
+    def __init__(
+        self,
+        vocabulary: _Vocabulary,
+        tables: Sequence[_NgramTable],
+        columns: HostArray,
+        width: int,
+        weights: HostArray | None,
+        *,
+        counts: bool,
+    ) -> None:
+        self._vocabulary, self._tables, self._columns, self._width = vocabulary, tables, columns, width
+        self._weights, self._counts = weights, counts
+
+    @functools.cached_property
+    def _by_key(self) -> list[tuple[_NgramTable, dict[int, int]]]:
+        return [(table, table.by_key(self._columns, self._vocabulary.size + 1)) for table in self._tables]
+
+    @functools.cached_property
+    def _weight_of(self) -> list[float] | None:
+        return None if self._weights is None else self._weights.tolist()
+
+    def __call__(self, x: HostArray, most: int) -> HostArray:
+        """The node's output, counting n-grams whose tokens are up to ``most`` apart."""
+        result = np.zeros((*x.shape[:-1], self._width), np.float32)
+        rows, found = (x.tolist(), result) if x.ndim == 2 else ([x.tolist()], result[np.newaxis])
+        weights = self._weight_of
+        for row, tokens in enumerate(rows):
+            out: Any = memoryview(found[row])
+            for column, count in self._counted(tokens, most).items():
+                value = count if self._counts else 1
+                out[column] = value if weights is None else value * weights[column]
+        return result
+
+    def _counted(self, tokens: list[Any], most: int) -> dict[int, int]:
+        """How often the n-grams of each column are among some tokens."""
+        unknown, factor = self._vocabulary.size, self._vocabulary.size + 1
+        number = self._vocabulary.numbers.get
+        numbers = [number(token, unknown) for token in tokens]
+        counted: dict[int, int] = {}
+        for table, columns in self._by_key:
+            for stride in range(1, min(most, table.longest_stride(len(tokens))) + 1):
+                keys = numbers
+                for position in range(stride, table.length * stride, stride):
+                    keys = [key * factor + token for key, token in zip(keys, numbers[position:], strict=False)]
+                for key in keys:
+                    if key in columns:
+                        column = columns[key]
+                        counted[column] = counted.get(column, 0) + 1
+        return counted
 
 
 def _position(table: HostArray, values: HostArray) -> HostArray:
