@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,12 +54,17 @@ class Graph(Body):
     """The list of inputs, and their names, which are unique."""
     _last_position: int = field(default=0, repr=False)
 
-    def touch(self) -> None:
-        """Forget derived tables after a change of nodes."""
+    def touch(self, *, without_new_bodies: bool = False) -> None:
+        """Forget derived tables after a change of nodes.
+
+        Args:
+            without_new_bodies: whether nodes that came have no bodies but those of nodes that left.
+        """
         self.is_inferred = False
         self._producers = None
         self._consumers = None
-        self._bodies = None
+        if self._bodies or not without_new_bodies:
+            self._bodies = None
         self._output_names = None
 
     def link(self, node: Node) -> None:
@@ -164,14 +170,10 @@ class Graph(Body):
     def consumers(self, name: str) -> list[Node]:
         """Nodes of this graph that read a value, themselves or in their subgraphs; a node reading it twice counts once."""
         if self._consumers is None:
-            table: dict[str, list[Node]] = {}
+            table: dict[str, list[Node]] = defaultdict(list)
             for node in self.nodes:
-                for read in (*node.inputs, *node.implicit_inputs) if node.implicit_inputs else node.inputs:
-                    readers = table.get(read)
-                    if readers is None:
-                        table[read] = [node]
-                    elif readers[-1] is not node:
-                        readers.append(node)
+                for read in {*node.inputs, *node.implicit_inputs} if node.implicit_inputs else set(node.inputs):
+                    table[read].append(node)
             table.pop("", None)
             self._consumers = table
         return self._consumers.get(name, [])

@@ -93,7 +93,7 @@ def is_quantization_enabled(context: TransformerContext) -> bool:
 
 def read_constant(matcher: GraphMatcher, node: Node) -> DequantizedConstant | None:
     """What a DequantizeLinear node dequantises; None unless all is constant, and the result has the scales' type."""
-    constant, inputs, attributes = matcher.graph.constant, node.inputs, node.attributes
+    constant, inputs, attributes = matcher.tensor, node.inputs, node.attributes
     weight, scales, zero_points = constant(inputs[0]), constant(inputs[1]), None
     if weight is None or scales is None or matcher.graph.is_output(node.outputs[0]):
         return None

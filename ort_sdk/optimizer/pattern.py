@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
-from ort_sdk.api import HostArray, NodeArg, TensorElementType, find_schema
+from ort_sdk.api import HostArray, NodeArg, Tensor, TensorElementType, find_schema
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.captures import free_values
 
@@ -55,6 +56,7 @@ class GraphMatcher:
         self._replacements: list[tuple[list[Node], Node]] = []
         self._added: list[Node] = []
         self._since_versions: dict[tuple[str, str], int | None] = {}
+        self._has_kernel: dict[Hashable, bool] = {}
         self.shared: dict[Hashable, str] = {}
         """What fusions of this pass have added and may use again: what it is → value."""
 
@@ -93,6 +95,13 @@ class GraphMatcher:
         if tensor is None or tensor.nbytes > 4096 or tensor.element_type.onnx_name == "string":
             return None
         return tensor.numpy()
+
+    @cached_property
+    def tensor(self) -> Callable[[str], Tensor | None]:
+        """``Graph.constant``, or what is as good in this graph and faster."""
+        graph = self.graph
+        is_plain = graph.parent is None and not any(argument.name in graph.initializers for argument in graph.inputs)
+        return graph.initializers.get if is_plain else graph.constant
 
     def is_constant(self, *names: str) -> bool:
         """Whether all values are constants; omitted ones count."""
@@ -217,9 +226,20 @@ class GraphMatcher:
         found = self._since_versions[op_type, domain] = None if schema is None else schema.since_version
         return found
 
-    def replace(self, match: Match, new: Node) -> bool:
-        """Replace a match by a given node, on the conditions of ``fuse``."""
-        if not self._is_replaceable(match, new) or not self.context.has_kernel(new, self.graph):
+    def replace(self, match: Match, new: Node, kind: Hashable = None) -> bool:
+        """Replace a match by a given node, on the conditions of ``fuse``.
+
+        Args:
+            match: what to replace.
+            new: what comes in its place.
+            kind: nodes of equal kinds are alike in all that kernels look at, so that one of them is looked up.
+        """
+        if not self._is_replaceable(match, new):
+            return False
+        has_kernel = self._has_kernel.get(kind) if kind is not None else None
+        if has_kernel is None:
+            has_kernel = self._has_kernel[kind] = self.context.has_kernel(new, self.graph)
+        if not has_kernel:
             return False
         self._taken.update(match.nodes)
         self._replacements.append((match.nodes, new))
@@ -268,7 +288,7 @@ class GraphMatcher:
         kept = [*self._added, *self._replaced()]
         out = self._forget_unread()
         graph.nodes = [node for node in kept if node not in out] if out else kept
-        graph.touch()
+        graph.touch(without_new_bodies=True)
         graph.is_inferred = are_shapes_known  # of the values that are made as before
         if self._added or any(len(new.outputs) > 1 for _, new in self._replacements):
             graph.sort(free_values(graph))
@@ -298,14 +318,17 @@ class GraphMatcher:
             needed.update(new.inputs, new.implicit_inputs)
         while going:
             unread = graph.unread({name for node in going for name in node.inputs if name not in needed}, gone)
+            others = []
             for name in unread:
-                if initializers.pop(name, None) is not None:
+                if initializers.pop(name, None) is None:
+                    others.append(name)
+                else:
                     values.pop(name, None)
             for node in going:
                 for name in node.outputs:
                     if name not in made:
                         values.pop(name, None)
-            makers = {maker for name in unread if (maker := graph.producer(name)) is not None and maker not in gone}
+            makers = {maker for name in others if (maker := graph.producer(name)) is not None and maker not in gone}
             going = [maker for maker in makers if graph.unread(set(maker.outputs) - needed, gone) == set(maker.outputs)]
             gone.update(going)
         return gone - self._taken

@@ -221,10 +221,14 @@ def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBits
     for product in products:
         node = product[0]
         _enter_types(matcher.graph, node, layout.type)
-        new = matcher.new_node(node, "MatMulNBits", [node.inputs[0], *names, "", bias_of(node)], attributes)
+        bias = bias_of(node)
+        inputs = [node.inputs[0], *names, "", bias] if bias else [node.inputs[0], *names]
+        new = matcher.new_node(node, "MatMulNBits", inputs, attributes)
         if new is None:
             break
-        is_replaced |= matcher.replace(Match(node, *_members(matcher, constant, product, products)), new)
+        known = [matcher.graph.values.get(name) for name in (node.inputs[0], bias, node.outputs[0])]
+        kind = (layout, node.execution_provider, *[None if argument is None else argument.type for argument in known])
+        is_replaced |= matcher.replace(Match(node, *_members(matcher, constant, product, products)), new, kind)
     if not is_replaced:
         drop_added(matcher.graph, before)
     return is_replaced

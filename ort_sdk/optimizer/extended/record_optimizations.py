@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 
 from ort_sdk.graph import Graph, Node, RuntimeOptimization
@@ -55,7 +55,7 @@ class _Recorder(GraphMatcher):
         super().__init__(graph, context)
         self.found: tuple[Match, Node] | None = None
 
-    def replace(self, match: Match, new: Node) -> bool:
+    def replace(self, match: Match, new: Node, kind: Hashable = None) -> bool:
         """Note a replacement that could be made."""
         if self._is_replaceable(match, new) and self.context.has_kernel(new, self.graph):
             self.found = (match, new)

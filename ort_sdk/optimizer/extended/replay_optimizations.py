@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 
 from ort_sdk.api import Fail
 from ort_sdk.graph import Graph, Node, RuntimeOptimization
@@ -34,13 +34,13 @@ class _Replayer(GraphMatcher):
         self._produced = optimization.produced
         return self._members <= self._present and bool(fusion.fuse(self, anchor))
 
-    def replace(self, match: Match, new: Node) -> bool:
+    def replace(self, match: Match, new: Node, kind: Hashable = None) -> bool:
         """Replace nodes of the record."""
         if any(id(node) not in self._members for node in match.nodes):
             return False
         if self._produced and op_id(new.domain, new.op_type, new.since_version) not in self._produced:
             return False
-        return super().replace(match, new)
+        return super().replace(match, new, kind)
 
 
 def replay_runtime_optimizations(graph: Graph, context: TransformerContext, disabled: Collection[str] = ()) -> bool:
