@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,7 @@ class _Vocabulary:
     def __init__(self, pool: Sequence[int] | Sequence[str]) -> None:
         self.pool = pool
         is_text = any(isinstance(token, str) for token in pool)
-        tokens = dict.fromkeys(pool) if is_text else sorted(set(pool))
+        tokens: Iterable[Any] = dict.fromkeys(pool) if is_text else np.unique(np.asarray(pool, dtype=np.int64)).tolist()
         self.numbers: dict[Any, int] = {token: number for number, token in enumerate(tokens)}
         """Number of each token."""
         self.size = len(self.numbers)
