@@ -1,5 +1,7 @@
 """QLinearAdd and its kin as compiled tasks: what NumPy gives, whatever the shapes and layouts."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
@@ -183,3 +185,52 @@ def test_softmax(both, shape, opset, dtype):
     found, bound = both("QLinearSoftmax", x, *parameters, axis=-1, opset=opset)
     for result in (found, bound):
         assert_within_one_step(result, np.clip(steps, limits.min, limits.max))
+
+
+@pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.int8, np.int8)])
+@pytest.mark.parametrize("parameters", [((0.1, 3), (0.1, 3)), ((0.1, 3), (0.2, 5))])
+@pytest.mark.parametrize("shapes", [((4, 30), (4, 30), (4, 30)), ((30,), (4, 1), (4, 30))])
+def test_choices(run_both, types, parameters, shapes):
+    rng = np.random.default_rng(0)
+    condition, x, y = rng.random(shapes[0]) > 0.5, of_type(rng, types[0], *shapes[1]), of_type(rng, types[1], *shapes[2])
+    inputs = (condition, x, *pair(*parameters[0], types[0]), y, *pair(*parameters[1], types[1]), *pair(0.1, 3, types[0]))
+    (found,), (bound,) = run_both("QLinearWhere", *inputs, domain=MICROSOFT, constants=(2, 3, 5, 6, 7, 8))
+    np.testing.assert_array_equal(bound, found)
+
+
+@pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearConcat", "QLinearSigmoid", "QLinearGlobalAveragePool"])
+def test_arrays_that_are_others_in_each_call(make_kernel, op_type):
+    """The first two inputs are one array at first, and lie otherwise at last."""
+    rng = np.random.default_rng(0)
+    parameters = pair(0.1, 3, np.uint8)
+    has_two = op_type in {"QLinearAdd", "QLinearConcat"}
+    arrays = [of_type(rng, np.uint8, 2, 5, 6, 7) for _ in range(4)]
+
+    def inputs(x, y):
+        if op_type == "QLinearConcat":
+            return [*parameters, x, *pair(0.2, 1, np.uint8), y, *pair(0.3, 9, np.uint8)]
+        return [x, *parameters, *([y, *pair(0.2, 5, np.uint8)] if has_two else []), *parameters]
+
+    attributes = {"axis": 1} if op_type == "QLinearConcat" else {}
+    first = inputs(arrays[0], arrays[0])
+    constants = tuple(index for index, value in enumerate(first) if value.ndim == 0)
+    kernel = make_kernel(op_type, first, attributes, MICROSOFT, None, constants, (NodeArg("y", "tensor(uint8)"),))
+    slots = [SimpleNamespace(array=value, is_fixed=value.ndim == 0) for value in first]
+    output = SimpleNamespace(array=None, is_fixed=False)
+    call = None
+    turned = channels_last(arrays[3])
+    for x, y in (
+        (arrays[0], arrays[0]),
+        (arrays[1], arrays[2]),
+        (arrays[2], arrays[1]),
+        (turned, arrays[0]),
+        (arrays[0], turned),
+    ):
+        given = inputs(x, y)
+        expected = kernel.compute(*given)
+        for slot, value in zip(slots, given, strict=True):
+            slot.array = value
+        output.array = np.full(expected.shape, 7, np.uint8)
+        call = call or kernel.bind(slots, [output])
+        call()
+        np.testing.assert_array_equal(output.array, expected)

@@ -62,7 +62,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "quantized_elementwise": {
         MICROSOFT: (
             *("QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul"),
-            *("QLinearSigmoid", "QLinearSoftmax"),
+            *("QLinearSigmoid", "QLinearSoftmax", "QLinearWhere"),
         ),
     },
     "quantized_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},

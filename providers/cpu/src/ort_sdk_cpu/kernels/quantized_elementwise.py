@@ -12,9 +12,10 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.contrib.quantized_elementwise import dequantize, requantize, storage_type
 from ort_sdk.opset.nn.pool import window_counts
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
+from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import OUTER_DIMENSIONS, Loops, memory_order, strides_over
 from ort_sdk_cpu.namespace import CpuNamespace
-from ort_sdk_cpu.native_call import NativeCall
+from ort_sdk_cpu.native_call import NativeCall, Row
 
 from .bindable import MakeWriter, Writer, bindable, copied
 from .quantized_parameters import BYTES, Parameters, flip, limits, parameters_of
@@ -30,8 +31,44 @@ _SOFTMAX_COST = 16
 """Of an element, in those of an addition."""
 
 
+class _Task:
+    """A task on arrays, which may be others that lie alike in the next call.
+
+    Args:
+        name: the task's.
+        arguments: as it takes them, 0 for addresses.
+        work: elements of an addition that it takes as long as.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[int | float], work: int) -> None:
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        self._call = TaskCall(MODULE, name, tuple(arguments), threads_for(work))
+        self._aims: list[tuple[int, int, int]] = []
+
+    def point(self, place: int, array: HostArray | None, owner: int | None = None, owners: Sequence[Any] = ()) -> None:
+        """Use an array's memory for an argument: a constant's, or that of one of the writer's arrays, or a part of it."""
+        self._call.point(place, array)
+        if array is not None and owner is not None:
+            self._aims.append((place, owner, address_of(array) - address_of(owners[owner])))
+
+    def aim(self, arrays: Sequence[Any]) -> None:
+        """Use other arrays, which lie alike."""
+        for place, owner, offset in self._aims:
+            self._call.set(place, address_of(arrays[owner]) + offset)
+
+    def run(self) -> None:
+        """Do the work."""
+        self._call.run()
+
+    @property
+    def row(self) -> Row:
+        """The work for callers that need no Python."""
+        return self._call.row
+
+
 class _FixedTasks:
-    """A writer that makes its tasks anew for arrays that lie otherwise, and once for those that stay.
+    """A writer that makes its tasks anew for arrays that lie otherwise.
 
     Args:
         make: tasks that point at the arrays; None where there is none for them.
@@ -40,15 +77,26 @@ class _FixedTasks:
 
     def __init__(self, make: Callable[[Sequence[Any]], list[Any] | None], otherwise: Writer) -> None:
         self._make, self._otherwise = make, otherwise
+        self._strides: tuple[Any, ...] | None = None
+        self._made: list[_Task] = []
 
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs."""
+        strides = tuple(None if array is None else array.strides for array in arrays)
+        if strides == self._strides:
+            for task in self._made:
+                task.aim(arrays)
+                task.run()
+            return
         tasks = self._make(arrays)
         if tasks is None:
             self._otherwise(*arrays)
             return
         for task in tasks:
             task.run()
+        # Copies are of these arrays alone.
+        if not any(isinstance(task, _Copy) for task in tasks):
+            self._strides, self._made = strides, tasks
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same."""
@@ -83,12 +131,6 @@ class _Copy:
     def run(self) -> None:
         """Copy."""
         np.copyto(self.target, self._source)
-
-
-def _task(name: str, arguments: Sequence[int | float], work: int) -> Any:
-    from ort_sdk_cpu.machine_code import TaskCall
-
-    return TaskCall(MODULE, name, tuple(arguments), threads_for(work))
 
 
 def _is_worth_it(size: int, name: str) -> bool:
@@ -145,9 +187,9 @@ def _combined(info: KernelInfo, compute: Any, *, is_product: bool) -> MakeWriter
         if loops is None:
             return None
         numbers = (*_real(a, first), *_real(b, second), *result, *limits(out))
-        made.append(_task("combine", (0, 0, 0, int(is_product), *numbers, *_words(loops)), out.size))
-        for place, array in enumerate((a, b, out)):
-            made[-1].point(place, array)
+        made.append(_Task("combine", (0, 0, 0, int(is_product), *numbers, *_words(loops)), out.size))
+        for place, (array, owner) in enumerate(((a, 0), (b, 3), (out, -1))):
+            made[-1].point(place, array, owner if array is arrays[owner] else None, arrays)
         return made
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
@@ -171,16 +213,24 @@ def qlinear_mul(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return _combined(info, compute, is_product=True)
 
 
-def _looked_up(x: HostArray, out: HostArray, table: HostArray | None) -> list[Any] | None:
-    """The task, and what comes before it; None if there is none for these arrays."""
+def _looked_up(arrays: Sequence[Any], source: int, out: HostArray, table: HostArray | None) -> list[Any] | None:
+    """The task, and what comes before it; None if there is none for these arrays.
+
+    Args:
+        arrays: the writer's.
+        source: which of them is read.
+        out: a part of the last one.
+        table: of 256 bytes.
+    """
     made: list[Any] = []
-    x = _readable(x, out, made)
+    x = _readable(arrays[source], out, made)
     loops = _loops([x, out])
     if loops is None:
         return None
-    made.append(_task("look_up", (0, 0, 0, *_words(loops)), out.size // _LOOKED_UP_AT_ONCE))
-    for place, array in enumerate((x, out, table)):
-        made[-1].point(place, array)
+    made.append(_Task("look_up", (0, 0, 0, *_words(loops)), out.size // _LOOKED_UP_AT_ONCE))
+    made[-1].point(0, x, source if x is arrays[source] else None, arrays)
+    made[-1].point(1, out, -1, arrays)
+    made[-1].point(2, table)
     return made
 
 
@@ -199,7 +249,7 @@ def function_of_bytes(info: KernelInfo, compute: Any) -> MakeWriter | None:
         x, out = arrays[0], arrays[-1]
         if x.dtype not in tables:
             tables[x.dtype] = np.ascontiguousarray(compute(_every_byte(x.dtype), *arrays[1:-1]))
-        return _looked_up(x, out, tables[x.dtype])
+        return _looked_up(arrays, 0, out, tables[x.dtype])
 
     return _on_bytes(tasks, compute, "look_up")
 
@@ -242,7 +292,7 @@ def qlinear_concat(info: KernelInfo, compute: Any) -> MakeWriter | None:
         for index, x in enumerate(arrays[2:-1:3]):
             stop = start + x.shape[axis]
             places = (*(slice(None) for _ in range(axis % out.ndim)), slice(start, stop))
-            found = _looked_up(x, out[places], table_of(index, arrays)) if x.size else []
+            found = _looked_up(arrays, 2 + 3 * index, out[places], table_of(index, arrays)) if x.size else []
             if found is None:
                 return None
             made += found
@@ -258,10 +308,37 @@ def qlinear_concat(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return make
 
 
-def _requantized(info: KernelInfo, triple: Sequence[Any], result: Sequence[Any]) -> Any:
+@bindable("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Elements of two tensors, each by the table of its own scale and zero point."""
+    if None in (parameters_of(info, 2, 3), parameters_of(info, 5, 6), parameters_of(info, 7, 8)):
+        return None
+    tables: dict[tuple[int, np.dtype[Any]], HostArray] = {}
+
+    def looked_up(index: int, arrays: Sequence[Any]) -> HostArray:
+        x, key = arrays[index], (index, arrays[index].dtype)
+        if key not in tables:
+            triple = (_every_byte(x.dtype), *arrays[index + 1 : index + 3])
+            tables[key] = np.ascontiguousarray(_requantized(info, triple, arrays[7:9], 7))
+        is_same = x.dtype == arrays[-1].dtype and np.array_equal(tables[key], _every_byte(x.dtype))
+        found: HostArray = x if is_same else tables[key][x.view(np.uint8)]
+        return found
+
+    def write(*arrays: Any) -> None:
+        np.copyto(arrays[-1], looked_up(4, arrays))
+        np.copyto(arrays[-1], looked_up(1, arrays), where=arrays[0])
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        return write if BYTES.issuperset((inputs[1].dtype, inputs[4].dtype, outputs[0].dtype)) else copied(compute)
+
+    return make
+
+
+def _requantized(info: KernelInfo, triple: Sequence[Any], result: Sequence[Any], scale_index: int = 0) -> Any:
+    """Steps of the result's scale, input ``scale_index``, and of the zero point behind it."""
     xp = CpuNamespace()
     scale, zero_point = result
-    return requantize(xp, dequantize(xp, *triple), scale, zero_point, storage_type(info, 1))
+    return requantize(xp, dequantize(xp, *triple), scale, zero_point, storage_type(info, scale_index + 1))
 
 
 @bindable("QLinearSoftmax", domain=MICROSOFT)
@@ -279,9 +356,9 @@ def qlinear_softmax(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return None
         width = x.shape[-1]
         numbers = (*_real(x, own), *result, *limits(out))
-        made = _task("softmax_of_rows", (0, 0, x.size // width, width, *numbers), x.size * _SOFTMAX_COST)
-        made.point(0, x)
-        made.point(1, out)
+        made = _Task("softmax_of_rows", (0, 0, x.size // width, width, *numbers), x.size * _SOFTMAX_COST)
+        made.point(0, x, 0, arrays)
+        made.point(1, out, -1, arrays)
         return [made]
 
     return _on_bytes(tasks, compute, "softmax_of_rows")
@@ -300,9 +377,9 @@ def qlinear_global_average_pool(info: KernelInfo, compute: Any) -> MakeWriter | 
         if x.ndim < 3 or not (is_last or x.flags.c_contiguous) or not pixels or not out.flags.c_contiguous:
             return None
         sizes = (*x.shape[:2], pixels, x.shape[1] if is_last else 1, 1 if is_last else pixels)
-        made = _task("mean_of_pixels", (0, 0, *sizes, *_real(x, own), *result, *limits(out)), x.size // 4)
-        made.point(0, x)
-        made.point(1, out)
+        made = _Task("mean_of_pixels", (0, 0, *sizes, *_real(x, own), *result, *limits(out)), x.size // 4)
+        made.point(0, x, 0, arrays)
+        made.point(1, out, -1, arrays)
         return [made]
 
     return _on_bytes(tasks, compute, "mean_of_pixels")
@@ -329,8 +406,10 @@ def qlinear_average_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
         steps = (*ones, *windows.kernel_shape, *ones, *windows.strides, *ones, *windows.dilations, *zeros, *windows.pads_begin)
         sizes = (x.shape[0], *ones, *x.shape[2:], x.shape[1], *ones, *out.shape[2:], *steps)
         work = out.size * math.prod(windows.kernel_shape)
-        made = _task("mean_of_windows", (0, 0, 0, 0, *sizes, *_real(x, own), *result, *limits(out)), work)
-        for place, array in enumerate((x, out, *held[windows])):
+        made = _Task("mean_of_windows", (0, 0, 0, 0, *sizes, *_real(x, own), *result, *limits(out)), work)
+        made.point(0, x, 0, arrays)
+        made.point(1, out, -1, arrays)
+        for place, array in enumerate(held[windows], 2):
             made.point(place, array)
         return [made]
 
