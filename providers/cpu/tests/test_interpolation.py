@@ -55,6 +55,18 @@ def test_pictures_with_gaps(run_both):
     np.testing.assert_array_equal(bound[0], found)
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("channels", [1, 3, 17])
+@pytest.mark.parametrize("scales", [(0.4, 0.5), (2, 1.5), (1, 2)])
+def test_pictures_whose_last_axis_are_the_channels(run_both, mode, channels, scales):
+    x = np.random.default_rng(0).standard_normal((2, 20, 30, channels), dtype=np.float32)
+    (found,), bound = run_both("Resize", x, None, np.float32([1, *scales, 1]), constants=(2,), mode=mode)
+    turned = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    (wanted,), _ = run_both("Resize", turned, None, np.float32([1, 1, *scales]), constants=(2,), mode=mode)
+    np.testing.assert_allclose(found, wanted.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(bound[0], found)
+
+
 def test_other_axes_are_the_shared_sets(run_both):
     x = np.random.default_rng(0).standard_normal((1, 4, 5, 6), dtype=np.float32)
     (found,), _ = run_both("Resize", x, None, np.float32([1, 2, 1, 1]), constants=(2,), mode="linear")

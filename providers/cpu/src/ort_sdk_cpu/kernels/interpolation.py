@@ -49,6 +49,7 @@ class PictureInterpolation:
         rows: indices and weights of what makes each row.
         columns: the same for columns.
         turned_columns: the same with the first of all columns first.
+        is_last: whether the channels are the last axis, and not the second.
     """
 
     shape: tuple[int, ...]
@@ -56,6 +57,7 @@ class PictureInterpolation:
     rows: Table
     columns: Table
     turned_columns: Table
+    is_last: bool = False
 
     def arguments(self, *, is_channels_last: bool) -> tuple[int, ...]:
         """Of the task, behind addresses of arrays."""
@@ -88,17 +90,27 @@ def interpolation_of(resizer: Resizer) -> Callable[..., PictureInterpolation | N
     @functools.lru_cache(maxsize=8)
     def kept(shape: tuple[int, ...], *parameters: tuple[Any, ...] | None) -> PictureInterpolation | None:
         made = resizer.interpolation(shape, *(None if values is None else np.array(values) for values in parameters))
-        if made is None or len(shape) != 4 or not set(made.axes) <= {2, 3}:
+        if made is None or len(shape) != 4:
             return None
-        rows, columns = (_table(made.axes.get(axis), shape[axis]) for axis in (2, 3))
+        is_last = 1 in made.axes
+        along = (1, 2) if is_last else (2, 3)
+        if not set(made.axes) <= set(along):
+            return None
+        rows, columns = (_table(made.axes.get(axis), shape[axis]) for axis in along)
         places, factors = columns
         turned = (np.ascontiguousarray(places.T), np.ascontiguousarray(factors.T))
-        return PictureInterpolation(shape, made.output_shape, rows, columns, turned)
+        sizes = [_channels_second(each) if is_last else each for each in (shape, made.output_shape)]
+        return PictureInterpolation(sizes[0], sizes[1], rows, columns, turned, is_last)
 
     def found(shape: tuple[int, ...], *parameters: HostArray | None) -> PictureInterpolation | None:
         return kept(shape, *(None if values is None else tuple(values.tolist()) for values in parameters))
 
     return found
+
+
+def _channels_second(shape: tuple[int, ...]) -> tuple[int, ...]:
+    samples, rows, columns, channels = shape
+    return samples, channels, rows, columns
 
 
 def _table(given: Table | None, size: int) -> Table:
@@ -116,17 +128,18 @@ def interpolated(resizer: Resizer, otherwise: Callable[..., HostArray]) -> Calla
         if x.ndim != 4 or not (last or x.flags.c_contiguous) or not is_worth_a_task(x.size, MODULE, PIXELS if last else PLANES):
             return otherwise(x, *parameters)
         made = find(x.shape, *parameters)
-        if made is None:
+        if made is None or (made.is_last and last and not x.flags.c_contiguous):
             return otherwise(x, *parameters)
         from ort_sdk_cpu.machine_code import task_function
 
         samples, channels, *sizes = made.output_shape
+        last = last or made.is_last
         out = results.empty((samples, *sizes, channels) if last else made.output_shape)
         threads = threads_for(made.work)
         work = scratch.address(MODULE, made.row_bytes(is_channels_last=last) * threads)
         function = task_function(MODULE, PIXELS if last else PLANES, "q" * 15)
         function(threads, address_of(x), address_of(out), work, *made.arguments(is_channels_last=last))
-        return np.moveaxis(out, -1, 1) if last else out
+        return np.moveaxis(out, -1, 1) if last and not made.is_last else out
 
     return run
 
@@ -138,14 +151,14 @@ class InterpolationWriter(TaskWriter):
         made: how.
         given: how many inputs there are.
         otherwise: writes other layouts.
-        is_channels_last: the layout.
+        is_channels_last: the layout, whichever axis the channels are.
         dtype: of the elements: float32, or bytes, which have to be channels last.
     """
 
     def __init__(
         self, made: PictureInterpolation, given: int, otherwise: Writer, *, is_channels_last: bool, dtype: np.dtype[Any] = _FLOAT
     ) -> None:
-        self._is_channels_last = is_channels_last
+        self._is_turned = is_channels_last and not made.is_last
         name, flips = (PIXELS if is_channels_last else PLANES, ()) if dtype == _FLOAT else (BYTE_PIXELS, (_flip(dtype),))
         threads = threads_for(made.work)
         self._kept = (made, np.empty(made.row_bytes(is_channels_last=is_channels_last) * threads + 64, np.uint8))
@@ -154,7 +167,7 @@ class InterpolationWriter(TaskWriter):
 
     def _rows(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """Arrays as they lie in memory."""
-        if not self._is_channels_last:
+        if not self._is_turned:
             return arrays
         return (np.moveaxis(arrays[0], 1, -1), *arrays[1:-1], np.moveaxis(arrays[-1], 1, -1))
 

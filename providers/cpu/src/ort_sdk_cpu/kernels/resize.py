@@ -44,7 +44,10 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
         is_last = is_channels_last(x) and not x.flags.c_contiguous
         if find is not None and is_worth_a_task(x.size, MODULE, PIXELS if is_last else PLANES):
             made = find(x.shape, *inputs[1:])
-            if made is None or (x.dtype in BYTES and not (is_last and made.is_exact and truncates)):
+            if made is None or (made.is_last and is_last):
+                return general
+            is_last = is_last or made.is_last
+            if x.dtype in BYTES and not (is_last and made.is_exact and truncates):
                 return general
             return InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
