@@ -53,6 +53,28 @@ def test_convolution(make_kernel, run_both, channels, outputs, rank, axis, batch
             np.testing.assert_allclose(one.reshape(expected.shape), expected, rtol=1e-4, atol=3e-4)
 
 
+@pytest.mark.parametrize("covered", [2, 3])
+@pytest.mark.parametrize(("batch", "length", "taps", "stride", "pads"), [(1, 40, 3, 1, (0, 0)), (2, 21, 5, 2, (2, 1))])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_windows_that_cover_an_axis(make_kernel, run_both, covered, batch, length, taps, stride, pads, has_bias):
+    rng, axis = np.random.default_rng(0), 5 - covered
+    x = rng.standard_normal((batch, 20, length), dtype=np.float32)
+    weight = rng.standard_normal((64, 20, taps), dtype=np.float32)
+    bias = rng.standard_normal(64, dtype=np.float32) if has_bias else None
+    expected = reference(x, weight, bias, stride, pads)
+    picture, window = (np.ascontiguousarray(np.moveaxis(each[:, None], 2, covered)) for each in (x, weight))
+    strides, padding = [1, 1], [0, 0, 0, 0]
+    strides[axis - 2], padding[axis - 2], padding[axis] = stride, *pads
+    attributes = {"strides": strides, "pads": padding}
+    given = (picture, window) if bias is None else (picture, window, bias)
+    constants = tuple(range(1, len(given)))
+    assert isinstance(make_kernel("Conv", given, attributes, "", None, constants, ()), SignalConvKernel)
+    found, bound = run_both("Conv", *given, constants=constants, **attributes)
+    for one in (found[0], bound[0]):
+        assert one.shape[covered] == 1
+        np.testing.assert_allclose(one.reshape(expected.shape), expected, rtol=1e-4, atol=3e-4)
+
+
 @pytest.mark.parametrize(
     ("activation", "parameters", "function"),
     [

@@ -56,7 +56,9 @@ def with_windows(info: KernelInfo, make_usual: Callable[[], Any]) -> ProductConv
         return None
     outputs, channels, *spatial = weight.shape
     rank = len(spatial)
-    along = [axis for axis, size in enumerate(spatial) if size > 1]
+    covered = _covered_axis(info, channels, spatial)
+    along = [axis for axis, size in enumerate(spatial) if size > 1 and axis != covered]
+    channels *= 1 if covered is None else spatial[covered]
     is_plain = int(info.attribute("group", 1)) == 1 and info.attribute("auto_pad", "NOTSET") in {"NOTSET", "VALID", ""}
     if rank not in {1, 2} or len(along) != 1 or not is_plain or not libraries.numba().is_usable:
         return None
@@ -66,12 +68,22 @@ def with_windows(info: KernelInfo, make_usual: Callable[[], Any]) -> ProductConv
     windows = _Windows(spatial[axis], attributes.per_axis("strides", rank, 1)[axis], begins[axis], ends[axis])
     unused = -outputs % PANEL / outputs
     fits = outputs == channels == 1 or unused <= MOST_UNUSED
-    if not others_are_plain or attributes.per_axis("dilations", rank, 1)[axis] != 1 or not fits:
+    dilations = attributes.per_axis("dilations", rank, 1)
+    if not others_are_plain or dilations[axis] != 1 or (covered is not None and dilations[covered] != 1) or not fits:
         return None
     if windows.taps * channels < MIN_INNER or min(windows.begin, windows.end) < 0:
         return None
     epilogue = _Epilogue(_ACTIVATIONS[activation], _slope(info, activation))
-    return ProductConvKernel(info, make_usual, _Sizes(channels, outputs, axis, windows), epilogue)
+    return ProductConvKernel(info, make_usual, _Sizes(channels, outputs, axis, windows, covered), epilogue)
+
+
+def _covered_axis(info: KernelInfo, channels: int, spatial: Sequence[int]) -> int | None:
+    """The axis of pictures of one channel that a window covers, as of the vectors of words: windows lie along the other."""
+    if channels != 1 or len(spatial) != 2 or min(spatial) == 1:
+        return None
+    x = info.inputs[X]
+    shape = x.shape or () if x is not None else ()
+    return next((axis for axis in (1, 0) if len(shape) == 4 and shape[2 + axis] == spatial[axis]), None)
 
 
 def _slope(info: KernelInfo, activation: str) -> float:
@@ -98,9 +110,18 @@ class _Sizes:
     """Channels of X and Y, which spatial axis the windows lie along, and the windows."""
 
     channels: int
+    """Those of X, or, if there is but one, the size of the axis that the windows cover."""
     outputs: int
     axis: int
     windows: _Windows
+    covered: int | None = None
+    """That axis."""
+
+    def are_of(self, shape: tuple[int, ...]) -> bool:
+        """Whether an X of this shape extends along the windows, and the channels, only."""
+        channels, spatial = shape[1], shape[2:]
+        found = channels if self.covered is None else spatial[self.covered]
+        return found == self.channels and math.prod(shape[1:]) == found * spatial[self.axis]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +145,8 @@ class SignalConvKernel(OpKernel):
     binds_any_layout = True
     deterministic = True
     shape_inputs = ()
+    _covered: int | None = None
+    """Spatial axis that each window covers."""
 
     def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], outputs: int, axis: int) -> None:
         self._make_usual, self._outputs, self._axis, self._scratch = make_usual, outputs, axis, scratch_of(info)
@@ -162,6 +185,8 @@ class SignalConvKernel(OpKernel):
             return self._kernel.compute(*inputs)
         shape = [x.shape[0], *x.shape[2:], self._outputs]
         shape[axis - 1] = self.count(x.shape[axis])
+        if self._covered is not None:
+            shape[self._covered + 1] = 1
         out = np.moveaxis(np.empty(shape, FLOAT), -1, 1)
         self._product(x)(x, *self._constants(inputs), _rows(out))
         return out
@@ -217,25 +242,29 @@ class ProductConvKernel(SignalConvKernel):
 
     def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], sizes: _Sizes, epilogue: _Epilogue) -> None:
         super().__init__(info, make_usual, sizes.outputs, sizes.axis)
-        self._sizes, self._epilogue = sizes, epilogue
+        self._sizes, self._epilogue, self._covered = sizes, epilogue, sizes.covered
 
     def count(self, length: int) -> int:
         """Windows of a signal."""
         return self._sizes.windows.count(length)
 
     def _takes(self, x: HostArray) -> bool:
-        if x.dtype != FLOAT or x.ndim not in {3, 4} or not x.size or x.shape[1] != self._sizes.channels:
+        if x.dtype != FLOAT or x.ndim not in {3, 4} or not x.size or not self._is_signal(x.shape):
             return False
         if x.ndim == 3 and x.shape[1] > 1 and not is_channels_last(x):
             return False  # The other kernel turns such a signal faster; it is slow where a further axis makes it a picture.
-        return self._is_signal(x.shape) and self.count(x.shape[2 + self._axis]) > 0
+        return self.count(x.shape[2 + self._axis]) > 0
+
+    def _is_signal(self, shape: tuple[int, ...]) -> bool:
+        return self._sizes.are_of(shape)
 
     def _product(self, x: HostArray) -> _WindowProduct:
         return _WindowProduct(x.shape[2 + self._axis], self._sizes, self._epilogue, self._scratch)
 
     def _arranged(self, weight: HostArray) -> HostArray:
         """(taps * C, M)."""
-        by_tap = weight.reshape(self._sizes.outputs, self._sizes.channels, -1).transpose(2, 1, 0)
+        sizes = self._sizes
+        by_tap = _by_step(weight.reshape(sizes.outputs, -1), sizes).transpose(1, 2, 0)
         return np.ascontiguousarray(by_tap).reshape(-1, self._sizes.outputs)
 
 
@@ -244,6 +273,7 @@ class _WindowProduct:
 
     def __init__(self, length: int, sizes: _Sizes, epilogue: _Epilogue, scratch: Scratch) -> None:
         self._length, self._channels, self._windows, self._scratch = length, sizes.channels, sizes.windows, scratch
+        self._sizes = sizes
         self._outputs, self._epilogue = sizes.outputs, epilogue
         self._is_single = sizes.outputs == 1 and epilogue.activation is Activation.NONE
         self._product = self._made()
@@ -300,7 +330,7 @@ class _WindowProduct:
 
     def _signal(self, sample: HostArray) -> HostArray:
         """(C, *spatial) as (length, C)."""
-        return sample.reshape(self._channels, self._length).T
+        return _by_step(sample.reshape(-1), self._sizes)
 
     def _is_ready(self, signal: HostArray) -> bool:
         """Whether windows can be read where the signal lies."""
@@ -316,6 +346,13 @@ class _WindowProduct:
         padded[:begin] = padded[begin + self._length :] = 0
         padded[begin : begin + self._length] = signal
         return padded
+
+
+def _by_step(array: HostArray, sizes: _Sizes) -> HostArray:
+    """(..., C and steps along the windows, or the other way round where those cover the last axis) as (..., steps, C)."""
+    if sizes.covered is not None and sizes.covered > sizes.axis:
+        return array.reshape(*array.shape[:-1], -1, sizes.channels)
+    return array.reshape(*array.shape[:-1], sizes.channels, -1).swapaxes(-1, -2)
 
 
 def is_channels_last(array: HostArray) -> bool:
