@@ -7,6 +7,8 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels import conv_direct, conv_varying
 from ort_sdk_cpu.kernels.channels_last import FEW_SHAPES
+from ort_sdk_cpu.kernels.scratch import Scratch
+from ort_sdk_cpu.kernels.stacked_product import Stack, StackedProduct
 
 import ort_sdk as ort
 
@@ -182,6 +184,26 @@ def test_windows_of_all_channels(counted, kernel, attributes, channels):
     )
     assert all(counted)
     assert len(counted) >= len(PICTURES) - FEW_SHAPES
+
+
+@pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("kernel", [(1, 1), (2, 2), (1, 3)])
+@pytest.mark.parametrize("channels", [1, 3, 8])
+def test_few_numbers_in_narrow_pictures(op_type, kernel, channels):
+    shape = (20, channels, *kernel) if op_type == "Conv" else (channels, 20, *kernel)
+    node = helper.make_node(op_type, ["x", "w", "b"], ["y"], strides=list(kernel) if op_type == "ConvTranspose" else [2, 1])
+    feeds = [{"x": random(batch, channels, 9, width)} for width in (3, 4, 5, 6) for batch in (1, 2)]
+    check(model_of([node], {"w": random(*shape), "b": random(20)}, "x", 4), feeds)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 5])
+@pytest.mark.parametrize("inner", [1, 2, 8, 15, 16, 17, 33])
+def test_products_of_any_length(rows, inner):
+    a, b, out = random(3, rows, inner), random(37, inner), np.full((3, rows, 37), np.nan, np.float32)
+    row = inner * a.itemsize
+    stack = Stack(count=3, rows=rows, row_bytes=row, step_bytes=rows * row, out_step_bytes=rows * 37 * out.itemsize)
+    StackedProduct(b, Scratch())(stack, a.ctypes.data, None, out.ctypes.data)
+    np.testing.assert_allclose(out, a.astype(np.float64) @ b.T, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("attributes", [{"pads": [4, 0]}, {"pads": [0, 7], "strides": [3]}, {}])

@@ -132,6 +132,12 @@ def _dot_step(
     return [emit_multiply_add(builder, *pair, total) for pair, total in zip(products, sums, strict=True)]
 
 
+def _emit_whole(builder: Any, sums: list[Any], whole: Any, body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """Sums after so many whole vectors, which rows of few numbers have none of."""
+    is_any = builder.icmp_signed(">", whole, constant(0))
+    return emit_if(builder, is_any, sums, lambda values: emit_loop(builder, values, whole, body))
+
+
 def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], ahead: Any, x: _Address, x_row: Any, k: Any) -> list[Any]:
     """Sums, by rows of x, of as many dot products as there are addresses."""
     x_rows = [moved(builder, x, row, x_row) for row in range(rows)]
@@ -145,7 +151,7 @@ def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], ahead: Any, x: _
             emit_prefetch(builder, builder.add(row, builder.add(offset, ahead)))
         return _dot_step(builder, load, b_rows, x_rows, sums)
 
-    sums = emit_loop(builder, zeros, whole, body)
+    sums = _emit_whole(builder, zeros, whole, body)
     offset, left = builder.shl(whole, constant(6)), builder.and_(k, constant(15))
     rest = lambda row: emit_load_first(builder, builder.add(row, offset), left, VF32, "v16f32")  # noqa: E731
     sums = _dot_step(builder, rest, b_rows, x_rows, sums)
@@ -180,7 +186,7 @@ def _dots(
         b_rows: how many of them there are, at least one.
         x: address of the first row.
         x_row: bytes from row to row.
-        k: numbers in a row, at least 16.
+        k: numbers in a row.
         target: address of the first row's results, which follow each other.
         target_row: bytes from row to row.
     """
@@ -217,7 +223,7 @@ def _dots_of_one(builder: Any, b: Any, b_row: Any, x: Any, k: Any, target: Any) 
         load = lambda row: emit_load_first(builder, builder.add(row, offset), left, VF32, "v16f32")  # noqa: E731
         return _dot_step(builder, load, b_rows, [x], sums)
 
-    sums = emit_loop(builder, [ir.Constant(VF32, None)] * _DOTS_OF_ONE, whole, body)
+    sums = _emit_whole(builder, [ir.Constant(VF32, None)] * _DOTS_OF_ONE, whole, body)
     sums = emit_if(builder, builder.icmp_signed(">", left, constant(0)), sums, last)
     emit_store(builder, target, emit_lane_sums(builder, sums))
 
