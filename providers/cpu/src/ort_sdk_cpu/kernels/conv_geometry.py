@@ -80,12 +80,17 @@ class ConvGeometry:
             return (outputs, inputs, *kernel)
         return (self.groups, outputs // self.groups, inputs // self.groups, *kernel)
 
-    def weight_layout(self, weight_shape: Sequence[int], dtype: np.dtype) -> MemoryDescriptor:
-        """How ONNX's row-major weight lies in memory, seen with ``weight_dims``."""
-        dims = self.weight_dims(weight_shape)
-        if self.transpose is None:
-            return strided(dims, dtype, row_major_strides(dims))
-        first = len(dims) - len(weight_shape)
-        swapped = (*dims[:first], dims[first + 1], dims[first], *dims[first + 2 :])
-        steps = row_major_strides(swapped)
-        return strided(dims, dtype, (*steps[:first], steps[first + 1], steps[first], *steps[first + 2 :]))
+    def weight_layout(
+        self, weight_shape: Sequence[int], dtype: np.dtype, strides: Sequence[int] | None = None
+    ) -> MemoryDescriptor:
+        """How ONNX's weight lies in memory, seen with ``weight_dims``.
+
+        Args:
+            weight_shape: of the weight.
+            dtype: of its elements.
+            strides: in elements, along ONNX's axes; None for row-major order.
+        """
+        first, second, *spatial = strides or row_major_strides(weight_shape)
+        outputs, inputs = (first, second) if self.transpose is None else (second, first)
+        grouped = () if self.groups == 1 else (first * (weight_shape[0] // self.groups),)
+        return strided(self.weight_dims(weight_shape), dtype, (*grouped, outputs, inputs, *spatial))

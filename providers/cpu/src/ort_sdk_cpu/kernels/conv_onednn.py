@@ -278,7 +278,7 @@ class ConvKernel(ChannelsLastKernel):
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X, W unless it is constant, B and Z if they are there."""
-        weights = [] if self._has_constant_weight else [np.ascontiguousarray(inputs[WEIGHT])]
+        weights = [] if self._has_constant_weight else [inputs[WEIGHT]]
         return [inputs[0], *weights, *(value for value in inputs[WEIGHT + 1 :] if value is not None)]
 
     def finish(self, inputs: Sequence[Any], out: HostArray) -> None:
@@ -369,7 +369,8 @@ class ConvKernel(ChannelsLastKernel):
 
     def _given(self, argument: int, weight_shape: tuple[int, ...], array: HostArray) -> MemoryDescriptor:
         if argument == Argument.WEIGHTS:
-            return self.geometry.weight_layout(weight_shape, _FLOAT)
+            strides = None if array.flags.c_contiguous else [max(1, step // array.itemsize) for step in array.strides]
+            return self.geometry.weight_layout(weight_shape, _FLOAT, strides)
         return layout_of(array) or contiguous(array.shape, _FLOAT)
 
     def _chain(self, has_added: bool, out: MemoryDescriptor) -> tuple[PostOp, ...]:
