@@ -15,7 +15,7 @@ def random(*shape, seed=0):
 
 
 def model_of(op_type, weight, perm, **attributes):
-    """Scales and turns a weight, convolves with it, and pads the result: so that the convolution's result stays in the program."""
+    """Scales and turns a weight, convolves with it, and pads the result, which so stays in the program."""
     given = [weight[perm.index(axis)] for axis in range(4)]
     nodes = [
         helper.make_node("Mul", ["w", "s"], ["scaled"]),
