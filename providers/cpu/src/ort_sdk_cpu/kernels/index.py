@@ -54,7 +54,10 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "pad": {"": ("Pad",)},
     "quantized": {
-        "": ("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"),
+        "": (
+            *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"),
+            "QuantizeLinear",
+        ),
         MICROSOFT: (
             *("DequantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm", "QLinearConv", "QuantizeLinear"),
         ),

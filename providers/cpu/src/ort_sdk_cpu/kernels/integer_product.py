@@ -1,4 +1,4 @@
-"""Products of 8-bit matrices as float32 by compiled tasks: DynamicQuantizeMatMul, MatMulIntegerToFloat."""
+"""Products of 8-bit matrices by compiled tasks: DynamicQuantizeMatMul, MatMulIntegerToFloat, MatMulInteger."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import in_turn
 
+from .any_layout import FixedSlot
 from .channels_last import ArraysCall
 from .conv_geometry import ConvGeometry
 from .float_convolution import FloatConvolution, FloatFinish
@@ -27,7 +29,13 @@ KEPT_CALLS = 16
 """Calls for different numbers of rows that a thread keeps per kernel."""
 OWN_BYTES = 1 << 18
 """Quantized numbers up to which a bound call has memory of its own, and needs no Python."""
-_UINT8, _INT8, _FLOAT = (np.dtype(kind) for kind in (np.uint8, np.int8, np.float32))
+LARGEST_DIFFERENCE = 255
+"""Of an element of A and its zero point."""
+EXACT_FLOAT = 1 << 24
+"""Whole numbers up to which float32 has all."""
+ROWS_AT_ONCE = 256
+"""Of a weight whose sums are looked at."""
+_UINT8, _INT8, _INT32, _FLOAT = (np.dtype(kind) for kind in (np.uint8, np.int8, np.int32, np.float32))
 _BYTES = (_UINT8, _INT8)
 
 
@@ -35,12 +43,14 @@ def with_tasks(info: KernelInfo, kernel: Any) -> IntegerProductKernel | None:
     """The kernel over the tasks; None if they compute nothing of the node: B and its parameters must be constant.
 
     Args:
-        info: a DynamicQuantizeMatMul or MatMulIntegerToFloat node.
+        info: a DynamicQuantizeMatMul, MatMulIntegerToFloat or MatMulInteger node.
         kernel: computes what they do not.
     """
     tensor = info.constants.get(1)
     if not libraries.numba().is_usable or tensor is None or len(tensor.shape) != 2:
         return None
+    if info.op_type == "MatMulInteger":
+        return _SumsKernel(info, kernel) if all(tensor.shape) and _are_sums_known(info, int(tensor.shape[1])) else None
     kind = _DynamicKernel if info.op_type == "DynamicQuantizeMatMul" else _QuantizedKernel
     return kind(info, kernel) if _is_known(info, kind, (int(tensor.shape[0]), int(tensor.shape[1]))) else None
 
@@ -52,6 +62,22 @@ def _is_known(info: KernelInfo, kind: type[IntegerProductKernel], shape: tuple[i
         return False
     sizes = {1, shape[1]}
     return element.numpy_dtype in _BYTES and all(shape) and scales.size in sizes and (zeros is None or zeros.size in sizes)
+
+
+def _are_sums_known(info: KernelInfo, columns: int) -> bool:
+    """Whether B's zero points are constants, of one element or of one per column."""
+    zeros, element = info.constant_input(3), info.input_element_type(1)
+    if element is None or element.numpy_dtype not in _BYTES or (zeros is None and info.has_input(3)):
+        return False
+    return zeros is None or zeros.size in {1, columns}
+
+
+def _are_sums_exact(matrix: HostArray, zeros: HostArray) -> bool:
+    """Whether float32 holds all sums of products with a matrix less its zero points."""
+    total = np.zeros(matrix.shape[1], np.int64)
+    for start in range(0, len(matrix), ROWS_AT_ONCE):
+        total += np.abs(matrix[start : start + ROWS_AT_ONCE] - zeros.reshape(-1).astype(np.int16)).sum(axis=0)
+    return bool(LARGEST_DIFFERENCE * total.max() <= EXACT_FLOAT)
 
 
 class _Operand(NamedTuple):
@@ -96,13 +122,15 @@ class IntegerProductKernel(OpKernel):
     @functools.cached_property
     def _convolution(self) -> FloatConvolution:
         """The product as a convolution whose image is one column of the rows of A."""
+        shape = (self._columns, self._inner, 1, 1)
+        return FloatConvolution(ConvGeometry.of(self._info), shape, self._weight, self.finish(), self._scratch)
+
+    def finish(self) -> FloatFinish:
+        """What follows the sums."""
         info = self._info
         scales = info.constant_input(self.b_scale)
         assert scales is not None  # noqa: S101 - it was seen to be constant
-        bias = info.constant_input(self.bias) if info.has_input(self.bias) else None
-        shape = (self._columns, self._inner, 1, 1)
-        finish = FloatFinish(scales.reshape(-1), bias)
-        return FloatConvolution(ConvGeometry.of(info), shape, self._weight, finish, self._scratch)
+        return FloatFinish(scales.reshape(-1), info.constant_input(self.bias) if info.has_input(self.bias) else None)
 
     def _weight(self) -> ZeroedWeight:
         matrix, zeros = self._info.constant_input(1), self._info.constant_input(self.b_zero_point)
@@ -222,3 +250,68 @@ class _QuantizedKernel(IntegerProductKernel):
         a, zero_point = inputs[0], inputs[4] if len(inputs) > 4 else None
         rows = math.prod(a.shape[:-1])
         return _Operand(a.reshape(rows, -1), np.zeros(1, a.dtype) if zero_point is None else zero_point, inputs[2])
+
+
+class _SumsKernel(IntegerProductKernel):
+    """Sums in int32, all of which float32 holds."""
+
+    b_zero_point, bias = 3, 4
+
+    def finish(self) -> FloatFinish:
+        return FloatFinish(np.ones(1, _FLOAT))
+
+    @functools.cached_property
+    def _is_exact(self) -> bool:
+        matrix, zeros = self._info.constant_input(1), self._info.constant_input(3)
+        assert matrix is not None  # noqa: S101 - it was seen to be constant
+        return _are_sums_exact(matrix, np.zeros(1, matrix.dtype) if zeros is None else zeros)
+
+    def can_compute(self, inputs: Sequence[Any]) -> bool:
+        zero_point = inputs[2] if len(inputs) > 2 else None
+        fits = super().can_compute(inputs) and inputs[0].dtype in _BYTES
+        return fits and (zero_point is None or zero_point.size == 1) and self._is_exact
+
+    def operand(self, inputs: Sequence[Any], codes: HostArray | None) -> _Operand:
+        a, zero_point = inputs[0], inputs[2] if len(inputs) > 2 else None
+        given = np.zeros(1, a.dtype) if zero_point is None else zero_point
+        return _Operand(a.reshape(-1, self._inner), given, np.ones(1, _FLOAT))
+
+    def compute(self, *inputs: Any) -> Any:
+        """A new array."""
+        if not self.can_compute(inputs):
+            return self._compute(*inputs)
+        return self._sums(inputs).astype(_INT32)
+
+    def _sums(self, inputs: Sequence[Any]) -> HostArray:
+        """As float32, in working memory."""
+        sums = self._scratch.array("sums", (*inputs[0].shape[:-1], self._columns), _FLOAT)
+        self._write(inputs, sums)
+        return sums
+
+    def _fixed(self, inputs: Sequence[Slot], output: Slot) -> Callable[[], Any] | None:
+        """The call on arrays that stay: sums go to memory of its own."""
+        out = output.array
+        if out.nbytes > OWN_BYTES or not out.flags.c_contiguous:
+            return None
+        sums = np.empty(out.shape, _FLOAT)
+        product = super()._fixed(inputs, FixedSlot(sums))
+        if product is None:
+            return None
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        convert = TaskCall("conversion", "to_integers", (address_of(sums), address_of(out), out.size))
+        return in_turn([product, convert.kept(sums, out)])
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """A call that reads the inputs' slots and writes into the output's array."""
+        output = outputs[0]
+        native = self._fixed(inputs, output) if all(slot.is_fixed for slot in (*inputs, output)) else None
+        if native is not None:
+            return native
+
+        def call() -> None:
+            arrays = [slot.array for slot in inputs]
+            found = self._sums(arrays) if self.can_compute(arrays) else self._compute(*arrays)
+            np.copyto(output.array, found, casting="unsafe")
+
+        return call

@@ -106,12 +106,14 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return make
 
 
+@bindable("MatMulInteger")
 @bindable("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
 def integer_product(_info: KernelInfo, compute: Any) -> MakeWriter:
-    """Product of integer matrices as float32."""
+    """Product of integer matrices, in 32 bits or as float32."""
     return lambda _inputs, _outputs: _copied(compute)
 
 
+@made_by("MatMulInteger")
 @made_by("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
 def integer_product_by_tasks(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> Any:
     """The kernel over compiled tasks where they compute the node."""
