@@ -123,3 +123,41 @@ def test_displaced_taps(channels, outputs, attributes, has_mask, samples):
         "DeformConv", ["x", "w", "o", "b", *(["m"] if has_mask else [])], ["y"], kernel_shape=[3, 3], **attributes
     )
     _check([node], feeds, {"y": 1}, constants, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2]},
+        {"kernel_shape": [3, 3, 3], "pads": [1, 1, 1, 1, 1, 1]},
+        {"kernel_shape": [3, 2, 5], "strides": [2, 1, 3], "pads": [1, 0, 2, 0, 1, 2]},
+        {"kernel_shape": [1, 3, 3], "strides": [1, 2, 2], "pads": [0, 1, 1, 0, 1, 1], "ceil_mode": 1},
+    ],
+)
+@pytest.mark.parametrize("shape", [(1, 2, 8, 8, 8), (2, 3, 7, 20, 19)])
+def test_films(op_type, attributes, shape):
+    node = helper.make_node(op_type, ["x"], ["y"], **attributes)
+    _check([node], {"x": _random(*shape)}, {"y": 1}, rtol=1e-6, atol=1e-6)
+
+
+def test_dilated_films():
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 3, 2], dilations=[3, 2, 2], pads=[1, 1, 0, 1, 1, 1])
+    _check([node], {"x": _random(2, 3, 9, 20, 19)}, {"y": 1})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int32])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("index_type", [np.int64, np.int32])
+def test_elements_put_along_an_axis(dtype, axis, index_type):
+    rng = np.random.default_rng(0)
+    x, updates = ((rng.standard_normal((6, 7, 20)) * 50).astype(dtype) for _ in range(2))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["w"]),
+        helper.make_node("ScatterElements", ["w", "i", "u"], ["t"], axis=axis),
+        helper.make_node("Add", ["t", "t"], ["y"]),
+    ]
+    indices = np.argsort(rng.random(x.shape), axis=axis).astype(index_type)
+    indices.flat[::3] -= x.shape[axis]
+    _check(nodes, {"x": x, "i": indices, "u": updates}, {"y": kind})

@@ -28,7 +28,7 @@ from ort_sdk_cpu.simd.memory import (
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.vector_types import LANES, f32x16, i32x16, operation
 
-__all__ = ["add_elements", "largest_along", "one_hot", "take_elements", "take_slices"]
+__all__ = ["add_elements", "largest_along", "one_hot", "put_elements", "take_elements", "take_slices"]
 
 
 @inner
@@ -109,6 +109,25 @@ def add_elements(record: int, _part: int, _parts: int) -> None:
         else:
             target = out + (read_i64(offsets + place * 8) + index * step) * 4
             write_f32(target, read_f32(target) + read_f32(updates + place * 4))
+    write_i64(record, failed)
+
+
+@task
+def put_elements(record: int, _part: int, _parts: int) -> None:
+    """(failed, out, indices, updates, size of an index, limit, count, offsets, step, words): elements of words of 4 bytes put in.
+
+    ``offsets`` and ``step`` are those of :func:`take_elements`.
+    """
+    out, indices, updates = argument(record, 1), argument(record, 2), argument(record, 3)
+    size, limit, offsets = argument(record, 4), argument(record, 5), argument(record, 7)
+    step, words = argument(record, 8), argument(record, 9)
+    failed = 0
+    for place in range(argument(record, 6)):
+        index = _index(indices + place * size, size, limit)
+        if index < 0:
+            failed = 1
+        else:
+            _copy(out + (read_i64(offsets + place * 8) + index * step) * words * 4, updates + place * words * 4, words)
     write_i64(record, failed)
 
 

@@ -20,6 +20,7 @@ from .task_writer import is_worth_a_task, threads_for
 
 __all__: list[str] = []
 
+ADD, PUT = "add_elements", "put_elements"
 TUPLES = "tuples"
 _REDUCTIONS = {"add": 1, "mul": 2, "max": 3, "min": 4}
 """As the task numbers them."""
@@ -70,19 +71,24 @@ class _Places:
         task = TaskCall("indexing", "take_elements", (0, *arrays, *sizes))
         return task.checked(functools.partial(compute, data, indices), data, indices, out, offsets)
 
-    def adding(
-        self, compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray
+    def changing(
+        self, task: str, compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray
     ) -> Callable[[], Any] | None:
-        """A task that adds updates to elements of arrays that stay; None where they lie otherwise than it wants."""
+        """A task that changes elements of arrays that stay by updates; None where they lie otherwise than it wants."""
         arrays = (out, indices, updates)
         if not all(array.flags.c_contiguous for array in arrays) or indices.dtype.itemsize not in {4, 8}:
             return None
         from ort_sdk_cpu.machine_code import TaskCall
 
         offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
-        sizes = (indices.itemsize, self._limit, indices.size, address_of(offsets), self._step)
-        task = TaskCall("indexing", "add_elements", (0, *map(address_of, arrays), *sizes))
-        return task.checked(functools.partial(compute, data, indices, updates), *arrays, offsets)
+        words = (out.itemsize // 4,) if task == PUT else ()
+        sizes = (indices.itemsize, self._limit, indices.size, address_of(offsets), self._step, *words)
+        made = TaskCall("indexing", task, (0, *map(address_of, arrays), *sizes))
+        return made.checked(functools.partial(self._redo, compute, data, indices, updates, out), *arrays, offsets)
+
+    @staticmethod
+    def _redo(compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+        np.copyto(out, compute(data, indices, updates))
 
 
 def _axis(info: KernelInfo, rank: int) -> int:
@@ -196,7 +202,7 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return copied(compute)
         places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
         if adds:
-            return _Adding(places, compute) if is_worth_a_task(indices.size, "indexing", "add_elements") else copied(compute)
+            return _Changing(ADD, places, compute) if is_worth_a_task(indices.size, "indexing", ADD) else copied(compute)
 
         def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
             found = places.of(indices)
@@ -210,30 +216,37 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
             found = places.of(indices) if out.size <= MAX_PLACES else None
             return None if found is None else _put(data, found.reshape(-1), updates, out)
 
-        return moving(info, write, runs)
+        is_put = data.itemsize in {4, 8} and is_worth_a_task(indices.size, "indexing", PUT)
+        return moving(info, write, runs, _Changing(PUT, places, compute).fixed if is_put else None)
 
     return make
 
 
-class _Adding:
-    """A writer of a copy with updates added at the places of indices, in their order."""
+class _Changing:
+    """A writer of a copy with elements at the places of indices changed by updates, in their order.
 
-    def __init__(self, places: _Places, compute: Callable[..., Any]) -> None:
-        self._places, self._compute = places, compute
+    Args:
+        task: how.
+        places: where.
+        compute: the shared set's function.
+    """
+
+    def __init__(self, task: str, places: _Places, compute: Callable[..., Any]) -> None:
+        self._task, self._places, self._compute = task, places, compute
 
     def __call__(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
         """Write the output."""
-        add = self._places.adding(self._compute, data, indices, updates, out)
-        if add is None:
+        change = self._places.changing(self._task, self._compute, data, indices, updates, out)
+        if change is None:
             np.copyto(out, self._compute(data, indices, updates))
             return
         np.copyto(out, data)
-        add()
+        change()
 
     def fixed(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Callable[[], Any] | None:
         """The call on arrays that stay."""
-        add = self._places.adding(self._compute, data, indices, updates, out)
-        return None if add is None else in_turn([CopyWriter(lambda data, out: [(out, data)]).fixed(data, out), add])
+        change = self._places.changing(self._task, self._compute, data, indices, updates, out)
+        return None if change is None else in_turn([CopyWriter(lambda data, out: [(out, data)]).fixed(data, out), change])
 
 
 @bindable("ScatterND", any_type=True)

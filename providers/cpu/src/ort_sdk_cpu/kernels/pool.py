@@ -39,10 +39,9 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         windows = attributes.windows(x.shape[2:])
         otherwise = _reducer(np.maximum, windows, lowest, scratch)
-        small = _small_writer(windows, x, otherwise)
-        if small is None and is_pooled_by_planes(x, windows):
+        if is_pooled_by_planes(x, windows):
             return plane_writer(x, windows, otherwise)
-        return small or otherwise
+        return _small_writer(windows, x, otherwise) or otherwise
 
     return make
 

@@ -321,12 +321,14 @@ def qlinear_where(info: KernelInfo, compute: Any) -> MakeWriter | None:
             triple = (_every_byte(x.dtype), *arrays[index + 1 : index + 3])
             tables[key] = np.ascontiguousarray(_requantized(info, triple, arrays[7:9], 7))
         is_same = x.dtype == arrays[-1].dtype and np.array_equal(tables[key], _every_byte(x.dtype))
-        found: HostArray = x if is_same else tables[key][x.view(np.uint8)]
+        found: HostArray = x.view(np.uint8) if is_same else tables[key].view(np.uint8)[x.view(np.uint8)]
         return found
 
     def write(*arrays: Any) -> None:
-        np.copyto(arrays[-1], looked_up(4, arrays))
-        np.copyto(arrays[-1], looked_up(1, arrays), where=arrays[0])
+        # By bits: NumPy copies where a condition holds byte by byte.
+        x, y, out = looked_up(1, arrays), looked_up(4, arrays), arrays[-1].view(np.uint8)
+        np.bitwise_and(x ^ y, np.negative(arrays[0].view(np.uint8)), out=out)
+        np.bitwise_xor(out, y, out=out)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         return write if BYTES.issuperset((inputs[1].dtype, inputs[4].dtype, outputs[0].dtype)) else copied(compute)
