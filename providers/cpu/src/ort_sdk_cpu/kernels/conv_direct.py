@@ -39,12 +39,12 @@ def as_channels_last(array: HostArray) -> HostArray:
     return np.array(array.transpose(0, *range(2, rank), 1), _FLOAT, order="C").transpose(0, rank - 1, *range(1, rank - 1))
 
 
-def kept(table: dict[Any, Made], key: Any, make: Callable[[], Made]) -> Made:
-    """What was made for a shape; made now, and entered in place of the oldest where there are many, if it is not there."""
+def kept(table: dict[Any, Made], key: Any, make: Callable[[], Made], most: int = KEPT_SHAPES) -> Made:
+    """What was made for a shape; made now, and entered in place of the oldest where there are ``most``, if it is not there."""
     try:
         return table[key]
     except KeyError:
-        while len(table) >= KEPT_SHAPES:
+        while len(table) >= most:
             table.pop(next(iter(table)), None)
         made = table[key] = make()
         return made

@@ -29,6 +29,8 @@ __all__ = ["ConvolutionSequence", "Member"]
 _ALIGNMENT = 256
 _FLOAT = np.dtype(np.float32)
 WORKING_MEMORY = "convolutions"
+KEPT_BYTES, BYTES_PER_TASK = 1 << 23, 3 << 8
+"""Memory for the tasks of shapes that came before, and what a task takes of it: pictures may have hundreds of sizes."""
 
 
 class Member:
@@ -91,6 +93,7 @@ class ConvolutionSequence:
         """Those arrays."""
         self._room = _Room(members, {*inputs, *outputs})
         self._made: dict[Any, _Words | None] = {}
+        self._most_shapes = KEPT_BYTES // (BYTES_PER_TASK * len(members)) + 1
         self._results = ResultMemory()
 
     def compute(self, *inputs: Any) -> Any:
@@ -102,7 +105,7 @@ class ConvolutionSequence:
         if any(value.dtype != _FLOAT or value.ndim != 4 for value in values):
             return NotImplemented
         threads, shapes = libraries.thread_count(), tuple([value.shape for value in values])
-        made = kept(self._made, (threads, *shapes), lambda: self._words_for(inputs, threads))
+        made = kept(self._made, (threads, *shapes), lambda: self._words_for(inputs, threads), self._most_shapes)
         if made is None:
             return NotImplemented
         outs = [self._new_output(shape) for shape in made.out_shapes]
