@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ort_sdk.plugins import plugin_manager, provider_report, report_text
+from ort_sdk.plugins import plugin_manager
+from ort_sdk.plugins.report import provider_report, report_text
 
 from .exit_codes import ExitCode
 from .output import print_json, print_text, progress

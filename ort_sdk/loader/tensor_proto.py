@@ -24,8 +24,6 @@ from .external_entries import ExternalEntries, parse_entries
 from .external_file import ExternalFiles, MissingExternalFile
 from .loaded_tensor import ExternalLoaders, LoadedTensor
 from .mapped_tensor import ExternalTensor, MappedTensor
-from .sparse_tensor import DensifiedTensor, check_sparse
-from .typed_fields import decode_typed_field
 from .types import element_type
 from .wire import Payload
 
@@ -72,6 +70,8 @@ class TensorReader:
             return self._read_external(proto, kind, shape, kind.nbytes(elements))
         if proto.HasField("segment") or proto.HasField("raw_data"):
             return self._read_raw(proto, kind, shape, kind.nbytes(elements))
+        from .typed_fields import decode_typed_field
+
         return ArrayTensor(decode_typed_field(proto, kind, shape, elements))
 
     def read_initializer(self, proto: Any) -> Tensor:
@@ -104,6 +104,8 @@ class TensorReader:
 
     def read_sparse(self, proto: Any) -> SparseTensor:
         """Constant of a ``SparseTensorProto``, checked."""
+        from .sparse_tensor import check_sparse
+
         shape = _shape(proto, proto.values.name)
         sparse = SparseTensor(self.read(proto.values).numpy(), self.read(proto.indices).numpy(), shape)
         check_sparse(sparse, proto.values.name)
@@ -111,6 +113,8 @@ class TensorReader:
 
     def read_sparse_initializer(self, proto: Any) -> Tensor:
         """Dense form of a ``SparseTensorProto``, made when read."""
+        from .sparse_tensor import DensifiedTensor
+
         return DensifiedTensor(self.read_sparse(proto))
 
     def _read_raw(self, proto: Any, kind: TensorElementType, shape: tuple[int, ...], nbytes: int) -> Tensor:

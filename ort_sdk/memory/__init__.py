@@ -7,7 +7,6 @@ from .data_transfer_manager import DataTransferManager
 from .external_data_manager import ExternalDataManager
 from .initializers import DeviceMemory, InitializerPlacement
 from .prepack import PackingNode, Prepacker, PrepackHook, PrepackSink
-from .prepack_cache import PrepackCache
 from .prepacked_weights_container import PrepackedWeightsContainer
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "ExternalDataManager",
     "InitializerPlacement",
     "PackingNode",
-    "PrepackCache",
     "PrepackHook",
     "PrepackSink",
     "PrepackedWeightsContainer",

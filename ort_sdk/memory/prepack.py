@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from ort_sdk.api import (
     NOT_PACKED,
@@ -22,12 +24,13 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.loader.loaded_tensor import LoadedTensor
 from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
-from .prepack_cache import PrepackCache, is_storable
 from .prepacked_weights_container import PackedEntry, PrepackedWeightsContainer, PrepackKey, shared_entry
-from .saved_blobs import saved_weights
 from .source_identity import byte_sources, has_name, source_identity, type_and_shape
 
-__all__ = ["PackingNode", "PrepackHook", "PrepackSink", "Prepacker"]
+if TYPE_CHECKING:
+    from .prepack_cache import PrepackCache
+
+__all__ = ["PackingNode", "PrepackHook", "PrepackSink", "Prepacker", "is_storable"]
 
 PrepackHook = Callable[[Any, Tensor, int, "Allocator | None"], "PrePackedWeights | NotPacked | None"]
 """The provider's ``prepack`` hook bound to it: ``hook(kernel, tensor, input_index, allocator)``; None means no opinion."""
@@ -166,6 +169,8 @@ class Prepacker:
     def _make(self, kernel: Any, node: PackingNode, tensor: Tensor, key: PrepackKey) -> PrePackedWeights | NotPacked:
         """Packed weight from a file, or packed now and, if there is a place for it, read back from there."""
         if isinstance(tensor, ExternalTensor) and tensor.prepacked:
+            from .saved_blobs import saved_weights
+
             saved = saved_weights(tensor, key.identity())
             if saved is not None:
                 return saved
@@ -188,6 +193,14 @@ def _packs_nothing(kernel: Any, node: PackingNode) -> bool:
     cls = type(kernel)
     has_own = getattr(cls, "prepack", None) is not OpKernel.prepack or cls.packing_identity is not OpKernel.packing_identity
     return node.hook is None and not has_own
+
+
+def is_storable(weights: PrePackedWeights) -> bool:
+    """Whether the buffers are plain bytes of the host; files cannot give back anything else."""
+    return bool(weights.buffers) and all(
+        isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.ndim == 1 and buffer.flags.c_contiguous
+        for buffer in weights.buffers
+    )
 
 
 def _checked_pack(

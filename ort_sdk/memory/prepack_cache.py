@@ -12,15 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-import numpy as np
-
 from ort_sdk.api import Allocator, Fail, HostArray, InvalidArgument, NotPacked, PrePackedWeights
 from ort_sdk.loader.byte_source import ByteSource, map_descriptor
 from ort_sdk.loader.checksum import checksum
 from ort_sdk.loader.file_memory import FileMemory
 from ort_sdk.loader.unfinished_file import UnfinishedFile, remove_leftovers
 
-__all__ = ["PrepackCache", "is_storable"]
+from .prepack import is_storable
+
+__all__ = ["PrepackCache"]
 
 logger = logging.getLogger("ort_sdk.memory")
 
@@ -172,14 +172,6 @@ class _Target:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /) -> None:
         if self._unfinished is not None:
             self._unfinished.close()
-
-
-def is_storable(weights: PrePackedWeights) -> bool:
-    """Whether the buffers are plain bytes of the host; files cannot give back anything else."""
-    return bool(weights.buffers) and all(
-        isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.ndim == 1 and buffer.flags.c_contiguous
-        for buffer in weights.buffers
-    )
 
 
 def _read(source: ByteSource, key: str) -> tuple[HostArray, ...] | None:

@@ -11,13 +11,11 @@ from typing import Any
 from ort_sdk.api import ComputeCapability, KernelCreateInfo, NoKernelError, OrtSdkError
 from ort_sdk.api.optional_packages import is_installed
 from ort_sdk.graph import Function, Graph, Node
-from ort_sdk.graph.inline import inline_function
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.kernels import RegistryLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
-from .fuse import fuse_group
 from .insert_cast import insert_casts
 
 __all__ = ["FunctionLookup", "partition"]
@@ -68,9 +66,11 @@ def _inline_unplaced(graph: Graph, find_function: FunctionLookup) -> bool:
     for outer in reversed(list(graph.walk())):
         found = [(node, find_function(node, outer)) for node in outer.nodes if not node.execution_provider]
         calls = [(node, function) for node, function in found if function is not None]
-        for node, function in calls:
-            inline_function(outer, node, function)
         if calls:
+            from ort_sdk.graph.inline import inline_function
+
+            for node, function in calls:
+                inline_function(outer, node, function)
             return True
     return False
 
@@ -130,6 +130,8 @@ class _Partitioner:
     def _claim(
         self, binding: ProviderBinding, graph: Graph, lookup: RegistryLookup, capabilities: Sequence[ComputeCapability]
     ) -> None:
+        from .fuse import fuse_group
+
         own = {id(node): node for node in graph.nodes}
         groups: list[tuple[Node, Any]] = []
         for capability in capabilities:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .handle import PluginsHandle, ProviderHandle
 from .manager import PluginManager, plugin_manager, reset_manager
-from .report import provider_report, report_text
 from .state import ProviderRecord, ProviderState
 
 __all__ = [
@@ -14,7 +13,5 @@ __all__ = [
     "ProviderRecord",
     "ProviderState",
     "plugin_manager",
-    "provider_report",
-    "report_text",
     "reset_manager",
 ]

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import (
-    Allocator,
     Array,
     ExecutionProvider,
     HostArray,
-    OrtDevice,
     SupportsResults,
     TensorElementType,
     may_overwrite,
@@ -22,10 +20,11 @@ from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.memory import Arena, BufferLifetime, lay_out
 from ort_sdk.plan import ABSENT
 
+from .plan_runner import BindingProvider
 from .slots import ValueSlot
 from .specialise import ProgramStep, Specialisation
 
-__all__ = ["BindingProvider", "BoundSteps", "bind_steps", "can_bind"]
+__all__ = ["BoundSteps", "bind_steps", "can_bind"]
 
 
 COPIED_BYTES = (1 << 17) - (1 << 12)
@@ -35,15 +34,6 @@ SMALL_BYTES = 1 << 12
 """Those that cost nearly nothing."""
 COPIED_BYTES_IN_ALL = 1 << 19
 """What a program copies of others before, and after, it runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class BindingProvider:
-    """What binding needs of a provider."""
-
-    execution_provider: ExecutionProvider
-    allocator: Allocator
-    device: OrtDevice
 
 
 @dataclass(slots=True)

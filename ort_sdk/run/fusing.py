@@ -10,9 +10,10 @@ from ort_sdk.api import ExecutionProvider, FusedSteps, FusibleProgram, FusibleSt
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import ABSENT, Step
 
-from .binding import BindingProvider, can_bind
+from .binding import can_bind
 from .executor import require_outputs, store_outputs
 from .fusion_checks import check_answer, unread_steps
+from .plan_runner import BindingProvider
 from .specialise import ProgramStep, Specialisation
 
 __all__ = ["Fused", "fuse_steps"]

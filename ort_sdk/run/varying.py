@@ -9,18 +9,13 @@ from dataclasses import replace
 from ort_sdk.api import Array
 from ort_sdk.plan import ExecutionPlan, Step
 
-from .binding import BindingProvider
 from .executor import RunControl, execute
-from .fusing import fuse_steps
-from .specialise import ProgramStep, Specialisation, specialise
+from .plan_runner import SECONDS_BEFORE_COMPILING, BindingProvider
 
-__all__ = ["SECONDS_BEFORE_COMPILING", "VaryingRuns"]
+__all__ = ["VaryingRuns"]
 
 RUNS_BEFORE_FUSING = 4
 """Runs after which it is likely that signatures come that get no program."""
-SECONDS_BEFORE_COMPILING = 0.05
-"""Time a program, or all runs without one, take before providers may compile for them, about what that takes: a process that
-ends soon never pays for it, any other at most twice what knowing the future would have cost."""
 
 
 class VaryingRuns:
@@ -57,6 +52,8 @@ class VaryingRuns:
         return results
 
     def _fuse(self, feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
+        from .specialise import specialise
+
         results, recorded = specialise(self._original, feeds, control, may_split=False, may_expand=False)
         self._plan, is_complete = _fused(self._original, recorded.values, self._providers, may_compile=may_compile)
         self._is_final, self._seconds = may_compile or is_complete, 0.0
@@ -74,6 +71,9 @@ def _fused(
         providers: provider name → what binding needs.
         may_compile: see ``FusibleProgram.may_compile``.
     """
+    from .fusing import fuse_steps
+    from .specialise import ProgramStep, Specialisation
+
     steps = [
         ProgramStep(step, step.inputs, step.outputs, returns_tuple=False, may_return_scalar=False, outputs_known=True)
         for step in plan.steps

@@ -18,14 +18,11 @@ from ort_sdk.partition import Placement
 from ort_sdk.plan import Step
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.run import ProgramRow, RunControl, StepObserver
-from ort_sdk.run.profiler import Profiler
 
 from .build import BuildSettings, SessionState, build_session
 from .collection_pause import collection_pause
-from .default_inputs import RunsWithDefaults
 from .environment import environment
 from .ep_devices import OrtEpDevice, get_ep_devices
-from .io_binding import IOBinding, Target
 from .memory_info import OrtMemoryInfo
 from .model_config import apply_model_config
 from .node_arg import ModelMetadata, NodeArg
@@ -40,6 +37,11 @@ from .stages import RECORD_KEY, OrtEpAssignedSubgraph, SessionDescription, Stage
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
+    from ort_sdk.run.profiler import Profiler
+
+    from .default_inputs import RunsWithDefaults
+    from .io_binding import IOBinding, Target
 
 __all__ = ["InferenceSession"]
 
@@ -96,7 +98,7 @@ class InferenceSession:
         apply_model_config(self._options, path_or_bytes, lambda: _settings(self._options, self._disabled))
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
-        self._profiler = Profiler(self._options.profile_file_prefix) if self._options.enable_profiling else None
+        self._profiler = _profiler(self._options)
         self._build(providers, provider_options)
 
     def _build(self, providers: Any, provider_options: Any) -> None:
@@ -125,6 +127,8 @@ class InferenceSession:
         self._runs: SessionRuns | RunsWithDefaults | None = SessionRuns(state, use_programs=use_programs)
         defaults = frozenset(argument.name for argument in self._description.overridable_initializers)
         if defaults and settings.fixes_defaults:
+            from .default_inputs import RunsWithDefaults
+
             # of the folder it was given in, wherever the process is when a run feeds a default
             source = self._source if isinstance(self._source, bytes) else Path(self._source).absolute()
 
@@ -271,6 +275,8 @@ class InferenceSession:
 
     def io_binding(self) -> IOBinding:
         """A new binding for this session."""
+        from .io_binding import IOBinding
+
         return IOBinding(self)
 
     # -- what it is
@@ -440,6 +446,14 @@ class InferenceSession:
 
 def _unseen(_stage: str, _product: object) -> None:
     """Of a session made anew."""
+
+
+def _profiler(options: SessionOptions) -> Profiler | None:
+    if not options.enable_profiling:
+        return None
+    from ort_sdk.run.profiler import Profiler
+
+    return Profiler(options.profile_file_prefix)
 
 
 def _settings(options: SessionOptions, disabled: frozenset[str]) -> BuildSettings:

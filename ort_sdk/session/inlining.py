@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ort_sdk.graph import Graph, Model, Node
-from ort_sdk.graph.inline import inline_function
 from ort_sdk.graph.shape_inference import infer_shapes
 from ort_sdk.graph.type_inference import infer_types
 
@@ -34,6 +33,8 @@ def inline_model_functions(model: Model, has_kernel: Callable[[Node, Graph], boo
         return False
     if not _calls(model):
         return False
+    from ort_sdk.graph.inline import inline_function
+
     find_function = function_lookup(model)
     infer_shapes(model.graph)
     prefixes = _Prefixes(model.graph)

@@ -13,8 +13,9 @@ from ort_sdk import __version__
 from ort_sdk.api import Fail
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.opset.random_state import set_seed as seed_operators
-from ort_sdk.plugins import plugin_manager, report_text
+from ort_sdk.plugins import plugin_manager
 from ort_sdk.plugins.known import KNOWN_PROVIDERS
+from ort_sdk.plugins.report import report_text
 
 from .memory_info import OrtArenaCfg, OrtMemoryInfo
 from .provider_selection import CPU_PROVIDER

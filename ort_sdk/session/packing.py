@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ort_sdk.memory import PrepackCache, PrepackedWeightsContainer, Prepacker, PrepackSink
+from ort_sdk.memory import PrepackedWeightsContainer, Prepacker, PrepackSink
 
 from .save import DISABLE_PREPACKING_KEY
 
@@ -25,4 +25,8 @@ def make_prepacker(
     if config.get(DISABLE_PREPACKING_KEY) == "1":
         return None
     folder = config.get(CACHE_FOLDER_KEY)
-    return Prepacker(container, PrepackCache(Path(folder)) if folder else None, sink)
+    if not folder:
+        return Prepacker(container, sink=sink)
+    from ort_sdk.memory.prepack_cache import PrepackCache
+
+    return Prepacker(container, PrepackCache(Path(folder)), sink)

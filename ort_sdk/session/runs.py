@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import CPU_DEVICE, Array, HostArray, overwriting
 from ort_sdk.plan import ExecutionPlan, Fetch
@@ -14,9 +14,11 @@ from .build import SessionState
 from .device_access import DeviceAccess, device_access
 from .feeds import FeedReader
 from .fetches import FetchSelection, hand_out, is_held_here_only
-from .io_binding import Target, check_preallocated, fill_preallocated
 from .ort_value import OrtValue
 from .session_providers import ProviderScope, binding_providers
+
+if TYPE_CHECKING:
+    from .io_binding import Target
 
 __all__ = ["SessionRuns"]
 
@@ -69,6 +71,8 @@ class SessionRuns:
             targets: for each, a device, or a value to fill.
             control: what may interrupt or watch the run.
         """
+        from .io_binding import check_preallocated
+
         indices = self.selection.indices(names) or []
         for index, target in zip(indices, targets, strict=True):
             if isinstance(target, OrtValue):
@@ -132,6 +136,8 @@ class SessionRuns:
             return made
         if target.holds(value):
             return target
+        from .io_binding import fill_preallocated
+
         fill_preallocated(target, made, fetch.name)
         return target
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import Fail, ModelLoadCanceled, NodeArg
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Model
 from ort_sdk.partition import Assignment
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.run.profiler import Profiler
 
 from .log import SessionLog
 from .node_arg import ModelMetadata, public_node_arg
@@ -20,6 +19,9 @@ from .node_arg import NodeArg as PublicNodeArg
 from .options import SessionOptions
 from .provider_selection import CPU_PROVIDER, DISABLE_CPU_KEY
 from .save import SAVE_PREPACKED_KEY, OptimizedModelSaver, check_minimal_build_optimizations
+
+if TYPE_CHECKING:
+    from ort_sdk.run.profiler import Profiler
 
 __all__ = ["OrtEpAssignedNode", "OrtEpAssignedSubgraph", "SessionDescription", "StageWatcher"]
 

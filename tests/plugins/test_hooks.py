@@ -15,7 +15,8 @@ from ort_sdk.api import (
     ProviderRefusedError,
     hookimpl,
 )
-from ort_sdk.plugins import PluginManager, provider_report, report_text
+from ort_sdk.plugins import PluginManager
+from ort_sdk.plugins.report import provider_report, report_text
 
 
 class MyProvider(ProviderHooks):
