@@ -264,7 +264,7 @@ class ProductConvKernel(SignalConvKernel):
     def _arranged(self, weight: HostArray) -> HostArray:
         """(taps * C, M)."""
         sizes = self._sizes
-        by_tap = _by_step(weight.reshape(sizes.outputs, -1), sizes).transpose(1, 2, 0)
+        by_tap = _by_step(weight, (sizes.outputs,), sizes).transpose(1, 2, 0)
         return np.ascontiguousarray(by_tap).reshape(-1, self._sizes.outputs)
 
 
@@ -329,8 +329,8 @@ class _WindowProduct:
         yield self._made().fixed(*operands, out)
 
     def _signal(self, sample: HostArray) -> HostArray:
-        """(C, *spatial) as (length, C)."""
-        return _by_step(sample.reshape(-1), self._sizes)
+        """(C, *spatial) as (length, C), where it lies."""
+        return _by_step(sample, (), self._sizes)
 
     def _is_ready(self, signal: HostArray) -> bool:
         """Whether windows can be read where the signal lies."""
@@ -348,11 +348,11 @@ class _WindowProduct:
         return padded
 
 
-def _by_step(array: HostArray, sizes: _Sizes) -> HostArray:
-    """(..., C and steps along the windows, or the other way round where those cover the last axis) as (..., steps, C)."""
+def _by_step(array: HostArray, leading: tuple[int, ...], sizes: _Sizes) -> HostArray:
+    """(*leading, C, *spatial) as (*leading, steps along the windows, C): a view, as all other axes have one element."""
     if sizes.covered is not None and sizes.covered > sizes.axis:
-        return array.reshape(*array.shape[:-1], -1, sizes.channels)
-    return array.reshape(*array.shape[:-1], sizes.channels, -1).swapaxes(-1, -2)
+        return array.reshape(*leading, -1, sizes.channels)
+    return array.reshape(*leading, sizes.channels, -1).swapaxes(-1, -2)
 
 
 def is_channels_last(array: HostArray) -> bool:
