@@ -16,6 +16,8 @@ from .scores import class_labels, expand_binary, post_transform, transform_rows
 __all__ = ["Coupling", "Kernel", "Machine", "svm_classifier", "svm_regressor"]
 
 DOMAIN = "ai.onnx.ml"
+_FEW_SCORES = 1 << 5
+"""Scores whose votes are counted before NumPy has begun."""
 
 
 @operator("SVMRegressor", domain=DOMAIN, host_only=True)
@@ -87,13 +89,16 @@ def _svc(info: KernelInfo, labels: HostArray, sizes: list[int]) -> Compute:
     name = post_transform(info)
     transform = transform_rows(name)
 
-    def finish(scores: HostArray, probabilities: HostArray | None = None) -> tuple[HostArray, HostArray]:
+    def top_of(scores: HostArray) -> HostArray:
+        if scores.size <= _FEW_SCORES:
+            return np.asarray(labels.take([_elected(row, pairs, labels.size) for row in scores.tolist()]))
         winners = np.where(scores > 0, first, second)
-        if labels.size == 2:
-            top = labels[winners[:, 0]]
-        else:
-            votes = (winners[:, :, np.newaxis] == np.arange(labels.size)).sum(axis=1)
-            top = labels[votes.argmax(axis=1)]
+        if labels.size > 2:
+            winners = (winners[:, :, np.newaxis] == np.arange(labels.size)).sum(axis=1).argmax(axis=1, keepdims=True)
+        return np.asarray(labels[winners[:, 0]])
+
+    def finish(scores: HostArray, probabilities: HostArray | None = None) -> tuple[HostArray, HostArray]:
+        top = top_of(scores)
         if coupling is not None:
             return top, transform(coupling(scores).astype(np.float32) if probabilities is None else probabilities)
         scores = scores.astype(np.float32)
@@ -102,6 +107,14 @@ def _svc(info: KernelInfo, labels: HostArray, sizes: list[int]) -> Compute:
         return top, transform(scores)
 
     return Machine(kernel, weights, rho, finish, coupling)
+
+
+def _elected(scores: list[float], pairs: list[tuple[int, int]], classes: int) -> int:
+    """The first class of those with the most votes: of each pair, the first has one if the score is above zero."""
+    votes = [0] * classes
+    for score, (first, second) in zip(scores, pairs, strict=True):
+        votes[first if score > 0 else second] += 1
+    return votes.index(max(votes))
 
 
 class Machine:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,8 @@ MODULE, NAME, COUPLING = "support_vectors", "machine_scores", "class_probabiliti
 KINDS = "q" * 11 + "ff"
 _LANES = 16
 _CODES = {"LINEAR": 0, "POLY": 1, "RBF": 2, "SIGMOID": 3}
+SHAPES = 16
+"""Shapes of rows whose calls are kept."""
 ROUND_WORK = 1 << 6
 """Elements of a few instructions each that a class's probability takes as long as."""
 MOST_FACTORS = 8
@@ -42,26 +45,74 @@ def support_vector_machine(info: KernelInfo) -> DirectCall | None:
     kernel = machine.kernel if isinstance(machine, Machine) else None
     if not isinstance(machine, Machine) or not isinstance(kernel, Kernel) or not _is_usual(kernel):
         return None
-    (features, vectors), scores = kernel.supports.shape, machine.rho.size
-    filled = -(-vectors // _LANES) * _LANES
-    supports = np.zeros((features, filled), np.float32)
-    weights = np.zeros((scores, filled), np.float32)
-    supports[:, :vectors], weights[:, :vectors] = kernel.supports, machine.weights.T
-    gamma = -kernel.gamma if kernel.kind == "RBF" else kernel.gamma
-    settings = (_CODES[kernel.kind], max(int(kernel.degree), 1), float(gamma), float(kernel.coef0))
-    scratch = scratch_of(info)
-    couple = None if machine.coupling is None else _coupled_by_task(machine.coupling, scratch)
+    couple = None if machine.coupling is None else _coupled_by_task(machine.coupling, scratch_of(info))
+    return _call_of(machine, _Task(machine, kernel), scratch_of(info), couple)
+
+
+class _Task:
+    """A machine as its task reads it.
+
+    Args:
+        machine: of the node.
+        kernel: its kernel. Scores of products are products with the support vectors' weighted sums.
+    """
+
+    def __init__(self, machine: Machine, kernel: Kernel) -> None:
+        scores = machine.rho.size
+        is_linear = kernel.kind == "LINEAR" and scores <= kernel.supports.shape[1]
+        vectors = kernel.supports @ machine.weights if is_linear else kernel.supports
+        factors = np.eye(scores) if is_linear else machine.weights.T
+        self.features, self.scores = len(vectors), scores
+        self.filled = -(-vectors.shape[1] // _LANES) * _LANES
+        self._supports = np.zeros((self.features, self.filled), np.float32)
+        self._weights = np.zeros((scores, self.filled), np.float32)
+        self._supports[:, : vectors.shape[1]], self._weights[:, : vectors.shape[1]] = vectors, factors
+        self.places = (address_of(self._supports), address_of(self._weights))
+        gamma = -kernel.gamma if kernel.kind == "RBF" else kernel.gamma
+        self.settings = (_CODES[kernel.kind], max(int(kernel.degree), 1), float(gamma), float(kernel.coef0))
+
+    def work(self, x: HostArray) -> int:
+        """Products for rows; 0 for other arrays."""
+        fits = x.ndim == 2 and x.shape[1] == self.features
+        return len(x) * self.filled * (self.features + self.scores) if fits else 0
+
+
+class _Plan(NamedTuple):
+    """What a call on rows of one shape is made of."""
+
+    function: Callable[..., None]
+    threads: int
+    room: int
+    """Bytes of working memory."""
+    sizes: tuple[int, ...]
+
+
+def _plan(task: _Task, x: HostArray) -> _Plan | None:
+    work = task.work(x)
+    if not is_worth_a_task(work, MODULE, NAME):
+        return None
+    from ort_sdk_cpu.machine_code import task_function
+
+    threads = max(1, min(libraries.thread_count(), len(x), work // WORK_PER_THREAD))
+    sizes = (len(x), task.features, task.filled, task.scores)
+    return _Plan(task_function(MODULE, NAME, KINDS), threads, threads * task.filled * 4, sizes)
+
+
+def _call_of(
+    machine: Machine, task: _Task, scratch: Scratch, couple: Callable[[HostArray], HostArray] | None
+) -> Callable[[HostArray], Any]:
+    plans: dict[tuple[int, ...], _Plan] = {}
 
     def call(x: HostArray) -> Any:
-        work = len(x) * filled * (features + scores) if x.ndim == 2 and x.shape[1] == features else 0
-        if not x.flags.c_contiguous or not is_worth_a_task(work, MODULE, NAME):
+        plan = plans.get(x.shape) or _plan(task, x)
+        if plan is None or not x.flags.c_contiguous:
             return NotImplemented
-        from ort_sdk_cpu.machine_code import task_function
-
-        found = np.empty((len(x), scores), np.float32)
-        threads = max(1, min(libraries.thread_count(), len(x), work // WORK_PER_THREAD))
-        places = (*map(address_of, (x, found, supports, weights)), scratch.address(MODULE, threads * filled * 4))
-        task_function(MODULE, NAME, KINDS)(threads, *places, len(x), features, filled, scores, *settings)
+        if len(plans) >= SHAPES:
+            plans.clear()
+        plans[x.shape] = plan
+        found = np.empty((len(x), task.scores), np.float32)
+        places = (address_of(x), address_of(found), *task.places, scratch.address(MODULE, plan.room))
+        plan.function(plan.threads, *places, *plan.sizes, *task.settings)
         sums = found + machine.rho
         return machine.finish(sums) if couple is None else machine.finish(sums, couple(sums))
 
@@ -74,12 +125,16 @@ def _coupled_by_task(coupling: Coupling, scratch: Scratch) -> Callable[[HostArra
     classes, pairs = coupling.classes, coupling.slope.size
     room = 8 * (classes * classes + 2 * classes) + 4 * -(-pairs // _LANES) * _LANES
 
-    def couple(scores: HostArray) -> HostArray:
+    @functools.cache  # the code is loaded when it is needed
+    def function() -> Callable[..., None]:
         from ort_sdk_cpu.machine_code import task_function
 
+        return task_function(MODULE, COUPLING, "q" * 8)
+
+    def couple(scores: HostArray) -> HostArray:
         out, threads = np.empty((len(scores), classes), np.float32), threads_for(len(scores) * classes * ROUND_WORK)
         x, work = scores.astype(np.float32), scratch.address(COUPLING, threads * room)
-        task_function(MODULE, COUPLING, "q" * 8)(threads, *map(address_of, (x, numbers, out)), work, len(x), pairs, classes, room)
+        function()(threads, *map(address_of, (x, numbers, out)), work, len(x), pairs, classes, room)
         return out
 
     return couple
