@@ -125,6 +125,17 @@ def test_displaced_taps(channels, outputs, attributes, has_mask, samples):
     _check([node], feeds, {"y": 1}, constants, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("displacement", [np.nan, np.inf, -np.inf, 1e30, -1e30, 11.5])
+@pytest.mark.parametrize("factor", [1.0, np.inf, np.nan])
+def test_taps_displaced_out_of_the_picture(displacement, factor):
+    offsets, factors = _random(1, 18, 9, 11, seed=1), np.ones((1, 9, 9, 11), np.float32)
+    offsets[0, 4:6, 3] = displacement
+    factors[0, 2, 3] = factor
+    feeds = {"x": _random(1, 4, 9, 11), "o": offsets, "m": factors}
+    node = helper.make_node("DeformConv", ["x", "w", "o", "", "m"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    _check([node], feeds, {"y": 1}, [("w", _random(6, 4, 3, 3))], rtol=1e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(
     "attributes",

@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, splat_f32, zero_f32
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument
 
@@ -28,7 +28,7 @@ def _share(place: float, corner: float, size: int) -> Any:
 def _add_corner(
     x: int, pitch: int, size: int, row: float, column: float, share: float, channel: int, left: int, total: Any
 ) -> Any:
-    """A pixel's channels times its share added; nothing is read outside of the picture, where the share is 0."""
+    """A pixel's channels times its share added; nothing is read outside of the picture, where the share is 0 and never NaN."""
     if share == 0:
         return total
     place = x + int(row) * pitch + int(column) * size + channel * 4
@@ -40,7 +40,7 @@ def _sample(record: int, x: int, down: float, right: float, factor: float, first
     """Channels of a group at a place."""
     height, width, size = argument(record, 6), argument(record, 7), argument(record, 5) * 4
     pitch, top, start = width * size, np.float32(math.floor(down)), np.float32(math.floor(right))
-    above, below = _share(down, top, height) * factor, _share(down, top + np.float32(1), height) * factor
+    above, below = _share(down, top, height), _share(down, top + np.float32(1), height)
     before, behind = _share(right, start, width), _share(right, start + np.float32(1), width)
     for channel in range(0, count, 16):
         left, total = count - channel, zero_f32()
@@ -50,7 +50,7 @@ def _sample(record: int, x: int, down: float, right: float, factor: float, first
         total = _add_corner(
             x, pitch, size, top + np.float32(1), start + np.float32(1), below * behind, first + channel, left, total
         )
-        store_f32_first(out + channel * 4, total, left)
+        store_f32_first(out + channel * 4, multiply(total, splat_f32(factor)), left)
 
 
 @task
