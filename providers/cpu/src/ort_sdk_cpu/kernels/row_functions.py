@@ -19,6 +19,7 @@ from .task_writer import TaskWriter, is_worth_a_task, threads_for
 __all__: list[str] = []
 
 MODULE = "row_functions"
+CHOOSING, CHOOSE = "choosing", "choose"
 _RUNNING = {TensorElementType.FLOAT: "running_floats", TensorElementType.INT64: "running_integers"}
 EXPONENTIAL_WORK = 4
 """Elements of a few instructions each that one of a softmax takes as long as."""
@@ -162,11 +163,31 @@ def trilu(info: KernelInfo, compute: Any) -> MakeWriter | None:
         unsigned = np.dtype(f"u{outputs[0].itemsize}")
         rows, columns = np.arange(x.shape[-2])[:, None], np.arange(x.shape[-1])
         distance = columns - rows - (0 if given is None else int(given.reshape(())))
-        mask = np.where(distance >= 0 if is_upper else distance <= 0, unsigned.type(np.iinfo(unsigned).max), unsigned.type(0))
+        is_kept = distance >= 0 if is_upper else distance <= 0
+        mask = np.where(is_kept, unsigned.type(np.iinfo(unsigned).max), unsigned.type(0))
 
         def write(*arrays: HostArray) -> None:
             np.bitwise_and(arrays[0].view(unsigned), mask, out=arrays[-1].view(unsigned))
 
-        return write
+        is_one_matrix = x.size == is_kept.size and is_worth_a_task(x.size, CHOOSING, CHOOSE)
+        return _Triangle(is_kept, x.itemsize, len(inputs), write) if is_one_matrix else write
 
     return make
+
+
+class _Triangle(TaskWriter):
+    """One matrix where a mask says, else zero.
+
+    Args:
+        is_kept: the mask.
+        itemsize: bytes of an element.
+        given: how many inputs there are.
+        otherwise: writes matrices that are not contiguous.
+    """
+
+    def __init__(self, is_kept: HostArray, itemsize: int, given: int, otherwise: Writer) -> None:
+        self._kept = (np.ascontiguousarray(is_kept), np.zeros(itemsize, np.uint8))
+        places, threads = (None, 0, None, given), threads_for(is_kept.size * itemsize // 4)
+        super().__init__(CHOOSING, CHOOSE, (is_kept.size, itemsize, 0, 1), places, otherwise, threads)
+        for position, array in zip((0, 2), self._kept, strict=True):
+            self._call.point(position, array)
