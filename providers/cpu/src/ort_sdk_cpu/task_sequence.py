@@ -130,7 +130,7 @@ class RecordSequence:
             words[HEAD_WORDS + STEP_WORDS * index] = WORD * len(words)
             words.append(task_address(task.module, task.name))
             for word in task.words:
-                for name, factor in word if isinstance(word, tuple) else ():
+                for name, factor in _factors(word).items() if isinstance(word, tuple) else ():
                     places.setdefault(name, []).append((len(words), factor))
                 words.append(_constant(word))
         self._words = np.array(words, np.int64)
@@ -163,6 +163,14 @@ class RecordSequence:
         if found is not None and number:
             places, factors = found
             words[places] += factors * number
+
+
+def _factors(word: Terms) -> dict[Hashable, int]:
+    """What each number of a sum is multiplied by: one that is there twice is added once."""
+    found: dict[Hashable, int] = {}
+    for name, factor in word:
+        found[name] = found.get(name, 0) + factor
+    return found
 
 
 def _constant(word: Word) -> int:

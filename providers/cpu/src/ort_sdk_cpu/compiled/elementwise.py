@@ -13,7 +13,21 @@ from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimu
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["bias_fast_gelu", "bias_gelu", "clip", "erf", "exp", "fast_gelu", "gelu", "hard_swish", "sigmoid", "silu", "tanh"]
+__all__ = [
+    "bias_fast_gelu",
+    "bias_gelu",
+    "clip",
+    "erf",
+    "exp",
+    "fast_gelu",
+    "gelu",
+    "hard_swish",
+    "multiply_rows",
+    "quick_gelu_rows",
+    "sigmoid",
+    "silu",
+    "tanh",
+]
 
 _SIXTH, _HALF, _ONE = np.float32(1 / 6), np.float32(0.5), np.float32(1)
 
@@ -124,3 +138,27 @@ def silu(record: int, part: int, parts: int) -> None:
     for vector in range((count + 15) // 16 * part // parts, (count + 15) // 16 * (part + 1) // parts):
         place, rest = vector * 64, count - vector * 16
         store_f32_first(out + place, functions.silu(load_f32_first(x + place, rest), slope), rest)
+
+
+@task
+def quick_gelu_rows(record: int, part: int, parts: int) -> None:
+    """Numbers times the sigmoid of them and a factor: (x, out, rows, width, factor)."""
+    rows, width, factor = argument(record, 2), argument(record, 3), splat_f32(number(record, 4))
+    size = width * 4
+    for row in range(rows * part // parts, rows * (part + 1) // parts):
+        x, out = argument(record, 0) + row * size, argument(record, 1) + row * size
+        for element in range(0, width, 16):
+            value = load_f32_first(x + element * 4, width - element)
+            gate = functions.sigmoid(multiply(value, factor))
+            store_f32_first(out + element * 4, multiply(value, gate), width - element)
+
+
+@task
+def multiply_rows(record: int, part: int, parts: int) -> None:
+    """Products of two arrays: (x, y, out, rows, width)."""
+    rows, size = argument(record, 3), argument(record, 4) * 4
+    start, stop = rows * part // parts * size, rows * (part + 1) // parts * size
+    x, y, out = argument(record, 0), argument(record, 1), argument(record, 2)
+    for place in range(start, stop, 64):
+        left = (stop - place) // 4
+        store_f32_first(out + place, multiply(load_f32_first(x + place, left), load_f32_first(y + place, left)), left)

@@ -12,9 +12,12 @@ from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementTyp
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.attention_task import UNLIMITED, part_bytes
+from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, few_bytes
 from ort_sdk_cpu.kernels.compiled_product import Sizes
 from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct, RowProduct
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
+
+from .cached_steps import CacheStep, cached_attention
 
 __all__ = ["AddedScores", "ProductSizes", "RowStep", "followed_product", "row_step"]
 
@@ -84,6 +87,7 @@ class RowStep:
     """Arrays that addresses are of."""
     work: int = 0
     """Bytes of working memory of a thread, beside a product's."""
+    cache: CacheStep | None = None
 
 
 def row_step(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
@@ -285,6 +289,33 @@ def _attention_task(
     return RowStep(task, dict(operands), read, (out,), False, added=scores, kept=(bias,), work=part_bytes(size, value_size))
 
 
+def _cached_attention(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    found = cached_attention(step, program)
+    if found is None:
+        return None
+    cache, task, widths, reads, kept = found
+    work = few_bytes(MOST_FEW, cache.size, cache.size)
+    return RowStep(task, widths, reads, step.outputs[:1], False, kept=kept, work=work, cache=cache)
+
+
+def _quick_gelu(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    x, out = step.inputs[0], step.outputs[0]
+    width = _width(program, x)
+    words = (_value(x), _value(out), ROWS, width, float(step.attributes.get("alpha", 1.702)))
+    return RowStep(TaskWords("elementwise", "quick_gelu_rows", words), {x: width, out: width}, (x,), (out,))
+
+
+def _multiplication(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    """Of rows by rows."""
+    x, y = step.inputs
+    out, width = step.outputs[0], _width(program, x)
+    are_rows = _shape(program, x) == _shape(program, y) == _shape(program, out)
+    if not are_rows or any(program.values[index].constant is not None for index in (x, y)):
+        return None
+    words = (_value(x), _value(y), _value(out), ROWS, width)
+    return RowStep(TaskWords("elementwise", "multiply_rows", words), {x: width, y: width, out: width}, (x, y), (out,))
+
+
 def _rows_of(index: int, width: int, heads: int) -> tuple[Any, ...]:
     """Address, and the bytes from one to the next of batch, heads and rows."""
     row = width * FLOAT_BYTES
@@ -300,5 +331,8 @@ _MAKERS: dict[tuple[str, str], Callable[[FusibleStep, FusibleProgram], RowStep |
     **dict.fromkeys((("", "Gelu"), (MICROSOFT, "Gelu"), (MICROSOFT, "BiasGelu")), _activation("gelu")),
     (MICROSOFT, "FastGelu"): _activation("fast_gelu"),
     (MICROSOFT, "MultiHeadAttention"): _attention,
+    (MICROSOFT, "GroupQueryAttention"): _cached_attention,
+    (MICROSOFT, "QuickGelu"): _quick_gelu,
+    ("", "Mul"): _multiplication,
 }
 """(domain, operator) → makes the task of a step."""

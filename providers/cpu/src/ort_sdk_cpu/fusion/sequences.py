@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import FusedSteps, FusibleProgram, HostArray
+from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
@@ -21,6 +21,7 @@ from ort_sdk_cpu.kernels.scratch import Scratch, shared_scratch
 from ort_sdk_cpu.machine_code import WORD, task_address
 from ort_sdk_cpu.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, TaskWords, Word, run_sequence
 
+from .cached_steps import CacheWords
 from .loops import strides_over
 from .row_steps import AddedScores, ProductSizes, RowStep, followed_product, row_step
 
@@ -77,12 +78,65 @@ def _tasks(program: FusibleProgram) -> dict[tuple[int, ...], RowStep]:
 
 
 def _fused(members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, scratch: Scratch) -> FusedSteps:
+    whole = _part(members, program, scratch)
+    if all(step.cache is None for step in members.values()):
+        return whole
+    return FusedSteps(whole.positions, _WithCaches(whole, list(_parts(members, program, scratch))), whole.inputs, whole.outputs)
+
+
+def _part(members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, scratch: Scratch) -> FusedSteps:
+    """Some steps as one sequence."""
     positions = tuple(sorted(position for own in members for position in own))
     written = {index for step in members.values() for index in step.writes}
+    written.update(index for step in members.values() if step.cache for index in (step.cache.keys, step.cache.values))
     made = {index for position in positions for index in program.steps[position].outputs}
     inputs = tuple(sorted({index for position in positions for index in program.steps[position].inputs if index} - made))
     outputs = tuple(sorted(index for index in written if not set(positions) >= set(program.readers.get(index, ()))))
     return FusedSteps(positions, RowSequence(list(members.values()), inputs, outputs, scratch), inputs, outputs)
+
+
+def _parts(
+    members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, scratch: Scratch
+) -> Iterator[FusedSteps | FusibleStep]:
+    """Steps that attend a cache, as they are, and what lies between them."""
+    group: dict[tuple[int, ...], RowStep] = {}
+    for positions, step in members.items():
+        if step.cache is None:
+            group[positions] = step
+            continue
+        if group:
+            yield _part(group, program, scratch)
+        group = {}
+        yield program.steps[positions[0]]
+    if group:
+        yield _part(group, program, scratch)
+
+
+class _WithCaches:
+    """Steps among which some attend caches: all at once where queries are few, else in parts.
+
+    Args:
+        whole: all of them.
+        parts: in order.
+    """
+
+    def __init__(self, whole: FusedSteps, parts: Sequence[FusedSteps | FusibleStep]) -> None:
+        self._whole, self._parts = whole, parts
+
+    def compute(self, *inputs: HostArray) -> Any:
+        """New outputs; ``NotImplemented`` for what a part cannot."""
+        result = self._whole.kernel.compute(*inputs)
+        if result is not NotImplemented:
+            return result
+        values: dict[int, Any] = {0: None, **dict(zip(self._whole.inputs, inputs, strict=True))}
+        for part in self._parts:
+            made = part.kernel.compute(*[values[index] for index in part.inputs])
+            if made is NotImplemented:
+                return NotImplemented
+            values.update(zip(part.outputs, made if isinstance(made, tuple) else (made,), strict=False))
+            values[0] = None
+        results = tuple(values[index] for index in self._whole.outputs)
+        return results if len(results) > 1 else results[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +177,16 @@ class _Layout:
 
     def word(self, word: Word) -> Word:
         """The word with the address of a value between steps as that of the memory and a distance."""
-        if not isinstance(word, tuple) or len(word) != 1:
+        if not isinstance(word, tuple):
             return word
-        ((name, factor),) = word
-        slot = self.slots.get(name[1]) if isinstance(name, tuple) and name[0] == "value" else None
-        return word if slot is None else (("base", factor), ("rows", slot.row_bytes), ("one", slot.offset))
+        terms: list[tuple[Any, int]] = []
+        for name, factor in word:
+            slot = self.slots.get(name[1]) if isinstance(name, tuple) and name[0] == "value" else None
+            if slot is None:
+                terms.append((name, factor))
+            else:
+                terms += [("base", factor), ("rows", slot.row_bytes), ("one", slot.offset)]
+        return tuple(terms)
 
     def placed(self, step: RowStep) -> TaskWords:
         """A step's task with these addresses."""
@@ -159,7 +218,10 @@ class RowSequence:
         widths = {index: width for step in steps for index, width in step.widths.items()}
         self._given = [(place, index, widths[index]) for place, index in enumerate(inputs) if index in widths]
         self._added = {step.added: inputs.index(step.added.index) for step in steps if step.added is not None}
-        self._outputs = [(index, widths[index], ResultMemory()) for index in outputs]
+        self._outputs = [(index, widths[index], ResultMemory()) for index in outputs if index in widths]
+        self._caches = [step.cache for step in steps if step.cache is not None]
+        self._read = [(index, inputs.index(index)) for index in {index for cache in self._caches for index in cache.inputs}]
+        self._order = outputs
         self._layout = _Layout(steps, frozenset((*inputs, *outputs)))
         self._sequence = RecordSequence([self._layout.placed(step) for step in steps])
         self._products = sorted({step.product for step in steps if step.product is not None}, key=str)
@@ -176,19 +238,38 @@ class RowSequence:
         rows = math.prod(lead)
         if not rows or (self._has_attention and len(lead) != 2) or not self._fit(inputs, lead):
             return NotImplemented
+        caches = self._cache_words(inputs, lead)
+        if caches is None:
+            return NotImplemented
         shaped = self._shaped_for(lead, rows)
         words, sequence = shaped.words.copy(), self._sequence
         for place, index, _ in self._given:
             sequence.add(words, ("value", index), address_of(inputs[place]))
         for scores, place in self._added.items():
             self._add_scores(words, scores, inputs[place], lead)
-        outputs = []
+        outputs: dict[int, HostArray] = {}
         for index, width, results in self._outputs:
-            out = results.empty((*lead, width))
+            out = outputs[index] = results.empty((*lead, width))
             sequence.add(words, ("value", index), address_of(out))
-            outputs.append(out)
+        for cache, found in zip(self._caches, caches, strict=True):
+            for name, number in found.numbers:
+                sequence.add(words, name, number)
+            outputs[cache.keys], outputs[cache.values] = found.keys, found.values
         run_sequence(words, shaped.threads)
-        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+        made = tuple(outputs[index] for index in self._order)
+        return made if len(made) > 1 else made[0]
+
+    def _cache_words(self, inputs: Sequence[HostArray], lead: tuple[int, ...]) -> list[CacheWords] | None:
+        """What the run has of each cache; None if it has one that tasks do not take."""
+        given = {index: inputs[place] for index, place in self._read}
+        shared: dict[Any, Any] = {}
+        found: list[CacheWords] = []
+        for cache in self._caches:
+            made = cache.words(given, lead, shared)
+            if made is None:
+                return None
+            found.append(made)
+        return found
 
     def _fit(self, inputs: Sequence[HostArray], lead: tuple[int, ...]) -> bool:
         for place, _, width in self._given:

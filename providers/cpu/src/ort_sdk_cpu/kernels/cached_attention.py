@@ -29,6 +29,7 @@ __all__ = [
     "Memory",
     "Rotary",
     "common_counts",
+    "few_bytes",
     "is_readable",
     "is_spread",
     "rotation",
@@ -216,7 +217,7 @@ class CachedAttention:
             if pieces > 1 and fills:
                 launches.append(Launch(EXTEND, min(items, threads), words.copy()))
                 fills = False
-        part_bytes = SPARE_BYTES + -(-rows // pieces) * form.row_bytes & -64
+        part_bytes = few_bytes(-(-rows // pieces), form.size, form.value_size)
         words[59:63] = pieces, int(fills), memory("attention", threads * part_bytes), part_bytes
         launches.append(Launch(ATTEND_FEW, threads, words))
         return launches
@@ -256,8 +257,6 @@ class _Form:
     """Heads of keys of all samples."""
     bytes_of_key: int
     """Read and written for each key."""
-    row_bytes: int
-    """Working memory for each query."""
     words: list[float]
     """Arguments of the tasks, with 0 for what is known in a run."""
 
@@ -280,8 +279,12 @@ def _form(
     words += [1, 0, 0, 0, 0, scale, softcap, 0 if new is None else new[0][-2 if len(new[0]) == 4 else 1]]
     is_few = rows <= MOST_FEW and not size % VECTOR and not value_size % VECTOR
     bytes_of_key = passes * items * (size + value_size) * FLOAT.itemsize
-    row_bytes = size * 4 + BLOCK * 4 + value_size * 4 + 8
-    return _Form(batch, length, size, value_size, is_few, rows, items, bytes_of_key, row_bytes, words)
+    return _Form(batch, length, size, value_size, is_few, rows, items, bytes_of_key, words)
+
+
+def few_bytes(rows: int, size: int, value_size: int) -> int:
+    """Working memory of a thread that attends so many queries at once."""
+    return SPARE_BYTES + rows * (size * 4 + BLOCK * 4 + value_size * 4 + 8) & -64
 
 
 def _steps_of(strides: tuple[int, ...], size: int) -> tuple[int, int, int, int]:

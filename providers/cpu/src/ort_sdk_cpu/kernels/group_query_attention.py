@@ -17,7 +17,7 @@ from .cached_attention import CachedAttention, Rotary, is_readable, takes
 from .direct_kernel import computed_by
 from .recycled import ResultMemory
 
-__all__: list[str] = []
+__all__ = ["counts_of"]
 
 UNSUPPORTED_INPUTS = range(12, 16)
 """Scales of a quantised cache, and weights of normalizations."""
@@ -66,7 +66,7 @@ class _GroupQueryAttention:
     ) -> Any:
         """The node's outputs."""
         past_rows, longest = 0 if past_key is None else past_key.shape[2], int(total_sequence_length.flat[0])
-        counts = _counts(seqlens_k, longest, query.shape[:2], past_rows, self._settings.causal)
+        counts = counts_of(seqlens_k, longest, query.shape[:2], past_rows, self._settings.causal)
         if counts is None:
             return NotImplemented
         is_in_place = past_rows >= longest and may_overwrite(past_key) and may_overwrite(past_value)
@@ -216,7 +216,7 @@ def _is_cache(state: _State, batch: int, heads: int, parts: Sequence[HostArray])
     return is_shaped and past_key.flags.c_contiguous and past_value.flags.c_contiguous
 
 
-def _counts(
+def counts_of(
     seqlens_k: HostArray, longest: int, tokens: tuple[int, ...], past_rows: int, is_causal: bool
 ) -> list[tuple[int, int, int]] | None:
     """Row of the first new key, position of the first query, and keys, of each sample; None if they contradict each other."""
