@@ -150,10 +150,7 @@ def _texts(array: HostArray) -> HostArray:
 
 def are_texts(array: HostArray) -> bool:
     """Whether all elements of an array of objects are ``str``, and no class derived from it."""
-    return set(map(type, array.reshape(-1).tolist())) <= _TEXTS
-
-
-_TEXTS = frozenset({str})
+    return list(map(type, array.reshape(-1).tolist())).count(str) == array.size
 
 
 def _text(entry: Any) -> str:

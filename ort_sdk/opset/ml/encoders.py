@@ -9,7 +9,7 @@ import numpy as np
 from ort_sdk.api import Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo, Tensor
 from ort_sdk.opset.definition import operator
 
-from .lookup import as_vector, position_finder
+from .lookup import as_vector, position_finder, string_mapper
 
 DOMAIN = "ai.onnx.ml"
 
@@ -86,6 +86,9 @@ def _between(info: KernelInfo, strings: HostArray, integers: HostArray) -> Compu
 
 
 def _mapping(keys: HostArray, values: HostArray, default: Any) -> Compute:
+    if keys.dtype == object:
+        kept = np.asarray(default, values.dtype).item()
+        return string_mapper(keys.tolist(), values.tolist(), kept, values.dtype)
     find = position_finder(keys)
     choices = np.empty(values.size + 1, dtype=values.dtype)
     choices[:-1] = values

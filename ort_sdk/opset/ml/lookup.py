@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["as_vector", "integer_table", "position_finder"]
+__all__ = ["as_vector", "integer_table", "position_finder", "string_mapper"]
 
 FEW_ENTRIES, ENTRIES_PER_KEY = 1 << 10, 8
 """Up to so many, and so many for each key, a table has one entry for each integer between the least and the largest key."""
@@ -85,13 +84,37 @@ def _integer_finder(least: np.int64, table: HostArray) -> Callable[[HostArray], 
 
 
 def _string_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
-    numbers: dict[Any, int] = {}
-    for position, key in enumerate(keys.tolist()):
-        numbers.setdefault(key, position)
-    get, unknown = numbers.get, itertools.repeat(-1)
+    return string_mapper(keys.tolist(), range(keys.size), -1, np.dtype(np.intp))
 
-    def find(values: HostArray) -> HostArray:
-        found = map(get, values.ravel().tolist(), unknown)
-        return np.fromiter(found, dtype=np.intp, count=values.size).reshape(values.shape)
+
+class _Defaulting(dict[Any, Any]):
+    """A dictionary that gives a default, and does not enter it."""
+
+    __slots__ = ("default",)
+    default: Any
+
+    def __missing__(self, _key: Any) -> Any:
+        return self.default
+
+
+def string_mapper(
+    keys: Sequence[str], values: Sequence[Any], default: Any, dtype: np.dtype[Any]
+) -> Callable[[HostArray], HostArray]:
+    """Function that gives the value of each string of an array (same shape), or a default. The first of equal keys counts.
+
+    Args:
+        keys: strings.
+        values: one for each.
+        default: for strings that are no keys.
+        dtype: of the values.
+    """
+    # The first of equal keys is entered last.
+    table = _Defaulting(zip(reversed(keys), reversed(values), strict=True))
+    table.default = default
+    get = table.__getitem__
+
+    def find(texts: HostArray) -> HostArray:
+        found = map(get, texts.ravel().tolist())
+        return np.fromiter(found, dtype=dtype, count=texts.size).reshape(texts.shape)
 
     return find
