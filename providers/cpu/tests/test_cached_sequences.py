@@ -218,3 +218,77 @@ def test_caches_that_do_not_fit_are_left_to_their_node(done):
     for own, other in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=2e-5)
     assert not done[-1]
+
+
+def multi_head_decoder(*, rotates, masked, biased, **attributes):
+    """As ONNX Runtime's optimizer leaves them."""
+    writer = Writer()
+    x = writer.node("Gather", writer.constant(random(WORDS, WIDTH, seed=1)), "input_ids")
+    scale = writer.constant(1 + random(WIDTH, seed=2, scale=0.1))
+    angles = np.outer(np.arange(ROWS), 1 / 100 ** (np.arange(SIZE // 2) / SIZE))
+    tables = [writer.constant(turn(angles).astype(np.float32)) for turn in (np.cos, np.sin)]
+    y = writer.node("SimplifiedLayerNormalization", x, scale, axis=-1, epsilon=1e-5, stash_type=1)
+    for layer in range(LAYERS):
+        parts = [writer.linear(y, WIDTH, WIDTH) for _ in range(3)]
+        if rotates:
+            parts[:2] = [writer.node("RotaryEmbedding", part, "position_ids", *tables, domain=MICROSOFT) for part in parts[:2]]
+        bias = writer.constant(random(3 * WIDTH, seed=layer)) if biased else ""
+        caches = [name for name in CACHES if f".{layer}." in name]
+        inputs = [*parts, bias, "attention_mask" if masked else "", "", *caches]
+        outputs = [f"attended.{layer}", *(name.replace("past", "present") for name in caches)]
+        writer.node("MultiHeadAttention", *inputs, outputs=outputs, domain=MICROSOFT, num_heads=HEADS, **attributes)
+        for added in (writer.linear(outputs[0], WIDTH, WIDTH), None):
+            y, _, _, x = writer.node(
+                "SkipSimplifiedLayerNormalization", x, added or writer.gated(y), scale, outputs=4, domain=MICROSOFT, epsilon=1e-5
+            )
+    writer.node("MatMul", y, writer.constant(random(WIDTH, WORDS, seed=3)), outputs=["logits"])
+    given = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "tokens"])]
+    if rotates:
+        given.append(helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["batch", "tokens"]))
+    if masked:
+        given.append(helper.make_tensor_value_info("attention_mask", TensorProto.INT32, ["batch", "all"]))
+    given += [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", HEADS, "past", SIZE]) for name in CACHES]
+    names = ["logits", *(name.replace("past", "present") for name in CACHES)]
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+    for node in writer.nodes:
+        node.output[:] = [
+            name if name in names or any(name in other.input for other in writer.nodes) else "" for name in node.output
+        ]
+    domains = [helper.make_opsetid("", 14), helper.make_opsetid(MICROSOFT, 1)]
+    graph = helper.make_graph(writer.nodes, "decoder", given, made, writer.weights)
+    return helper.make_model(graph, opset_imports=domains, ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("kind", [(), ("rotates",), ("masked",), ("biased",), ("rotates", "masked", "biased")], ids=str)
+@pytest.mark.parametrize("attributes", [{}, {"unidirectional": 1}, {"scale": 0.3}], ids=str)
+def test_a_loop_of_multi_head_attention(done, attributes, kind):
+    model = multi_head_decoder(**{name: name in kind for name in ("rotates", "masked", "biased")}, **attributes)
+    ours, theirs = session_of(ort_sdk, model), session_of(onnxruntime, model)
+    states = {session: {name: random(1, HEADS, 0, SIZE) for name in CACHES} for session in (ours, theirs)}
+    tokens = 0
+    for step in range(RUNS_BEFORE_FUSING + 9):
+        length, results = 5 if step == 0 else 1 + step // 10, []
+        mask = (np.arange(tokens + length) != 2).astype(np.int32)[None] if step % 2 else np.ones((1, tokens + length), np.int32)
+        feeds = {"input_ids": np.full((1, length), step)}
+        feeds |= {"position_ids": tokens + np.arange(length)[None]} if "rotates" in kind else {}
+        feeds |= {"attention_mask": mask} if "masked" in kind else {}
+        for session, state in states.items():
+            result, *caches = session.run(None, state | feeds)
+            results.append((result, *caches))
+            state.update(zip(CACHES, caches, strict=True))
+        tokens += length
+        for own, other in zip(*results, strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-4, atol=2e-5)
+    assert done.count(True) >= 6
+
+
+def test_positions_without_a_row_are_left_to_their_node(done):
+    session = session_of(ort_sdk, multi_head_decoder(rotates=True, masked=False, biased=False))
+    for past in range(RUNS_BEFORE_FUSING + 4):
+        feeds = {name: random(1, HEADS, past, SIZE, seed=past) for name in CACHES}
+        session.run(None, feeds | {"input_ids": np.array([[1]]), "position_ids": np.array([[past]])})
+    assert done[-1]
+    feeds = {name: random(1, HEADS, 50, SIZE) for name in CACHES}
+    with pytest.raises(ort_sdk.api.OrtSdkError):
+        session.run(None, feeds | {"input_ids": np.array([[1]]), "position_ids": np.array([[ROWS]])})
+    assert not done[-1]

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementType, may_overwrite
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, Rotary
+from ort_sdk_cpu.kernels.attention_over_cache import hidden_numbers
+from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, Rotary, common_counts
 from ort_sdk_cpu.kernels.group_query_attention import counts_of
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
-__all__ = ["CacheStep", "CacheWords", "cached_attention"]
+__all__ = ["CacheWords", "RunWords", "cached_attention", "multi_head_over_cache", "rotation_of_rows"]
 
 FLOAT_BYTES = 4
 VECTOR = 16
 LASTS, LONGEST, COS, SIN = 5, 6, 7, 8
-FIRST_UNSUPPORTED, MOST_OUTPUTS = 9, 3
+FIRST_UNSUPPORTED, MOST_OUTPUTS, MULTI_HEAD_INPUTS = 9, 3, 8
 
-Caches = Mapping[int, HostArray]
+Given = Mapping[int, HostArray]
 """Inputs of a sequence by value."""
 
 
@@ -33,16 +35,36 @@ class CacheWords:
 
     numbers: tuple[tuple[Hashable, int], ...]
     """Names of numbers of the arguments, and what they are."""
-    keys: HostArray
-    """Present keys, to be written."""
-    values: HostArray
-    kept: HostArray
+    outputs: tuple[tuple[int, HostArray], ...]
+    """Present keys and values, to be written."""
+    kept: tuple[HostArray | None, ...]
     """What the task reads beside."""
+
+
+class RunWords(Protocol):
+    """What is known of a task's arguments in a run only, beside rows and their number."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Values that are read beside rows."""
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Values that are written beside rows."""
+
+    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
+        """What is to be put into the task's arguments; None for arrays that it does not take.
+
+        Args:
+            given: inputs by value.
+            lead: batch and tokens.
+            shared: what steps of one run have in common.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStep:
-    """The cache of a step of GroupQueryAttention."""
+    """The cache of an attention."""
 
     key_heads: int
     group: int
@@ -53,54 +75,103 @@ class CacheStep:
     keys: int
     """Value that the present keys are, as the next."""
     values: int
-    lasts: int
-    longest: int
+    lasts: int = 0
+    """Last positions of sequences and the most tokens of one, for GroupQueryAttention; 0 where all rows of the past count."""
+    longest: int = 0
+    mask: int = 0
+    """Which keys count, (batch, keys); 0 for all."""
+    filter_value: float = 0.0
     memory: ResultMemory = field(default_factory=ResultMemory)
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """Values that are read beside rows."""
-        return self.past_key, self.past_value, self.lasts, self.longest
+        """See ``RunWords``."""
+        return tuple(filter(None, (self.past_key, self.past_value, self.lasts, self.longest, self.mask)))
 
-    def words(self, given: Caches, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
-        """What is to be put into the task's arguments; None for arrays that it does not take.
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """See ``RunWords``."""
+        return self.keys, self.values
 
-        Args:
-            given: inputs by value.
-            lead: batch and tokens.
-            shared: what caches of one run have in common.
-        """
+    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
+        """See ``RunWords``."""
         past_key, past_value = given[self.past_key], given[self.past_value]
         if past_key.ndim != len(lead) + 2 or self.group * lead[1] > MOST_FEW:
             return None
         past = past_key.shape[2]
         is_shaped = past_key.shape == past_value.shape == (lead[0], self.key_heads, past, self.size)
-        counted = self._counted(given, lead, past, shared)
-        if counted is None or not is_shaped or not past_key.flags.c_contiguous or not past_value.flags.c_contiguous:
+        counted = self._counted(given, lead, past, shared) if is_shaped else None
+        if counted is None or not past_key.flags.c_contiguous or not past_value.flags.c_contiguous:
             return None
-        counts, capacity = counted
+        counts, capacity, mask = counted
         is_in_place = capacity == past and may_overwrite(past_key) and may_overwrite(past_value)
         shape = (lead[0], self.key_heads, capacity, self.size)
         keys, values = (past_key, past_value) if is_in_place else (self.memory.empty(shape), self.memory.empty(shape))
         own = self.keys
-        numbers = (
+        numbers: list[tuple[Hashable, int]] = [
             *((("past key", own), address_of(past_key)), (("past value", own), address_of(past_value))),
             *((("keys", own), address_of(keys)), (("values", own), address_of(values))),
             *((("past", own), past), (("capacity", own), capacity), (("counts", own), address_of(counts))),
-        )
-        return CacheWords((*numbers, (("in place", own), 1)) if is_in_place else numbers, keys, values, counts)
+        ]
+        if mask is not None:
+            numbers += [(("mask", own), address_of(mask)), (("masked", own), mask.strides[0])]
+        if is_in_place:
+            numbers.append((("in place", own), 1))
+        return CacheWords(tuple(numbers), ((self.keys, keys), (self.values, values)), (counts, mask))
 
     def _counted(
-        self, given: Caches, lead: tuple[int, ...], past: int, shared: dict[Hashable, Any]
-    ) -> tuple[HostArray, int] | None:
-        """``CachedAttention.counts``, and rows of the present."""
-        name = (self.lasts, self.longest, past, self.is_causal)
+        self, given: Given, lead: tuple[int, ...], past: int, shared: dict[Hashable, Any]
+    ) -> tuple[HostArray, int, HostArray | None] | None:
+        """``CachedAttention.counts``, rows of the present, and numbers added to scores; None for what the task does not take."""
+        name = (self.lasts, self.longest, self.mask, past, self.is_causal)
         if name not in shared:
-            longest = int(given[self.longest].flat[0])
-            counts = counts_of(given[self.lasts], longest, lead, past, self.is_causal)
-            shared[name] = None if counts is None else (np.array(counts, np.int64), max(past, longest))
-        found: tuple[HostArray, int] | None = shared[name]
+            shared[name] = self._counted_tokens(given, lead, past) if self.lasts else self._masked(given, lead, past)
+        found: tuple[HostArray, int, HostArray | None] | None = shared[name]
         return found
+
+    def _counted_tokens(self, given: Given, lead: tuple[int, ...], past: int) -> Any:
+        longest = int(given[self.longest].flat[0])
+        counts = counts_of(given[self.lasts], longest, lead, past, self.is_causal)
+        return None if counts is None else (np.array(counts, np.int64), max(past, longest), None)
+
+    def _masked(self, given: Given, lead: tuple[int, ...], past: int) -> Any:
+        keys = past + lead[1]
+        counts = common_counts(lead[0], past, past, keys)
+        if not self.mask:
+            return counts, keys, None
+        mask = given[self.mask]
+        if mask.shape != (lead[0], keys) or keys == 1 or (self.is_causal and lead[1] > 1):
+            return None
+        return counts, keys, hidden_numbers(mask, (lead[0], 1, lead[1], keys), self.filter_value)
+
+
+@dataclass(frozen=True, slots=True)
+class RotaryRows:
+    """Rows of cosines and sines of a RotaryEmbedding."""
+
+    own: int
+    """Value that is the result."""
+    ids: int
+    rows: int
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """See ``RunWords``."""
+        return (self.ids,)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """See ``RunWords``."""
+        return ()
+
+    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
+        """See ``RunWords``."""
+        ids = given[self.ids]
+        name = ("rows", self.ids, self.rows)
+        if name not in shared:
+            is_shaped = ids.shape == lead and ids.dtype == np.int64 and ids.flags.c_contiguous
+            shared[name] = is_shaped and ids.min() >= 0 and ids.max() < self.rows
+        return CacheWords(((("ids", self.own), address_of(ids)),), (), (ids,)) if shared[name] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +212,7 @@ def cached_attention(step: FusibleStep, program: FusibleProgram) -> Any:
         key_heads, heads // key_heads, size, is_causal, past_key, past_value, outputs[1], outputs[2], lasts, longest
     )
     smooth = np.zeros(heads, np.float32) if step.attributes.get("smooth_softmax", -1) == 1 else None
-    task = TaskWords("cached_attention", "attend_few", tuple(_words(step, cache, places, rotary, smooth)))
+    task = TaskWords("cached_attention", "attend_few", tuple(_words(step, cache, places, rotary, (smooth, None))))
     widths = {each.index: each.row // FLOAT_BYTES for each in places}
     return cache, task, widths, tuple(dict.fromkeys((query, *filter(None, (key, value))))), (rotary, smooth)
 
@@ -165,9 +236,14 @@ def _rotary(step: FusibleStep, program: FusibleProgram, cos: int, sin: int, size
 
 
 def _words(
-    step: FusibleStep, cache: CacheStep, places: tuple[_Rows, ...], rotary: Rotary | None, smooth: HostArray | None
+    step: FusibleStep,
+    cache: CacheStep,
+    places: tuple[_Rows, ...],
+    rotary: Rotary | None,
+    vectors: tuple[HostArray | None, HostArray | None],
 ) -> Iterator[Word]:
-    """As ``compiled.cached_attention`` has them."""
+    """As ``compiled.cached_attention`` has them; vectors are numbers that take part in softmaxes, and the bias."""
+    smooth, bias = vectors
     size, own, window = cache.size, cache.keys, int(step.attributes.get("local_window_size", -1))
     row = size * FLOAT_BYTES
     *new, out = places
@@ -178,7 +254,9 @@ def _words(
     for name in ("keys", "values"):
         yield from ((((name, own), 1),), ((("capacity", own), cache.key_heads * row),), ((("capacity", own), row),), row)
     yield from out.words(size)
-    yield from [0] * 8
+    yield from (((("mask", own), 1),), ((("masked", own), 1),), 0, 0, FLOAT_BYTES) if cache.mask else [0] * 5
+    start, part = 0 if bias is None else address_of(bias), cache.group * cache.key_heads * row
+    yield from (start, start + part, start + 2 * part) if start else (0, 0, 0)
     yield from [0] * 7 if rotary is None else rotary.arguments
     yield from (((("counts", own), 1),), 0 if smooth is None else address_of(smooth))
     yield from ((("batch", 1),), cache.key_heads, cache.group, (("length", 1),), size, size)
@@ -187,3 +265,62 @@ def _words(
     yield from (1, 1, (("work", 1),), (("work bytes", 1),), 0)
     yield from (float(step.attributes.get("scale", 0.0)) or 1 / math.sqrt(size), float(step.attributes.get("softcap", 0.0)))
     yield (("length", 1),)
+
+
+def multi_head_over_cache(step: FusibleStep, program: FusibleProgram) -> Any:
+    """As ``cached_attention``, of a MultiHeadAttention with a past and no numbers added to scores."""
+    padded, outputs = (*step.inputs, *[0] * (MULTI_HEAD_INPUTS - len(step.inputs))), step.outputs
+    query, key, value, bias, mask, added, past_key, past_value = padded[:MULTI_HEAD_INPUTS]
+    if (
+        any(padded[MULTI_HEAD_INPUTS:])
+        or added
+        or len(outputs) != MOST_OUTPUTS
+        or not all((*outputs, key, value, past_key, past_value))
+    ):
+        return None
+    shown = [program.values.get(index) for index in (query, key, value, past_key, past_value)]
+    heads = int(step.attributes["num_heads"])
+    if any(each is None or each.element_type is not TensorElementType.FLOAT for each in shown):
+        return None
+    shapes = [each.shape for each in shown if each is not None]
+    width = shapes[0][-1]
+    vector: Any = program.values[bias].constant if bias else None
+    is_known = not bias or (vector is not None and vector.shape == (3 * width,) and vector.flags.c_contiguous)
+    if {len(shape) for shape in shapes[:3]} != {3} or {shape[-1] for shape in shapes[:3]} != {width} or not is_known:
+        return None
+    size = width // heads
+    if width % heads or size % VECTOR or (mask and program.values[mask].element_type is not TensorElementType.INT32):
+        return None
+    numbers = {"mask": mask, "filter_value": float(step.attributes.get("mask_filter_value", MASK_FILTER_VALUE))}
+    is_causal = bool(step.attributes.get("unidirectional", 0))
+    cache = CacheStep(heads, 1, size, is_causal, past_key, past_value, outputs[1], outputs[2], **numbers)  # type: ignore[arg-type]
+    row = width * FLOAT_BYTES
+    places = tuple(_Rows(index, row) for index in (query, key, value, outputs[0]))
+    task = TaskWords("cached_attention", "attend_few", tuple(_words(step, cache, places, None, (None, vector))))
+    return cache, task, dict.fromkeys((query, key, value, outputs[0]), width), (query, key, value), (vector,)
+
+
+def rotation_of_rows(step: FusibleStep, program: FusibleProgram) -> Any:
+    """As ``cached_attention``, of a RotaryEmbedding of ``com.microsoft`` with a row for each token."""
+    x, ids, cos, sin = step.inputs
+    shown, out = program.values[x], step.outputs[0]
+    tables: list[Any] = [program.values[index].constant for index in (cos, sin)]
+    if len(shown.shape) != 3 or shown.element_type is not TensorElementType.FLOAT or any(table is None for table in tables):
+        return None
+    heads, width, row = int(step.attributes.get("num_heads", 0)), shown.shape[-1], shown.shape[-1] * FLOAT_BYTES
+    if tables[0].ndim != 2 or not tables[0].shape[1]:
+        return None
+    if not (heads and step.attributes.get("rotary_embedding_dim", 0)):
+        heads = width // (2 * tables[0].shape[1])
+    is_interleaved = bool(step.attributes.get("interleaved", 0))
+    rotary = Rotary.of(tables[0], tables[1], None, (), width // (heads or 1), is_interleaved=is_interleaved)
+    if not heads or width % heads or rotary is NotImplemented:
+        return None
+    size, (*turning, _, rows) = width // heads, rotary.arguments
+    words: tuple[Any, ...] = (
+        *(*_Rows(x, row).words(size), *[0] * 22, *_Rows(out, row).words(size), *[0] * 8),
+        *(*turning, ((("ids", out), 1),), rows),
+        *(0, 0, (("batch", 1),), heads, 1, (("length", 1),), size, size, *[0] * 11, 1.0, 0.0, 0),
+    )
+    task = TaskWords("cached_attention", "rotate", words)
+    return RotaryRows(out, ids, rows), task, {x: width, out: width}, (x,), (rotary,)

@@ -17,7 +17,7 @@ from ort_sdk_cpu.kernels.compiled_product import Sizes
 from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct, RowProduct
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
-from .cached_steps import CacheStep, cached_attention
+from .cached_steps import RunWords, cached_attention, multi_head_over_cache, rotation_of_rows
 
 __all__ = ["AddedScores", "ProductSizes", "RowStep", "followed_product", "row_step"]
 
@@ -87,7 +87,8 @@ class RowStep:
     """Arrays that addresses are of."""
     work: int = 0
     """Bytes of working memory of a thread, beside a product's."""
-    cache: CacheStep | None = None
+    cache: RunWords | None = None
+    """What is known of its arguments in a run only."""
 
 
 def row_step(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
@@ -289,13 +290,23 @@ def _attention_task(
     return RowStep(task, dict(operands), read, (out,), False, added=scores, kept=(bias,), work=part_bytes(size, value_size))
 
 
-def _cached_attention(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
-    found = cached_attention(step, program)
-    if found is None:
-        return None
-    cache, task, widths, reads, kept = found
-    work = few_bytes(MOST_FEW, cache.size, cache.size)
-    return RowStep(task, widths, reads, step.outputs[:1], False, kept=kept, work=work, cache=cache)
+def _over_cache(find: Callable[[FusibleStep, FusibleProgram], Any]) -> Callable[[FusibleStep, FusibleProgram], RowStep | None]:
+    """A step whose arguments are known in a run only."""
+
+    def make(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+        found = find(step, program)
+        if found is None:
+            return None
+        cache, task, widths, reads, kept = found
+        size = getattr(cache, "size", 0)
+        work = few_bytes(MOST_FEW, size, size) if size else 0
+        return RowStep(task, widths, reads, step.outputs[:1], False, kept=kept, work=work, cache=cache)
+
+    return make
+
+
+def _multi_head(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    return _attention(step, program) or _over_cache(multi_head_over_cache)(step, program)
 
 
 def _quick_gelu(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
@@ -330,8 +341,9 @@ _MAKERS: dict[tuple[str, str], Callable[[FusibleStep, FusibleProgram], RowStep |
     (MICROSOFT, "SkipSimplifiedLayerNormalization"): _skip_normalization,
     **dict.fromkeys((("", "Gelu"), (MICROSOFT, "Gelu"), (MICROSOFT, "BiasGelu")), _activation("gelu")),
     (MICROSOFT, "FastGelu"): _activation("fast_gelu"),
-    (MICROSOFT, "MultiHeadAttention"): _attention,
-    (MICROSOFT, "GroupQueryAttention"): _cached_attention,
+    (MICROSOFT, "MultiHeadAttention"): _multi_head,
+    (MICROSOFT, "GroupQueryAttention"): _over_cache(cached_attention),
+    (MICROSOFT, "RotaryEmbedding"): _over_cache(rotation_of_rows),
     (MICROSOFT, "QuickGelu"): _quick_gelu,
     ("", "Mul"): _multiplication,
 }

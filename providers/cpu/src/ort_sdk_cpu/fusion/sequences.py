@@ -88,7 +88,7 @@ def _part(members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, s
     """Some steps as one sequence."""
     positions = tuple(sorted(position for own in members for position in own))
     written = {index for step in members.values() for index in step.writes}
-    written.update(index for step in members.values() if step.cache for index in (step.cache.keys, step.cache.values))
+    written.update(index for step in members.values() if step.cache for index in step.cache.outputs)
     made = {index for position in positions for index in program.steps[position].outputs}
     inputs = tuple(sorted({index for position in positions for index in program.steps[position].inputs if index} - made))
     outputs = tuple(sorted(index for index in written if not set(positions) >= set(program.readers.get(index, ()))))
@@ -251,10 +251,10 @@ class RowSequence:
         for index, width, results in self._outputs:
             out = outputs[index] = results.empty((*lead, width))
             sequence.add(words, ("value", index), address_of(out))
-        for cache, found in zip(self._caches, caches, strict=True):
+        for found in caches:
             for name, number in found.numbers:
                 sequence.add(words, name, number)
-            outputs[cache.keys], outputs[cache.values] = found.keys, found.values
+            outputs.update(found.outputs)
         run_sequence(words, shaped.threads)
         made = tuple(outputs[index] for index in self._order)
         return made if len(made) > 1 else made[0]

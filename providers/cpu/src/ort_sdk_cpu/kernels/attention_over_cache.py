@@ -21,7 +21,7 @@ from .recycled import ResultMemory
 if TYPE_CHECKING:
     from .bound_attention import Standing, Tasks
 
-__all__ = ["Heads", "MultiHead", "Results", "multi_head", "multi_head_over_cache"]
+__all__ = ["Heads", "MultiHead", "Results", "hidden_numbers", "multi_head", "multi_head_over_cache"]
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int32)
 PARTS = 3
@@ -227,7 +227,7 @@ class _Attention:
 _NAMESPACE = NumpyNamespace()
 
 
-def _hidden(mask: HostArray | None, scores: tuple[int, int, int, int], filter_value: float) -> HostArray | None:
+def hidden_numbers(mask: HostArray | None, scores: tuple[int, int, int, int], filter_value: float) -> HostArray | None:
     """Numbers to add to the scores for a mask; None for one that hides nothing, as that of most steps of a decoder."""
     batch, _, length, keys = scores
     if mask is None or (mask.shape == (batch, keys) and (mask > 0).all()):
@@ -275,7 +275,7 @@ class MultiHead:
         cached = self._cached(given, Results(self._results), has_mask=mask is not None)
         if cached is None:
             return NotImplemented
-        hidden = _hidden(mask, _scores(cached), self._filter_value)
+        hidden = hidden_numbers(mask, _scores(cached), self._filter_value)
         if hidden is not None:
             cached.mask = hidden if added is None else added + hidden
         cached.run()
@@ -306,7 +306,7 @@ class MultiHead:
         from .bound_attention import key_mask
 
         if is_known:
-            hidden = _hidden(mask, _scores(cached), self._filter_value)
+            hidden = hidden_numbers(mask, _scores(cached), self._filter_value)
             return cached.mask if hidden is None else hidden if cached.mask is None else NotImplemented
         if mask.ndim == 2 and mask.shape[1] == 1:
             return cached.mask
