@@ -1,8 +1,8 @@
-"""Maximum and mean of the windows of each channel's picture or film, which follow each other: along columns, then along rows.
+"""Maximum and mean of the windows of each channel's picture where pictures follow each other: along columns, then along rows.
 
-Arguments: addresses of x, the output, how many numbers count in a window of each picture, of each row and of each column
-(float32; 0 for the maximum), working memory; films; three sizes each of the input, the output and the windows; three strides,
-dilations, and paddings before; bytes of working memory of a thread.
+Arguments: addresses of x, the output, how many numbers count in a window of each row and of each column (float32; 0 for the
+maximum), working memory; pictures; two sizes each of the input, the output and the windows; two strides, dilations, and paddings
+before; bytes of working memory of a thread.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from ort_sdk_cpu.simd.shuffles import even_lanes
 
 __all__ = ["pool_planes"]
 
-_COUNTS, _WORK, _FILMS, _INPUT, _OUTPUT, _KERNEL, _STRIDES, _DILATIONS, _PADS, _WORK_BYTES = 2, 5, 6, 7, 10, 13, 16, 19, 22, 25
-_PICTURES, _ROWS, _COLUMNS = 0, 1, 2
-"""Of the three of each."""
+_COUNTS, _WORK, _PLANES, _INPUT, _OUTPUT, _KERNEL, _STRIDES, _DILATIONS, _PADS, _WORK_BYTES = 2, 4, 5, 6, 8, 10, 12, 14, 16, 18
 
 
 @inner
@@ -44,45 +42,26 @@ def _neutral(is_mean: int) -> Any:
 
 
 @inner
-def _taps(record: int, axis: int, place: int) -> tuple[int, int, int]:
-    """Where a window begins along an axis, its first tap inside the input, and the one behind the last."""
-    size, step = argument(record, _INPUT + axis), argument(record, _DILATIONS + axis)
-    origin = place * argument(record, _STRIDES + axis) - argument(record, _PADS + axis)
-    first = 0 if origin >= 0 else (step - 1 - origin) // step
-    stop = 0 if origin >= size else min(argument(record, _KERNEL + axis), (size - origin + step - 1) // step)
-    return origin, first, stop
-
-
-@inner
-def _sum_column(record: int, is_mean: int, film: int, picture: int, row: int, line: int, count: int) -> None:
+def _sum_column(record: int, is_mean: int, plane: int, row: int, line: int, count: int) -> None:
     """The rows of an output row's windows made one, behind the padding of the line."""
-    pitch = argument(record, _INPUT + _COLUMNS) * 4
-    step = argument(record, _DILATIONS + _ROWS) * pitch
-    far = argument(record, _INPUT + _ROWS) * pitch
-    begin, first_picture, stop_picture = _taps(record, _PICTURES, picture)
-    origin, first, stop = _taps(record, _ROWS, row)
-    target = line + argument(record, _PADS + _COLUMNS) * 4
+    height, pitch, step = argument(record, _INPUT), argument(record, _INPUT + 1) * 4, argument(record, _DILATIONS)
+    origin = row * argument(record, _STRIDES) - argument(record, _PADS)
+    first = 0 if origin >= 0 else (step - 1 - origin) // step
+    stop = 0 if origin >= height else min(argument(record, _KERNEL), (height - origin + step - 1) // step)
+    target = line + argument(record, _PADS + 1) * 4
     for column in range(0, count, 16):
         found, left = splat_f32(_neutral(is_mean)), count - column
-        for tap_picture in range(first_picture, stop_picture):
-            start = film + (begin + tap_picture * argument(record, _DILATIONS)) * far + origin * pitch + column * 4
-            for tap in range(first, stop):
-                place = start + tap * step
-                found = _combined(is_mean, found, load_f32(place) if left >= 16 else load_f32_first(place, left))
+        for tap in range(first, stop):
+            place = plane + (origin + tap * step) * pitch + column * 4
+            found = _combined(is_mean, found, load_f32(place) if left >= 16 else load_f32_first(place, left))
         store_f32_first(target + column * 4, found, left)
 
 
 @inner
-def _counted(record: int, picture: int, row: int) -> Any:
-    """Numbers that count in a window, but for those along columns: two factors."""
-    return read_f32(argument(record, _COUNTS) + picture * 4), read_f32(argument(record, _COUNTS + 1) + row * 4)
-
-
-@inner
-def _write_row(record: int, is_mean: int, picture: int, row: int, line: int, out: int) -> None:
+def _write_row(record: int, is_mean: int, row: int, line: int, out: int) -> None:
     """Windows of strides 1 and 2 along a line, 16 at a time."""
-    columns, stride = argument(record, _OUTPUT + _COLUMNS), argument(record, _STRIDES + _COLUMNS)
-    taps, step = argument(record, _KERNEL + _COLUMNS), argument(record, _DILATIONS + _COLUMNS) * 4
+    columns, stride, step = argument(record, _OUTPUT + 1), argument(record, _STRIDES + 1), argument(record, _DILATIONS + 1) * 4
+    taps = argument(record, _KERNEL + 1)
     for column in range(0, columns, 16):
         found, left = splat_f32(_neutral(is_mean)), columns - column
         for tap in range(taps):
@@ -90,44 +69,42 @@ def _write_row(record: int, is_mean: int, picture: int, row: int, line: int, out
             value = load_f32(place) if stride == 1 else even_lanes(load_f32(place), load_f32(place + 64))
             found = _combined(is_mean, found, value)
         if is_mean:
-            of_pictures, of_rows = _counted(record, picture, row)
-            found = divide(divide(found, splat_f32(of_pictures)), splat_f32(of_rows))
-            found = divide(found, load_f32_first(argument(record, _COUNTS + 2) + column * 4, left))
+            found = divide(found, splat_f32(read_f32(argument(record, _COUNTS) + row * 4)))
+            found = divide(found, load_f32_first(argument(record, _COUNTS + 1) + column * 4, left))
         store_f32_first(out + column * 4, found, left)
 
 
 @inner
-def _write_numbers(record: int, is_mean: int, picture: int, row: int, line: int, out: int) -> None:
+def _write_numbers(record: int, is_mean: int, row: int, line: int, out: int) -> None:
     """Windows of larger strides along a line, one by one."""
-    stride, step = argument(record, _STRIDES + _COLUMNS), argument(record, _DILATIONS + _COLUMNS) * 4
-    for column in range(argument(record, _OUTPUT + _COLUMNS)):
+    stride, step = argument(record, _STRIDES + 1), argument(record, _DILATIONS + 1) * 4
+    for column in range(argument(record, _OUTPUT + 1)):
         found = _neutral(is_mean)
-        for tap in range(argument(record, _KERNEL + _COLUMNS)):
+        for tap in range(argument(record, _KERNEL + 1)):
             found = _combined_numbers(is_mean, found, read_f32(line + column * stride * 4 + tap * step))
         if is_mean:
-            of_pictures, of_rows = _counted(record, picture, row)
-            found = found / of_pictures / of_rows / read_f32(argument(record, _COUNTS + 2) + column * 4)
+            rows, columns = read_f32(argument(record, _COUNTS) + row * 4), read_f32(argument(record, _COUNTS + 1) + column * 4)
+            found = found / rows / columns
         write_f32(out + column * 4, found)
 
 
 @task
 def pool_planes(record: int, part: int, parts: int) -> None:
     """The mean if there are counts, else the maximum; minus infinity of windows that lie outside."""
-    pictures, rows, columns = argument(record, _OUTPUT), argument(record, _OUTPUT + _ROWS), argument(record, _OUTPUT + _COLUMNS)
-    before, stride = argument(record, _PADS + _COLUMNS), argument(record, _STRIDES + _COLUMNS)
-    is_mean, width = int(argument(record, _COUNTS) != 0), argument(record, _INPUT + _COLUMNS)
-    film = argument(record, _INPUT) * argument(record, _INPUT + _ROWS) * width * 4
-    extent = (columns - 1) * stride + (argument(record, _KERNEL + _COLUMNS) - 1) * argument(record, _DILATIONS + _COLUMNS) + 1
+    height, width = argument(record, _INPUT), argument(record, _INPUT + 1)
+    rows, columns = argument(record, _OUTPUT), argument(record, _OUTPUT + 1)
+    is_mean, before, stride = int(argument(record, _COUNTS) != 0), argument(record, _PADS + 1), argument(record, _STRIDES + 1)
+    extent = (columns - 1) * stride + (argument(record, _KERNEL + 1) - 1) * argument(record, _DILATIONS + 1) + 1
     line, work_bytes = argument(record, _WORK) + part * argument(record, _WORK_BYTES), argument(record, _WORK_BYTES)
     for place in range(0, work_bytes, 64):
         store_f32(line + place, splat_f32(_neutral(is_mean)))
     count = max(0, min(width, extent - before))
-    lines = argument(record, _FILMS) * pictures * rows
+    lines = argument(record, _PLANES) * rows
     for index in range(lines * part // parts, lines * (part + 1) // parts):
-        row, picture = index % rows, index // rows % pictures
-        _sum_column(record, is_mean, argument(record, 0) + index // rows // pictures * film, picture, row, line, count)
+        row = index % rows
+        _sum_column(record, is_mean, argument(record, 0) + index // rows * height * width * 4, row, line, count)
         out = argument(record, 1) + index * columns * 4
         if stride <= 2:
-            _write_row(record, is_mean, picture, row, line, out)
+            _write_row(record, is_mean, row, line, out)
         else:
-            _write_numbers(record, is_mean, picture, row, line, out)
+            _write_numbers(record, is_mean, row, line, out)

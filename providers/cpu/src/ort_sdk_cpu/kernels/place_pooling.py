@@ -43,7 +43,7 @@ def place_writer(attributes: WindowAttributes, compute: Callable[..., Any], *, i
         if not _hold_elements(windows) or not is_worth_a_task(reads, MODULE, NAME):
             return otherwise
         counts = (1, windows.input_shape[0]) if is_column_major else (windows.input_shape[-1], 1)
-        arguments = (math.prod(x.shape[:2]), *plane_geometry(windows, 2), *counts)
+        arguments = (math.prod(x.shape[:2]), *plane_geometry(windows), *counts)
         return TaskWriter(MODULE, NAME, arguments, (0, 1, 2), otherwise, threads_for(reads))
 
     return make

@@ -16,14 +16,13 @@ from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 __all__ = ["is_pooled_by_planes", "plane_geometry", "plane_writer"]
 
 MODULE, NAME = "plane_pooling", "pool_planes"
-_COUNTS, _WORK = (2, 3, 4), 5
-AXES = 3
+_COUNTS, _WORK = (2, 3), 4
 _FLOAT, _VECTOR_BYTES = np.dtype(np.float32), 64
 
 
 def is_pooled_by_planes(x: HostArray, windows: Windows) -> bool:
-    """Whether the task pools an array: float32, signals, pictures or films, in the order of its axes."""
-    if not 3 <= x.ndim <= 2 + AXES or not are_floats([x]) or not x.flags.c_contiguous or min(windows.pads_begin) < 0:
+    """Whether the task pools an array: float32, signals or pictures, in the order of its axes."""
+    if x.ndim not in {3, 4} or not are_floats([x]) or not x.flags.c_contiguous or min(windows.pads_begin) < 0:
         return False
     reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
     return reads > 0 and x.size > 0 and is_worth_a_task(reads, MODULE, NAME)
@@ -39,8 +38,8 @@ def plane_writer(x: HostArray, windows: Windows, otherwise: Writer, *, include_p
         include_pad: whether padding counts in the mean; None for the maximum.
     """
     counts = [] if include_pad is None else window_counts(windows, include_pad, _FLOAT)
-    if counts:
-        counts = [*[np.ones(1, _FLOAT)] * (AXES - len(counts)), *counts]
+    if len(counts) == 1:
+        counts.insert(0, np.ones(1, _FLOAT))
     return _PlaneWriter(math.prod(x.shape[:2]), windows, counts, otherwise)
 
 
@@ -52,19 +51,17 @@ class _PlaneWriter(TaskWriter):
         # Two vectors are read from where the last window's taps begin.
         width = max(windows.extents[-1], windows.pads_begin[-1] + windows.input_shape[-1])
         work_bytes = (width * _FLOAT.itemsize // _VECTOR_BYTES + 5) * _VECTOR_BYTES
-        super().__init__(
-            MODULE, NAME, (0, 0, 0, 0, planes, *plane_geometry(windows, AXES), work_bytes), (0, 1), otherwise, threads
-        )
+        super().__init__(MODULE, NAME, (0, 0, 0, planes, *plane_geometry(windows), work_bytes), (0, 1), otherwise, threads)
         self._kept = [*counts, np.empty(threads * work_bytes, np.uint8)]
         for position, array in zip((*_COUNTS[: len(counts)], _WORK), self._kept, strict=True):
             self._call.point(position, array)
 
 
-def plane_geometry(windows: Windows, axes: int) -> tuple[int, ...]:
-    """Sizes of input, output and windows, strides, dilations, paddings before, for so many axes: a signal is a picture's row."""
+def plane_geometry(windows: Windows) -> tuple[int, ...]:
+    """Sizes of input, output and windows, strides, dilations, paddings before, for two axes: a signal is a picture of one row."""
 
-    def all_of(values: tuple[int, ...], first: int) -> tuple[int, ...]:
-        return (*(first,) * (axes - len(values)), *values)
+    def two(values: tuple[int, ...], first: int) -> tuple[int, int]:
+        return (first, *values)[-2:]  # type: ignore[return-value]
 
     ones = (windows.input_shape, windows.output_shape, windows.kernel_shape, windows.strides, windows.dilations)
-    return (*(size for values in ones for size in all_of(values, 1)), *all_of(windows.pads_begin, 0))
+    return (*(size for values in ones for size in two(values, 1)), *two(windows.pads_begin, 0))

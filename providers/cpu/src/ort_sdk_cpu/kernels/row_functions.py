@@ -20,6 +20,8 @@ __all__: list[str] = []
 
 MODULE = "row_functions"
 CHOOSING, CHOOSE = "choosing", "choose"
+MAX_JOINED = 1 << 16
+"""Elements of a matrix up to which being joined with other steps is worth more than NumPy's faster masks."""
 _RUNNING = {TensorElementType.FLOAT: "running_floats", TensorElementType.INT64: "running_integers"}
 EXPONENTIAL_WORK = 4
 """Elements of a few instructions each that one of a softmax takes as long as."""
@@ -169,8 +171,8 @@ def trilu(info: KernelInfo, compute: Any) -> MakeWriter | None:
         def write(*arrays: HostArray) -> None:
             np.bitwise_and(arrays[0].view(unsigned), mask, out=arrays[-1].view(unsigned))
 
-        is_one_matrix = x.size == is_kept.size and is_worth_a_task(x.size, CHOOSING, CHOOSE)
-        return _Triangle(is_kept, x.itemsize, len(inputs), write) if is_one_matrix else write
+        is_joined = x.size == is_kept.size <= MAX_JOINED and is_worth_a_task(x.size, CHOOSING, CHOOSE)
+        return _Triangle(is_kept, x.itemsize, len(inputs), write) if is_joined else write
 
     return make
 
