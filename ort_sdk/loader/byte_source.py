@@ -35,7 +35,7 @@ class ByteSource:
         self.identity = identity
         self.is_writable = is_writable
         self._checksums: dict[tuple[int, int], int] = {}
-        self._copies: weakref.WeakValueDictionary[tuple[int, int], HostArray] = weakref.WeakValueDictionary()
+        self._copies: weakref.WeakValueDictionary[tuple[int, int], HostArray] | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -56,6 +56,8 @@ class ByteSource:
         if view.ctypes.data % alignment == 0:
             return view
         with self._lock:
+            if self._copies is None:
+                self._copies = weakref.WeakValueDictionary()
             copy = self._copies.get((offset, length))
             if copy is None:
                 copy = view.copy()

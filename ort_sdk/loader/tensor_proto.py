@@ -127,7 +127,9 @@ class TensorReader:
             _check_size(proto, kind, shape, data.end - data.start, nbytes)
             return MappedTensor(self._source, data.start, kind, shape, nbytes)
         _check_size(proto, kind, shape, len(data), nbytes)
-        return ArrayTensor(MappedTensor(_small_source(data), 0, kind, shape, nbytes).numpy())
+        if kind is TensorElementType.BOOL or kind.is_packed:
+            return ArrayTensor(MappedTensor(_small_source(data), 0, kind, shape, nbytes).numpy())
+        return ArrayTensor(np.frombuffer(data, kind.numpy_dtype).reshape(shape))
 
     def _read_external(self, proto: Any, kind: TensorElementType, shape: tuple[int, ...], nbytes: int) -> Tensor:
         name = proto.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pluggy
@@ -67,7 +67,7 @@ class ProviderHandle:
     def rebind(self, callers: Mapping[str, pluggy.HookCaller]) -> None:
         """Take new callers, after other plugins came or went. For the plugin manager."""
         # Hooks that nobody implements are asked of every model, some for each of its weights.
-        self._callers = {hook: caller for hook, caller in callers.items() if caller.get_hookimpls()}
+        self._callers = {hook: _caller_of(caller, found) for hook, caller in callers.items() if (found := caller.get_hookimpls())}
 
     def implements(self, hook: str) -> bool:
         """Whether the provider implements a hook, or an observer wraps it. Lets hot paths skip a call."""
@@ -198,6 +198,15 @@ class ProviderHandle:
 
     def __repr__(self) -> str:
         return f"ProviderHandle({self.record.label()})"
+
+
+def _caller_of(caller: pluggy.HookCaller, implementations: Sequence[pluggy.HookImpl]) -> Callable[..., Any]:
+    """What calls a hook: the function itself, with the arguments it takes, where one plugin implements it and none wraps it."""
+    only = implementations[0]
+    if len(implementations) > 1 or only.wrapper or only.hookwrapper:
+        return caller
+    function, names = only.function, only.argnames
+    return lambda **arguments: function(*[arguments[name] for name in names])
 
 
 class PluginsHandle:

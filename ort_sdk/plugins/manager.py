@@ -198,6 +198,8 @@ class PluginManager:
             self._providers.remove(entry)
             if entry.plugin is not None:
                 self._provider_pm.unregister(entry.plugin)
+            if entry.handle is not None:
+                entry.handle.rebind({})
             self._rebind()
 
     def register_plugin(self, plugin: Any, name: str | None = None) -> None:
@@ -323,6 +325,7 @@ class PluginManager:
         if not reason:
             return
         plugin = entry.plugin
+        entry.handle.rebind({})
         entry.fail(ProviderState.UNAVAILABLE, reason, "Check that the device and its driver are installed and visible")
         self._provider_pm.unregister(plugin)
         self._rebind()

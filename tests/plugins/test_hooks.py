@@ -62,6 +62,41 @@ def test_hooks_of_one_provider_never_reach_another(manager):
     assert mine.get_kernel_registry(None) is None
 
 
+def test_the_handle_of_a_provider_taken_back_answers_nothing(manager):
+    other = manager.register(OtherProvider())
+    assert other.implements("get_kernel_registry")
+    manager.unregister("OtherExecutionProvider")
+    assert not other.implements("get_kernel_registry")
+    assert other.get_kernel_registry(None) is None
+
+
+def test_an_observer_wraps_hooks_from_when_it_comes_until_it_goes(manager):
+    class Watcher:
+        name = "Watcher"
+        api_version = 1
+        seen = 0
+
+        @hookimpl(wrapper=True)
+        def create_execution_provider(self, device, provider_options, session_options):
+            self.seen += 1
+            return (yield)
+
+        @hookimpl(wrapper=True)
+        def get_data_transfer(self, execution_provider):
+            self.seen += 1
+            return (yield)
+
+    mine, watcher = manager.register(MyProvider, name="mine"), Watcher()
+    made = mine.create_execution_provider(mine.devices[0], {}, {})
+    manager.register_plugin(watcher)
+    assert mine.create_execution_provider(mine.devices[0], {}, {}).name == made.name
+    assert mine.get_data_transfer(made) is None
+    assert watcher.seen == 2
+    manager.unregister_plugin("Watcher")
+    mine.create_execution_provider(mine.devices[0], {}, {})
+    assert watcher.seen == 2
+
+
 def test_a_wrong_result_names_provider_hook_and_what_it_gave(manager):
     other = manager.register(OtherProvider())
     with pytest.raises(EPFail, match="hook get_kernel_registry must give KernelRegistry, gave str: 'no registry'"):
