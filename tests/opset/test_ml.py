@@ -293,14 +293,30 @@ def test_svm_refuses_what_does_not_fit():
     refused(InvalidGraph, "3 coefficients are given", "SVMClassifier", x, 2, **{**classes, "coefficients": [1.0] * 3}, rho=[0.1])
 
 
-@pytest.mark.parametrize("labels", [{"classlabels_int64s": [7, 9]}, {"classlabels_strings": ["a", "b"]}])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"classlabels_int64s": [7, 9]},
+        {"classlabels_int64s": [9, -7]},
+        {"classlabels_int64s": [3, 4, 3]},
+        {"classlabels_int64s": [5]},
+        {"classlabels_strings": ["a", "b"]},
+        {"classlabels_strings": ["no", "yes", "maybe"]},
+        {"classlabels_strings": ["a", "b", "c"]},
+        {"classlabels_strings": ["z", "é", "B", "a"]},
+    ],
+)
 def test_zip_map_in_a_session(labels):
     key = onnx.TensorProto.INT64 if "classlabels_int64s" in labels else onnx.TensorProto.STRING
     value_type = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
     kind = helper.make_sequence_type_proto(helper.make_map_type_proto(key, value_type))
-    model, feeds = make_model("ZipMap", [np.float32([[1, 2], [3, 4]])], domain=DOMAIN, attributes=labels)
+    (names,) = labels.values()
+    scores = np.arange(2 * len(names), dtype=np.float32).reshape(2, -1)
+    model, feeds = make_model("ZipMap", [scores], domain=DOMAIN, attributes=labels)
     model.graph.output[0].type.CopyFrom(kind)
-    assert run_sdk(model, feeds) == run_reference(model, feeds)
+    found, expected = run_sdk(model, feeds), run_reference(model, feeds)
+    assert found == expected
+    assert [[*pairs.items()] for pairs in found[0]] == [[*pairs.items()] for pairs in expected[0]]
 
 
 def test_maps_are_fed():
