@@ -20,6 +20,8 @@ __all__ = ["ALIGNMENT_BYTES", "CpuAllocator"]
 ALIGNMENT_BYTES = 64
 FEW_ELEMENTS = 1 << 14
 """Whose memory the system's allocator keeps by itself."""
+TINY_ELEMENTS = 1 << 6
+"""For which to find a multiple of 64 bytes takes longer than it saves."""
 
 
 class CpuAllocator:
@@ -39,8 +41,11 @@ class CpuAllocator:
         return buffer[start : start + nbytes].view(dtype).reshape(tuple(shape))
 
     def allocate_result(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
-        """As ``allocate``; large arrays of float32 on memory that earlier results were on."""
-        if element_type is not TensorElementType.FLOAT or math.prod(shape) < FEW_ELEMENTS:
+        """As ``allocate``; tiny arrays wherever they are, large ones of float32 on memory that earlier results were on."""
+        count = math.prod(shape)
+        if count <= TINY_ELEMENTS:
+            return np.empty(tuple(shape), element_type.numpy_dtype)
+        if element_type is not TensorElementType.FLOAT or count < FEW_ELEMENTS:
             return self.allocate(shape, element_type)
         if self._recycled is None:
             from .kernels.recycled import recycled_memory
