@@ -1,6 +1,7 @@
 """Decoders whose cache grows from run to run: their layers are one step, beside onnxruntime."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -280,6 +281,24 @@ def test_a_loop_of_multi_head_attention(done, attributes, kind):
         for own, other in zip(*results, strict=True):
             np.testing.assert_allclose(own, other, rtol=1e-4, atol=2e-5)
     assert done.count(True) >= 6
+
+
+def test_caches_that_later_steps_read(done):
+    """As those that become one array, or are cut, behind the attention."""
+    model = onnx.load_from_string(multi_head_decoder(rotates=False, masked=False, biased=True))
+    presents = [name.replace("past", "present") for name in CACHES]
+    for place, name in enumerate(presents):
+        node = helper.make_node("Neg", [name], [f"negative.{place}"])
+        at = next(index for index, each in enumerate(model.graph.node) if name in each.output)
+        model.graph.node.insert(at + 1, node)
+        model.graph.output.append(helper.make_tensor_value_info(f"negative.{place}", TensorProto.FLOAT, None))
+    ours, theirs = (session_of(library, model.SerializeToString()) for library in (ort_sdk, onnxruntime))
+    for past in range(RUNS_BEFORE_FUSING + 4):
+        feeds = {name: random(1, HEADS, past, SIZE, seed=past) for name in CACHES} | {"input_ids": np.array([[past]])}
+        for own, other in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-4, atol=2e-5)
+    assert done
+    assert all(done)
 
 
 def test_positions_without_a_row_are_left_to_their_node(done):

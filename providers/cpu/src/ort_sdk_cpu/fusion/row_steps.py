@@ -90,6 +90,11 @@ class RowStep:
     cache: RunWords | None = None
     """What is known of its arguments in a run only."""
 
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """All values that it makes."""
+        return self.writes if self.cache is None else (*self.writes, *self.cache.outputs)
+
 
 def row_step(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
     """The step as a task; None if it is none, or may meet rows that are not like those of its other values."""

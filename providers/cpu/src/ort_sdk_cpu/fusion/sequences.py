@@ -59,7 +59,7 @@ def _segments(program: FusibleProgram) -> Iterator[dict[tuple[int, ...], RowStep
             members, values, end = {}, set(), math.inf
         members[positions] = made
         values.update(made.widths)
-        others = [reader for index in made.writes for reader in program.readers.get(index, ()) if reader not in covered]
+        others = [reader for index in made.outputs for reader in program.readers.get(index, ()) if reader not in covered]
         end = min([end, *others])
     yield members
 
@@ -87,8 +87,7 @@ def _fused(members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, 
 def _part(members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, scratch: Scratch) -> FusedSteps:
     """Some steps as one sequence."""
     positions = tuple(sorted(position for own in members for position in own))
-    written = {index for step in members.values() for index in step.writes}
-    written.update(index for step in members.values() if step.cache for index in step.cache.outputs)
+    written = {index for step in members.values() for index in step.outputs}
     made = {index for position in positions for index in program.steps[position].outputs}
     inputs = tuple(sorted({index for position in positions for index in program.steps[position].inputs if index} - made))
     outputs = tuple(sorted(index for index in written if not set(positions) >= set(program.readers.get(index, ()))))
