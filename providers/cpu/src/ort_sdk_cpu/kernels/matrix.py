@@ -227,7 +227,12 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
     if stays:
         from .in_place_product import InPlaceProduct
 
-        return InPlaceProduct(kernel, make_writer, info, transposed=transposed, tail=tail_of(info))
+        tail, kind = tail_of(info), InPlaceProduct
+        if tail.finish is not None:
+            from .product_and_activation import ProductAndActivation, is_for_steps
+
+            kind = ProductAndActivation if is_for_steps(info, tail) else InPlaceProduct
+        return kind(kernel, make_writer, info, transposed=transposed, tail=tail)
     if libraries.onednn().is_usable:
         from .packed_product import PackedProduct
 
