@@ -31,11 +31,9 @@ def tokenizer(info: KernelInfo, _xp: Any) -> Compute:
         if mark:
             rows = [[START_OF_TEXT, *row, END_OF_TEXT] for row in rows]
         longest = max(map(len, rows), default=0)
-        tokens = np.empty((len(rows), longest), dtype=object)
-        if min(map(len, rows), default=0) < longest:
-            tokens[...] = pad_value
-        for row, found in zip(tokens, rows, strict=True):
-            row[: len(found)] = found
+        padded = [token for row in rows for token in (*row, *[pad_value] * (longest - len(row)))]
+        tokens = np.empty(len(padded), dtype=object)
+        tokens[:] = padded
         return tokens.reshape(*texts.shape, longest)
 
     return compute
