@@ -107,6 +107,28 @@ def test_transposed_convolutions(make_kernel, run_both, x_shape, w_shape, attrib
         np.testing.assert_array_equal(bound[0], found[0])
 
 
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((1, 32, 33, 33), (32, 32, 3, 3), {"strides": [2, 2], "dilations": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((3, 32, 8, 33), (32, 32, 7, 1), {"strides": [2, 1], "dilations": [2, 1], "pads": [3, 0, 3, 0]}),
+        ((1, 16, 400), (16, 32, 5), {"strides": [4], "dilations": [2]}),
+    ],
+    ids=str,
+)
+def test_transposed_convolutions_whose_windows_and_taps_lie_apart(x_shape, w_shape, attributes):
+    rng = np.random.default_rng(6)
+    x, weight = random(rng, *x_shape), random(rng, *w_shape) / np.sqrt(np.prod(w_shape)).astype(np.float32)
+    given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", x_shape), ("y", None)))
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attributes)
+    graph = helper.make_graph([node], "graph", [given], [made], [numpy_helper.from_array(weight, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
+    session = ort.InferenceSession(model)
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, **FLOAT_TOLERANCE)
+
+
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(
     "attributes",
