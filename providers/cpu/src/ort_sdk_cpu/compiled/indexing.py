@@ -1,6 +1,7 @@
-"""Elements at places that are known when they are read, and the places of the largest.
+"""Elements and slices at places that are known when they are read, and the places of the largest.
 
-The first argument of a task that takes or adds becomes 1 where an index is out of range, and nothing is read there.
+The first argument of a task that looks at indices becomes 1 where one is out of range, and nothing is read or written there. With
+several threads it stays as it is where all are in range: it has to be 0 before.
 """
 
 from __future__ import annotations
@@ -28,7 +29,20 @@ from ort_sdk_cpu.simd.memory import (
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.vector_types import LANES, f32x16, i32x16, operation
 
-__all__ = ["add_elements", "largest_along", "one_hot", "put_elements", "take_elements", "take_slices"]
+__all__ = [
+    "add_elements",
+    "largest_along",
+    "one_hot",
+    "put_elements",
+    "put_slices",
+    "reverse_rows",
+    "take_along",
+    "take_elements",
+    "take_slices",
+    "take_tuples",
+]
+
+_ADD, _MULTIPLY, _LARGEST, _LEAST = 1, 2, 3, 4
 
 
 @inner
@@ -203,3 +217,145 @@ def largest_along(record: int, part: int, parts: int) -> None:
             continue
         for column in range(behind - first):
             _find_one(source + column * 4, behind * 4, count, factor, target + column * 8)
+
+
+@inner
+def _slice_of(tuple_: int, size: int, depth: int, table: int) -> int:
+    """Which slice a tuple names; -1 if it is out of range. The table has the limit and the step of each index."""
+    found, is_inside = 0, True
+    for place in range(depth):
+        index, limit = _given(tuple_ + place * size, size), read_i64(table + place * 16)
+        if index < 0:
+            index += limit
+        if index < 0 or index >= limit:
+            is_inside = False
+        found += index * read_i64(table + place * 16 + 8)
+    return found if is_inside else -1
+
+
+@inner
+def _combine(reduction: int, target: int, source: int, count: int) -> None:
+    """Put float32 to those that are there: add, multiply, or keep the largest or least; NaN is both."""
+    for element in range(count):
+        here, given = read_f32(target + element * 4), read_f32(source + element * 4)
+        if reduction == _ADD:
+            here += given
+        elif reduction == _MULTIPLY:
+            here *= given
+        elif (given > here if reduction == _LARGEST else given < here) or math.isnan(given):
+            here = given
+        write_f32(target + element * 4, here)
+
+
+@inner
+def _report(record: int, parts: int, failed: int) -> None:
+    if failed or parts == 1:
+        write_i64(record, failed)
+
+
+@task
+def put_slices(record: int, _part: int, parts: int) -> None:
+    """(failed, out, indices, updates, size of an index, depth, count, words, table, reduction): slices of words of 4 bytes.
+
+    ``reduction`` is 0 to put them, else how they are combined with what is there, as float32. The table has the limit and the
+    step, in slices, of each index of a tuple.
+    """
+    out, indices, updates, size = argument(record, 1), argument(record, 2), argument(record, 3), argument(record, 4)
+    depth, words, table, reduction = argument(record, 5), argument(record, 7), argument(record, 8), argument(record, 9)
+    failed = 0
+    for place in range(argument(record, 6)):
+        found = _slice_of(indices + place * depth * size, size, depth, table)
+        source, target = updates + place * words * 4, out + found * words * 4
+        if found < 0:
+            failed = 1
+        elif reduction:
+            _combine(reduction, target, source, words)
+        elif words == 1:
+            write_f32(target, read_f32(source))
+        else:
+            _copy(target, source, words)
+    _report(record, parts, failed)
+
+
+@task
+def take_tuples(record: int, part: int, parts: int) -> None:
+    """(failed, data, indices, out, size of an index, depth, count, words, table, batch, slices): slices of words of 4 bytes.
+
+    Each ``batch`` tuples are of the next ``slices`` slices of the data; the table is that of :func:`put_slices`.
+    """
+    data, indices, out, size = argument(record, 1), argument(record, 2), argument(record, 3), argument(record, 4)
+    depth, count, words, table = argument(record, 5), argument(record, 6), argument(record, 7), argument(record, 8)
+    batch, slices = argument(record, 9), argument(record, 10)
+    failed = 0
+    for place in range(count * part // parts, count * (part + 1) // parts):
+        found = _slice_of(indices + place * depth * size, size, depth, table)
+        if found < 0:
+            failed = 1
+            continue
+        source, target = data + (place // batch * slices + found) * words * 4, out + place * words * 4
+        if words == 1:
+            write_f32(target, read_f32(source))
+        else:
+            _copy(target, source, words)
+    _report(record, parts, failed)
+
+
+@inner
+def _take_row(data: int, indices: int, out: int, size: int, limit: int, step: int, count: int, words: int) -> int:
+    """Elements of a row, each ``step`` further in the data than the one before; whether one is out of range."""
+    failed = 0
+    for place in range(count):
+        index = _given(indices + place * size, size)
+        if index < 0:
+            index += limit
+        if index < 0 or index >= limit:
+            failed, index = 1, 0
+        source = data + (index * step + (place if step > 1 else 0)) * words * 4
+        if words == 1:
+            write_f32(out + place * 4, read_f32(source))
+        else:
+            write_i64(out + place * 8, read_i64(source))
+    return failed
+
+
+@task
+def take_along(record: int, part: int, parts: int) -> None:
+    """(failed, data, indices, out, size of an index, outer, limit, count, inner, words): elements of one word of 4 bytes, or two.
+
+    Data is (outer, limit, inner), indices and out are (outer, count, inner): each names an element of its own column.
+    """
+    data, indices, out, size = argument(record, 1), argument(record, 2), argument(record, 3), argument(record, 4)
+    outer, limit, count, inner = argument(record, 5), argument(record, 6), argument(record, 7), argument(record, 8)
+    words, failed = argument(record, 9), 0
+    if inner == 1:
+        for row in range(outer * part // parts, outer * (part + 1) // parts):
+            places = (data + row * limit * words * 4, indices + row * count * size, out + row * count * words * 4)
+            failed |= _take_row(*places, size, limit, 1, count, words)
+    else:
+        rows = outer * count
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            start = row * inner
+            places = (data + row // count * limit * inner * words * 4, indices + start * size, out + start * words * 4)
+            failed |= _take_row(*places, size, limit, inner, inner, words)
+    _report(record, parts, failed)
+
+
+@task
+def reverse_rows(record: int, _part: int, parts: int) -> None:
+    """(failed, x, lengths, out, times, batches, time step, batch step, words): rows of words of 4 bytes.
+
+    The first ones of each batch, as many as its length (int64) says, are written backwards. Steps are in rows.
+    """
+    x, lengths, out = argument(record, 1), argument(record, 2), argument(record, 3)
+    times, time_step, batch_step, words = argument(record, 4), argument(record, 6), argument(record, 7), argument(record, 8)
+    failed = 0
+    for batch in range(argument(record, 5)):
+        length = read_i64(lengths + batch * 8)
+        if length < 0 or length > times:
+            failed = 1
+            continue
+        for time in range(times):
+            source = length - 1 - time if time < length else time
+            first = batch * batch_step
+            _copy(out + (first + time * time_step) * words * 4, x + (first + source * time_step) * words * 4, words)
+    _report(record, parts, failed)

@@ -21,7 +21,7 @@ from .task_writer import is_worth_a_task, threads_for
 __all__: list[str] = []
 
 ADD, PUT = "add_elements", "put_elements"
-TUPLES = "tuples"
+MODULE = "indexing"
 _REDUCTIONS = {"add": 1, "mul": 2, "max": 3, "min": 4}
 """As the task numbers them."""
 TAKEN_WORK = 2
@@ -68,7 +68,7 @@ class _Places:
         offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
         arrays = tuple(map(address_of, (data, indices, out)))
         sizes = (indices.itemsize, self._limit, indices.size, address_of(offsets), self._step, words)
-        task = TaskCall("indexing", "take_elements", (0, *arrays, *sizes))
+        task = TaskCall(MODULE, "take_elements", (0, *arrays, *sizes))
         return task.checked(functools.partial(compute, data, indices), data, indices, out, offsets)
 
     def changing(
@@ -83,7 +83,7 @@ class _Places:
         offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
         words = (out.itemsize // 4,) if task == PUT else ()
         sizes = (indices.itemsize, self._limit, indices.size, address_of(offsets), self._step, *words)
-        made = TaskCall("indexing", task, (0, *map(address_of, arrays), *sizes))
+        made = TaskCall(MODULE, task, (0, *map(address_of, arrays), *sizes))
         return made.checked(functools.partial(self._redo, compute, data, indices, updates, out), *arrays, offsets)
 
     @staticmethod
@@ -131,11 +131,11 @@ def _taking_along(data: HostArray, indices: HostArray, axis: int, compute: Calla
     is_whole = indices.ndim == data.ndim and all(data.shape[other] == indices.shape[other] for other in rest)
     words, left = divmod(data.itemsize, 4)
     is_plain = is_whole and indices.dtype in {INT32, INT64} and words in {1, 2} and not left
-    if not is_plain or not is_worth_a_task(indices.size, TUPLES, "take_along"):
+    if not is_plain or not is_worth_a_task(indices.size, MODULE, "take_along"):
         return None
     sizes = (math.prod(data.shape[:axis]), data.shape[axis], indices.shape[axis], math.prod(data.shape[axis + 1 :]))
     return CheckedWriter(
-        TUPLES, "take_along", (0, 1, 2), (indices.itemsize, *sizes, words), compute, threads_for(indices.size * TAKEN_WORK)
+        MODULE, "take_along", (0, 1, 2), (indices.itemsize, *sizes, words), compute, threads_for(indices.size * TAKEN_WORK)
     )
 
 
@@ -152,7 +152,7 @@ def gather_nd(info: KernelInfo, compute: Any) -> MakeWriter:
         batches = math.prod(data.shape[:batch_dims])
         sizes = (*tuples.sizes, tuples.count // batches, tuples.slices)
         threads = threads_for(outputs[0].size + tuples.count * TAKEN_WORK)
-        return CheckedWriter(TUPLES, "take_tuples", (0, 1, 2), sizes, compute, threads, kept=(tuples.table,))
+        return CheckedWriter(MODULE, "take_tuples", (0, 1, 2), sizes, compute, threads, kept=(tuples.table,))
 
     return make
 
@@ -183,7 +183,7 @@ class _Tuples:
         width = math.prod(data.shape[batch_dims + depth :])
         words, left = divmod(width * data.itemsize, 4)
         is_plain = depth and words and not left and data.size and indices.size and indices.dtype in {INT32, INT64}
-        if not is_plain or not is_worth_a_task(math.prod(indices.shape[:-1]) * width, TUPLES, task):
+        if not is_plain or not is_worth_a_task(math.prod(indices.shape[:-1]) * width, MODULE, task):
             return None
         return cls(data, indices, batch_dims, words)
 
@@ -202,7 +202,7 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return copied(compute)
         places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
         if adds:
-            return _Changing(ADD, places, compute) if is_worth_a_task(indices.size, "indexing", ADD) else copied(compute)
+            return _Changing(ADD, places, compute) if is_worth_a_task(indices.size, MODULE, ADD) else copied(compute)
 
         def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
             found = places.of(indices)
@@ -216,7 +216,7 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
             found = places.of(indices) if out.size <= MAX_PLACES else None
             return None if found is None else _put(data, found.reshape(-1), updates, out)
 
-        is_put = data.itemsize in {4, 8} and is_worth_a_task(indices.size, "indexing", PUT)
+        is_put = data.itemsize in {4, 8} and is_worth_a_task(indices.size, MODULE, PUT)
         return moving(info, write, runs, _Changing(PUT, places, compute).fixed if is_put else None)
 
     return make
@@ -298,7 +298,7 @@ def _putting(data: HostArray, indices: HostArray, reduction: int, compute: Calla
     if tuples is None:
         return None
     sizes = (*tuples.sizes, reduction)
-    return CheckedWriter(TUPLES, "put_slices", (3, 1, 2), sizes, compute, copies_first=True, kept=(tuples.table,))
+    return CheckedWriter(MODULE, "put_slices", (3, 1, 2), sizes, compute, copies_first=True, kept=(tuples.table,))
 
 
 @bindable("ReverseSequence", any_type=True)
@@ -309,11 +309,11 @@ def reverse_sequence(info: KernelInfo, compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x, lengths = inputs
         words, left = divmod(math.prod(x.shape[2:]) * x.itemsize, 4)
-        if left or not x.size or lengths.dtype != INT64 or not is_worth_a_task(x.size, TUPLES, "reverse_rows"):
+        if left or not x.size or lengths.dtype != INT64 or not is_worth_a_task(x.size, MODULE, "reverse_rows"):
             return copied(compute)
         times, batches = x.shape[:2] if is_time_first else x.shape[1::-1]
         steps = (batches, 1) if is_time_first else (1, times)
-        return CheckedWriter(TUPLES, "reverse_rows", (0, 1, 2), (times, batches, *steps, words), compute)
+        return CheckedWriter(MODULE, "reverse_rows", (0, 1, 2), (times, batches, *steps, words), compute)
 
     return make
 
@@ -363,13 +363,13 @@ class _OneHot:
         """The task on arrays that stay; None for elements and indices it does not go over."""
         is_plain = all(array.flags.c_contiguous for array in (indices, values, out)) and indices.dtype in {INT32, INT64}
         words, rest = divmod(out.itemsize, 4)
-        if not is_plain or rest or values.dtype != out.dtype or not is_worth_a_task(out.size, "indexing", "one_hot"):
+        if not is_plain or rest or values.dtype != out.dtype or not is_worth_a_task(out.size, MODULE, "one_hot"):
             return None
         from ort_sdk_cpu.machine_code import TaskCall
 
         arrays = (indices, values, out)
         sizes = (indices.itemsize, self._depth, self._count, words)
-        return TaskCall("indexing", "one_hot", (*map(address_of, arrays), *sizes)).kept(*arrays)
+        return TaskCall(MODULE, "one_hot", (*map(address_of, arrays), *sizes)).kept(*arrays)
 
 
 @bindable("Tile", any_type=True)
