@@ -113,10 +113,14 @@ def test_transposed_convolutions(make_kernel, run_both, x_shape, w_shape, attrib
         ((1, 32, 33, 33), (32, 32, 3, 3), {"strides": [2, 2], "dilations": [2, 2], "pads": [1, 1, 1, 1]}),
         ((3, 32, 8, 33), (32, 32, 7, 1), {"strides": [2, 1], "dilations": [2, 1], "pads": [3, 0, 3, 0]}),
         ((1, 16, 400), (16, 32, 5), {"strides": [4], "dilations": [2]}),
+        ((1, 48, 20, 33), (48, 16, 4, 3), {"strides": [1, 2], "group": 2}),
+        ((2, 8, 40, 20), (8, 16, 3, 1), {"pads": [2, 2, 0, 1]}),
     ],
     ids=str,
 )
-def test_transposed_convolutions_whose_windows_and_taps_lie_apart(x_shape, w_shape, attributes):
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_transposed_convolutions_of_one_thread(x_shape, w_shape, attributes, is_alone, monkeypatch):
+    monkeypatch.setattr("ort_sdk_cpu.threads.works_alone", lambda _threads: is_alone)
     rng = np.random.default_rng(6)
     x, weight = random(rng, *x_shape), random(rng, *w_shape) / np.sqrt(np.prod(w_shape)).astype(np.float32)
     given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", x_shape), ("y", None)))

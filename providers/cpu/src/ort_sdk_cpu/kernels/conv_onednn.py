@@ -73,20 +73,12 @@ def with_onednn(info: KernelInfo, kernel: Any, activate: InPlace | None) -> Conv
         kernel: computes what oneDNN does not.
         activate: the node's activation in NumPy; None if it has none.
     """
-    if info.input_element_type(0) is not TensorElementType.FLOAT or not is_available() or _is_apart_twice(info):
+    if info.input_element_type(0) is not TensorElementType.FLOAT or not is_available():
         return None
     try:
         return _kind(info)(info, kernel, activate)
     except (InvalidArgument, InvalidGraph):
         return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
-
-
-def _is_apart_twice(info: KernelInfo) -> bool:
-    """Whether windows and taps of a ConvTranspose both lie apart along an axis: oneDNN 2023.2 sums up wrong then."""
-    if info.op_type != "ConvTranspose":
-        return False
-    steps = zip(info.attribute("strides", None) or (), info.attribute("dilations", None) or (), strict=False)
-    return any(stride > 1 and dilation > 1 for stride, dilation in steps)
 
 
 def _kind(info: KernelInfo) -> type[ConvKernel]:

@@ -146,8 +146,14 @@ class Execution:
         """The call of a primitive that expects no team. Some divide their work by the threads they were made for."""
         primitive = self._primitive.for_one_thread
         if primitive is not None:
-            return _Call(primitive, self._memories)
+            return functools.partial(_with_one_thread, _Call(primitive, self._memories))
         return functools.partial(threads.with_team, self._call)
+
+
+def _with_one_thread(call: Callable[[], None]) -> None:
+    """Call a primitive made for one thread: the products inside some of them ask how many there are when they run."""
+    with threads.team_of(1):
+        call()
 
 
 def _point(memory: Any, address: int) -> None:
