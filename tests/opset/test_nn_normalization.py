@@ -195,6 +195,16 @@ def test_mean_variance_normalization(opset):
         on_both("MeanVarianceNormalization", [x], [FLOAT], opset=opset, attributes=attributes)
 
 
+@pytest.mark.parametrize("shape", [(5, 4), (2, 6, 5), (2, 6, 5, 4, 3)])
+def test_mean_variance_normalization_of_other_ranks(shape):
+    x = normal(*shape)
+    compare("MeanVarianceNormalization", [x], opset=13, rtol=1e-4, atol=1e-5)
+    on_both("MeanVarianceNormalization", [x], [FLOAT], opset=13)
+    model, feeds = make_model("MeanVarianceNormalization", [x], 1, opset=13, attributes={"axes": [0, 7]})
+    with pytest.raises(InvalidArgument, match=r"axis 7 is outside"):
+        run_sdk(model, feeds)
+
+
 @pytest.mark.parametrize("opset", [12, 13, 22])
 def test_dropout_in_inference_passes_its_input(opset):
     x = normal(3, 4)

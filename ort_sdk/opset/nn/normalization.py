@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
+from ort_sdk.opset.axes import normalized_axes
 from ort_sdk.opset.definition import operator
 
 __all__ = [
@@ -134,10 +135,11 @@ def group_normalization(info: KernelInfo, xp: Any) -> Compute:
 
 @operator("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(info: KernelInfo, xp: Any) -> Compute:
-    """Zero mean and unit variance over ``axes``."""
-    axes = tuple(int(axis) for axis in info.attribute("axes", (0, 2, 3)))
+    """Zero mean and unit variance over ``axes``: all but the second of up to four, if none are given."""
+    given = tuple(int(axis) for axis in info.attribute("axes", ()))
 
     def compute(x: Array) -> Array:
+        axes = normalized_axes(given, x.ndim, info) or tuple(axis for axis in (0, 2, 3) if axis < x.ndim)
         centred = x - xp.mean(x, axis=axes, keepdims=True)
         deviation = xp.sqrt(xp.mean(centred * centred, axis=axes, keepdims=True))
         return centred / (deviation + 1e-9)
