@@ -18,16 +18,16 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, multiply, zero_f32
 from ort_sdk_cpu.simd.memory import (
     broadcast_f32,
-    emit_load,
-    emit_store,
     load_f32,
     load_f32_first,
     load_i32,
     read_f32,
+    read_i32,
     splat,
     store_f32,
     store_f32_first,
     write_f32,
+    write_i32,
 )
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.transposition import transpose_elements
@@ -60,16 +60,6 @@ def _elements(builder: Any, plane: Any, positions: Any) -> Any:
     return call(builder, "llvm.masked.gather.v16f32.v16p0", VF32, places, ir.Constant(I32, 4), is_there, zeros)
 
 
-@operation(types.intp, types.intp)
-def _read_i32(builder: Any, address: Any) -> Any:
-    return builder.sext(emit_load(builder, address, I32), ir.IntType(64))
-
-
-@operation(types.none, types.intp, types.intp)
-def _write_i32(builder: Any, address: Any, value: Any) -> None:
-    emit_store(builder, address, builder.trunc(value, I32))
-
-
 @inner
 def _entry(table: int, taps: int, element: int, tap: int) -> int:
     """Where the position of an element's tap is; its weight lies 64 bytes behind."""
@@ -79,7 +69,7 @@ def _entry(table: int, taps: int, element: int, tap: int) -> int:
 @inner
 def _put(table: int, taps: int, element: int, tap: int, position: int, weight: Any) -> None:
     place = _entry(table, taps, element, tap)
-    _write_i32(place, position)
+    write_i32(place, position)
     write_f32(place + 64, weight)
 
 
@@ -103,7 +93,7 @@ def _weighted(entry: int, taps: int, x: int, step: int, left: int, is_largest: b
     """Up to 16 channels of one element, whose pixels lie ``step`` bytes apart."""
     total = zero_f32()
     for tap in range(taps):
-        position, weight = _read_i32(entry + tap * _TAP), broadcast_f32(entry + tap * _TAP + 64)
+        position, weight = read_i32(entry + tap * _TAP), broadcast_f32(entry + tap * _TAP + 64)
         if position >= 0:
             values = load_f32_first(x + position * step, left)
             weighted = fused_multiply_add(values, weight, zero_f32() if is_largest else total)

@@ -17,17 +17,17 @@ from ort_sdk_cpu.simd.arithmetic import maximum, minimum, splat_f32, subtract
 from ort_sdk_cpu.simd.heaps import sink
 from ort_sdk_cpu.simd.keys import lowest_bit, order_of
 from ort_sdk_cpu.simd.memory import (
-    emit_store,
     load_f32,
     load_f32_first,
     read_f32,
     read_i32,
     read_i64,
     write_f32,
+    write_i32,
     write_i64,
 )
 from ort_sdk_cpu.simd.records import argument, number
-from ort_sdk_cpu.simd.vector_types import I32, LANES, VF32, f32x16, operation
+from ort_sdk_cpu.simd.vector_types import LANES, VF32, f32x16, operation
 
 __all__ = ["box_rows", "kept_boxes"]
 
@@ -56,11 +56,6 @@ def _overlapping(builder: Any, width: Any, height: Any, area: Any, other: Any, s
     for value in (width, height, common, area, other, union):
         found = builder.and_(found, builder.fcmp_ordered(">", value, zero))
     return _bits(builder, found)
-
-
-@operation(types.none, types.intp, types.intp)
-def _write_i32(builder: Any, address: Any, value: Any) -> None:
-    emit_store(builder, address, builder.trunc(value, I32))
 
 
 @inner
@@ -134,7 +129,7 @@ def _suppress(record: int, pair: int, heap: int) -> int:
         if _is_free(kept, pitch, found, box, number(record, 11)):
             for position in range(5):
                 write_f32(kept + position * pitch + found * 4, box[position])
-            _write_i32(argument(record, 2) + (pair * most + found) * 4, index)
+            write_i32(argument(record, 2) + (pair * most + found) * 4, index)
             found += 1
     return found
 

@@ -110,6 +110,7 @@ class IntegerProductKernel(OpKernel):
     """Inputs."""
     quantizes = False
     """Whether A is float32."""
+    output_type = _FLOAT
 
     def __init__(self, info: KernelInfo, kernel: Any) -> None:
         self._compute, self._info = kernel.compute, info
@@ -153,9 +154,13 @@ class IntegerProductKernel(OpKernel):
         """A new array."""
         if not self.can_compute(inputs):
             return self._compute(*inputs)
-        out = np.empty((*inputs[0].shape[:-1], self._columns), _FLOAT)
-        self._write(inputs, out)
+        out = np.empty((*inputs[0].shape[:-1], self._columns), self.output_type)
+        self._put(inputs, out)
         return out
+
+    def _put(self, inputs: Sequence[Any], out: HostArray) -> None:
+        """Write what the node's output is."""
+        self._write(inputs, out)
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the output's array."""
@@ -167,7 +172,7 @@ class IntegerProductKernel(OpKernel):
         def call() -> None:
             arrays = [slot.array for slot in inputs]
             if self.can_compute(arrays):
-                self._write(arrays, output.array)
+                self._put(arrays, output.array)
             else:
                 np.copyto(output.array, self._compute(*arrays))
 
@@ -256,6 +261,7 @@ class _SumsKernel(IntegerProductKernel):
     """Sums in int32, all of which float32 holds."""
 
     b_zero_point, bias = 3, 4
+    output_type = _INT32
 
     def finish(self) -> FloatFinish:
         return FloatFinish(np.ones(1, _FLOAT))
@@ -276,17 +282,10 @@ class _SumsKernel(IntegerProductKernel):
         given = np.zeros(1, a.dtype) if zero_point is None else zero_point
         return _Operand(a.reshape(-1, self._inner), given, np.ones(1, _FLOAT))
 
-    def compute(self, *inputs: Any) -> Any:
-        """A new array."""
-        if not self.can_compute(inputs):
-            return self._compute(*inputs)
-        return self._sums(inputs).astype(_INT32)
-
-    def _sums(self, inputs: Sequence[Any]) -> HostArray:
-        """As float32, in working memory."""
-        sums = self._scratch.array("sums", (*inputs[0].shape[:-1], self._columns), _FLOAT)
+    def _put(self, inputs: Sequence[Any], out: HostArray) -> None:
+        sums = self._scratch.array("sums", out.shape, _FLOAT)
         self._write(inputs, sums)
-        return sums
+        np.copyto(out, sums, casting="unsafe")
 
     def _fixed(self, inputs: Sequence[Slot], output: Slot) -> Callable[[], Any] | None:
         """The call on arrays that stay: sums go to memory of its own."""
@@ -301,17 +300,3 @@ class _SumsKernel(IntegerProductKernel):
 
         convert = TaskCall("conversion", "to_integers", (address_of(sums), address_of(out), out.size))
         return in_turn([product, convert.kept(sums, out)])
-
-    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
-        """A call that reads the inputs' slots and writes into the output's array."""
-        output = outputs[0]
-        native = self._fixed(inputs, output) if all(slot.is_fixed for slot in (*inputs, output)) else None
-        if native is not None:
-            return native
-
-        def call() -> None:
-            arrays = [slot.array for slot in inputs]
-            found = self._sums(arrays) if self.can_compute(arrays) else self._compute(*arrays)
-            np.copyto(output.array, found, casting="unsafe")
-
-        return call

@@ -39,6 +39,7 @@ __all__ = [
     "write_f32",
     "write_f64",
     "write_i8",
+    "write_i32",
     "write_i64",
 ]
 
@@ -165,6 +166,12 @@ def write_f32(builder: Any, address: Any, value: Any) -> None:
 def read_i32(builder: Any, address: Any) -> Any:
     """One integer of 4 bytes."""
     return builder.sext(emit_load(builder, address, I32), ir.IntType(64))
+
+
+@operation(types.none, types.intp, types.intp)
+def write_i32(builder: Any, address: Any, value: Any) -> None:
+    """Write the low 4 bytes."""
+    emit_store(builder, address, builder.trunc(value, I32))
 
 
 @operation(types.intp, types.intp)
