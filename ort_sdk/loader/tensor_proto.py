@@ -176,9 +176,8 @@ def _small_source(data: bytes) -> ByteSource:
 
 def _shape(proto: Any, name: str = "") -> tuple[int, ...]:
     shape = tuple(proto.dims)
-    elements = math.prod(shape)
     # Most are positive and small. Sixteen bytes are the widest element; the product without zeros bounds every stride, too.
-    if len(shape) <= _MAX_RANK and (not shape or min(shape) > 0) and 16 * elements <= _MAX_BYTES:
+    if len(shape) <= _MAX_RANK and min(shape, default=1) > 0 and 16 * math.prod(shape) <= _MAX_BYTES:
         return shape
     owner = f"tensor '{name or getattr(proto, 'name', '')}'"
     if len(shape) > _MAX_RANK:
