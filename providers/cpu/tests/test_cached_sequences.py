@@ -61,6 +61,19 @@ def attended(writer, x, layer, packed, attributes):
     return writer.linear(outputs[0], HEADS * SIZE, WIDTH)
 
 
+def model_of(writer, given):
+    """The written nodes as a model that gives logits and caches; outputs that nobody reads are left out."""
+    names = ["logits", *(name.replace("past", "present") for name in CACHES)]
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+    for node in writer.nodes:
+        node.output[:] = [
+            name if name in names or any(name in other.input for other in writer.nodes) else "" for name in node.output
+        ]
+    domains = [helper.make_opsetid("", 14), helper.make_opsetid(MICROSOFT, 1)]
+    graph = helper.make_graph(writer.nodes, "decoder", given, made, writer.weights)
+    return helper.make_model(graph, opset_imports=domains, ir_version=8).SerializeToString()
+
+
 def decoder(packed=False, **attributes):
     """As onnxruntime-genai builds them."""
     writer = Writer()
@@ -83,15 +96,7 @@ def decoder(packed=False, **attributes):
     given = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", name]) for name in ("input_ids", "attention_mask")]
     cache = ["batch", KEY_HEADS, "past", SIZE]
     given += [helper.make_tensor_value_info(name, TensorProto.FLOAT, cache) for name in CACHES]
-    names = ["logits", *(name.replace("past", "present") for name in CACHES)]
-    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
-    for node in writer.nodes:
-        node.output[:] = [
-            name if name in names or any(name in other.input for other in writer.nodes) else "" for name in node.output
-        ]
-    domains = [helper.make_opsetid("", 14), helper.make_opsetid(MICROSOFT, 1)]
-    graph = helper.make_graph(writer.nodes, "decoder", given, made, writer.weights)
-    return helper.make_model(graph, opset_imports=domains, ir_version=8).SerializeToString()
+    return model_of(writer, given)
 
 
 def session_of(library, model, threads=2):
@@ -249,15 +254,7 @@ def multi_head_decoder(*, rotates, masked, biased, **attributes):
     if masked:
         given.append(helper.make_tensor_value_info("attention_mask", TensorProto.INT32, ["batch", "all"]))
     given += [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", HEADS, "past", SIZE]) for name in CACHES]
-    names = ["logits", *(name.replace("past", "present") for name in CACHES)]
-    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
-    for node in writer.nodes:
-        node.output[:] = [
-            name if name in names or any(name in other.input for other in writer.nodes) else "" for name in node.output
-        ]
-    domains = [helper.make_opsetid("", 14), helper.make_opsetid(MICROSOFT, 1)]
-    graph = helper.make_graph(writer.nodes, "decoder", given, made, writer.weights)
-    return helper.make_model(graph, opset_imports=domains, ir_version=8).SerializeToString()
+    return model_of(writer, given)
 
 
 @pytest.mark.parametrize("kind", [(), ("rotates",), ("masked",), ("biased",), ("rotates", "masked", "biased")], ids=str)

@@ -66,6 +66,14 @@ def _copy(target: int, source: int, words: int) -> None:
         store_f32_first(target + word * 4, load_f32_first(source + word * 4, words - word), words - word)
 
 
+@inner
+def _element(record: int, place: int) -> int:
+    """Which element an index names, for the tasks that have offsets; -1 if it is out of range."""
+    size = argument(record, 4)
+    index = _index(argument(record, 2) + place * size, size, argument(record, 5))
+    return read_i64(argument(record, 7) + place * 8) + index * argument(record, 8) if index >= 0 else -1
+
+
 @task
 def take_slices(record: int, _part: int, _parts: int) -> None:
     """(failed, data, indices, out, size of an index, limit, count, before, words, stride, least): slices of words of 4 bytes.
@@ -94,16 +102,14 @@ def take_elements(record: int, _part: int, _parts: int) -> None:
 
     ``offsets`` is where int64 are, one for each index: the element's place if the index is 0; each more is ``step`` elements on.
     """
-    data, indices, out = argument(record, 1), argument(record, 2), argument(record, 3)
-    size, limit, offsets = argument(record, 4), argument(record, 5), argument(record, 7)
-    step, words = argument(record, 8), argument(record, 9)
+    data, out, words = argument(record, 1), argument(record, 3), argument(record, 9)
     failed = 0
     for place in range(argument(record, 6)):
-        index = _index(indices + place * size, size, limit)
-        if index < 0:
+        element = _element(record, place)
+        if element < 0:
             failed = 1
         else:
-            _copy(out + place * words * 4, data + (read_i64(offsets + place * 8) + index * step) * words * 4, words)
+            _copy(out + place * words * 4, data + element * words * 4, words)
     write_i64(record, failed)
 
 
@@ -113,15 +119,14 @@ def add_elements(record: int, _part: int, _parts: int) -> None:
 
     ``offsets`` and ``step`` are those of :func:`take_elements`.
     """
-    out, indices, updates = argument(record, 1), argument(record, 2), argument(record, 3)
-    size, limit, offsets, step = argument(record, 4), argument(record, 5), argument(record, 7), argument(record, 8)
+    out, updates = argument(record, 1), argument(record, 3)
     failed = 0
     for place in range(argument(record, 6)):
-        index = _index(indices + place * size, size, limit)
-        if index < 0:
+        element = _element(record, place)
+        if element < 0:
             failed = 1
         else:
-            target = out + (read_i64(offsets + place * 8) + index * step) * 4
+            target = out + element * 4
             write_f32(target, read_f32(target) + read_f32(updates + place * 4))
     write_i64(record, failed)
 
@@ -132,16 +137,14 @@ def put_elements(record: int, _part: int, _parts: int) -> None:
 
     ``offsets`` and ``step`` are those of :func:`take_elements`.
     """
-    out, indices, updates = argument(record, 1), argument(record, 2), argument(record, 3)
-    size, limit, offsets = argument(record, 4), argument(record, 5), argument(record, 7)
-    step, words = argument(record, 8), argument(record, 9)
+    out, updates, words = argument(record, 1), argument(record, 3), argument(record, 9)
     failed = 0
     for place in range(argument(record, 6)):
-        index = _index(indices + place * size, size, limit)
-        if index < 0:
+        element = _element(record, place)
+        if element < 0:
             failed = 1
         else:
-            _copy(out + (read_i64(offsets + place * 8) + index * step) * words * 4, updates + place * words * 4, words)
+            _copy(out + element * words * 4, updates + place * words * 4, words)
     write_i64(record, failed)
 
 
