@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ort_sdk
 from ort_sdk.api import InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.opset.contrib.quantized_elementwise import qlinear_concat
 from ort_sdk.opset.definition import as_namespace
@@ -58,6 +59,28 @@ def test_unary(op_type, attributes, dtype):
     output = parameters(dtype, 1 / 256) if op_type != "QLinearGlobalAveragePool" else parameters(dtype, 0.04)
     inputs = [integers(dtype, 2, 3, 4, 5), *parameters(dtype, 0.05), *output]
     compare(op_type, inputs, domain=MICROSOFT, attributes=attributes, off_by=1)
+
+
+@pytest.mark.parametrize("opset", [12, 13])
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize("shape", [(2, 0), (0, 3)])
+def test_softmax_of_nothing(shape, axis, opset):
+    """onnxruntime gives no value at all."""
+    inputs = [integers(np.uint8, *shape), *parameters(np.uint8, 0.05), *parameters(np.uint8, 1 / 256)]
+    attributes = {"axis": axis, "opset": opset}
+    model, feeds = make_model("QLinearSoftmax", inputs, domain=MICROSOFT, attributes=attributes, output_types=[2])
+    session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(3):
+        (got,) = session.run(None, feeds)
+        assert (got.shape, got.dtype) == (shape, np.uint8)
+
+
+def test_softmax_over_an_axis_that_is_not_there():
+    inputs = [integers(np.uint8, 2, 3), *parameters(np.uint8, 0.05), *parameters(np.uint8, 1 / 256)]
+    attributes = {"axis": 2, "opset": 13}
+    model, feeds = make_model("QLinearSoftmax", inputs, domain=MICROSOFT, attributes=attributes, output_types=[2])
+    with pytest.raises(InvalidArgument, match="axis 2 is outside"):
+        run_sdk(model, feeds)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])

@@ -10,15 +10,16 @@ from ort_sdk.api import Array, Compute, KernelInfo
 from ort_sdk.opset.axes import normalized_axis
 from ort_sdk.opset.definition import operator
 
-__all__: list[str] = []
+__all__ = ["along_axis"]
 
 
-def _along_axis(info: KernelInfo, xp: Any, function: Callable[[Array, int], Array]) -> Compute:
-    """Apply along ``axis``; before version 13, along all axes from it on, as if the input were two-dimensional."""
-    if info.since_version >= 13:
-        last = info.attribute("axis", -1)
-        return lambda x: function(x, normalized_axis(last, len(x.shape), info))
-    axis, reshape = info.attribute("axis", 1), xp.reshape
+def along_axis(
+    info: KernelInfo, xp: Any, function: Callable[[Array, int], Array], axis: int, is_coerced: bool
+) -> Callable[[Array], Array]:
+    """Apply along ``axis``; if the input is coerced, along all axes from it on, as if it were two-dimensional."""
+    if not is_coerced:
+        return lambda x: function(x, normalized_axis(axis, len(x.shape), info))
+    reshape = xp.reshape
 
     def compute(x: Array) -> Array:
         start = axis if axis == len(x.shape) else normalized_axis(axis, len(x.shape), info)
@@ -26,6 +27,12 @@ def _along_axis(info: KernelInfo, xp: Any, function: Callable[[Array, int], Arra
         return reshape(function(matrix, 1), x.shape)
 
     return compute
+
+
+def _along_axis(info: KernelInfo, xp: Any, function: Callable[[Array, int], Array]) -> Compute:
+    """Apply along the attribute ``axis``, which coerces the input before version 13."""
+    is_coerced = info.since_version < 13
+    return along_axis(info, xp, function, info.attribute("axis", 1 if is_coerced else -1), is_coerced)
 
 
 @operator("Softmax")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo, TensorElementType
+from ort_sdk.opset.activation.softmax import along_axis
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.quantization.saturation import saturating_cast
 
@@ -93,16 +94,7 @@ def qlinear_sigmoid(info: KernelInfo, xp: Any) -> Compute:
 @operator("QLinearSoftmax", domain=MICROSOFT)
 def qlinear_softmax(info: KernelInfo, xp: Any) -> Compute:
     """Quantised Softmax over ``axis``; over all axes from it on, if the attribute ``opset`` is below 13."""
-    axis = info.attribute("axis", -1)
-    coerced = info.attribute("opset") < 13
-
-    def softmax(x: Array) -> Array:
-        first = axis % max(x.ndim, 1)
-        axes = tuple(range(first, x.ndim)) if coerced else first
-        exponentials = xp.exp(x - xp.max(x, axis=axes, keepdims=True))
-        return exponentials / xp.sum(exponentials, axis=axes, keepdims=True)
-
-    return _unary(info, xp, softmax)
+    return _unary(info, xp, along_axis(info, xp, xp.softmax, info.attribute("axis", -1), info.attribute("opset") < 13))
 
 
 @operator("QLinearReduceMean", domain=MICROSOFT)
