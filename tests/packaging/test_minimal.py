@@ -135,6 +135,16 @@ with progress('waits'):
     assert printed(code, tmp_path).splitlines() == ["name  size", "w     12"]
 
 
+@pytest.mark.parametrize("package", ["numpy", "pluggy"])
+def test_command_names_a_missing_package_of_the_host(package, tmp_path):
+    done = in_fresh_process(
+        f"sys.modules[{package!r}] = None; from ort_sdk.cli import main; sys.exit(main(['--version']))", tmp_path
+    )
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert done.stderr.startswith("ort-sdk: error: ")
+    assert done.stderr.endswith(f"pip install {package}\n")
+
+
 def test_page_lists_what_is_needed():
     """The dependency group, the page and the host's dependencies say the same."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
