@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag
 
 __all__ = [
     "ArenaExtendStrategy",
@@ -23,7 +23,14 @@ __all__ = [
 ]
 
 
-class GraphOptimizationLevel(IntEnum):
+class NamedNumber(IntEnum):
+    """A number that prints as its class and name, as in ONNX Runtime."""
+
+    __str__ = Enum.__str__
+    __format__ = Enum.__format__
+
+
+class GraphOptimizationLevel(NamedNumber):
     """How far the optimizer goes."""
 
     ORT_DISABLE_ALL = 0
@@ -33,14 +40,14 @@ class GraphOptimizationLevel(IntEnum):
     ORT_ENABLE_ALL = 99
 
 
-class ExecutionMode(IntEnum):
+class ExecutionMode(NamedNumber):
     """Whether independent nodes may run at the same time."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
-class ExecutionOrder(IntEnum):
+class ExecutionOrder(NamedNumber):
     """Which topological order is taken."""
 
     DEFAULT = 0
@@ -48,14 +55,14 @@ class ExecutionOrder(IntEnum):
     MEMORY_EFFICIENT = 2
 
 
-class ArenaExtendStrategy(IntEnum):
+class ArenaExtendStrategy(NamedNumber):
     """How an arena grows."""
 
     kNextPowerOfTwo = 0  # noqa: N815 - ORT's name
     kSameAsRequested = 1  # noqa: N815 - ORT's name
 
 
-class OrtAllocatorType(IntEnum):
+class OrtAllocatorType(NamedNumber):
     """Kind of allocator behind a memory info."""
 
     INVALID = -1
@@ -63,7 +70,7 @@ class OrtAllocatorType(IntEnum):
     ORT_ARENA_ALLOCATOR = 1
 
 
-class OrtMemType(IntEnum):
+class OrtMemType(NamedNumber):
     """What memory is for, as seen from a provider."""
 
     CPU_INPUT = -2
@@ -72,14 +79,14 @@ class OrtMemType(IntEnum):
     DEFAULT = 0
 
 
-class OrtDeviceMemoryType(IntEnum):
+class OrtDeviceMemoryType(NamedNumber):
     """Kind of memory on a device."""
 
     DEFAULT = 0
     HOST_ACCESSIBLE = 5
 
 
-class OrtMemoryInfoDeviceType(IntEnum):
+class OrtMemoryInfoDeviceType(NamedNumber):
     """Type of the device a memory info is about."""
 
     CPU = 0
@@ -88,7 +95,7 @@ class OrtMemoryInfoDeviceType(IntEnum):
     NPU = 3
 
 
-class OrtHardwareDeviceType(IntEnum):
+class OrtHardwareDeviceType(NamedNumber):
     """Type of a hardware device."""
 
     CPU = 0
@@ -96,7 +103,7 @@ class OrtHardwareDeviceType(IntEnum):
     NPU = 2
 
 
-class OrtDeviceVendorId(IntEnum):
+class OrtDeviceVendorId(NamedNumber):
     """PCI vendor ids."""
 
     NONE = 0
@@ -109,7 +116,7 @@ class OrtDeviceVendorId(IntEnum):
     INTEL = 0x8086
 
 
-class OrtExecutionProviderDevicePolicy(IntEnum):
+class OrtExecutionProviderDevicePolicy(NamedNumber):
     """How devices are chosen when no provider is named."""
 
     DEFAULT = 0
@@ -129,7 +136,7 @@ class OrtCompileApiFlags(IntFlag):
     ERROR_IF_OUTPUT_FILE_EXISTS = 2
 
 
-class OrtCompiledModelCompatibility(IntEnum):
+class OrtCompiledModelCompatibility(NamedNumber):
     """Whether a provider can run a compiled model."""
 
     EP_NOT_APPLICABLE = 0
@@ -148,7 +155,7 @@ class OrtDeviceEpIncompatibilityReason(IntFlag):
     UNKNOWN = -2147483648
 
 
-class OrtSparseFormat(IntEnum):
+class OrtSparseFormat(NamedNumber):
     """Layout of a sparse tensor."""
 
     ORT_SPARSE_UNDEFINED = 0

@@ -256,9 +256,10 @@ class InferenceSession:
         """Run on what is bound.
 
         Raises:
+            InvalidArgument: the binding is another session's.
             Fail: "Error in execution: …", whatever went wrong.
         """
-        iobinding.run(run_options)
+        iobinding.run_in(self, run_options)
 
     def run_with_ortvaluevector(
         self,

@@ -129,12 +129,15 @@ class IOBinding:
         self._targets.clear()
         self._outputs = OrtValueVector()
 
-    def run(self, run_options: Any = None) -> None:
+    def run_in(self, session: InferenceSession, run_options: Any = None) -> None:
         """Run the session on what is bound.
 
         Raises:
+            InvalidArgument: the session is another one.
             Fail: "Error in execution: …", whatever went wrong.
         """
+        if session is not self._session:
+            raise InvalidArgument("IOBinding must be used with the session that created it.")
         if not self._targets:
             raise Fail("Error in execution: At least one output should be requested.")
         names = list(self._targets)

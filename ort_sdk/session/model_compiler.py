@@ -61,6 +61,8 @@ class ModelCompiler:
         get_initializer_location_func: Callable[..., Any] | None = None,
     ) -> None:
         del embed_compiled_data_into_model
+        if not isinstance(sess_options, SessionOptions):
+            raise TypeError(f"incompatible constructor arguments: sess_options must be SessionOptions, got {sess_options!r}")
         if not isinstance(input_model_path_or_bytes, (str, bytes, os.PathLike)):
             raise TypeError(f"Unable to load from type '{type(input_model_path_or_bytes)}'")
         if not isinstance(input_model_path_or_bytes, bytes) and not Path(input_model_path_or_bytes).is_file():

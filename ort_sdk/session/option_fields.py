@@ -77,7 +77,7 @@ def flag(default: bool, doc: str) -> OptionField[bool]:
 
 def number(default: int, doc: str) -> OptionField[int]:
     """A property that is a 32-bit integer."""
-    return OptionField(default, to_int32, "an int of 32 bits", doc)
+    return OptionField(default, _to_int32, "an int of 32 bits", doc)
 
 
 def text(default: str, doc: str) -> OptionField[str]:
@@ -103,7 +103,7 @@ def _to_bool(value: Any) -> bool:
     return bool(value)
 
 
-def to_int32(value: Any) -> int:
+def _to_int32(value: Any) -> int:
     """An integer of 32 bits; TypeError for anything else."""
     converted = operator.index(value)
     if not -(2**31) <= converted < 2**31:

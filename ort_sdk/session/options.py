@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from ort_sdk.loader.external_file import normal_location
 
 from .enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from .ep_devices import OrtEpDevice
-from .option_fields import ConfigEntries, Options, flag, member, number, text, to_int32
+from .option_fields import ConfigEntries, Options, flag, member, number, text
 from .ort_value import OrtValue
 
 __all__ = ["RunOptions", "SessionOptions"]
@@ -45,8 +46,8 @@ class SessionOptions(Options):
     execution_mode = member(ExecutionMode.ORT_SEQUENTIAL, "Accepted and told to providers; nodes run one after the other.")
     execution_order = member(ExecutionOrder.DEFAULT, "Accepted; the order is the model's topological order.")
     graph_optimization_level = member(GraphOptimizationLevel.ORT_ENABLE_ALL, "How far the optimizer goes.")
-    inter_op_num_threads = number(0, "Threads of ``run_async``; 0 leaves the choice to the session.")
-    intra_op_num_threads = number(0, "Threads inside a kernel, with the caller's; 0: a provider's choice (CPU: physical cores).")
+    inter_op_num_threads = number(0, "Threads of ``run_async``; below 1 leaves the choice to the session.")
+    intra_op_num_threads = number(0, "Threads inside a kernel, with the caller's; below 1: a provider's choice (CPU: physical cores).")
     log_severity_level = number(-1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1 takes the default.")
     log_verbosity_level = number(0, "Accepted.")
     logid = text("", "Name of the session in the log.")
@@ -95,8 +96,8 @@ class SessionOptions(Options):
         mode = "parallel" if self.execution_mode is ExecutionMode.ORT_PARALLEL else "sequential"
         typed = {
             "session.execution_mode": mode,
-            "session.inter_op_num_threads": str(self.inter_op_num_threads),
-            "session.intra_op_num_threads": str(self.intra_op_num_threads),
+            "session.inter_op_num_threads": str(max(self.inter_op_num_threads, 0)),
+            "session.intra_op_num_threads": str(max(self.intra_op_num_threads, 0)),
         }
         return typed | self._config
 
@@ -167,11 +168,11 @@ class SessionOptions(Options):
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Give a symbolic dimension of the inputs (``batch``) a fixed size."""
-        self._name_overrides[name] = to_int32(size)
+        self._name_overrides[name] = operator.index(size)
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
         """Give all free dimensions of the inputs with a denotation (``DATA_BATCH``) a fixed size."""
-        self._denotation_overrides[denotation] = to_int32(size)
+        self._denotation_overrides[denotation] = operator.index(size)
 
     def register_custom_ops_library(self, path: str) -> None:
         """Not possible: kernels come from provider plugins.

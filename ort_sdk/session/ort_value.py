@@ -244,7 +244,7 @@ class OrtValue:
             raise Fail(f"This OrtValue does not contain SparseTensor. Check data_type() value. It is {self.data_type()}")
         return self._value
 
-    def update_inplace(self, np_arr: HostArray) -> None:
+    def update_inplace(self, data: HostArray) -> None:
         """Overwrite a tensor with an array of as many bytes; bytes of another type are read as this one's.
 
         Raises:
@@ -252,12 +252,12 @@ class OrtValue:
         """
         element_type, shape = self._access.describe(self._tensor())
         dtype = element_type.numpy_dtype
-        if np_arr.nbytes != int(np.prod(shape, dtype=np.int64)) * dtype.itemsize:
+        if data.nbytes != int(np.prod(shape, dtype=np.int64)) * dtype.itemsize:
             raise Fail(
                 "The input size of numpy arrays does not match the size of the OrtValue. "
-                f"Got {np_arr.dtype}{list(np_arr.shape)}, the value is {dtype}{list(shape)}"
+                f"Got {data.dtype}{list(data.shape)}, the value is {dtype}{list(shape)}"
             )
-        same_type = np_arr if dtype.hasobject else np.ascontiguousarray(np_arr).reshape(-1).view(dtype)
+        same_type = data if dtype.hasobject else np.ascontiguousarray(data).reshape(-1).view(dtype)
         if not self._access.fill(self._value, same_type.reshape(shape), CPU_DEVICE):
             self._value = self._access.from_host(same_type.reshape(shape))
 

@@ -143,7 +143,6 @@ class SparseTensor:
         view.flags.writeable = False
         return view
 
-    @property
     def format(self) -> OrtSparseFormat:
         """How positions are kept."""
         return _FORMATS[type(self._view)]
@@ -155,7 +154,7 @@ class SparseTensor:
             Fail: another format.
         """
         if not isinstance(self._view, SparseCooView):
-            raise Fail(f"This sparse tensor does not contain COO format, it is {self.format.name}")
+            raise Fail(f"This sparse tensor does not contain COO format, it is {self.format().name}")
         return self._view
 
     def as_csrc_view(self) -> SparseCsrView:
@@ -165,7 +164,7 @@ class SparseTensor:
             Fail: another format.
         """
         if not isinstance(self._view, SparseCsrView):
-            raise Fail(f"This sparse tensor does not contain CSR(C) format, it is {self.format.name}")
+            raise Fail(f"This sparse tensor does not contain CSR(C) format, it is {self.format().name}")
         return self._view
 
     def as_blocksparse_view(self) -> SparseBlockSparseView:
@@ -175,7 +174,7 @@ class SparseTensor:
             Fail: another format.
         """
         if not isinstance(self._view, SparseBlockSparseView):
-            raise Fail(f"This sparse tensor does not contain BlockSparse format, it is {self.format.name}")
+            raise Fail(f"This sparse tensor does not contain BlockSparse format, it is {self.format().name}")
         return self._view
 
     get_coo_data = as_coo_view

@@ -28,6 +28,12 @@ def test_output_made_by_the_session(bound):
     assert len(binding.get_outputs_as_ortvaluevector()) == 1
 
 
+def test_binding_belongs_to_its_session(session):
+    binding = session(models.identity()).io_binding()
+    with pytest.raises(ValueError, match="must be used with the session that created it"):
+        session(models.identity()).run_with_iobinding(binding)
+
+
 def test_input_is_read_at_each_run(session):
     made = session(models.identity())
     array = X.copy()

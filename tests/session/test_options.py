@@ -138,6 +138,26 @@ def test_free_dimension_by_name(ort, session):
     assert made.run(None, {"x": np.ones((3, 2), np.float32)})[0].shape == (3, 2)
 
 
+def test_free_dimension_may_have_any_size(ort, session):
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_name("b", 2**40)
+    with pytest.raises(errors(ort).InvalidArgument, match=f"Expected: {2**40}"):
+        session(models.identity(), options).run(None, {"x": X})
+
+
+def test_fewer_threads_than_none_are_the_default(ort, session):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = -1
+    np.testing.assert_array_equal(session(models.identity(), options).run(None, {"x": X})[0], X)
+
+
+def test_enumerations_print_their_names(ort):
+    options = ort.SessionOptions()
+    assert str(options.graph_optimization_level) == "GraphOptimizationLevel.ORT_ENABLE_ALL"
+    assert f"{options.execution_mode}" == "ExecutionMode.ORT_SEQUENTIAL"
+    assert options.graph_optimization_level == 99
+
+
 def denoted():
     made = models.model([helper.make_node("Relu", ["x"], ["y"])], [models.value("x", ["b", 2])], [models.value("y", ["b", 2])])
     made.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"

@@ -98,7 +98,7 @@ def test_from_shape(ort):
 def test_update_inplace(ort):
     array = X.copy()
     value = ort.OrtValue.ortvalue_from_numpy(array)
-    value.update_inplace(X + 1)
+    value.update_inplace(data=X + 1)
     np.testing.assert_array_equal(array, X + 1)
     with pytest.raises(RuntimeError, match=r"The input size of numpy arrays does not match the size of the OrtValue."):
         value.update_inplace(np.zeros((3, 3), np.float32))
@@ -202,7 +202,7 @@ def test_sparse_coordinates(ort):
     sparse = ort.SparseTensor.sparse_coo_from_numpy([3, 3], values, np.array([0, 4]), cpu(ort))
     np.testing.assert_array_equal(sparse.values(), values)
     np.testing.assert_array_equal(sparse.as_coo_view().indices(), [0, 4])
-    assert sparse.format() if callable(sparse.format) else sparse.format == ort.OrtSparseFormat.ORT_SPARSE_COO
+    assert sparse.format() == ort.OrtSparseFormat.ORT_SPARSE_COO
     assert (list(sparse.dense_shape()), sparse.data_type(), sparse.device_name()) == ([3, 3], "sparse_tensor(float)", "cpu")
     for view in (sparse.as_csrc_view, sparse.as_blocksparse_view):
         with pytest.raises(RuntimeError, match="does not contain"):

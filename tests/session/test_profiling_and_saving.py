@@ -168,6 +168,8 @@ def test_model_compiler(ort, tmp_path):
 
 def test_model_compiler_flags(ort, tmp_path):
     flags = ort.OrtCompileApiFlags
+    with pytest.raises(TypeError):
+        ort.ModelCompiler({}, models.affine())
     compiler = ort.ModelCompiler(ort.SessionOptions(), models.affine(), flags=flags.ERROR_IF_NO_NODES_COMPILED)
     with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match="Unable to compile any nodes"):
         compiler.compile_to_bytes()
