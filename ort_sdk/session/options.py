@@ -47,7 +47,7 @@ class SessionOptions(Options):
     execution_order = member(ExecutionOrder.DEFAULT, "Accepted; the order is the model's topological order.")
     graph_optimization_level = member(GraphOptimizationLevel.ORT_ENABLE_ALL, "How far the optimizer goes.")
     inter_op_num_threads = number(0, "Threads of ``run_async``; below 1 leaves the choice to the session.")
-    intra_op_num_threads = number(0, "Threads inside a kernel, with the caller's; below 1: a provider's choice (CPU: physical cores).")
+    intra_op_num_threads = number(0, "Threads inside a kernel, with the caller's; below 1: the provider's (CPU: physical cores).")
     log_severity_level = number(-1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1 takes the default.")
     log_verbosity_level = number(0, "Accepted.")
     logid = text("", "Name of the session in the log.")
