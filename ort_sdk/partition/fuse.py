@@ -36,6 +36,7 @@ def fuse_group(graph: Graph, nodes: list[Node], provider: str, name: str) -> tup
     last = max(index for index, node in enumerate(graph.nodes) if id(node) in members)
     before = [node for node in graph.nodes[: last + 1] if id(node) not in members]
     graph.nodes = [*before, fused, *graph.nodes[last + 1 :]]
+    graph.touch()
     graph.sort(_outer_names(graph))
     return fused, FusedNode(name=name, graph=body)
 

@@ -147,6 +147,20 @@ def test_a_group_is_compiled(register):
     assert [inner.op_type for inner in fused.graph.nodes] == ["Relu", "Add"]
 
 
+def test_a_group_reads_what_the_provider_asked_the_readers_of(register):
+    """The graph remembers readers once it was asked; a group's nodes are none any more."""
+
+    def claim(graph_viewer, kernel_lookup):
+        assert [reader.op_type for reader in graph_viewer.consumers("x")] == ["Relu"]
+        return _group_claim(graph_viewer, kernel_lookup)
+
+    register(HostProvider(claim=claim, compiled=lambda _nodes: [lambda x, y: np.maximum(x, 0) + y]), "host")
+    nodes = [node("Relu", ["x"], ["r"]), node("Add", ["r", "w"], ["y"])]
+    session = _session(model_bytes(nodes, [value("x", [2]), value("w", [2])], [value("y", [2])]), HOST)
+    feeds = {"x": np.array([-1, 3], np.float32), "w": np.array([1, 1], np.float32)}
+    np.testing.assert_array_equal(session.run(None, feeds)[0], [1, 4])
+
+
 def test_a_group_that_is_not_convex_is_dropped(register):
     """Relu → Neg → Add: the group {Relu, Add} would need its own output through Neg."""
     register(HostProvider(claim=_group_claim, compiled=lambda _nodes: pytest.fail("must not be compiled")), "host")
