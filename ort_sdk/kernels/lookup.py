@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import KernelCreateInfo, KernelDef, KernelInfo, KernelRegistry
+from ort_sdk.api import KernelCreateInfo, KernelDef, KernelInfo, KernelPredicate, KernelRegistry
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.type_strings import Argument, TypeStrings
@@ -79,8 +79,7 @@ class RegistryLookup:
                 self._known.clear()
             fitting = self._known[key] = tuple(self._fitting(node))
         for each in fitting:
-            when = each.kernel_def.when
-            if when is None or when(self._info(node)) is None:
+            if each.kernel_def.when is None or self._declined(each.kernel_def.when, node) is None:
                 return each
         return None
 
@@ -123,8 +122,16 @@ class RegistryLookup:
             return f"version {kernel_def.version_text()} matches; {mismatch}"
         if kernel_def.when is None:
             return None
-        declined = kernel_def.when(self._info(node))
+        declined = self._declined(kernel_def.when, node)
         return None if declined is None else f"version {kernel_def.version_text()} and types match; declined: {declined}"
+
+    def _declined(self, when: KernelPredicate, node: Node) -> str | None:
+        try:
+            return when(self._info(node))
+        except Exception as error:
+            owner = "" if self._registry is None else f" of {self._registry.provider_name}"
+            error.add_note(f"raised in the predicate of a kernel{owner} for {node.describe()}")
+            raise
 
     def _info(self, node: Node) -> KernelInfo:
         return kernel_info(node, self._graph, self._opset_imports.get(node.domain, 0))

@@ -32,7 +32,7 @@ class DataTransferManager:
             return [self.copy(element, source, target) for element in value]
         direct = self._find(source, target)
         if direct is not None:
-            return direct.copy(value, source, target)
+            return _copied(direct, value, source, target)
         to_host = self._find(source, CPU_DEVICE)
         from_host = self._find(CPU_DEVICE, target)
         if to_host is None or from_host is None:
@@ -40,7 +40,7 @@ class DataTransferManager:
                 f"There's no data transfer registered for copying tensors from {source} to {target}: "
                 f"{len(self._transfers)} transfers were asked, directly and over the host"
             )
-        return from_host.copy(to_host.copy(value, source, CPU_DEVICE), CPU_DEVICE, target)
+        return _copied(from_host, _copied(to_host, value, source, CPU_DEVICE), CPU_DEVICE, target)
 
     def copy_into(self, value: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> bool:
         """Fill an array the caller owns.
@@ -66,3 +66,11 @@ class DataTransferManager:
 
     def _find(self, source: OrtDevice, target: OrtDevice) -> DataTransfer | None:
         return next((transfer for transfer in self._transfers if transfer.can_copy(source, target)), None)
+
+
+def _copied(transfer: DataTransfer, value: Array, source: OrtDevice, target: OrtDevice) -> Array:
+    try:
+        return transfer.copy(value, source, target)
+    except Exception as error:
+        error.add_note(f"while {type(transfer).__name__} copied from {source} to {target}")
+        raise

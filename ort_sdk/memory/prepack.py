@@ -110,10 +110,19 @@ class Prepacker:
 
     def pack_input(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> bool:
         """Offer one constant input of a kernel that can take packed weights; returns whether the kernel keeps it packed."""
+        try:
+            return self._pack_input(kernel, node, tensor, index)
+        except Exception as error:
+            error.add_note(f"while input {index} of {node.domain or 'ai.onnx'}::{node.op_type} was packed for {node.provider}")
+            raise
+
+    def _pack_input(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> bool:
         weights = NOT_PACKED if _packs_nothing(kernel, node) else self._weights(kernel, node, tensor, index)
         if isinstance(weights, PrePackedWeights):
             kernel.use_prepacked(weights, index)
             return True
+        if not isinstance(weights, NotPacked):
+            raise RuntimeException(f"prepack must give PrePackedWeights or NOT_PACKED, gave {weights!r:.200}")
         if isinstance(tensor, LoadedTensor) and tensor.is_loaded:
             # Read to see what it is, and to be read in every run: not to be loaded again meanwhile.
             self._unpacked.append(tensor.numpy())

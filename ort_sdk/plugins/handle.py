@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pluggy
@@ -76,7 +76,7 @@ class ProviderHandle:
     def get_supported_devices(self) -> tuple[OrtDevice, ...]:
         """Devices the provider can use here. The provider is asked once; the answer is kept for the process."""
         if self._devices is None:
-            devices = tuple(self._call("get_supported_devices") or ())
+            devices = self._items(self._call("get_supported_devices"), "get_supported_devices")
             self._devices = tuple(self._check(device, OrtDevice, "get_supported_devices") for device in devices)
         return self._devices
 
@@ -107,20 +107,23 @@ class ProviderHandle:
         )
         if claims is None:
             return None
-        return [self._check(claim, ComputeCapability, "get_capability") for claim in claims]
+        return [self._check(claim, ComputeCapability, "get_capability") for claim in self._items(claims, "get_capability")]
 
     def compile(self, execution_provider: ExecutionProvider, fused_nodes: Sequence[FusedNode]) -> list[Any]:
         """Kernels for claimed groups, one per group.
 
         Raises:
-            EPFail: there are more or fewer kernels than groups.
+            EPFail: there are more or fewer kernels than groups, or one is none.
         """
-        kernels = list(self._call("compile", execution_provider=execution_provider, fused_nodes=fused_nodes) or ())
+        kernels = self._items(self._call("compile", execution_provider=execution_provider, fused_nodes=fused_nodes), "compile")
         if len(kernels) != len(fused_nodes):
             names = ", ".join(node.name for node in fused_nodes)
             raise EPFail(
                 f"{self.record.label()}: hook compile gave {len(kernels)} kernels for {len(fused_nodes)} groups: {names}"
             )
+        for kernel in kernels:
+            if not callable(getattr(kernel, "compute", kernel)):
+                raise self._wrong_result(kernel, "kernels", "compile")
         return kernels
 
     def create_allocator(self, execution_provider: ExecutionProvider, memory_info: OrtMemoryInfo) -> Allocator | None:
@@ -128,6 +131,8 @@ class ProviderHandle:
         allocator: Allocator | None = self._call(
             "create_allocator", execution_provider=execution_provider, memory_info=memory_info
         )
+        if allocator is not None and not callable(getattr(allocator, "allocate", None)):
+            raise self._wrong_result(allocator, "an Allocator", "create_allocator")
         return allocator
 
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> DataTransfer | None:
@@ -152,7 +157,7 @@ class ProviderHandle:
         allocator: Allocator | None,
     ) -> PrePackedWeights | NotPacked | None:
         """A constant input in its kernel's layout; None if the provider has no opinion and the kernel is to be asked."""
-        packed: PrePackedWeights | NotPacked | None = self._call(
+        packed = self._call(
             "prepack",
             execution_provider=execution_provider,
             kernel=kernel,
@@ -160,11 +165,18 @@ class ProviderHandle:
             input_index=input_index,
             allocator=allocator,
         )
+        if packed is not None and not isinstance(packed, (PrePackedWeights, NotPacked)):
+            raise self._wrong_result(packed, "PrePackedWeights, NOT_PACKED or None", "prepack")
         return packed
 
     def get_graph_transformers(self, execution_provider: ExecutionProvider, level: int) -> list[Any]:
         """The provider's own graph passes of an optimization level."""
-        return list(self._call("get_graph_transformers", execution_provider=execution_provider, level=level) or ())
+        hook = "get_graph_transformers"
+        passes = self._items(self._call(hook, execution_provider=execution_provider, level=level), hook)
+        for found in passes:
+            if not isinstance(getattr(found, "name", None), str) or not callable(getattr(found, "apply", None)):
+                raise self._wrong_result(found, "graph passes, with name and apply", hook)
+        return passes
 
     def on_session_initialization_end(self, execution_provider: ExecutionProvider) -> None:
         """Tell the provider that the session is complete."""
@@ -184,9 +196,18 @@ class ProviderHandle:
             return None
         try:
             return caller(**arguments)
+        except SystemExit as error:
+            raise EPFail(f"{self.record.label()}: hook {hook} would end the process, with exit code {error.code}") from error
         except Exception as error:
             error.add_note(f"raised in hook {hook} of execution provider {self.record.label()}")
             raise
+
+    def _items(self, result: Any, hook: str) -> list[Any]:
+        if result is None:
+            return []
+        if not isinstance(result, Iterable):
+            raise self._wrong_result(result, "a sequence", hook)
+        return list(result)
 
     def _check(self, result: Any, expected: type[_T], hook: str) -> _T:
         if not isinstance(result, expected):

@@ -18,7 +18,7 @@ from ort_sdk.api import (
 )
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.memory import Arena, BufferLifetime, lay_out
-from ort_sdk.plan import ABSENT
+from ort_sdk.plan import ABSENT, Step
 
 from .plan_runner import BindingProvider
 from .slots import ValueSlot
@@ -104,10 +104,18 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
             ValueSlot(is_fixed=True) if own == ABSENT else bound.slots[index]
             for index, own in zip(launched.outputs, launched.step.outputs, strict=True)
         ]
-        call = launched.step.kernel.bind(inputs, written)
-        bound.calls[position] = call
+        bound.calls[position] = _bind(launched.step, inputs, written)
         bound.providers[position] = providers[launched.step.provider].execution_provider
     return bound
+
+
+def _bind(step: Step, inputs: list[ValueSlot], outputs: list[ValueSlot]) -> Callable[[], None]:
+    try:
+        call: Callable[[], None] = step.kernel.bind(inputs, outputs)
+    except Exception as error:
+        error.add_note(f"while {step.provider} bound {step.op_type} node '{step.node}'")
+        raise
+    return call
 
 
 def _keep_view(

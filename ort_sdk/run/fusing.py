@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ort_sdk.api import ExecutionProvider, FusedSteps, FusibleProgram, FusibleStep, OrtDevice, ProgramValue
+from ort_sdk.api import EPFail, ExecutionProvider, FusedSteps, FusibleProgram, FusibleStep, OrtDevice, ProgramValue, StepFusion
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import ABSENT, Step
 
@@ -42,7 +42,7 @@ def fuse_steps(
         shapes_vary: see ``FusibleProgram.shapes_vary``; the fused steps can be computed then.
 
     Raises:
-        EPFail: a provider's answer does not keep the order of the program.
+        EPFail: a provider's answer is none, or does not keep the order of the program.
     """
     answers: list[tuple[str, FusedSteps]] = []
     is_complete = True
@@ -50,7 +50,7 @@ def fuse_steps(
         if type(provider.execution_provider).fuse_steps is ExecutionProvider.fuse_steps:
             continue
         program = _shown(specialisation, name, providers, may_compile=may_compile, shapes_vary=shapes_vary)
-        fusion = provider.execution_provider.fuse_steps(program)
+        fusion = _asked(provider.execution_provider, program)
         is_complete = is_complete and fusion.is_complete
         check_answer(name, program, fusion.fused)
         answers.extend((name, fused) for fused in fusion.fused if not shapes_vary or hasattr(fused.kernel, "compute"))
@@ -60,6 +60,17 @@ def fuse_steps(
     several = [fused.positions for _, fused in answers if len(fused.positions) > 1]
     groups = tuple(tuple(steps[position].step.op_type for position in positions) for positions in several)
     return Fused(replace(specialisation, steps=_replaced(specialisation, answers, providers, shapes_vary)), groups, is_complete)
+
+
+def _asked(execution_provider: ExecutionProvider, program: FusibleProgram) -> StepFusion:
+    try:
+        fusion = execution_provider.fuse_steps(program)
+    except Exception as error:
+        error.add_note(f"raised in fuse_steps of {execution_provider.name}")
+        raise
+    if not isinstance(fusion, StepFusion):
+        raise EPFail(f"{execution_provider.name}: fuse_steps must give a StepFusion, gave {fusion!r:.200}")
+    return fusion
 
 
 def _shown(

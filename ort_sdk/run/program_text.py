@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ort_sdk.api import Array
+from ort_sdk.api import Array, EPFail, ExecutionProvider
 from ort_sdk.api.data_classes import dataclass, field
 
 from .binding import BoundSteps
@@ -95,7 +95,7 @@ class ProgramText:
         for lines in self._neighbours(bound):
             calls = [bound.calls[self.calls[line]] for line in lines]
             place = 0
-            for count, call in bound.providers[self.calls[lines[0]]].join_calls(calls):
+            for count, call in _joined(bound.providers[self.calls[lines[0]]], calls):
                 if count > 1:
                     start, last = lines[place], lines[place + count - 1]
                     self.names[f"j{start}"] = call
@@ -288,6 +288,20 @@ class _Writer:
 
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 """ONNX's operators that give their first input's elements in another shape."""
+
+
+def _joined(
+    execution_provider: ExecutionProvider, calls: Sequence[Callable[[], None]]
+) -> Sequence[tuple[int, Callable[[], None]]]:
+    try:
+        joined = execution_provider.join_calls(calls)
+        count = sum(number for number, _ in joined)
+    except Exception as error:
+        error.add_note(f"raised in join_calls of {execution_provider.name}, or made by it")
+        raise
+    if count != len(calls):
+        raise EPFail(f"{execution_provider.name}: join_calls gave calls for {count} of {len(calls)} calls")
+    return joined
 
 
 def _only_reshapes(launched: ProgramStep, specialisation: Specialisation) -> bool:

@@ -145,7 +145,7 @@ class SessionOptimizer:
 
     def _provider_transformers(self, level: int) -> list[GraphTransformer]:
         found = (provider.handle.get_graph_transformers(provider.execution_provider, level) for provider in self._providers)
-        return [transformer for transformers in found for transformer in transformers or ()]
+        return [transformer for transformers in found for transformer in transformers]
 
     def _knows_operators(self, nodes: Sequence[Node]) -> bool:
         """Whether our passes may change a model: they know operators by name, up to the versions of the schema table."""

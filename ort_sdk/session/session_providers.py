@@ -120,10 +120,6 @@ def open_provider(handle: ProviderHandle, options: Mapping[str, str], session_co
     """
     device = _choose_device(handle, options)
     execution_provider = handle.create_execution_provider(device, options, session_config)
-    if execution_provider is None:
-        raise Fail(
-            f"{handle.name}: create_execution_provider returned None for device {device}; it must return an ExecutionProvider"
-        )
     registry = handle.get_kernel_registry(execution_provider)
     transfer = handle.get_data_transfer(execution_provider)
     if transfer is None and device != CPU_DEVICE:

@@ -2,6 +2,7 @@ import json
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 from ort_sdk.api import (
@@ -101,6 +102,65 @@ def test_a_wrong_result_names_provider_hook_and_what_it_gave(manager):
     other = manager.register(OtherProvider())
     with pytest.raises(EPFail, match="hook get_kernel_registry must give KernelRegistry, gave str: 'no registry'"):
         other.get_kernel_registry(None)
+
+
+class AnsweringProvider(MyProvider):
+    """Gives one answer to whatever it is asked, or raises it."""
+
+    name = "AnsweringExecutionProvider"
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def _answer(self):
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    @hookimpl
+    def get_capability(self, execution_provider, graph_viewer, kernel_lookup):
+        return self._answer()
+
+    @hookimpl
+    def compile(self, execution_provider, fused_nodes):
+        return self._answer()
+
+    @hookimpl
+    def create_allocator(self, execution_provider, memory_info):
+        return self._answer()
+
+    @hookimpl
+    def prepack(self, execution_provider, kernel, tensor, input_index, allocator):
+        return self._answer()
+
+    @hookimpl
+    def get_graph_transformers(self, execution_provider, level):
+        return self._answer()
+
+
+ARGUMENTS = {
+    "get_capability": (None, None, None),
+    "compile": (None, [None]),
+    "create_allocator": (None, None),
+    "prepack": (None, None, None, 0, None),
+    "get_graph_transformers": (None, 1),
+}
+
+
+@pytest.mark.parametrize("hook", ARGUMENTS)
+@pytest.mark.parametrize("answer", [5, [None], np.ones(1)], ids=["number", "list of None", "array"])
+def test_an_answer_of_another_kind_is_refused(manager, hook, answer):
+    handle = manager.register(AnsweringProvider(answer))
+    with pytest.raises(EPFail, match=rf"'AnsweringExecutionProvider'.*hook {hook} must give .*, gave "):
+        getattr(handle, hook)(*ARGUMENTS[hook])
+
+
+@pytest.mark.parametrize("hook", ARGUMENTS)
+def test_a_hook_does_not_end_the_process(manager, hook):
+    handle = manager.register(AnsweringProvider(SystemExit(3)))
+    with pytest.raises(EPFail, match=f"hook {hook} would end the process, with exit code 3"):
+        getattr(handle, hook)(*ARGUMENTS[hook])
 
 
 def test_an_exception_keeps_its_type_and_says_which_hook_raised(manager):

@@ -14,9 +14,11 @@ from ort_sdk.api import (
     InvalidArgument,
     KernelRegistry,
     OpKernel,
+    OrtMemoryInfo,
     PluginHooks,
     PrePackedWeights,
     ProviderHooks,
+    RuntimeException,
     hookimpl,
 )
 from ort_sdk.plugins import plugin_manager
@@ -62,6 +64,8 @@ class SwishPass:
 
 class RecordingProvider(ProviderHooks):
     name = "RecordingExecutionProvider"
+    execution_provider_class = ExecutionProvider
+    allocator = None
 
     def __init__(self):
         self.asked = []
@@ -78,7 +82,7 @@ class RecordingProvider(ProviderHooks):
     @hookimpl
     def create_execution_provider(self, device, provider_options, session_options):
         self.asked.append(("create_execution_provider", dict(provider_options)))
-        return ExecutionProvider(self.name, device, provider_options)
+        return self.execution_provider_class(self.name, device, provider_options)
 
     @hookimpl
     def get_kernel_registry(self, execution_provider):
@@ -97,6 +101,10 @@ class RecordingProvider(ProviderHooks):
     @hookimpl
     def prepack(self, execution_provider, kernel, tensor, input_index, allocator):
         self.asked.append(("prepack", input_index))
+
+    @hookimpl
+    def create_allocator(self, execution_provider, memory_info):
+        return self.allocator
 
     @hookimpl
     def get_external_data_loader(self, execution_provider):
@@ -152,7 +160,7 @@ WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
 
 def swish_model():
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="product"),
         helper.make_node("Sigmoid", ["m"], ["s"]),
         helper.make_node("Mul", ["m", "s"], ["y"]),
     ]
@@ -195,6 +203,72 @@ def test_a_packed_input_is_passed_as_none(provider):
     plan = InferenceSession(swish_model(), providers=[provider.name])._state.plan
     assert plan.steps[0].inputs[1] == 0
     assert len(plan.constants) == 0
+
+
+class HostAllocator:
+    memory_info = OrtMemoryInfo(CPU_DEVICE)
+
+    def allocate(self, shape, element_type):
+        return np.empty(shape, element_type.numpy_dtype)
+
+    def release(self, array):
+        pass
+
+
+def run_thrice(provider):
+    """So often that there is a program."""
+    session = InferenceSession(swish_model(), providers=[provider.name])
+    for _ in range(3):
+        session.run(None, {"x": np.ones((2, 2), np.float32)})
+
+
+def raising(*_arguments):
+    raise ValueError("lost")
+
+
+@pytest.mark.parametrize(
+    ("ability", "text"),
+    [
+        ("packing_identity", "while input 1 of ai.onnx::MatMul was packed for RecordingExecutionProvider"),
+        ("prepack", "while input 1 of ai.onnx::MatMul was packed for RecordingExecutionProvider"),
+        ("use_prepacked", "while input 1 of ai.onnx::MatMul was packed for RecordingExecutionProvider"),
+        ("bind", "while RecordingExecutionProvider bound MatMul node 'product'"),
+        ("when", "raised in the predicate of a kernel of RecordingExecutionProvider for ai.onnx::MatMul"),
+        ("fuse_steps", "raised in fuse_steps of RecordingExecutionProvider"),
+        ("join_calls", "raised in join_calls of RecordingExecutionProvider"),
+    ],
+)
+def test_what_a_provider_raises_outside_of_runs_says_where(provider, ability, text):
+    class Raising(MatMul):
+        deterministic, shape_inputs = True, ()
+
+        def bind(self, inputs, outputs):
+            return lambda: None
+
+    class RaisingProvider(ExecutionProvider):
+        pass
+
+    setattr(RaisingProvider if ability in ("fuse_steps", "join_calls") else Raising, ability, raising)
+    provider.registry = KernelRegistry(provider.name)
+    when = raising if ability == "when" else None
+    provider.registry.kernel("MatMul", 13, {"T": ["tensor(float)"]}, when=when)(Raising)
+    provider.execution_provider_class = RaisingProvider
+    provider.allocator = HostAllocator()
+    with pytest.raises(ValueError, match="lost") as raised:
+        run_thrice(provider)
+    assert any(text in note for note in raised.value.__notes__)
+
+
+@pytest.mark.parametrize("answer", [None, 5])
+def test_packed_weights_that_are_none_are_refused(provider, answer):
+    class Odd(MatMul):
+        def prepack(self, tensor, input_index, allocator):
+            return answer
+
+    provider.registry = KernelRegistry(provider.name)
+    provider.registry.kernel("MatMul", 13, {"T": ["tensor(float)"]})(Odd)
+    with pytest.raises(RuntimeException, match="prepack must give PrePackedWeights or NOT_PACKED, gave"):
+        InferenceSession(swish_model(), providers=[provider.name])
 
 
 def test_start_and_end_of_session_and_runs_are_told(provider):
