@@ -10,9 +10,8 @@ import traceback
 from collections.abc import Sequence
 
 import ort_sdk
-from ort_sdk.api import OrtSdkError
 
-from .exit_codes import ExitCode, exit_code_of, exit_code_text
+from .exit_codes import ExitCode, error_text, exit_code_of, exit_code_text, is_explained
 
 __all__ = ["main"]
 
@@ -49,10 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.BROKEN_PIPE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except (OrtSdkError, OSError, MemoryError) as error:
+    except Exception as error:
+        if not is_explained(error):
+            raise
         if parsed.debug:
             traceback.print_exc()
-        print(f"ort-sdk {parsed.command}: error: {_text_of(error)}", file=sys.stderr)  # noqa: T201
+        print(f"ort-sdk {parsed.command}: error: {error_text(error)}", file=sys.stderr)  # noqa: T201
         return exit_code_of(error)
     return code
 
@@ -74,9 +75,3 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         importlib.import_module(f".{name}", __package__).add_arguments(command)
     return parser
-
-
-def _text_of(error: BaseException) -> str:
-    if isinstance(error, OrtSdkError):
-        return error.text
-    return f"{error.strerror}: {error.filename!r}" if isinstance(error, OSError) and error.filename else repr(error)

@@ -12,10 +12,11 @@ from ort_sdk.api import (
     NoKernelError,
     NoModel,
     NoSuchFile,
+    OrtSdkError,
     ProviderError,
 )
 
-__all__ = ["ExitCode", "exit_code_of", "exit_code_text"]
+__all__ = ["ExitCode", "error_text", "exit_code_of", "exit_code_text", "is_explained"]
 
 
 class ExitCode(IntEnum):
@@ -62,6 +63,23 @@ def exit_code_of(error: Exception) -> ExitCode:
     if getattr(error, "is_located", False):
         return ExitCode.FAILURE
     return next((code for kind, code in _OF_ERRORS if isinstance(error, kind)), ExitCode.FAILURE)
+
+
+def is_explained(error: Exception) -> bool:
+    """Whether a line says enough of an exception: it was raised on purpose, or a note says whose it is."""
+    return isinstance(error, (OrtSdkError, OSError, MemoryError)) or hasattr(error, "__notes__")
+
+
+def error_text(error: Exception) -> str:
+    """What went wrong, and where, in a line or as many as the error's text has."""
+    if isinstance(error, OrtSdkError):
+        text = error.text
+    elif isinstance(error, OSError) and error.filename:
+        text = f"{error.strerror}: {error.filename!r}"
+    else:
+        text = repr(error)
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    return f"{text} ({notes})" if notes else text
 
 
 def exit_code_text() -> str:

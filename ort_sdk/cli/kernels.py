@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ort_sdk.api import InvalidArgument, KernelRegistry
 
-from .exit_codes import ExitCode
+from .exit_codes import ExitCode, error_text, is_explained
 from .output import print_json, print_text, progress
 
 __all__ = ["add_arguments", "run"]
@@ -30,14 +30,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; ``FAILURE`` if the page differs from what it is checked against."""
-    from .kernel_table import kernel_page, kernel_rows
-
+    """Run the command; ``FAILURE`` if the page differs from what it is checked against, ``PROVIDER`` if one is left out."""
     if arguments.check and not arguments.output:
         raise InvalidArgument("--check needs --output FILE, the page to compare with")
     with progress("asking the providers for their kernels"):
-        registries = _registries(arguments.provider)
-        rows = kernel_rows(registries)
+        registries, failures = _registries(arguments.provider)
+    for text in failures:
+        sys.stderr.write(f"ort-sdk kernels: left out: {text}\n")
+    return _tell(arguments, registries) or (ExitCode.PROVIDER if failures else ExitCode.OK)
+
+
+def _tell(arguments: argparse.Namespace, registries: list[KernelRegistry]) -> ExitCode:
+    from .kernel_table import kernel_page, kernel_rows
+
+    rows = kernel_rows(registries)
     names = [registry.provider_name for registry in registries]
     if arguments.json:
         print_json([dataclasses.asdict(row) for row in rows])
@@ -57,14 +63,25 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.FAILURE
 
 
-def _registries(names: list[str]) -> list[KernelRegistry]:
+def _registries(names: list[str]) -> tuple[list[KernelRegistry], list[str]]:
+    """Those of the named providers, or of all that can be asked, and why others cannot."""
     from ort_sdk.plugins import plugin_manager
     from ort_sdk.session.environment import environment
 
     manager = plugin_manager()
     wanted = [manager.handle(name).name for name in names] or [handle.name for handle in manager.available_providers()]
-    opened = [environment().open_providers([name], None, {})[0] for name in dict.fromkeys(wanted)]
-    return [provider.registry for provider in opened if provider.registry is not None]
+    registries, failures = [], []
+    for name in dict.fromkeys(wanted):
+        try:
+            provider = environment().open_providers([name], None, {})[0]
+        except Exception as error:
+            if names or not is_explained(error):
+                raise
+            failures.append(error_text(error))
+            continue
+        if provider.registry is not None:
+            registries.append(provider.registry)
+    return registries, failures
 
 
 def _command(names: list[str], output: str | None) -> str:

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
-from ort_sdk.api import KernelRegistry
+from ort_sdk.api import CPU_DEVICE, KernelRegistry, ProviderHooks, hookimpl
 from ort_sdk.cli.exit_codes import ExitCode
 from ort_sdk.cli.kernel_table import kernel_page, kernel_rows, type_set_text
+from ort_sdk.plugins import plugin_manager
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,41 @@ def test_page():
     page = kernel_page(kernel_rows(registries()), ["First", "Second"], "command")
     assert "| Relu | 6-13 | T: `f32` | First |\n|  | 14 | T: `f32` | First, Second |" in page
     assert "## own" in page
+
+
+class LostProvider(ProviderHooks):
+    name = "LostExecutionProvider"
+
+    @hookimpl
+    def get_supported_devices(self):
+        return [CPU_DEVICE]
+
+    @hookimpl
+    def create_execution_provider(self, device, provider_options, session_options):
+        raise RuntimeError("driver lost")
+
+
+@pytest.fixture
+def lost():
+    plugin_manager().register(LostProvider(), name="lost")
+    yield
+    plugin_manager().unregister("lost")
+
+
+@pytest.mark.usefixtures("lost")
+def test_a_broken_provider_does_not_break_the_list_of_the_others(cli):
+    done = cli("kernels")
+    assert done.code == ExitCode.PROVIDER
+    assert "CPUExecutionProvider" in done.out
+    assert "left out: RuntimeError('driver lost') (raised in hook create_execution_provider of execution provider" in done.err
+
+
+@pytest.mark.usefixtures("lost")
+@pytest.mark.parametrize("command", [["kernels"], ["explain", "examples/digits/digits.onnx"]])
+def test_what_a_provider_raises_is_one_line(cli, command):
+    done = cli(*command, "--provider", "lost")
+    assert (done.code, done.out, len(done.err.splitlines())) == (ExitCode.FAILURE, "", 1)
+    assert "error: RuntimeError('driver lost') (raised in hook create_execution_provider" in done.err
 
 
 def test_check(cli, tmp_path):
