@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import enum
 import functools
 import importlib
 import inspect
@@ -133,7 +134,7 @@ def hooks_page() -> str:
         "A hook is what the host asks a plugin when a session is set up, or at the edges of a run. Mark each one you implement "
         "with `@hookimpl`, and take all its parameters, by these names and without defaults: the host refuses a plugin that does "
         "not. What the host asks per node is a method of a kernel, an allocator or a data transfer. "
-        "See [the contract's names](api.md) for the types."
+        "See [the contract's types](contract.md) for what is given and taken."
     )
     return page("Hooks", introduction, *parts)
 
@@ -336,8 +337,65 @@ def api_page() -> str:
     )
 
 
+# -- the contract's types
+
+
+def members(owner: type) -> Iterator[tuple[str, str]]:
+    """(declaration, meaning) of each public member that a class itself declares."""
+    body = ast.parse(inspect.getsource(owner)).body[0]
+    assert isinstance(body, ast.ClassDef)  # noqa: S101 - narrows the type
+    for statement, following in itertools.zip_longest(body.body, body.body[1:]):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.target.id[0] != "_":
+            note = following.value.value if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant) else ""
+            default = (
+                f" = {ast.unparse(statement.value)}" if isinstance(statement.value, (ast.Constant, ast.Name, ast.Tuple)) else ""
+            )
+            yield f"{statement.target.id}: {ast.unparse(statement.annotation)}{default}", plain(str(note))
+        elif isinstance(statement, ast.FunctionDef) and (statement.name[0] != "_" or statement.name == "__init__"):
+            yield member_declaration(statement), plain(ast.get_docstring(statement))
+
+
+def member_declaration(function: ast.FunctionDef) -> str:
+    result = "" if function.returns is None else ast.unparse(function.returns)
+    if any(isinstance(decorator, ast.Name) and decorator.id == "property" for decorator in function.decorator_list):
+        return f"{function.name}: {result}"
+    function.args.args = [argument for argument in function.args.args if argument.arg not in ("self", "cls")]
+    return f"{function.name}({ast.unparse(function.args)})" + (f" -> {result}" if result != "None" else "")
+
+
+def as_list(text: str) -> str:
+    """Names on lines of their own, with indented text below, as Markdown's list."""
+    return re.sub(r"^(`\w+`)\n {4}", r"- \1: ", text, flags=re.MULTILINE)
+
+
+def contract_parts() -> Iterator[str]:
+    for module_name, names in api_homes().items():
+        module = importlib.import_module(f"ort_sdk.api.{module_name}")
+        notes = attribute_notes(module)
+        for name in names:
+            value = getattr(module, name)
+            if not inspect.isclass(value) or name in notes or issubclass(value, (BaseException, ProviderHooks, PluginHooks)):
+                continue
+            rows = [(code(declaration), " ".join(meaning.split())) for declaration, meaning in members(value)]
+            yield f"## `{name}`"
+            yield as_list(plain(value.__doc__))
+            if issubclass(value, enum.Enum):
+                yield f"Members: {', '.join(code(member.name) for member in value)}."
+            if rows:
+                yield table(("member", "meaning"), rows)
+
+
+def contract_page() -> str:
+    introduction = (
+        "What the host hands to providers, and what providers hand to the host: each class of `ort_sdk.api`, with its members. "
+        "A *protocol* need not be inherited from: an object with its members will do. [Hooks](hooks.md) says who asks when."
+    )
+    return page("The contract's types", introduction, *contract_parts())
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "hooks.md": hooks_page,
+    "contract.md": contract_page,
     "errors.md": errors_page,
     "options.md": options_page,
     "graph-passes.md": passes_page,

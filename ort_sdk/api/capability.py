@@ -39,4 +39,5 @@ class FusedNode:
 
     name: str
     graph: GraphViewer
-    """The group's nodes as a graph of their own: its inputs, outputs and constants are the group's."""
+    """The group's nodes as a graph of their own. The kernel takes the graph's inputs, in their order and each once, and gives its
+    outputs, as a tuple if there are several. Constants (``GraphViewer.constant``) are no inputs of it."""
