@@ -152,6 +152,46 @@ def test_elementwise_tasks_give_what_numpy_gives(run_both, shape, dtype):
             np.testing.assert_array_equal(bound[0], found[0])
 
 
+@needs_compiler
+@pytest.mark.parametrize("constants", [(1, 2), ()], ids=["constant", "fed"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.int32])
+@pytest.mark.parametrize(
+    ("shape", "attributes", "own"),
+    [
+        ((3, 37, 5, 7), {"axis": 1}, (37,)),
+        ((130, 33), {"axis": -1}, (33,)),
+        ((2, 5000), {"axis": 0}, (2,)),
+        ((6, 4, 96), {"axis": 2, "block_size": 32}, (6, 4, 3)),
+        ((4099,), {}, (1,)),
+    ],
+    ids=str,
+)
+def test_scales_along_an_axis(run_both, shape, attributes, own, dtype, constants):
+    rng = np.random.default_rng(4)
+    limits = np.iinfo(dtype)
+    scales = (rng.random(own) / 9 + 0.01).astype(np.float32)
+    zeros = np.zeros(own, dtype) if dtype is np.int32 else rng.integers(limits.min // 2, limits.max // 2, own).astype(dtype)
+    quantized = of_type(rng, dtype, *shape)
+    laid_out = [_along(values, shape, attributes) for values in (scales, zeros)]
+    for steps, without in ((quantized, False), (np.ascontiguousarray(quantized.T).T, False), (quantized, True)):
+        parameters = (scales, None if without else zeros)
+        kept = constants[:1] if without else constants
+        _, (real,) = run_both("DequantizeLinear", steps, *parameters, constants=kept, **attributes)
+        centred = quantized.astype(np.int64) - (0 if without else laid_out[1])
+        np.testing.assert_array_equal(real, centred.astype(np.float32) * laid_out[0])
+    if dtype is not np.int32:
+        _, (found,) = run_both("QuantizeLinear", real, scales, zeros, constants=constants, **attributes)
+        expected = np.clip(np.rint(real / laid_out[0]).astype(np.int64) + laid_out[1], limits.min, limits.max)
+        np.testing.assert_array_equal(found, expected)
+
+
+def _along(values, shape, attributes):
+    """Parameters as they lie against a tensor."""
+    if "block_size" in attributes:
+        return np.repeat(values, attributes["block_size"], attributes["axis"])
+    return values if len(shape) == 1 else values.reshape(-1, *(1 for _ in shape[attributes["axis"] % len(shape) + 1 :]))
+
+
 def test_halves_are_rounded_to_even(run_both):
     x = np.arange(-4096, 4096, dtype=np.float32) / 2
     _, bound = run_both("QuantizeLinear", x, number(1), number(10, np.int8), constants=(1, 2))

@@ -10,8 +10,9 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.fusion.loops import memory_order
 
-from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
+from .bindable import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
 from .quantized_parameters import BYTES, WORDS, flip, limits, parameters_of
+from .quantized_rows import dequantized_rows, quantized_rows
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
 __all__: list[str] = []
@@ -19,20 +20,11 @@ __all__: list[str] = []
 _FLOAT = np.dtype(np.float32)
 
 
-def _copied(compute: Any) -> Writer:
-    """The shared set's function; its result is copied."""
-
-    def write(*arrays: Any) -> None:
-        np.copyto(arrays[-1], compute(*arrays[:-1]))
-
-    return write
-
-
 @bindable("QLinearConv")
 @bindable("QLinearConv", domain="com.microsoft")
 def qlinear_conv(_info: KernelInfo, compute: Any) -> MakeWriter:
     """Convolution of integers."""
-    return lambda _inputs, _outputs: _copied(compute)
+    return lambda _inputs, _outputs: copied(compute)
 
 
 @made_by("QLinearConv")
@@ -48,7 +40,7 @@ def qlinear_conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWri
 @bindable("QGemm", domain="com.microsoft")
 def qgemm(_info: KernelInfo, compute: Any) -> MakeWriter:
     """Product of integer matrices."""
-    return lambda _inputs, _outputs: _copied(compute)
+    return lambda _inputs, _outputs: copied(compute)
 
 
 @made_by("QLinearMatMul")
@@ -70,18 +62,18 @@ def _task_of(name: str, steps: HostArray) -> str | None:
 @bindable("QuantizeLinear", elementwise=True)
 @bindable("QuantizeLinear", domain="com.microsoft", elementwise=True)
 def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Steps of one constant scale, from a constant zero point."""
+    """Steps of one constant scale, from a constant zero point, or of those of rows or columns."""
     parameters = parameters_of(info, 1, 2)
     if parameters is None:
-        return None
+        return quantized_rows(info, compute)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         task = _task_of("quantize", out)
         if x.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, "quantized", task):
-            return _copied(compute)
+            return copied(compute)
         arguments = (out.size, *parameters, *limits(out))
-        return TaskWriter("quantized", task, arguments, (0, len(inputs)), _copied(compute), threads_for(out.size))
+        return TaskWriter("quantized", task, arguments, (0, len(inputs)), copied(compute), threads_for(out.size))
 
     return make
 
@@ -89,28 +81,35 @@ def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
 @bindable("DequantizeLinear", elementwise=True)
 @bindable("DequantizeLinear", domain="com.microsoft", elementwise=True)
 def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """(x - zero point) * scale, both one constant."""
+    """(x - zero point) * scale, both one constant, or those of rows or columns."""
     parameters = parameters_of(info, 1, 2)
     if parameters is None:
-        return None
+        return dequantized_rows(info, compute)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         task = _task_of("dequantize", x)
         if out.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, "quantized", task):
-            return _copied(compute)
+            return copied(compute)
         zero_point, scale = parameters
         arguments = (out.size, flip(x), zero_point + flip(x), scale)
-        return TaskWriter("quantized", task, arguments, (0, len(inputs)), _copied(compute), threads_for(out.size))
+        return TaskWriter("quantized", task, arguments, (0, len(inputs)), copied(compute), threads_for(out.size))
 
     return make
+
+
+@made_by("DequantizeLinear", "QuantizeLinear")
+@made_by("DequantizeLinear", "QuantizeLinear", domain="com.microsoft")
+def rows_in_order(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """A kernel whose arrays' axes stay in order, where scales run along one of them."""
+    return BindableKernel(kernel, make_writer) if parameters_of(info, 1, 2) is None else None
 
 
 @bindable("MatMulInteger")
 @bindable("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
 def integer_product(_info: KernelInfo, compute: Any) -> MakeWriter:
     """Product of integer matrices, in 32 bits or as float32."""
-    return lambda _inputs, _outputs: _copied(compute)
+    return lambda _inputs, _outputs: copied(compute)
 
 
 @made_by("MatMulInteger")
@@ -126,7 +125,7 @@ def integer_product_by_tasks(info: KernelInfo, kernel: Any, _make_writer: MakeWr
 def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
     """Steps of the input's own range."""
 
-    def copied(x: HostArray, *outputs: HostArray) -> None:
+    def otherwise(x: HostArray, *outputs: HostArray) -> None:
         for out, value in zip(outputs, compute(x), strict=True):
             np.copyto(out, value)
 
@@ -134,8 +133,8 @@ def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
         x = inputs[0]
         is_wanted = x.dtype == _FLOAT and len(outputs) == 3 and not any(out is None for out in outputs)
         if not is_wanted or not is_worth_a_task(x.size, "dynamic_quantization", "quantize_by_range"):
-            return copied
-        return _RangeWriter(x.size, copied)
+            return otherwise
+        return _RangeWriter(x.size, otherwise)
 
     return make
 
@@ -173,7 +172,7 @@ def _lie_alike(x: HostArray, out: HostArray) -> bool:
 @bindable("ConvInteger")
 def conv_integer(_info: KernelInfo, compute: Any) -> MakeWriter:
     """Convolution of integers, in 32 bits."""
-    return lambda _inputs, _outputs: _copied(compute)
+    return lambda _inputs, _outputs: copied(compute)
 
 
 @made_by("ConvInteger")
