@@ -22,9 +22,15 @@ CASES = {
     "lines": ((3, 1, 9, 200), {"kernel_shape": [1, 7], "strides": [1, 2], "pads": [0, 3, 0, 3]}),
     "whole": ((1, 8, 8, 8), {"kernel_shape": [8, 8]}),
     "signal": ((2, 4, 100), {"kernel_shape": [3], "strides": [2]}),
+    "film": ((2, 3, 7, 20, 19), {"kernel_shape": [3, 3, 3], "strides": [2, 2, 2], "pads": [1, 1, 1, 1, 1, 1]}),
+    "flat film": ((1, 5, 4, 9, 40), {"kernel_shape": [1, 3, 2], "strides": [1, 1, 3], "pads": [0, 1, 0, 0, 1, 1]}),
+    "film rounded up": ((1, 2, 8, 8, 8), {"kernel_shape": [3, 2, 3], "strides": [2, 3, 2], "ceil_mode": 1}),
     "padded signal": ((2, 4, 100), {"kernel_shape": [4], "strides": [4], "pads": [1, 2]}),
 }
-DILATED = ((1, 16, 25, 25), {"kernel_shape": [3, 3], "dilations": [2, 3], "pads": [2, 2, 2, 2]})
+DILATED = [
+    ((1, 16, 25, 25), {"kernel_shape": [3, 3], "dilations": [2, 3], "pads": [2, 2, 2, 2]}),
+    ((1, 2, 9, 10, 25), {"kernel_shape": [3, 2, 3], "dilations": [2, 3, 1], "pads": [2, 1, 0, 2, 1, 0]}),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -59,9 +65,10 @@ def test_the_maximum_of_windows(name, between):
     check("MaxPool", *CASES[name], between=between)
 
 
+@pytest.mark.parametrize("case", DILATED, ids=["picture", "film"])
 @pytest.mark.parametrize("between", [False, True])
-def test_the_maximum_of_windows_with_gaps(between):
-    check("MaxPool", *DILATED, between=between)
+def test_the_maximum_of_windows_with_gaps(between, case):
+    check("MaxPool", *case, between=between)
 
 
 @pytest.mark.parametrize("name", CASES)
