@@ -18,7 +18,7 @@ def lying(shape, order, dtype, spare):
     return memory.transpose(np.argsort(order))[tuple(slice(0, size) for size in shape)], memory
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16, np.uint8])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_any_order(dtype, threads, shape):
@@ -26,11 +26,11 @@ def test_any_order(dtype, threads, shape):
     rank = len(shape)
     for order, turned, spare in itertools.product(itertools.permutations(range(rank)), (False, True), (0, 1)):
         source, _ = lying(shape, order, dtype, spare)
-        source[...] = rng.integers(-(2**20), 2**20, shape)
+        source[...] = rng.integers(0, 251, shape)
         target, memory = lying(shape, tuple(reversed(range(rank))) if turned else tuple(range(rank)), dtype, spare)
         task = strided_copy(shape, target.strides, source.strides, target.itemsize, threads)
         if task is None:
-            assert dtype == np.int64
+            assert dtype != np.float32
             continue
         copied += 1
         expected = memory.copy()
@@ -53,7 +53,7 @@ def test_an_axis_that_is_repeated():
 
 
 def test_what_has_no_task():
-    assert strided_copy((3, 4), (4, 1), (4, 1), 1) is None
+    assert strided_copy((3, 4), (4, 1), (1, 3), 1) is None
     assert strided_copy((3, 0), (4, 4), (4, 4), 4) is None
     sizes = (2,) * 6
     assert strided_copy(sizes, (128, 64, 32, 16, 8, 4), (4, 8, 16, 32, 64, 128), 4) is None

@@ -1,4 +1,4 @@
-"""Elements of 4 bytes copied between arrays whose axes lie in any order.
+"""Elements of 4 bytes, and bytes and pairs of them, copied between arrays whose axes lie in any order.
 
 All tasks take the same arguments: addresses of the target and the source; sizes of five axes; bytes between elements along them
 in the target, and in the source.
@@ -6,15 +6,51 @@ in the target, and in the source.
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit import inner
-from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, read_f32, store_f32_first, store_i32, write_f32
-from ort_sdk_cpu.simd.records import argument
-from ort_sdk_cpu.simd.transposition import transpose_elements
+from typing import Any
 
-__all__ = ["copy_elements", "copy_rows", "copy_transposed"]
+from llvmlite import ir
+from numba import types
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import Task, task
+from ort_sdk_cpu.simd.bytes import load_bytes_first, store_bytes_first
+from ort_sdk_cpu.simd.memory import (
+    emit_load_first,
+    emit_store_first,
+    load_f32_first,
+    load_i32,
+    read_f32,
+    store_f32_first,
+    store_i32,
+    write_f32,
+)
+from ort_sdk_cpu.simd.records import argument
+from ort_sdk_cpu.simd.shuffles import emit_interleave, emit_transpose_quarters, row_address
+from ort_sdk_cpu.simd.transposition import transpose_elements
+from ort_sdk_cpu.simd.vector_types import LANES, VI32, operation
+
+__all__ = ["copy_byte_rows", "copy_elements", "copy_rows", "copy_transposed", "transpose_bytes", "transpose_pairs"]
 
 _SIZES, _TARGET, _SOURCE = 2, 7, 12
+
+
+def _narrow_transposition(itemsize: int) -> Any:
+    """``transpose_elements`` for elements of one or two bytes, which are 4 while they are in registers."""
+    narrow, suffix = ir.VectorType(ir.IntType(8 * itemsize), LANES), f"v16i{8 * itemsize}"
+
+    def transpose(builder: Any, address: Any, stride: Any, rows: Any, count: Any, target: Any, step: Any) -> None:
+        places = [row_address(builder, address, stride, row, rows) for row in range(LANES)]
+        loaded = [builder.zext(emit_load_first(builder, place, count, narrow, suffix), VI32) for place in places]
+        groups = [emit_interleave(builder, loaded[start : start + 4], 4) for start in range(0, LANES, 4)]
+        columns = [emit_transpose_quarters(builder, [group[lane] for group in groups]) for lane in range(4)]
+        none = ir.Constant(rows.type, 0)
+        for lane in range(LANES):
+            wanted = builder.select(builder.icmp_signed(">", count, ir.Constant(count.type, lane)), rows, none)
+            place = builder.add(target, builder.mul(step, ir.Constant(step.type, lane)))
+            emit_store_first(builder, place, builder.trunc(columns[lane % 4][lane // 4], narrow), wanted, suffix)
+
+    transpose.__name__ += f"_{8 * itemsize}_bits"
+    return operation(types.none, *[types.intp] * 6)(transpose)
 
 
 @inner
@@ -37,35 +73,57 @@ def _copy_row(target: int, source: int, count: int) -> None:
         store_f32_first(target + whole, load_f32_first(source + whole, rest), rest)
 
 
-@task
-def copy_rows(record: int, part: int, parts: int) -> None:
+@inner
+def _copy_bytes(target: int, source: int, count: int) -> None:
+    for place in range(0, count, 64):
+        store_bytes_first(target + place, load_bytes_first(source + place, count - place), count - place)
+
+
+def _row_task(name: str, copy_row: Any) -> Task:
     """Elements of the last axis lie next to each other in both."""
-    rows, width = argument(record, _SIZES + 3), argument(record, _SIZES + 4)
-    lines = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * rows
-    line, stop = lines * part // parts, lines * (part + 1) // parts
-    to_step, from_step = argument(record, _TARGET + 3), argument(record, _SOURCE + 3)
-    while line < stop:
-        target, source = _places(record, line // rows)
-        first = line % rows
-        last = min(rows, first + stop - line)
-        for row in range(first, last):
-            _copy_row(target + row * to_step, source + row * from_step, width)
-        line += last - first
+
+    def copied(record: int, part: int, parts: int) -> None:
+        rows, width = argument(record, _SIZES + 3), argument(record, _SIZES + 4)
+        lines = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * rows
+        line, stop = lines * part // parts, lines * (part + 1) // parts
+        to_step, from_step = argument(record, _TARGET + 3), argument(record, _SOURCE + 3)
+        while line < stop:
+            target, source = _places(record, line // rows)
+            first = line % rows
+            last = min(rows, first + stop - line)
+            for row in range(first, last):
+                copy_row(target + row * to_step, source + row * from_step, width)
+            line += last - first
+
+    copied.__name__ = name
+    return task(copied)
 
 
-@task
-def copy_transposed(record: int, part: int, parts: int) -> None:
+copy_rows, copy_byte_rows = _row_task("copy_rows", _copy_row), _row_task("copy_byte_rows", _copy_bytes)
+
+
+def _transposing_task(name: str, transpose: Any, itemsize: int) -> Task:
     """Elements of the last axis lie next to each other in the target, those of the last but one in the source."""
-    rows, width = argument(record, _SIZES + 3), argument(record, _SIZES + 4)
-    to_step, from_step = argument(record, _TARGET + 3), argument(record, _SOURCE + 4)
-    groups = (rows + 15) // 16
-    units = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * groups
-    for unit in range(units * part // parts, units * (part + 1) // parts):
-        target, source = _places(record, unit // groups)
-        row = unit % groups * 16
-        for column in range(0, width, 16):
-            place = source + column * from_step + row * 4
-            transpose_elements(place, from_step, width - column, rows - row, target + row * to_step + column * 4, to_step)
+
+    def transposed(record: int, part: int, parts: int) -> None:
+        rows, width = argument(record, _SIZES + 3), argument(record, _SIZES + 4)
+        to_step, from_step = argument(record, _TARGET + 3), argument(record, _SOURCE + 4)
+        groups = (rows + 15) // 16
+        units = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * groups
+        for unit in range(units * part // parts, units * (part + 1) // parts):
+            target, source = _places(record, unit // groups)
+            row = unit % groups * 16
+            for column in range(0, width, 16):
+                place, to = source + column * from_step + row * itemsize, target + row * to_step + column * itemsize
+                transpose(place, from_step, width - column, rows - row, to, to_step)
+
+    transposed.__name__ = name
+    return task(transposed)
+
+
+copy_transposed = _transposing_task("copy_transposed", transpose_elements, 4)
+transpose_bytes = _transposing_task("transpose_bytes", _narrow_transposition(1), 1)
+transpose_pairs = _transposing_task("transpose_pairs", _narrow_transposition(2), 2)
 
 
 @task

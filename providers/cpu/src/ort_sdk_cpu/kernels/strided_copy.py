@@ -19,7 +19,9 @@ __all__ = ["copy_at_once", "strided_copy"]
 MODULE = "copying"
 AXES = 5
 WORD = 4
-"""Bytes that are copied at a time."""
+"""Bytes that are copied at a time, but of smaller elements."""
+_TRANSPOSITIONS = {1: "transpose_bytes", 2: "transpose_pairs", WORD: "copy_transposed"}
+"""Bytes of an element → the task."""
 SHORTEST_ROW = 8
 """Elements next to each other, and apart from each other, from which on transposing tiles is faster than elements in turn."""
 
@@ -68,21 +70,24 @@ def _layout(
     shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...], itemsize: int
 ) -> tuple[str, tuple[int, ...]] | None:
     """Which task, and sizes and distances as it takes them."""
-    if itemsize % WORD or not math.prod(shape):
+    if not math.prod(shape):
         return None
+    unit = min(itemsize, WORD)
     order = sorted((axis for axis, size in enumerate(shape) if size > 1), key=lambda axis: -abs(target[axis]))
     rows = [[values[axis] for axis in order] for values in (shape, target, source)]
-    if itemsize > WORD:
-        rows = [[*row, last] for row, last in zip(rows, (itemsize // WORD, WORD, WORD), strict=True)]
+    if itemsize > unit:
+        rows = [[*row, last] for row, last in zip(rows, (itemsize // unit, unit, unit), strict=True)]
     loops = Loops.over(rows[0], rows[1:])
     if len(loops.sizes) > AXES:
         return None
     sizes, (to, from_) = loops.sizes, loops.strides
-    if to[-1] == WORD == from_[-1] or sizes[-1] == 1:
-        return "copy_rows", (*sizes, *to, *from_)
-    axis = next((axis for axis in range(AXES) if from_[axis] == WORD), None)
-    if axis is None or to[-1] != WORD or min(sizes[axis], sizes[-1]) < SHORTEST_ROW:
-        return "copy_elements", (*sizes, *to, *from_)
+    if to[-1] == unit == from_[-1] or sizes[-1] == 1:
+        if unit == WORD:
+            return "copy_rows", (*sizes, *to, *from_)
+        return "copy_byte_rows", (*sizes[:-1], sizes[-1] * unit, *to, *from_)
+    axis = next((axis for axis in range(AXES) if from_[axis] == unit), None)
+    if axis is None or to[-1] != unit or min(sizes[axis], sizes[-1]) < SHORTEST_ROW:
+        return ("copy_elements", (*sizes, *to, *from_)) if unit == WORD else None
     others = [other for other in range(AXES - 1) if other != axis]
     turned = [*others, axis, AXES - 1]
-    return "copy_transposed", tuple(values[place] for values in (sizes, to, from_) for place in turned)
+    return _TRANSPOSITIONS[unit], tuple(values[place] for values in (sizes, to, from_) for place in turned)
