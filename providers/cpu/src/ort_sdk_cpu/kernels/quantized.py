@@ -11,6 +11,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
+from .given_products import product_writer, quantized_product_writer
 from .quantized_parameters import BYTES, WORDS, flip, limits, parameters_of
 from .quantized_rows import dequantized_rows, quantized_rows
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
@@ -38,9 +39,10 @@ def qlinear_conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWri
 
 @bindable("QLinearMatMul")
 @bindable("QGemm", domain="com.microsoft")
-def qgemm(_info: KernelInfo, compute: Any) -> MakeWriter:
+def qgemm(info: KernelInfo, compute: Any) -> MakeWriter:
     """Product of integer matrices."""
-    return lambda _inputs, _outputs: copied(compute)
+    make = quantized_product_writer(info, copied(compute)) if info.op_type == "QLinearMatMul" else None
+    return make or (lambda _inputs, _outputs: copied(compute))
 
 
 @made_by("QLinearMatMul")
@@ -107,8 +109,10 @@ def rows_in_order(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any
 
 @bindable("MatMulInteger")
 @bindable("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
-def integer_product(_info: KernelInfo, compute: Any) -> MakeWriter:
+def integer_product(info: KernelInfo, compute: Any) -> MakeWriter:
     """Product of integer matrices, in 32 bits or as float32."""
+    if info.op_type == "MatMulInteger":
+        return product_writer(info, copied(compute))
     return lambda _inputs, _outputs: copied(compute)
 
 

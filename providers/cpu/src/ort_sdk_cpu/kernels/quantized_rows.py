@@ -42,8 +42,8 @@ def quantized_rows(info: KernelInfo, compute: Any) -> MakeWriter:
 
 def dequantized_rows(info: KernelInfo, compute: Any) -> MakeWriter:
     """Makes writers of DequantizeLinear; see ``quantized_rows``."""
-    names = dict.fromkeys(BYTES, "dequantize_rows") | dict.fromkeys(WORDS, "dequantize_word_rows")
-    names[_SUMS] = "dequantize_sum_rows"
+    names: dict[np.dtype[Any], str] = {_SUMS: "dequantize_sum_rows"}
+    names |= dict.fromkeys(BYTES, "dequantize_rows") | dict.fromkeys(WORDS, "dequantize_word_rows")
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
