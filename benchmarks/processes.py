@@ -47,7 +47,12 @@ def private_mb() -> float:
 
 
 def environment() -> dict[str, str]:
-    """Environment of measured processes: modules come from byte code, as after an installation by pip."""
+    """Environment of measured processes: modules come from byte code, as after an installation by pip.
+
+    Where Python writes none, it is kept for as long as this process lives.
+    """
+    if not sys.dont_write_bytecode:
+        return dict(os.environ)
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPYCACHEPREFIX": _CACHED_BYTECODE.name}
 
