@@ -30,7 +30,7 @@ from ort_sdk_cpu.simd.memory import (
 )
 from ort_sdk_cpu.simd.records import argument
 
-__all__ = ["quantize_by_range", "quantize_by_ranges", "ranges_of_spans"]
+__all__ = ["quantize", "quantize_by_range", "quantize_by_ranges", "range_of", "ranges_of_spans", "scale_and_zero_point"]
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
@@ -38,7 +38,7 @@ _STEPS = np.float32(255)
 
 
 @inner
-def _range_of(x: int, count: int) -> Any:
+def range_of(x: int, count: int) -> Any:
     """(lowest, highest) in vectors, zero among them."""
     low, high, low_2, high_2 = zero_f32(), zero_f32(), zero_f32(), zero_f32()
     whole = count // 32 * 32
@@ -53,7 +53,7 @@ def _range_of(x: int, count: int) -> Any:
 
 
 @inner
-def _scale_and_zero_point(low_lanes: Any, high_lanes: Any) -> Any:
+def scale_and_zero_point(low_lanes: Any, high_lanes: Any) -> Any:
     """The scale, and the zero point in every lane, of a range in vectors."""
     low, high = -reduce_max(subtract(zero_f32(), low_lanes)), reduce_max(high_lanes)
     scale = _ONE if low == high else (high - low) / _STEPS
@@ -62,7 +62,8 @@ def _scale_and_zero_point(low_lanes: Any, high_lanes: Any) -> Any:
 
 
 @inner
-def _quantize(x: int, out: int, count: int, scale: Any, zero_point: Any) -> None:
+def quantize(x: int, out: int, count: int, scale: Any, zero_point: Any) -> None:
+    """As uint8, by a scale and the zero point in every lane."""
     steps, most = splat_f32(scale), splat_f32(_STEPS)
     whole = count // 16 * 16
     for place in range(0, whole, 16):
@@ -80,11 +81,11 @@ def quantize_by_range(record: int, _part: int, _parts: int) -> None:
     Arguments: addresses of x, of the result, of its scale (float32) and its zero point (uint8); count.
     """
     x, out, count = argument(record, 0), argument(record, 1), argument(record, 4)
-    low, high = _range_of(x, count)
-    scale, zero_point = _scale_and_zero_point(low, high)
+    low, high = range_of(x, count)
+    scale, zero_point = scale_and_zero_point(low, high)
     write_f32(argument(record, 2), scale)
     store_i8_first(argument(record, 3), to_i32(zero_point), 1)
-    _quantize(x, out, count, scale, zero_point)
+    quantize(x, out, count, scale, zero_point)
 
 
 @inner
@@ -103,7 +104,7 @@ def ranges_of_spans(record: int, part: int, parts: int) -> None:
     count, spans = argument(record, 2), argument(record, 3)
     for index in range(spans * part // parts, spans * (part + 1) // parts):
         first, stop = _span(count, spans, index)
-        low, high = _range_of(argument(record, 0) + first * 4, stop - first)
+        low, high = range_of(argument(record, 0) + first * 4, stop - first)
         store_f32(argument(record, 1) + index * 128, low)
         store_f32(argument(record, 1) + index * 128 + 64, high)
 
@@ -119,10 +120,10 @@ def quantize_by_ranges(record: int, part: int, parts: int) -> None:
     for index in range(spans):
         low = minimum(low, load_f32(ranges + index * 128))
         high = maximum(high, load_f32(ranges + index * 128 + 64))
-    scale, zero_point = _scale_and_zero_point(low, high)
+    scale, zero_point = scale_and_zero_point(low, high)
     if part == 0:
         write_f32(argument(record, 2), scale)
         store_i8_first(argument(record, 3), to_i32(zero_point), 1)
     for index in range(spans * part // parts, spans * (part + 1) // parts):
         first, stop = _span(count, spans, index)
-        _quantize(argument(record, 0) + first * 4, argument(record, 1) + first, stop - first, scale, zero_point)
+        quantize(argument(record, 0) + first * 4, argument(record, 1) + first, stop - first, scale, zero_point)

@@ -32,19 +32,29 @@ from ort_sdk_cpu.simd.teams import barrier
 from ort_sdk_cpu.simd.unit_sums import UNIT_ROWS, add_four_sums, add_one_sum, add_three_sums, add_two_sums
 
 __all__ = [
+    "LSTM",
+    "begin_unit",
+    "clear_behind",
+    "copy_last",
+    "go_on",
     "gru",
     "gru_reset_first",
     "gru_reset_first_team",
     "gru_team",
+    "is_within",
+    "keep",
     "lstm",
     "lstm_team",
+    "lstm_unit",
     "rnn",
     "rnn_relu",
     "rnn_relu_team",
     "rnn_team",
+    "share",
+    "wait",
 ]
 
-_LSTM, _GRU, _GRU_RESET_FIRST, _RNN, _RNN_RELU = 0, 1, 2, 3, 4
+LSTM, _GRU, _GRU_RESET_FIRST, _RNN, _RNN_RELU = 0, 1, 2, 3, 4
 _SUMMED = 64
 """Products that are added up before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 
@@ -99,13 +109,13 @@ def _begin(gates: int, bias: int, state_bias: int, place: int, rest: int, target
 
 
 @inner
-def _begin_unit(kind: int, record: int, gates: int, place: int, rest: int, target: int) -> None:
+def begin_unit(kind: int, record: int, gates: int, place: int, rest: int, target: int) -> None:
     """What the sums of 16 units of a sample begin with."""
     bias, state_bias, row = argument(record, 15), argument(record, 16), argument(record, 10) * 4
     _begin(gates, bias, state_bias, place, rest, target)
     if kind < _RNN:
         _begin(gates, bias, state_bias, place + row, rest, target + 64)
-    if kind == _LSTM:
+    if kind == LSTM:
         _begin(gates, bias, state_bias, place + 2 * row, rest, target + 128)
         _begin(gates, bias, state_bias, place + 3 * row, rest, target + 192)
     elif kind == _GRU:
@@ -128,7 +138,8 @@ def _add_products(count: int, rows: int, panel: int, x: int, size: int, target: 
 
 
 @inner
-def _lstm_unit(sums: int, before: int, cell: int, after: int, rest: int) -> None:
+def lstm_unit(sums: int, before: int, cell: int, after: int, rest: int) -> None:
+    """The new cells and hidden states of 16 units of a sample, from the sums of its gates."""
     entry, output, forget = sigmoid(load_f32(sums)), sigmoid(load_f32(sums + 64)), sigmoid(load_f32(sums + 128))
     kept = multiply(forget, load_f32_first(before, rest))
     state = fused_multiply_add(entry, tanh(load_f32(sums + 192)), kept)
@@ -171,7 +182,7 @@ def _length(record: int, sample: int) -> Any:
 
 
 @inner
-def _is_within(record: int, step: int, sample: int) -> Any:
+def is_within(record: int, step: int, sample: int) -> Any:
     """Whether a step belongs to a sample's sequence."""
     if argument(record, 19) == 0:
         return True
@@ -180,27 +191,28 @@ def _is_within(record: int, step: int, sample: int) -> Any:
 
 
 @inner
-def _keep(kind: int, old: int, cell: int, before: int, after: int, rest: int) -> None:
+def keep(kind: int, old: int, cell: int, before: int, after: int, rest: int) -> None:
     """The state of a sample whose sequence a step does not belong to."""
     store_f32_first(after, load_f32_first(before, rest), rest)
-    if kind == _LSTM:
+    if kind == LSTM:
         store_f32_first(cell, load_f32_first(old, rest), rest)
 
 
 @inner
-def _share(size: int, part: int, parts: int) -> Any:
+def share(size: int, part: int, parts: int) -> Any:
     """First and behind the last of a part's units: whole vectors but for the last part."""
     vectors = (size + 15) // 16
     return vectors * part // parts * 16, min(size, vectors * (part + 1) // parts * 16)
 
 
 @inner
-def _go_on() -> None:
+def go_on() -> None:
     """One part has nobody to wait for."""
 
 
 @inner
-def _wait() -> None:
+def wait() -> None:
+    """All parts meet."""
     barrier()
 
 
@@ -222,7 +234,7 @@ def _gates_of_input(record: int, count: int, start: int, stop: int) -> None:
 def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -> None:
     """A step of 16 units of all samples; GRU that resets first stops before the candidate."""
     size, batch, row = argument(record, 10), argument(record, 11), argument(record, 10) * 4
-    count = 4 if kind == _LSTM else 3 if kind == _GRU else 2 if kind == _GRU_RESET_FIRST else 1
+    count = 4 if kind == LSTM else 3 if kind == _GRU else 2 if kind == _GRU_RESET_FIRST else 1
     width = _gates(kind) * row
     gates, after = argument(record, 4) + step * argument(record, 7), argument(record, 6) + step * argument(record, 8)
     source = argument(record, 5) if step == 0 else after - argument(record, 8)
@@ -231,14 +243,14 @@ def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -
     for first in range(0, batch, UNIT_ROWS):
         rows = min(UNIT_ROWS, batch - first)
         for index in range(rows):
-            _begin_unit(kind, record, gates + (first + index) * width, unit_place, rest, sums + index * count * 64)
+            begin_unit(kind, record, gates + (first + index) * width, unit_place, rest, sums + index * count * 64)
         _add_products(count, rows, panel, source + first * row, size, sums)
         for index in range(rows):
             own, place, found = gates + (first + index) * width, (first + index) * row + unit_place, sums + index * count * 64
-            if not _is_within(record, step, first + index):
-                _keep(kind, old + place, argument(record, 3) + place, source + place, after + place, rest)
-            elif kind == _LSTM:
-                _lstm_unit(found, old + place, argument(record, 3) + place, after + place, rest)
+            if not is_within(record, step, first + index):
+                keep(kind, old + place, argument(record, 3) + place, source + place, after + place, rest)
+            elif kind == LSTM:
+                lstm_unit(found, old + place, argument(record, 3) + place, after + place, rest)
             elif kind == _GRU:
                 candidate = unit_place + 2 * row
                 _gru_unit(found, own + candidate, argument(record, 15) + candidate, source + place, after + place, rest)
@@ -266,8 +278,8 @@ def _candidate_panel(record: int, step: int, unit: int, stop: int, sums: int) ->
         _add_products(1, rows, panel, resets + first * row, size, sums)
         for index in range(rows):
             place = (first + index) * row + unit_place
-            if not _is_within(record, step, first + index):
-                _keep(_GRU_RESET_FIRST, 0, 0, source + place, after + place, rest)
+            if not is_within(record, step, first + index):
+                keep(_GRU_RESET_FIRST, 0, 0, source + place, after + place, rest)
                 continue
             update, candidate = load_f32_first(updates + place, rest), tanh(load_f32(sums + index * 64))
             _mix(update, candidate, source + place, after + place, rest)
@@ -286,7 +298,8 @@ def _step(kind: int, between: Any, record: int, step: int, start: int, stop: int
 
 
 @inner
-def _copy_last(record: int, start: int, stop: int) -> None:
+def copy_last(record: int, start: int, stop: int) -> None:
+    """The last hidden states, where they are asked for."""
     steps, size, last = argument(record, 9), argument(record, 10), argument(record, 17)
     source = argument(record, 6) + (steps - 1) * argument(record, 8)
     for sample in range(argument(record, 11)):
@@ -303,28 +316,28 @@ def _clear(place: int, start: int, stop: int) -> None:
 
 
 @inner
-def _clear_behind(kind: int, record: int, start: int, stop: int) -> None:
+def clear_behind(kind: int, record: int, start: int, stop: int) -> None:
     """Zeros for the results of steps that do not belong to a sequence, and for the states of empty sequences."""
     row, last = argument(record, 10) * 4, argument(record, 17)
     for sample in range(argument(record, 11)):
         for step in range(argument(record, 9)):
-            if not _is_within(record, step, sample):
+            if not is_within(record, step, sample):
                 _clear(argument(record, 6) + step * argument(record, 8) + sample * row, start, stop)
         if _length(record, sample) <= 0:
             if last:
                 _clear(last + sample * row, start, stop)
-            if kind == _LSTM:
+            if kind == LSTM:
                 _clear(argument(record, 3) + sample * row, start, stop)
 
 
 @inner
 def _gates(kind: int) -> int:
-    return 4 if kind == _LSTM else 1 if kind >= _RNN else 3
+    return 4 if kind == LSTM else 1 if kind >= _RNN else 3
 
 
 @inner
 def _direction(kind: int, between: Any, record: int, part: int, parts: int) -> None:
-    start, stop = _share(argument(record, 10), part, parts)
+    start, stop = share(argument(record, 10), part, parts)
     sums = argument(record, 18) + part * 1024
     if argument(record, 12):
         _gates_of_input(record, _gates(kind), start, stop)
@@ -332,66 +345,66 @@ def _direction(kind: int, between: Any, record: int, part: int, parts: int) -> N
         _step(kind, between, record, step, start, stop, sums)
         between()
     if argument(record, 17):
-        _copy_last(record, start, stop)
+        copy_last(record, start, stop)
     if argument(record, 19):
-        _clear_behind(kind, record, start, stop)
+        clear_behind(kind, record, start, stop)
 
 
 @task
 def lstm(record: int, part: int, parts: int) -> None:
     """All steps of one direction of LSTM, for one part."""
-    _direction(_LSTM, _go_on, record, part, parts)
+    _direction(LSTM, go_on, record, part, parts)
 
 
 @task
 def lstm_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(_LSTM, _wait, record, part, parts)
+    _direction(LSTM, wait, record, part, parts)
 
 
 @task
 def gru(record: int, part: int, parts: int) -> None:
     """All steps of one direction of GRU that resets after the product, for one part."""
-    _direction(_GRU, _go_on, record, part, parts)
+    _direction(_GRU, go_on, record, part, parts)
 
 
 @task
 def gru_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(_GRU, _wait, record, part, parts)
+    _direction(_GRU, wait, record, part, parts)
 
 
 @task
 def gru_reset_first(record: int, part: int, parts: int) -> None:
     """All steps of one direction of GRU that resets before the product, for one part."""
-    _direction(_GRU_RESET_FIRST, _go_on, record, part, parts)
+    _direction(_GRU_RESET_FIRST, go_on, record, part, parts)
 
 
 @task
 def gru_reset_first_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(_GRU_RESET_FIRST, _wait, record, part, parts)
+    _direction(_GRU_RESET_FIRST, wait, record, part, parts)
 
 
 @task
 def rnn(record: int, part: int, parts: int) -> None:
     """All steps of one direction of RNN, for one part."""
-    _direction(_RNN, _go_on, record, part, parts)
+    _direction(_RNN, go_on, record, part, parts)
 
 
 @task
 def rnn_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(_RNN, _wait, record, part, parts)
+    _direction(_RNN, wait, record, part, parts)
 
 
 @task
 def rnn_relu(record: int, part: int, parts: int) -> None:
     """All steps of one direction of RNN whose activation is Relu, for one part."""
-    _direction(_RNN_RELU, _go_on, record, part, parts)
+    _direction(_RNN_RELU, go_on, record, part, parts)
 
 
 @task
 def rnn_relu_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(_RNN_RELU, _wait, record, part, parts)
+    _direction(_RNN_RELU, wait, record, part, parts)

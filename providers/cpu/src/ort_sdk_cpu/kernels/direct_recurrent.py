@@ -11,7 +11,7 @@ from ort_sdk.api import KernelInfo
 
 from .bindable import MakeWriter
 
-__all__ = ["direct_recurrent"]
+__all__ = ["direct_recurrent", "directions_of", "layer_call"]
 
 _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 _WEIGHT, _RECURRENT, _BIAS, _LENGTHS, _STATES, _PEEPHOLES = 1, 2, 3, 4, slice(5, 7), 7
@@ -19,16 +19,40 @@ _WEIGHT, _RECURRENT, _BIAS, _LENGTHS, _STATES, _PEEPHOLES = 1, 2, 3, 4, slice(5,
 
 def direct_recurrent(info: KernelInfo, make_writer: MakeWriter) -> Callable[..., Any]:
     """The layer as a call; ``NotImplemented`` for shapes that do not belong together, which are another's to refuse."""
-    gates, directions = _GATES[info.op_type], 2 if info.attribute("direction", "forward") == "bidirectional" else 1
+    gates, directions = _GATES[info.op_type], directions_of(info)
+
+    def states(inputs: Sequence[Any]) -> tuple[int, int, int] | None:
+        if not _fit(info, inputs, gates, directions):
+            return None
+        return directions, inputs[0].shape[1], _shape_of(info, inputs, _RECURRENT)[2]
+
+    return layer_call(info, make_writer, states)
+
+
+def directions_of(info: KernelInfo) -> int:
+    """How many a layer has."""
+    return 2 if info.attribute("direction", "forward") == "bidirectional" else 1
+
+
+def layer_call(
+    info: KernelInfo, make_writer: MakeWriter, states_of: Callable[[Sequence[Any]], tuple[int, int, int] | None]
+) -> Callable[..., Any]:
+    """A layer as a call.
+
+    Args:
+        info: the node.
+        make_writer: makes what writes its outputs.
+        states_of: from the inputs, the shape of the last states, (directions, batch, hidden); None if the call is not for them.
+    """
     wanted = [info.wants_output(index) for index in range(len(info.outputs))]
     while wanted and not wanted[-1]:
         wanted.pop()
 
     def call(*inputs: Any) -> Any:
-        if not wanted or not _fit(info, inputs, gates, directions):
+        states = states_of(inputs) if wanted else None
+        if states is None:
             return NotImplemented
-        x, hidden = inputs[0], _shape_of(info, inputs, _RECURRENT)[2]
-        states = (directions, x.shape[1], hidden)
+        x = inputs[0]
         shapes = ((x.shape[0], *states), states, states)
         outputs = tuple(np.empty(shape, x.dtype) if given else None for shape, given in zip(shapes, wanted, strict=False))
         make_writer(inputs, outputs)(*inputs, *outputs)  # type: ignore[arg-type]

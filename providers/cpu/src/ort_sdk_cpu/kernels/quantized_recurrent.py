@@ -1,8 +1,9 @@
-"""DynamicQuantizeLSTM: constant weights are made float32 once, and the rest is LSTM's."""
+"""DynamicQuantizeLSTM: by compiled tasks that quantize inputs and states, or with weights made float32 once, as LSTM's."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,27 +11,77 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu import libraries
 
-from .bindable import MakeWriter, Writer, bindable
-from .recurrent import lstm
+from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
+from .direct_recurrent import directions_of, layer_call
+from .recurrent import MIN_WORK, LayerTasks, is_plain, lstm
+from .recurrent_steps import BACKWARDS
+from .scratch import scratch_of
 
 __all__: list[str] = []
 
+MICROSOFT = "com.microsoft"
+_GATES = 4
 _LSTM_INPUTS = 8
-_W, _R = 1, 2
+_W, _R, _BIAS, _LENGTHS, _STATES = 1, 2, 3, 4, slice(5, 7)
 _SCALES = {_W: 8, _R: 10}
 """Weight → its scale; its zero point is behind it."""
 
 
-@bindable("DynamicQuantizeLSTM", domain="com.microsoft")
+@bindable("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """Long short-term memory whose weights are quantized."""
     if any(info.constant_input(index) is None for index in (_W, _R, *range(8, 12))):
         return None
+    return _quantized(info) or _dequantized(info)
+
+
+@made_by("DynamicQuantizeLSTM", domain=MICROSOFT)
+def direct_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+    """The layer, in runs without a program as in those with one."""
+    return DirectlyBindable(kernel, make_writer, layer_call(info, make_writer, functools.partial(_states, info)))
+
+
+def _states(info: KernelInfo, inputs: Sequence[Any]) -> tuple[int, int, int] | None:
+    """Shape of the states; None for shapes that do not belong together, which are another's to refuse."""
+    x, w, r, b, lengths, *first = (*inputs, None, None, None)[: _STATES.stop]
+    directions, hidden = directions_of(info), r.shape[1]
+    states = (directions, x.shape[1] if x.ndim > 1 else 0, hidden)
+    is_layer = x.ndim == 3 and x.size > 0 and w.shape == (directions, x.shape[2], _GATES * hidden)
+    are_weights = is_layer and r.shape == (directions, hidden, _GATES * hidden)
+    are_rows = (b is None or b.shape == (directions, 2 * _GATES * hidden)) and (lengths is None or lengths.shape == states[1:2])
+    return states if are_weights and are_rows and all(each is None or each.shape == states for each in first) else None
+
+
+def _quantized(info: KernelInfo) -> MakeWriter | None:
+    """By tasks over 8 bits; None for layers they are not for, or that are not worth compiling them."""
+    is_usual = not info.attribute("input_forget", 0) and is_plain(info, ("Sigmoid", "Tanh", "Tanh"))
+    if not is_usual or not libraries.numba().is_usable or math.prod(info.constants[_R].shape) < MIN_WORK:
+        return None
+    from .quantized_recurrent_task import QuantizedRecurrentTask, QuantizedWeights
+    from .recurrent_task import LayerSizes
+
+    if not QuantizedWeights.takes(info):
+        return None
+    weights, scratch = QuantizedWeights(info), scratch_of(info)
+    backwards = BACKWARDS[info.attribute("direction", "forward")]
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        (steps, batch, size), hidden = inputs[0].shape, inputs[_R].shape[1]
+        sizes = LayerSizes(steps, batch, size, hidden, _GATES, len(backwards), is_quantized=True)
+        tasks = [QuantizedRecurrentTask("lstm_quantized", sizes, scratch, reverse=reverse) for reverse in backwards]
+        return LayerTasks(tasks, len(inputs), weights)
+
+    return make
+
+
+def _dequantized(info: KernelInfo) -> MakeWriter | None:
+    """As LSTM."""
     make_lstm = lstm(_as_lstm(info), None)
     if make_lstm is None:
         return None
-    weights = functools.cache(lambda: tuple(_dequantized(info, index) for index in _SCALES))
+    weights = functools.cache(lambda: tuple(_as_floats(info, index) for index in _SCALES))
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         given = len(inputs)
@@ -54,7 +105,7 @@ def _as_lstm(info: KernelInfo) -> KernelInfo:
     return replace(info, op_type="LSTM", domain="", inputs=tuple(arguments))
 
 
-def _dequantized(info: KernelInfo, index: int) -> HostArray:
+def _as_floats(info: KernelInfo, index: int) -> HostArray:
     scale = _SCALES[index]
     weight, factors, zero_points = (info.constant_input(place) for place in (index, scale, scale + 1))
     assert weight is not None and factors is not None and zero_points is not None  # noqa: S101, PT018 - seen to be constant

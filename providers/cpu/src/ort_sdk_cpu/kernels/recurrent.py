@@ -23,9 +23,10 @@ from .task_writer import are_floats
 if TYPE_CHECKING:
     from ort_sdk_cpu.tasks_apart import TasksApart
 
+    from .quantized_recurrent_task import QuantizedWeights
     from .recurrent_task import RecurrentTask
 
-__all__: list[str] = []
+__all__ = ["MIN_WORK", "LayerTasks", "is_plain", "lstm"]
 
 MIN_WORK = 1 << 14
 """Weights times steps from which a compiled task is worth compiling."""
@@ -35,7 +36,7 @@ _SEQUENCE_LENS, _STATES, _PEEPHOLES = 4, slice(5, 7), 7
 @bindable("LSTM")
 def lstm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """Long short-term memory of the usual activations."""
-    if info.attribute("input_forget", 0) or not _is_plain(info, ("Sigmoid", "Tanh", "Tanh")):
+    if info.attribute("input_forget", 0) or not is_plain(info, ("Sigmoid", "Tanh", "Tanh")):
         return None
     return _LayerWriters(info, "lstm")
 
@@ -43,7 +44,7 @@ def lstm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
 @bindable("GRU")
 def gru(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """Gated recurrent unit of the usual activations."""
-    if not _is_plain(info, ("Sigmoid", "Tanh")):
+    if not is_plain(info, ("Sigmoid", "Tanh")):
         return None
     name = "gru" if info.attribute("linear_before_reset", 0) else "gru_reset_first"
     return _LayerWriters(info, name)
@@ -54,7 +55,7 @@ def rnn(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """Simple recurrence, by the hyperbolic tangent or Relu."""
     functions = info.attribute("activations", None) or ["Tanh"]
     function, name = ("Relu", "rnn_relu") if str(functions[0]).lower() == "relu" else ("Tanh", "rnn")
-    return _LayerWriters(info, name) if _is_plain(info, (function,)) else None
+    return _LayerWriters(info, name) if is_plain(info, (function,)) else None
 
 
 @made_by("LSTM", "GRU", "RNN")
@@ -70,7 +71,7 @@ def packed_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bind
     return PackedRecurrent(kernel, make_writer, make_writer.weights)
 
 
-def _is_plain(info: KernelInfo, functions: Sequence[str]) -> bool:
+def is_plain(info: KernelInfo, functions: Sequence[str]) -> bool:
     """Whether the node's activations are these, and it asks for nothing that tasks do not have."""
     names = info.attribute("activations", None)
     directions = len(BACKWARDS[info.attribute("direction", "forward")])
@@ -96,7 +97,7 @@ class _LayerWriters:
         if not self._is_worth_a_task(inputs, shape):
             write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._scratch)
             return functools.partial(self._write_stepwise, write, len(inputs))
-        return _Tasks(_tasks(self._name, x, shape, self._scratch, BACKWARDS[self._direction]), len(inputs), self.weights)
+        return LayerTasks(_tasks(self._name, x, shape, self._scratch, BACKWARDS[self._direction]), len(inputs), self.weights)
 
     def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
         x, size = inputs[0], shape[-1] * shape[-2]
@@ -126,7 +127,7 @@ def _tasks(name: str, x: HostArray, shape: tuple[int, ...], scratch: Scratch, ba
     return [RecurrentTask(name, sizes, scratch, reverse=reverse) for reverse in backwards]
 
 
-class _Tasks:
+class LayerTasks:
     """A layer's directions as compiled tasks.
 
     Args:
@@ -135,7 +136,7 @@ class _Tasks:
         weights: of all directions.
     """
 
-    def __init__(self, tasks: Sequence[RecurrentTask], given: int, weights: LayerWeights) -> None:
+    def __init__(self, tasks: Sequence[RecurrentTask], given: int, weights: LayerWeights | QuantizedWeights) -> None:
         self._tasks, self._given, self._weights = tasks, given, weights
         self._used: Sequence[DirectionWeights] = ()
         self._apart = _apart(tasks)

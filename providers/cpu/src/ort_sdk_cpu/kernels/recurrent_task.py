@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,21 +50,28 @@ class LayerSizes:
     """4 for LSTM, 3 for GRU, 1 for RNN."""
     directions: int = 1
     """Of the layer."""
+    is_quantized: bool = False
+    """Whether weights are int8, of which four are multiplied at a time."""
+
+    @property
+    def _work_units(self) -> int:
+        """Hidden units of a layer of float32 whose steps take as long."""
+        return self.hidden // 2 if self.is_quantized else self.hidden
 
     @property
     def has_teams(self) -> bool:
         """Whether several threads share each step, and meet behind it."""
         if libraries.thread_count() < 2 or not libraries.has_openmp():
             return False
-        is_large = self.batch * self.hidden**2 >= UNITS_PER_TEAM**2 and self.hidden >= LEAST_UNITS_PER_TEAM
-        return self.hidden >= UNITS_PER_TEAM or (is_large and libraries.thread_count() > self.directions)
+        is_large = self.batch * self._work_units**2 >= UNITS_PER_TEAM**2 and self.hidden >= LEAST_UNITS_PER_TEAM
+        return self._work_units >= UNITS_PER_TEAM or (is_large and libraries.thread_count() > self.directions)
 
     @property
     def are_apart(self) -> bool:
         """Whether each direction has a thread of its own, which waits for nobody."""
         if self.directions < 2 or self.has_teams or libraries.thread_count() < 2 or not libraries.has_openmp():
             return False
-        return self.steps * self.batch * self.gates * self.hidden**2 >= APART_PRODUCTS
+        return self.steps * self.batch * self.gates * self._work_units**2 >= APART_PRODUCTS
 
 
 _SMALL_BYTES = 1 << 16
@@ -74,13 +81,16 @@ _SMALL_BYTES = 1 << 16
 class _Working:
     """Working memory of a task: its own if that is little, else what all of a session's kernels share."""
 
-    def __init__(self, sizes: LayerSizes, scratch: Scratch, threads: int, place: str) -> None:
+    def __init__(
+        self, sizes: LayerSizes, scratch: Scratch, threads: int, place: str, more: Mapping[str, tuple[int, ...]]
+    ) -> None:
         shapes = {
             "gates": (sizes.steps * sizes.batch, sizes.gates * sizes.hidden),
             "states": (sizes.steps, sizes.batch, sizes.hidden),
             "sums": (threads, _PART_FLOATS),
             "resets": (2, sizes.batch, sizes.hidden),
             "cells": (sizes.batch, sizes.hidden),
+            **more,
         }
         is_small = sum(map(math.prod, shapes.values())) * _FLOAT_BYTES <= _SMALL_BYTES
         self._own = {name: np.empty(shape, _FLOAT) for name, shape in shapes.items()} if is_small else None
@@ -108,6 +118,9 @@ class RecurrentTask:
         reverse: last step first.
     """
 
+    _module = "recurrent"
+    """Where the task is."""
+
     def __init__(self, name: str, sizes: LayerSizes, scratch: Scratch, *, reverse: bool) -> None:
         self._sizes, self._resets_first = sizes, name == "gru_reset_first"
         self._weights: DirectionWeights | None = None
@@ -120,19 +133,34 @@ class RecurrentTask:
         arguments[_INPUTS], arguments[_GATES_STEP] = sizes.inputs, self._sign * step
         threads = libraries.thread_count() if is_team else 1
         # Directions that go on at the same time have working memory each.
-        self._working = _Working(sizes, scratch, threads, "backwards " if reverse and sizes.are_apart else "")
-        self.call = TaskCall("recurrent", f"{name}_team" if is_team else name, tuple(arguments), threads)
+        place = "backwards " if reverse and sizes.are_apart else ""
+        self._working = _Working(sizes, scratch, threads, place, self._more_memory(threads))
+        full_name = f"{name}_team" if is_team else name
+        self.call = TaskCall(self._module, full_name, (*arguments, *self._more_arguments()), threads)
         """The task itself."""
         self._zeros = np.zeros((sizes.batch, sizes.hidden), _FLOAT)
-        self._product: CompiledProduct | None = None
-        if sizes.steps * sizes.batch > MAX_VECTORS:
-            product = Sizes(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, is_transposed=True)
-            self._product = CompiledProduct(product, scratch)
+        self._product = self._input_product(scratch)
 
     @property
     def is_apart(self) -> bool:
         """Whether the task may run at the same time as that of the other direction."""
         return self._sizes.are_apart
+
+    def _input_product(self, scratch: Scratch) -> CompiledProduct | None:
+        """What multiplies the inputs by their weights before the task; None if the task does."""
+        sizes = self._sizes
+        if sizes.steps * sizes.batch <= MAX_VECTORS:
+            return None
+        product = Sizes(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, is_transposed=True)
+        return CompiledProduct(product, scratch)
+
+    def _more_memory(self, _threads: int) -> Mapping[str, tuple[int, ...]]:
+        """Further working memory, float32, by name."""
+        return {}
+
+    def _more_arguments(self) -> Sequence[int]:
+        """What the task takes behind the usual arguments."""
+        return ()
 
     def use_weights(self, weights: DirectionWeights) -> None:
         """Read these from now on; they are kept."""
