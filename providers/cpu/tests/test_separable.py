@@ -25,6 +25,11 @@ CASES = [
     ((1, 16, 4, 20), (4, 4), {"strides": [4, 1], "pads": [5, 4, 5, 4]}),
     ((2, 33, 1, 50), (1, 9), {"pads": [0, 4, 0, 4]}),
     ((1, 40, 10, 10), (3, 3), {"dilations": [4, 4], "pads": [4, 4, 4, 4]}),
+    ((1, 54, 4, 9, 11), (3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+    ((2, 33, 5, 8, 14), (3, 3, 5), {"pads": [1, 0, 2, 1, 1, 2], "strides": [1, 2, 2]}),
+    ((1, 24, 6, 5, 7), (5, 1, 1), {"pads": [2, 0, 0, 2, 0, 0]}),
+    ((1, 8, 7, 9, 6), (2, 3, 4), {"dilations": [3, 2, 1], "strides": [2, 5, 1], "pads": [4, 7, 3, 0, 5, 2]}),
+    ((2, 70, 1, 3, 3), (3, 2, 2), {"auto_pad": "SAME_LOWER"}),
 ]
 """Shape of X, kernel, attributes."""
 
@@ -76,15 +81,17 @@ def test_activations_and_addends(make_kernel, activation, channels):
     np.testing.assert_allclose(kernel.compute(x, w, bias, added), expected, rtol=1e-5, atol=5e-6)
 
 
-def test_packed_weights_and_other_shapes(make_kernel, unaligned_constant):
-    x, w, bias = operands((1, 50, 32, 33), (3, 3))
-    attributes = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
+@pytest.mark.parametrize("axes", [2, 3])
+def test_packed_weights_and_other_shapes(make_kernel, unaligned_constant, axes):
+    deep = (4,) * (axes - 2)
+    x, w, bias = operands((1, 50, *deep, 32, 33), (3,) * axes)
+    attributes = {"pads": [1] * 2 * axes, "strides": [2] * axes}
     kernel = make_kernel("Conv", (x, w, bias), {**attributes, "group": 50}, "", None, (1, 2), ())
 
     kernel.use_prepacked(kernel.prepack(unaligned_constant(w), 1, None), 1)
     np.testing.assert_array_equal(kernel.plain_inputs([x, None, bias])[1], w)
-    for shape in ((1, 50, 32, 33), (3, 50, 5, 1), (2, 50, 33, 34), (0, 50, 8, 8)):
-        other = random(np.random.default_rng(2), *shape)
+    for samples, *size in ((1, 32, 33), (3, 5, 1), (2, 33, 34), (0, 8, 8)):
+        other = random(np.random.default_rng(2), samples, 50, *deep, *size)
         expected = in_float64(make_kernel, other, w, bias, attributes)
         np.testing.assert_allclose(kernel.compute(other, None, bias), expected, rtol=1e-5, atol=5e-6)
 

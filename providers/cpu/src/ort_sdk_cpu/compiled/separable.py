@@ -28,9 +28,9 @@ from ort_sdk_cpu.simd.pixels import (
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.results import activated, finished
 
-__all__ = ["separable"]
+__all__ = ["PIXEL", "convolve_row", "copy_part", "prepare", "separable", "work_places"]
 
-_PIXEL = 4 * PANEL
+PIXEL = 4 * PANEL
 """Bytes of a pixel in a panel of lines."""
 _BOUNDED = 1
 _ADDRESSES = 64
@@ -38,7 +38,7 @@ _ADDRESSES = 64
 
 
 @inner
-def _work_places(record: int, work: int) -> tuple[int, int, int, int, int, int]:
+def work_places(record: int, work: int) -> tuple[int, int, int, int, int, int]:
     """Addresses of biases of lines and windows, of room for a tile and for addresses, of windows' results and of lines.
 
     Lines of a picture are behind the addresses.
@@ -46,25 +46,25 @@ def _work_places(record: int, work: int) -> tuple[int, int, int, int, int, int]:
     Zeros for a panel, the bias of the outputs and room for a tile come first, as ``multiply_pixels`` wants them.
     """
     expanded = panels_of(argument(record, 31))
-    room = work + (1 + panels_of(argument(record, 10))) * _PIXEL
-    line_bias = room + ROWS * _PIXEL
-    window_bias = line_bias + expanded * _PIXEL
-    addresses = window_bias + expanded * _PIXEL
+    room = work + (1 + panels_of(argument(record, 10))) * PIXEL
+    line_bias = room + ROWS * PIXEL
+    window_bias = line_bias + expanded * PIXEL
+    addresses = window_bias + expanded * PIXEL
     picture = addresses + _ADDRESSES * 8
     results = picture + argument(record, 9) * argument(record, 43) * argument(record, 51) * 4
     lines = results
     if argument(record, 1):
-        lines += argument(record, 34) * argument(record, 12) * (expanded * _PIXEL + 64)
+        lines += argument(record, 34) * argument(record, 12) * (expanded * PIXEL + 64)
     return line_bias, window_bias, room, addresses, results, lines
 
 
 @inner
-def _prepare(record: int, work: int, lines: int, line_bytes: int) -> None:
+def prepare(record: int, work: int, lines: int, line_bytes: int) -> None:
     """Biases in whole panels, and zeros where lines have no pixels."""
-    line_bias, window_bias, _, _, _, _ = _work_places(record, work)
-    for place in range(0, _PIXEL, 64):
+    line_bias, window_bias, _, _, _, _ = work_places(record, work)
+    for place in range(0, PIXEL, 64):
         store_f32(work + place, zero_f32())
-    copy_vectors(argument(record, 2), argument(record, 10), work + _PIXEL)
+    copy_vectors(argument(record, 2), argument(record, 10), work + PIXEL)
     copy_vectors(argument(record, 28), argument(record, 31), line_bias)
     copy_vectors(argument(record, 30), argument(record, 31), window_bias)
     for place in range(0, line_bytes, 64):
@@ -76,14 +76,14 @@ def _expand_line(record: int, source: int, panel: int, bias: int, target: int) -
     """A line of products of pixels with a panel."""
     width, channels, activation = argument(record, 8), argument(record, 9), argument(record, 36)
     vectors = min(COLUMNS, (argument(record, 31) - panel * PANEL + 15) // 16)
-    weights, row = argument(record, 27) + panel * channels * _PIXEL, channels * 4
+    weights, row = argument(record, 27) + panel * channels * PIXEL, channels * 4
     low, high = lowest(activation, number(record, 37)), highest(activation, number(record, 38))
     tiles = (width + ROWS - 1) // ROWS
     for index in range(tiles):
         first = width * index // tiles
         count = width * (index + 1) // tiles - first
-        place, to = source + first * row, target + first * _PIXEL
-        pixel_tile(count, vectors, weights, place, row, channels, bias, 0, 0, low, high, to, _PIXEL)
+        place, to = source + first * row, target + first * PIXEL
+        pixel_tile(count, vectors, weights, place, row, channels, bias, 0, 0, low, high, to, PIXEL)
 
 
 @inner
@@ -91,7 +91,7 @@ def _activate_line(record: int, target: int) -> None:
     """What is done to a line where that is more than bounds."""
     activation = argument(record, 36)
     if activation > _BOUNDED:
-        for place in range(target, target + argument(record, 8) * _PIXEL, 64):
+        for place in range(target, target + argument(record, 8) * PIXEL, 64):
             store_f32(place, activated(load_f32(place), activation, number(record, 37), number(record, 38)))
 
 
@@ -107,23 +107,23 @@ def _convolve_line(record: int, sample: int, index: int, panel: int, bias: int, 
         place = addresses + _ADDRESSES * 8 + line * length * 4
         copy_line(source, width, argument(record, 48), place, length)
         write_i64(addresses + line * 8, place)
-    weights = argument(record, 27) + panel * channels * taps * argument(record, 44) * _PIXEL
+    weights = argument(record, 27) + panel * channels * taps * argument(record, 44) * PIXEL
     vectors, activation = min(COLUMNS, (argument(record, 31) - panel * PANEL + 15) // 16), argument(record, 36)
     low, high = lowest(activation, number(record, 37)), highest(activation, number(record, 38))
     columns, lines, across = argument(record, 8), channels * taps, argument(record, 44)
     tiles = (columns + ROWS - 1) // ROWS
     for tile in range(tiles):
         first = columns * tile // tiles
-        count, to, offset = columns * (tile + 1) // tiles - first, target + first * _PIXEL, first * step
-        picture_tile(count, vectors, addresses, lines, offset, step, across, 4, weights, bias, low, high, to, _PIXEL)
+        count, to, offset = columns * (tile + 1) // tiles - first, target + first * PIXEL, first * step
+        picture_tile(count, vectors, addresses, lines, offset, step, across, 4, weights, bias, low, high, to, PIXEL)
 
 
 @inner
-def _copy_line(record: int, source: int, panel: int, target: int) -> None:
+def copy_part(record: int, source: int, panel: int, target: int) -> None:
     """A panel of a line as it is."""
     channels, left = argument(record, 9), argument(record, 9) - panel * PANEL
     for column in range(argument(record, 8)):
-        place, to = source + (column * channels + panel * PANEL) * 4, target + column * _PIXEL
+        place, to = source + (column * channels + panel * PANEL) * 4, target + column * PIXEL
         for lane in range(0, min(PANEL, left), 16):
             store_f32(to + lane * 4, load_f32_first(place + lane * 4, left - lane))
 
@@ -133,22 +133,22 @@ def _make_lines(
     record: int, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int
 ) -> None:
     """A panel of some lines of the picture, each into the place of the line ``slots`` before it."""
-    bias, _, _, addresses, _, _ = _work_places(record, work)
+    bias, _, _, addresses, _, _ = work_places(record, work)
     row = argument(record, 8) * argument(record, 9) * 4
     for index in range(first, stop):
         source = argument(record, 0) + (sample * argument(record, 7) + index) * row
-        target = lines + index % slots * line + argument(record, 18) * _PIXEL
+        target = lines + index % slots * line + argument(record, 18) * PIXEL
         if argument(record, 43):
-            _convolve_line(record, sample, index, panel, bias + panel * _PIXEL, addresses, target)
+            _convolve_line(record, sample, index, panel, bias + panel * PIXEL, addresses, target)
             _activate_line(record, target)
         elif argument(record, 27):
-            size = argument(record, 9) * _PIXEL
+            size = argument(record, 9) * PIXEL
             if stop - first > FEW_TILES:
                 bring_part(argument(record, 27) + (panel + 1) * size, size, index - first, stop - first)
-            _expand_line(record, source, panel, bias + panel * _PIXEL, target)
+            _expand_line(record, source, panel, bias + panel * PIXEL, target)
             _activate_line(record, target)
         else:
-            _copy_line(record, source, panel, target)
+            copy_part(record, source, panel, target)
 
 
 @inner
@@ -166,20 +166,20 @@ def _finish_windows(record: int, room: int, count: int, place: int, left: int) -
     for index in range(count):
         for lane in range(0, min(PANEL, left), 16):
             offset = place + index * argument(record, 10) * 4 + lane * 4
-            value = finished(record, offset, left - lane, load_f32(room + index * _PIXEL + lane * 4))
+            value = finished(record, offset, left - lane, load_f32(room + index * PIXEL + lane * 4))
             store_f32_first(argument(record, 4) + offset, value, left - lane)
 
 
 @inner
 def _activate_windows(record: int, count: int, place: int, row: int) -> None:
     for index in range(count):
-        for lane in range(0, _PIXEL, 64):
+        for lane in range(0, PIXEL, 64):
             to = place + index * row + lane
             store_f32(to, activated(load_f32(to), argument(record, 39), number(record, 40), number(record, 41)))
 
 
 @inner
-def _convolve_row(
+def convolve_row(
     record: int, lines: int, count: int, weights: int, bias: int, panel: int, room: int, target: int, place: int
 ) -> None:
     """A row of windows in a panel.
@@ -198,7 +198,7 @@ def _convolve_row(
     columns, step, taps = argument(record, 12), argument(record, 16), argument(record, 14)
     is_near = (taps == NEAR_TAPS[0] or taps == NEAR_TAPS[1]) and step <= NEAR_STEPS[1] and argument(record, 33) == 1
     left = argument(record, 31) - panel * PANEL
-    vectors, row = min(COLUMNS, (left + 15) // 16), panels_of(argument(record, 31)) * _PIXEL + 64
+    vectors, row = min(COLUMNS, (left + 15) // 16), panels_of(argument(record, 31)) * PIXEL + 64
     activation = argument(record, 39)
     low, high = lowest(activation, number(record, 40)), highest(activation, number(record, 41))
     is_direct = target != 0
@@ -211,12 +211,12 @@ def _convolve_row(
     for index in range(tiles):
         first = columns * index // tiles
         size = columns * (index + 1) // tiles - first
-        to, to_row = (target + first * row, row) if is_direct else (room, _PIXEL)
-        offset, tap_step = first * step * _PIXEL, argument(record, 33) * _PIXEL
+        to, to_row = (target + first * row, row) if is_direct else (room, PIXEL)
+        offset, tap_step = first * step * PIXEL, argument(record, 33) * PIXEL
         if is_near:
             near_tile(size, vectors, lines, count, offset, step, taps, weights, bias, low, high, to, to_row)
         else:
-            window_tile(size, vectors, lines, count, offset, step * _PIXEL, taps, tap_step, weights, bias, low, high, to, to_row)
+            window_tile(size, vectors, lines, count, offset, step * PIXEL, taps, tap_step, weights, bias, low, high, to, to_row)
         if not is_direct:
             _finish_windows(record, room, size, place + first * argument(record, 10) * 4, left)
         elif activation > _BOUNDED and argument(record, 1):
@@ -226,24 +226,24 @@ def _convolve_row(
 @inner
 def _convolve(record: int, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int) -> None:
     """Some rows of windows in a panel."""
-    _, bias, room, addresses, results, _ = _work_places(record, work)
-    columns, result_row = argument(record, 12), panels_of(argument(record, 31)) * _PIXEL + 64
+    _, bias, room, addresses, results, _ = work_places(record, work)
+    columns, result_row = argument(record, 12), panels_of(argument(record, 31)) * PIXEL + 64
     for row in range(first, stop):
         top = row * argument(record, 15) - argument(record, 17)
         begin, end = _taps(record, top)
         for tap in range(begin, end):
             write_i64(addresses + (tap - begin) * 8, lines + (top + tap * argument(record, 32)) % slots * line)
-        weights = argument(record, 29) + (panel * argument(record, 13) + begin) * argument(record, 14) * _PIXEL
-        target = results + (row - first) * columns * result_row + panel * _PIXEL if argument(record, 1) else 0
-        place = (sample * argument(record, 11) + row) * columns * argument(record, 10) * 4 + panel * _PIXEL
-        _convolve_row(record, addresses, end - begin, weights, bias + panel * _PIXEL, panel, room, target, place)
+        weights = argument(record, 29) + (panel * argument(record, 13) + begin) * argument(record, 14) * PIXEL
+        target = results + (row - first) * columns * result_row + panel * PIXEL if argument(record, 1) else 0
+        place = (sample * argument(record, 11) + row) * columns * argument(record, 10) * 4 + panel * PIXEL
+        convolve_row(record, addresses, end - begin, weights, bias + panel * PIXEL, panel, room, target, place)
 
 
 @inner
 def _convolve_sample(record: int, sample: int, row: int, stop: int, panels: tuple[int, int], work: int, lines: int) -> None:
     """Some rows of a sample in some panels, a strip at a time."""
     steps, reach = argument(record, 15), (argument(record, 13) - 1) * argument(record, 32) + 1
-    slots, line = (argument(record, 34) - 1) * steps + reach, argument(record, 42) * _PIXEL
+    slots, line = (argument(record, 34) - 1) * steps + reach, argument(record, 42) * PIXEL
     ready = max(0, row * steps - argument(record, 17))
     while row < stop:
         end = min(stop, row + argument(record, 34))
@@ -253,9 +253,9 @@ def _convolve_sample(record: int, sample: int, row: int, stop: int, panels: tupl
             _make_lines(record, sample, ready, needed, panel, work, own, line, slots)
             _convolve(record, sample, row, end, panel, work, own, line, slots)
         if argument(record, 1):
-            columns, width = argument(record, 12), panels_of(argument(record, 31)) * _PIXEL + 64
+            columns, width = argument(record, 12), panels_of(argument(record, 31)) * PIXEL + 64
             first, count = (sample * argument(record, 11) + row) * columns, (end - row) * columns
-            x, depth = _work_places(record, work)[4], argument(record, 31)
+            x, depth = work_places(record, work)[4], argument(record, 31)
             for panel in range(panels_of(argument(record, 10))):
                 multiply_pixels(record, x, width, count, depth, first, panel, argument(record, 1), work)
         ready, row = max(ready, needed), end
@@ -283,8 +283,8 @@ def separable(record: int, part: int, parts: int) -> None:
     else:
         first_row, stop_row = stop_row * part // parts, stop_row * (part + 1) // parts
     slots = (argument(record, 34) - 1) * argument(record, 15) + (argument(record, 13) - 1) * argument(record, 32) + 1
-    lines = _work_places(record, work)[5]
-    _prepare(record, work, lines, (stop - first) * slots * argument(record, 42) * _PIXEL)
+    lines = work_places(record, work)[5]
+    prepare(record, work, lines, (stop - first) * slots * argument(record, 42) * PIXEL)
     while first_row < stop_row:
         sample, row = first_row // rows, first_row % rows
         end = min(rows, row + stop_row - first_row)

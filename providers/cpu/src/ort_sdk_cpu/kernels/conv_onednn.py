@@ -60,8 +60,8 @@ TEAM_WORK = 1 << 20
 """Multiplications and additions that take about as long on one thread as waking another."""
 GUESSED_SIZE = 56
 """Length of a spatial axis that is not known when the weight is packed: the layout hardly depends on it."""
-PICTURE_RANK = 4
-"""Axes of a weight whose windows have rows and columns."""
+PICTURE_RANK, VOLUME_RANK = 4, 5
+"""Axes of a weight whose windows have rows and columns, and of one whose windows have planes of them."""
 _FLOAT = np.dtype(np.float32)
 
 
@@ -102,6 +102,11 @@ def _kind(info: KernelInfo) -> type[ConvKernel]:
             return StemKernel
         if is_for_few_outputs(info):
             return FewOutputsKernel
+        if is_for_depthwise(info):
+            return DepthwiseKernel
+    if len(weight.shape) == VOLUME_RANK and weight.shape[1] == 1:
+        from .conv_separable import DepthwiseKernel, is_for_depthwise
+
         if is_for_depthwise(info):
             return DepthwiseKernel
     if math.prod(weight.shape[2:]) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,11 +13,11 @@ from ort_sdk_cpu.onednn.library import is_loaded
 
 from .conv_direct import TaskPlan
 from .conv_geometry import ConvGeometry, Padding
-from .conv_onednn import TEAM_WORK, WEIGHT, Variant
+from .conv_onednn import PICTURE_RANK, TEAM_WORK, VOLUME_RANK, WEIGHT, Variant
 from .conv_pointwise import PANEL_ROWS, in_panels, out_of_panels, panel_width, panels_of
 from .conv_winograd import Activation, WinogradKernel
 
-__all__ = ["MOST_LINES", "DepthwiseKernel", "Picture", "SeparableSizes", "is_for_depthwise"]
+__all__ = ["MOST_LINES", "DepthwiseKernel", "Picture", "SeparableSizes", "Volume", "is_for_depthwise"]
 
 LEAST_CHANNELS = 8
 LEAST_WORK = 1 << 13
@@ -31,12 +32,12 @@ _NO_ACTIVATION, _NO_PICTURE = Activation(), (0,) * 9
 
 
 def is_for_depthwise(info: KernelInfo) -> bool:
-    """Whether a Conv node's weight is constant and has one filter per channel of a picture."""
+    """Whether a Conv node's weight is constant and has one filter per channel of a picture or a volume."""
     tensor = info.constants.get(WEIGHT)
-    if tensor is None or info.op_type == "ConvTranspose" or len(tensor.shape) != 4:
+    if tensor is None or info.op_type == "ConvTranspose" or len(tensor.shape) not in {PICTURE_RANK, VOLUME_RANK}:
         return False
-    channels, depth, rows, _ = tensor.shape
-    is_fit = depth == 1 and channels == int(info.attribute("group", 1)) >= LEAST_CHANNELS and rows <= MOST_LINES
+    channels, depth, *rows, _ = tensor.shape
+    is_fit = depth == 1 and channels == int(info.attribute("group", 1)) >= LEAST_CHANNELS and math.prod(rows) <= MOST_LINES
     return is_fit and libraries.numba().is_usable and Activation.of(info) is not None
 
 
@@ -59,6 +60,17 @@ class Picture(NamedTuple):
         return (*self.kernel, *padding.strides, *padding.begins, *self.shape[2:], self.numbers(columns))
 
 
+class Volume(NamedTuple):
+    """The axis that volumes have before those of pictures."""
+
+    size: int
+    out_size: int
+    taps: int
+    stride: int
+    dilation: int
+    begin: int
+
+
 class SeparableSizes(NamedTuple):
     """Of a convolution with a filter per channel, and of those around it that the task does as well."""
 
@@ -74,6 +86,8 @@ class SeparableSizes(NamedTuple):
     """Whether a convolution of one tap reads what the filters write."""
     picture: Picture | None = None
     """What is convolved to make what they read, unless that is of one tap."""
+    volume: Volume | None = None
+    """Where all else is said of planes of a volume, which are convolved alone."""
 
     @property
     def strip(self) -> int:
@@ -91,7 +105,8 @@ class SeparableSizes(NamedTuple):
         """Working memory of a thread, for rows and pixels as ``strip`` and ``line`` say."""
         panel_bytes, panels = panel_width() * _FLOAT_BYTES, panels_of(self.channels)
         slots = (strip - 1) * self.padding.strides[0] + (self.kernel[0] - 1) * self.padding.dilations[0] + 1
-        vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + panels * slots * line
+        lines = panels * slots if self.volume is None else 1 + self.volume.taps * slots
+        vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + lines * line
         results = strip * self.out_shape[3] * (panels * panel_bytes + _VECTOR_BYTES) if self.projects else 0
         return vectors * panel_bytes + results + MOST_LINES * _ADDRESS_BYTES + self._picture_bytes
 
@@ -120,6 +135,8 @@ class SeparableSizes(NamedTuple):
         picture = _NO_PICTURE if self.picture is None else self.picture.arguments(self.x_shape[3])
         others = (*first.arguments[:3], *middle.arguments[:3], line, *picture)
         arguments = (0, 0, 0, 0, 0, 0, *geometry, work_bytes, *last.arguments, *filters, *others)
+        if self.volume is not None:
+            return TaskPlan("volumes", "separable_volume", (*arguments, *self.volume), threads, work_bytes * threads)
         return TaskPlan("separable", "separable", arguments, threads, work_bytes * threads)
 
 
@@ -156,5 +173,12 @@ def _sizes_of(geometry: ConvGeometry, variant: Variant, out_shape: tuple[int, ..
     padding = geometry.padding(variant.x_shape, variant.weight_shape)
     if min(*padding.begins, *padding.ends) < 0:
         return None
-    kernel = variant.weight_shape[2:]
-    return SeparableSizes(variant.x_shape, variant.x_shape[1], out_shape, kernel, padding, projects=False)
+    kernel = variant.weight_shape[-2:]
+    plane = Padding(padding.strides[-2:], padding.dilations[-2:], padding.begins[-2:], padding.ends[-2:])
+    (samples, channels, *sizes), out_sizes = variant.x_shape, out_shape[2:]
+    volume = None
+    if len(sizes) > len(kernel):
+        taps = variant.weight_shape[2]
+        volume = Volume(sizes[0], out_sizes[0], taps, padding.strides[0], padding.dilations[0], padding.begins[0])
+    x_shape, y_shape = (samples, channels, *sizes[-2:]), (samples, channels, *out_sizes[-2:])
+    return SeparableSizes(x_shape, channels, y_shape, kernel, plane, projects=False, volume=volume)
