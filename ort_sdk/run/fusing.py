@@ -150,20 +150,29 @@ class _OneOrAll:
     """
 
     def __init__(self, fused: FusedSteps, members: Sequence[Step], constants: Mapping[int, Any]) -> None:
-        self._compute, self._inputs, self._outputs = fused.kernel.compute, fused.inputs, fused.outputs
-        self._members, self._constants = members, constants
+        self._compute = fused.kernel.compute
+        places = {index: place for place, index in enumerate((*fused.inputs, *constants), 1)} | {ABSENT: ABSENT}
+        for step in members:
+            for index in step.outputs:
+                places.setdefault(index, len(places))
+        self._steps = [
+            (step, tuple([places[index] for index in step.inputs]), tuple([places[index] for index in step.outputs]))
+            for step in members
+        ]
+        self._outputs = [places[index] for index in fused.outputs]
+        self._rest = [*constants.values(), *[None] * (len(places) - 1 - len(fused.inputs) - len(constants))]
 
     def __call__(self, *inputs: Any) -> Any:
         result = self._compute(*inputs)
         return self._one_by_one(inputs) if result is NotImplemented else result
 
     def _one_by_one(self, inputs: Sequence[Any]) -> Any:
-        values = {ABSENT: None, **self._constants, **dict(zip(self._inputs, inputs, strict=True))}
-        for step in self._members:
-            result = step.compute(*[values[index] for index in step.inputs])
+        values = [None, *inputs, *self._rest]
+        for step, read, written in self._steps:
+            result = step.compute(*[values[place] for place in read])
             require_outputs(result, step.outputs)
-            store_outputs(values, step.outputs, result)
-        results = tuple(values[index] for index in self._outputs)
+            store_outputs(values, written, result)
+        results = tuple([values[place] for place in self._outputs])
         return results if len(results) > 1 else results[0]
 
 

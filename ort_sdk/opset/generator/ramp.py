@@ -18,20 +18,15 @@ def range_(info: KernelInfo, xp: Any) -> Compute:
     """Start, start + delta, … up to limit, which is left out."""
 
     def compute(start: HostArray, limit: HostArray, delta: HostArray) -> Array:
-        if not delta.any():
+        step = delta.item()
+        if not step:
             raise InvalidArgument(f"{info.describe()}: delta must not be 0")
-        count = _count(start.reshape(()), limit.reshape(()), delta.reshape(()))
+        if start.dtype.kind in "iu":
+            return xp.from_host(np.arange(start.item(), limit.item(), step, dtype=start.dtype))
+        count = max(math.ceil((limit.reshape(()) - start.reshape(())).item() / step), 0)
         return xp.from_host(start.reshape(()) + np.arange(count, dtype=start.dtype) * delta.reshape(()))
 
     return compute
-
-
-def _count(start: HostArray, limit: HostArray, delta: HostArray) -> int:
-    if start.dtype.kind in "iu":
-        count: int = -((start.item() - limit.item()) // delta.item())
-    else:
-        count = math.ceil((limit - start).item() / delta.item())
-    return max(count, 0)
 
 
 @operator("EyeLike", any_type=True, contents_from_shapes=True)

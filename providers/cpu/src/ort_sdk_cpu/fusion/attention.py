@@ -35,6 +35,10 @@ class _Operand:
     """Shape that a cache is given before it is attended."""
     steps: frozenset[int] = frozenset()
     """Of the views of the cache."""
+    shared: int = 1
+    """Heads of queries that a head of the cache is repeated for."""
+    batch: str = "1"
+    """What the batch has to be where heads are repeated, or 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,18 @@ class AttentionGroup:
     added: int
     """Value added to the scores; 0 for none."""
     output: int
+    query_value: int = 0
+    new: tuple[int, int] = (0, 0)
+    """Values that are new keys and values, where there is a cache; all of them where there is none, 0 for what is no value."""
+    hides_nan: bool = False
+    """Whether weights that are no numbers become 0."""
     uncached: AttentionGroup | None = None
     """The same without the steps that lengthen a cache."""
+
+    def hiding_nan(self) -> AttentionGroup:
+        """The same with 0 for weights that are no numbers."""
+        uncached = None if self.uncached is None else replace(self.uncached, hides_nan=True)
+        return replace(self, hides_nan=True, uncached=uncached)
 
     @property
     def present(self) -> tuple[int, ...]:
@@ -87,7 +101,7 @@ class AttentionGroup:
         names = [f"v{value}" if value else "None" for value in (self.key.past, self.value.past, self.condition, self.added)]
         targets = ["None" if operand.target is None else operand.target.text for operand in (self.key, self.value)]
         arrays = [self.query.text, self.key.expression.text, self.value.expression.text]
-        kernel = AttentionSteps(self.scale, self.filter_value)
+        kernel = AttentionSteps(self.scale, self.filter_value, hides_nan=self.hides_nan)
         kernel.compute = function_of(
             {value: told.rank(value) for value in self.reads},
             ", ".join(["", *arrays, *targets])[2:],
@@ -126,6 +140,16 @@ class _Scores:
     added: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    """A cache each of whose heads is repeated."""
+
+    shared: int
+    batch: str
+    value: int
+    steps: frozenset[int]
+
+
 class _Finder:
     def __init__(self, program: FusibleProgram, told: Expressions) -> None:
         self._program, self._told = program, told
@@ -136,15 +160,35 @@ class _Finder:
             return None
         if softmax.attributes.get("axis") not in (-1, self._told.rank(weights) - 1):
             return None
-        scores = self._scores(softmax.inputs[0])
+        scores, hidden = self._scores(softmax.inputs[0]), self._without_nan(weights)
+        weights = program.steps[hidden[-1]].outputs[0] if hidden else weights
         product = self._reader(weights)
         if scores is None or scores.product is None or product is None:
             return None
         step = program.steps[product]
         if not self._is_plain_product(step) or step.inputs[0] != weights:
             return None
-        members = (*scores.positions, position, product)
-        return self._with_operands(scores, scores.product, step, members)
+        members = (*scores.positions, position, *hidden, product)
+        found = self._with_operands(scores, scores.product, step, members)
+        return found if found is None or not hidden else found.hiding_nan()
+
+    def _without_nan(self, weights: int) -> tuple[int, ...]:
+        """Positions of steps that put 0 in the place of weights that are no numbers; none if there are none."""
+        readers = self._program.readers.get(weights, ())
+        steps = [self._program.steps.get(position) for position in readers]
+        if [step and step.op_type for step in steps] != ["IsNaN", "Where"] or steps[0] is None or steps[1] is None:
+            return ()
+        number = self._number(steps[1].inputs[1])
+        is_hidden = steps[1].inputs[0] == steps[0].outputs[0] and steps[1].inputs[2] == weights and number == 0
+        return tuple(readers) if is_hidden and self._reader(steps[0].outputs[0]) is not None else ()
+
+    def _key_rows(self, product: FusibleStep) -> int:
+        """Value that keys are, in rows; 0 if they are none."""
+        keys = product.inputs[1]
+        if product.attributes.get("transB", 0):
+            return keys
+        made = self._made_by("Transpose", keys)
+        return made[1].inputs[0] if made is not None and _swaps_last(made[1].attributes.get("perm", ())) else 0
 
     def _with_operands(
         self, scores: _Scores, first: FusibleStep, product: FusibleStep, members: Sequence[int]
@@ -161,6 +205,8 @@ class _Finder:
             scores.filter_value,
             scores.added,
             product.outputs[0],
+            query,
+            (self._key_rows(first), product.inputs[1]),
         )
         operands = (query, keys, product.inputs[1])
         if not all(map(self._is_known, plain.reads)) or not all(map(self._is_float, operands)):
@@ -168,8 +214,11 @@ class _Finder:
         lengthened, values = self._cached(keys, is_turned=not first.attributes.get("transB", 0)), self._cached(product.inputs[1])
         if lengthened is None or values is None or lengthened.present == values.present:
             return plain
+        if lengthened.shared != values.shared:
+            return plain
         positions = tuple(sorted({*members, lengthened.position, values.position}))
-        return replace(plain, positions=positions, key=lengthened, value=values, uncached=plain)
+        key_rows, value_rows = (self._program.steps[each.position].inputs[1] for each in (lengthened, values))
+        return replace(plain, positions=positions, key=lengthened, value=values, new=(key_rows, value_rows), uncached=plain)
 
     def _plain_key(self, product: FusibleStep) -> _Operand:
         """Rows of keys as they are."""
@@ -235,6 +284,7 @@ class _Finder:
     def _cached(self, value: int, *, is_turned: bool = False) -> _Operand | None:
         """Keys or values as a cache that a Concat lengthens; ``is_turned`` if rows are columns here."""
         told, target = self._told, None
+        repeat: _Repeat | None = None
         steps: set[int] = set()
         while True:
             position = told.makers.get(value)
@@ -242,7 +292,18 @@ class _Finder:
             if step is None or position is None or step.domain:
                 return None
             if step.op_type == "Concat":
-                return None if is_turned else self._lengthened(position, step, target, frozenset(steps))
+                found = None if is_turned else self._lengthened(position, step, target, frozenset(steps))
+                return found if found is None or repeat is None else replace(found, shared=repeat.shared, batch=repeat.batch)
+            turned = self._turned_back(position, step) if is_turned else None
+            if turned is not None:
+                is_turned, value = False, turned[0]
+                steps |= turned[1]
+                continue
+            found_repeat = self._repeated(position, step) if not (is_turned or target or repeat) else None
+            if found_repeat is not None:
+                repeat, value = found_repeat, found_repeat.value
+                steps |= repeat.steps
+                continue
             steps.add(position)
             if step.op_type == "Transpose" and is_turned and _swaps_last(step.attributes.get("perm", ())):
                 is_turned = False
@@ -253,6 +314,57 @@ class _Finder:
             else:
                 return None
             value = step.inputs[0]
+
+    def _repeated(self, position: int, reshape: FusibleStep) -> _Repeat | None:
+        """A Reshape of (batch, heads, 1, rows, size) that is expanded along the third axis, to heads that share."""
+        expand = self._made_by("Expand", reshape.inputs[0])
+        unsqueeze = None if expand is None else self._made_by("Unsqueeze", expand[1].inputs[0])
+        if reshape.op_type != "Reshape" or expand is None or unsqueeze is None:
+            return None
+        value = unsqueeze[1].inputs[0]
+        if len(self._shape(value)) != 4:
+            return None
+        shapes = [self._shape(index) for index in (reshape.outputs[0], reshape.inputs[0], expand[1].inputs[0], value)]
+        result, wide, narrow, (batch, heads, *rest) = shapes
+        shared = wide[2] if len(wide) == 5 else 0
+        if narrow != (batch, heads, 1, *rest) or wide != (batch, heads, shared, *rest) or len(rest) != 2:
+            return None
+        target, whole = self._told.numbers(expand[1].inputs[1]), self._told.target(reshape)
+        dims = self._told.dims(value).texts
+        if target is None or whole is None or result != (batch, heads * shared, *rest) or whole.texts[1] != str(heads * shared):
+            return None
+        asked, _, times, _, size = target.texts if len(target.texts) == 5 else [""] * 5
+        if times != str(shared) or size not in {"1", dims[3], str(rest[1])}:
+            return None
+        steps = target.steps | whole.steps | {position, expand[0], unsqueeze[0]}
+        return _Repeat(shared, asked, value, frozenset(steps))
+
+    def _turned_back(self, position: int, reshape: FusibleStep) -> tuple[int, set[int]] | None:
+        """Rows (batch, heads, rows, size) that are made columns as (matrices, rows, size), and the steps."""
+        transpose = self._made_by("Transpose", reshape.inputs[0])
+        merge = None if transpose is None else self._made_by("Reshape", transpose[1].inputs[0])
+        if reshape.op_type != "Reshape" or transpose is None or merge is None or len(self._shape(merge[1].inputs[0])) != 4:
+            return None
+        if [len(self._shape(step.outputs[0])) for step in (merge[1], reshape)] != [3, 4]:
+            return None
+        value = merge[1].inputs[0]
+        dims, targets = self._told.dims(value).texts, [self._told.target(step) for step in (merge[1], reshape)]
+        if tuple(transpose[1].attributes.get("perm", ())) != (0, 2, 1) or targets[0] is None or targets[1] is None:
+            return None
+        # A cache's heads and their size are looked at in each run.
+        _, heads, _, size = [{own, str(length)} for own, length in zip(dims, self._shape(value), strict=True)]
+        wanted = ({"-1"}, {dims[2]}, size, {dims[0]}, heads, size, {dims[2]})
+        if any(own not in texts for own, texts in zip(targets[0].texts + targets[1].texts, wanted, strict=False)):
+            return None
+        return value, {position, transpose[0], merge[0], *targets[0].steps, *targets[1].steps}
+
+    def _made_by(self, op_type: str, value: int) -> tuple[int, FusibleStep] | None:
+        position = self._told.makers.get(value)
+        step = None if position is None else self._program.steps[position]
+        return None if position is None or step is None or step.domain or step.op_type != op_type else (position, step)
+
+    def _shape(self, value: int) -> tuple[int, ...]:
+        return tuple(self._program.values[value].shape) if value in self._program.values else ()
 
     def _target(self, reshape: FusibleStep) -> Expression | None:
         numbers = self._told.target(reshape)

@@ -13,12 +13,24 @@ from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.attention_over_cache import hidden_numbers
-from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, Rotary, common_counts
+from ort_sdk_cpu.kernels.attention_steps import added_numbers
+from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, Rotary, common_counts, is_spread, steps_along
 from ort_sdk_cpu.kernels.group_query_attention import counts_of
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
-__all__ = ["CacheWords", "RunWords", "cached_attention", "multi_head_over_cache", "rotation_of_rows"]
+__all__ = [
+    "CacheStep",
+    "CacheWords",
+    "Given",
+    "Rows",
+    "RunWords",
+    "attending",
+    "cached_attention",
+    "multi_head_over_cache",
+    "rotation_of_rows",
+    "scores_added",
+]
 
 FLOAT_BYTES = 4
 VECTOR = 16
@@ -81,12 +93,22 @@ class CacheStep:
     mask: int = 0
     """Which keys count, (batch, keys); 0 for all."""
     filter_value: float = 0.0
+    condition: int = 0
+    """Which scores are kept, broadcast to (batch, heads, tokens, keys); 0 for all."""
+    added: int = 0
+    """Numbers added to the scores, broadcast in the same way; 0 for none."""
     memory: ResultMemory = field(default_factory=ResultMemory)
 
     @property
     def inputs(self) -> tuple[int, ...]:
         """See ``RunWords``."""
-        return tuple(filter(None, (self.past_key, self.past_value, self.lasts, self.longest, self.mask)))
+        others = (self.lasts, self.longest, self.mask, self.condition, self.added)
+        return tuple(filter(None, (self.past_key, self.past_value, *others)))
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether numbers may be added to the scores."""
+        return bool(self.mask or self.condition or self.added)
 
     @property
     def outputs(self) -> tuple[int, ...]:
@@ -99,6 +121,9 @@ class CacheStep:
         if past_key.ndim != len(lead) + 2 or self.group * lead[1] > MOST_FEW:
             return None
         past = past_key.shape[2]
+        if (self.condition or self.added) and past + lead[1] == 1:
+            # A single row may be repeated by the steps.
+            return None
         is_shaped = past_key.shape == past_value.shape == (lead[0], self.key_heads, past, self.size)
         counted = self._counted(given, lead, past, shared) if is_shaped else None
         if counted is None or not past_key.flags.c_contiguous or not past_value.flags.c_contiguous:
@@ -114,7 +139,8 @@ class CacheStep:
             *((("past", own), past), (("capacity", own), capacity), (("counts", own), address_of(counts))),
         ]
         if mask is not None:
-            numbers += [(("mask", own), address_of(mask)), (("masked", own), mask.strides[0])]
+            numbers.append((("mask", own), address_of(mask)))
+            numbers += [((("masked", axis), own), step) for axis, step in enumerate(steps_along(mask))]
         if is_in_place:
             numbers.append((("in place", own), 1))
         return CacheWords(tuple(numbers), ((self.keys, keys), (self.values, values)), (counts, mask))
@@ -123,7 +149,7 @@ class CacheStep:
         self, given: Given, lead: tuple[int, ...], past: int, shared: dict[Hashable, Any]
     ) -> tuple[HostArray, int, HostArray | None] | None:
         """``CachedAttention.counts``, rows of the present, and numbers added to scores; None for what the task does not take."""
-        name = (self.lasts, self.longest, self.mask, past, self.is_causal)
+        name = (self.lasts, self.longest, self.mask, self.condition, self.added, past, self.is_causal)
         if name not in shared:
             shared[name] = self._counted_tokens(given, lead, past) if self.lasts else self._masked(given, lead, past)
         found: tuple[HostArray, int, HostArray | None] | None = shared[name]
@@ -137,12 +163,18 @@ class CacheStep:
     def _masked(self, given: Given, lead: tuple[int, ...], past: int) -> Any:
         keys = past + lead[1]
         counts = common_counts(lead[0], past, past, keys)
+        if self.condition or self.added:
+            return self._scored(given, (lead[0], self.group * self.key_heads, lead[1], keys), counts)
         if not self.mask:
             return counts, keys, None
         mask = given[self.mask]
         if mask.shape != (lead[0], keys) or keys == 1 or (self.is_causal and lead[1] > 1):
             return None
         return counts, keys, hidden_numbers(mask, (lead[0], 1, lead[1], keys), self.filter_value)
+
+    def _scored(self, given: Given, scores: tuple[int, int, int, int], counts: HostArray) -> Any:
+        numbers = scores_added(given, self.condition, self.filter_value, self.added, scores)
+        return None if numbers is NotImplemented else (counts, scores[-1], numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +207,7 @@ class RotaryRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class Rows:
     """Rows of one of queries, keys, values and results, in bytes."""
 
     index: int
@@ -186,6 +218,22 @@ class _Rows:
         """Address, and steps along batch, heads and rows."""
         start: Terms = ((("value", self.index), 1), *([("one", self.offset)] if self.offset else []))
         return start, (("length", self.row),), size * FLOAT_BYTES, self.row
+
+
+def scores_added(given: Given, condition: int, filter_value: float, added: int, scores: tuple[int, ...]) -> Any:
+    """Numbers added to scores of a shape, as ``added_numbers`` gives them; ``NotImplemented`` where shapes do not suit.
+
+    Args:
+        given: inputs of a sequence by value.
+        condition: value that says which scores are kept; 0 for all.
+        filter_value: what the others become.
+        added: value that is added; 0 for none.
+        scores: the shape.
+    """
+    keeps, numbers = (given[index] if index else None for index in (condition, added))
+    if not (is_spread(keeps, scores) and is_spread(numbers, scores)):
+        return NotImplemented
+    return added_numbers(keeps, filter_value, numbers)
 
 
 def cached_attention(step: FusibleStep, program: FusibleProgram) -> Any:
@@ -205,14 +253,14 @@ def cached_attention(step: FusibleStep, program: FusibleProgram) -> Any:
         return None
     first, second = heads * size * FLOAT_BYTES, (heads + key_heads) * size * FLOAT_BYTES
     row, key_row = width * FLOAT_BYTES, key_heads * size * FLOAT_BYTES
-    split = (_Rows(key, key_row), _Rows(value, key_row)) if key else (_Rows(query, row, first), _Rows(query, row, second))
-    places = (_Rows(query, row), *split, _Rows(outputs[0], first))
+    split = (Rows(key, key_row), Rows(value, key_row)) if key else (Rows(query, row, first), Rows(query, row, second))
+    places = (Rows(query, row), *split, Rows(outputs[0], first))
     is_causal = bool(step.attributes.get("causal", 1))
     cache = CacheStep(
         key_heads, heads // key_heads, size, is_causal, past_key, past_value, outputs[1], outputs[2], lasts, longest
     )
     smooth = np.zeros(heads, np.float32) if step.attributes.get("smooth_softmax", -1) == 1 else None
-    task = TaskWords("cached_attention", "attend_few", tuple(_words(step, cache, places, rotary, (smooth, None))))
+    task = attending(step.attributes, cache, places, rotary, (smooth, None))
     widths = {each.index: each.row // FLOAT_BYTES for each in places}
     return cache, task, widths, tuple(dict.fromkeys((query, *filter(None, (key, value))))), (rotary, smooth)
 
@@ -235,16 +283,27 @@ def _rotary(step: FusibleStep, program: FusibleProgram, cos: int, sin: int, size
     return Rotary.of(tables[0], tables[1], None, (), size, is_interleaved=is_interleaved)
 
 
-def _words(
-    step: FusibleStep,
+def attending(
+    attributes: Mapping[str, Any],
     cache: CacheStep,
-    places: tuple[_Rows, ...],
+    places: tuple[Rows, ...],
+    rotary: Rotary | None,
+    vectors: tuple[HostArray | None, HostArray | None],
+) -> TaskWords:
+    """The task of an attention over a cache; vectors are numbers that take part in softmaxes, and the bias."""
+    return TaskWords("cached_attention", "attend_few", tuple(_words(attributes, cache, places, rotary, vectors)))
+
+
+def _words(
+    attributes: Mapping[str, Any],
+    cache: CacheStep,
+    places: tuple[Rows, ...],
     rotary: Rotary | None,
     vectors: tuple[HostArray | None, HostArray | None],
 ) -> Iterator[Word]:
-    """As ``compiled.cached_attention`` has them; vectors are numbers that take part in softmaxes, and the bias."""
+    """The arguments as ``compiled.cached_attention`` has them."""
     smooth, bias = vectors
-    size, own, window = cache.size, cache.keys, int(step.attributes.get("local_window_size", -1))
+    size, own, window = cache.size, cache.keys, int(attributes.get("local_window_size", -1))
     row = size * FLOAT_BYTES
     *new, out = places
     for each in new:
@@ -254,7 +313,7 @@ def _words(
     for name in ("keys", "values"):
         yield from ((((name, own), 1),), ((("capacity", own), cache.key_heads * row),), ((("capacity", own), row),), row)
     yield from out.words(size)
-    yield from (((("mask", own), 1),), ((("masked", own), 1),), 0, 0, FLOAT_BYTES) if cache.mask else [0] * 5
+    yield from (((("mask", own), 1),), *((((("masked", axis), own), 1),) for axis in range(4))) if cache.has_scores else [0] * 5
     start, part = 0 if bias is None else address_of(bias), cache.group * cache.key_heads * row
     yield from (start, start + part, start + 2 * part) if start else (0, 0, 0)
     yield from [0] * 7 if rotary is None else rotary.arguments
@@ -263,7 +322,7 @@ def _words(
     yield from (window - 1 if window >= 0 else -1, 0 if cache.is_causal else -1)
     yield from (((("past", own), 1),), ((("capacity", own), 1),), 1, ((("in place", own), 1),))
     yield from (1, 1, (("work", 1),), (("work bytes", 1),), 0)
-    yield from (float(step.attributes.get("scale", 0.0)) or 1 / math.sqrt(size), float(step.attributes.get("softcap", 0.0)))
+    yield from (float(attributes.get("scale", 0.0)) or 1 / math.sqrt(size), float(attributes.get("softcap", 0.0)))
     yield (("length", 1),)
 
 
@@ -295,8 +354,8 @@ def multi_head_over_cache(step: FusibleStep, program: FusibleProgram) -> Any:
     is_causal = bool(step.attributes.get("unidirectional", 0))
     cache = CacheStep(heads, 1, size, is_causal, past_key, past_value, outputs[1], outputs[2], **numbers)  # type: ignore[arg-type]
     row = width * FLOAT_BYTES
-    places = tuple(_Rows(index, row) for index in (query, key, value, outputs[0]))
-    task = TaskWords("cached_attention", "attend_few", tuple(_words(step, cache, places, None, (None, vector))))
+    places = tuple(Rows(index, row) for index in (query, key, value, outputs[0]))
+    task = attending(step.attributes, cache, places, None, (None, vector))
     return cache, task, dict.fromkeys((query, key, value, outputs[0]), width), (query, key, value), (vector,)
 
 
@@ -318,7 +377,7 @@ def rotation_of_rows(step: FusibleStep, program: FusibleProgram) -> Any:
         return None
     size, (*turning, _, rows) = width // heads, rotary.arguments
     words: tuple[Any, ...] = (
-        *(*_Rows(x, row).words(size), *[0] * 22, *_Rows(out, row).words(size), *[0] * 8),
+        *(*Rows(x, row).words(size), *[0] * 22, *Rows(out, row).words(size), *[0] * 8),
         *(*turning, ((("ids", out), 1),), rows),
         *(0, 0, (("batch", 1),), heads, 1, (("length", 1),), size, size, *[0] * 11, 1.0, 0.0, 0),
     )

@@ -70,10 +70,15 @@ class Expressions:
         found = self._numbers.get(value)
         if found is not None or value not in self._program.values:
             return found
-        constant: Any = self._program.values[value].constant
+        constant = self.constant(value)
         if constant is None or constant.ndim > 1 or constant.size > MOST_NUMBERS or constant.dtype.kind != "i":
             return None
         return Numbers(tuple(map(str, constant.reshape(-1).tolist())), is_vector=constant.ndim == 1)
+
+    def constant(self, value: int) -> Any:
+        """A value that is the same in every run; None for others."""
+        shown = self._program.values.get(value)
+        return None if shown is None else shown.constant
 
     def dims(self, value: int) -> Numbers:
         """A value's shape, told from where it comes from as far as steps only rearrange it."""
@@ -96,10 +101,10 @@ class Expressions:
     def target(self, step: FusibleStep) -> Numbers | None:
         """What a Reshape asks for, 0 replaced by what it means; None if that is not known."""
         numbers = self.numbers(step.inputs[1]) if len(step.inputs) > 1 else None
-        if numbers is None or step.attributes.get("allowzero", 0):
-            return None
-        if "0" not in numbers.texts:
+        if numbers is None or "0" not in numbers.texts:
             return numbers
+        if step.attributes.get("allowzero", 0):
+            return None
         dims = self.dims(step.inputs[0])
         if any(text == "0" for text in numbers.texts[len(dims.texts) :]):
             return None
@@ -194,12 +199,42 @@ def _cast(told: Expressions, position: int, step: FusibleStep) -> Numbers | None
     return numbers.with_texts(numbers.texts, position, is_vector=numbers.is_vector)
 
 
+def _flattened(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
+    """Reshape of one number to a vector."""
+    numbers, target = (told.numbers(value) for value in step.inputs)
+    is_one = numbers is not None and len(numbers.texts) == 1 and target is not None and target.texts in {("-1",), ("1",)}
+    return numbers.with_texts(numbers.texts, position) if is_one and numbers is not None else None
+
+
+def _part_of(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
+    """Slice of a vector, forwards."""
+    numbers, *places = (told.numbers(value) for value in step.inputs)
+    if numbers is None or not numbers.is_vector or len(places) < 2 or any(place is None or place.values for place in places):
+        return None
+    start, end, *others = (int(place.texts[0]) for place in places if place is not None)
+    if any(other not in {0, 1} for other in others) or others[1:] == [0]:
+        return None
+    return numbers.with_texts(numbers.texts[start:end], position)
+
+
 def _joined(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
     parts = [told.numbers(value) for value in step.inputs]
     if not all(part is not None and part.is_vector for part in parts):
         return None
     found = [part for part in parts if part is not None]
     return _all_of(found, [text for part in found for text in part.texts], position)
+
+
+def _chosen(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
+    """Where of a condition that is constant."""
+    condition: Any = told.constant(step.inputs[0])
+    first, second = (told.numbers(value) for value in step.inputs[1:])
+    if condition is None or first is None or second is None or not first.is_vector or not second.is_vector:
+        return None
+    if not condition.shape == (len(first.texts),) == (len(second.texts),):
+        return None
+    texts = [own if holds else other for holds, own, other in zip(condition, first.texts, second.texts, strict=True)]
+    return _all_of([first, second], texts, position)
 
 
 def _all_of(parts: Sequence[Numbers], texts: Iterable[str], step: int, *, is_vector: bool = True) -> Numbers:
@@ -279,10 +314,13 @@ _NUMBERS: dict[str, Rule] = {
     "Concat": _joined,
     "Gather": _gathered,
     "Mul": _computed("*"),
+    "Reshape": _flattened,
     "Shape": _shape,
+    "Slice": _part_of,
     "Squeeze": _narrowed,
     "Sub": _computed("-"),
     "Unsqueeze": _widened,
+    "Where": _chosen,
 }
 """Operator → what whole numbers it makes of others."""
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["fuse"]
 
+PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm", "MatMul"})
+"""Operators that may be products of rows with a constant matrix."""
+
 
 def fuse(program: FusibleProgram) -> StepFusion:
     """Make one kernel of each convolution and what can be its post-ops, and of each chain of other element-wise steps.
@@ -29,9 +32,8 @@ def fuse(program: FusibleProgram) -> StepFusion:
     else:
         sums = [*_quantized_sums(left), *_float_convolutions(left)]
         first, left = [*first, *sums], _without(left, sums)
-    sequences = _fused_sequences(left) if program.shapes_vary else []
-    chains = _fused_chains(_without(left, sequences))
-    return StepFusion([*first, *sequences, *chains.fused], chains.is_complete)
+    chains = _fused_chains(left)
+    return StepFusion([*first, *chains.fused], chains.is_complete)
 
 
 def _without(program: FusibleProgram, answers: Sequence[FusedSteps]) -> FusibleProgram:
@@ -50,15 +52,9 @@ def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
 def _fused_views(program: FusibleProgram) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
     from .views import fused_views
 
-    return fused_views(program)
-
-
-def _fused_sequences(program: FusibleProgram) -> list[FusedSteps]:
-    if not any(hasattr(step.kernel, "row_product") for step in program.steps.values()) or not libraries.numba().is_usable:
-        return []
-    from .sequences import fused_sequences
-
-    return list(fused_sequences(program))
+    products = [step for step in program.steps.values() if step.op_type in PRODUCTS]
+    has_rows = any(hasattr(step.kernel, "row_product") or hasattr(step.kernel, "call") for step in products)
+    return fused_views(program, has_rows=has_rows and libraries.numba().is_usable)
 
 
 def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementType
+from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.attention_task import UNLIMITED, part_bytes
 from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, few_bytes
-from ort_sdk_cpu.kernels.compiled_product import Sizes
+from ort_sdk_cpu.kernels.compiled_product import Activation, Sizes
 from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct, RowProduct
+from ort_sdk_cpu.kernels.small_product import SmallProduct
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
 from .cached_steps import RunWords, cached_attention, multi_head_over_cache, rotation_of_rows
 
-__all__ = ["AddedScores", "ProductSizes", "RowStep", "followed_product", "row_step"]
+if TYPE_CHECKING:
+    from .row_views import RowViews
+
+__all__ = ["AddedScores", "ProductSizes", "RowStep", "followed_product", "only_reader", "row_step"]
 
 MICROSOFT = "com.microsoft"
 FLOAT_BYTES = 4
@@ -89,11 +94,56 @@ class RowStep:
     """Bytes of working memory of a thread, beside a product's."""
     cache: RunWords | None = None
     """What is known of its arguments in a run only."""
+    repeated: frozenset[int] = frozenset()
+    """Positions of the steps that only rearrange rows, or work out shapes, whose work it does."""
+    required: frozenset[tuple[int, int, int]] = frozenset()
+    """Values, and an axis of each, that have to be as long as one of (batch, tokens)."""
+    rearranged: frozenset[int] = frozenset()
+    """Values that lie otherwise than the program has them: only other tasks can read them."""
+    hides_nan: bool = False
+    """Whether the steps put 0 where it makes something else that is no number."""
+    apart: FusedSteps | None = None
+    """Its main steps as one step outside of sequences, where it is several."""
 
     @property
     def outputs(self) -> tuple[int, ...]:
         """All values that it makes."""
         return self.writes if self.cache is None else (*self.writes, *self.cache.outputs)
+
+    @property
+    def needs(self) -> frozenset[int]:
+        """All values that it has to be given."""
+        others = () if self.cache is None else self.cache.inputs
+        scores = () if self.added is None else (self.added.index,)
+        return frozenset((*self.reads, *others, *scores))
+
+    def over(self, views: RowViews) -> RowStep:
+        """The same, reading rows where they lie."""
+        found = {index: views.rows(index) for index in self.reads}
+        if all(own.value == index for index, own in found.items()):
+            return self
+        names = {index: own.value for index, own in found.items()}
+        words = tuple(_renamed(word, names) for word in self.task.words)
+        steps = frozenset().union(self.repeated, *(own.steps for own in found.values()))
+        required = frozenset().union(self.required, *(own.required for own in found.values()))
+        return replace(
+            self,
+            task=TaskWords(self.task.module, self.task.name, words),
+            widths={names.get(index, index): width for index, width in self.widths.items()},
+            reads=tuple(names[index] for index in self.reads),
+            repeated=steps,
+            required=required,
+        )
+
+
+def _renamed(word: Word, names: Mapping[int, int]) -> Word:
+    """The word with values by their names."""
+    if not isinstance(word, tuple):
+        return word
+    return tuple(
+        (("value", names.get(name[1], name[1])) if isinstance(name, tuple) and name[0] == "value" else name, factor)
+        for name, factor in word
+    )
 
 
 def row_step(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
@@ -126,8 +176,22 @@ def _vector(step: FusibleStep, position: int, width: int, program: FusibleProgra
     return np.ascontiguousarray(array)
 
 
-def _product(step: FusibleStep, _program: FusibleProgram) -> RowStep | None:
-    product = step.kernel.row_product if isinstance(step.kernel, InPlaceProduct) else None
+def _row_product(step: FusibleStep, program: FusibleProgram) -> RowProduct | None:
+    """A step as a product of rows and a constant matrix."""
+    if isinstance(step.kernel, InPlaceProduct):
+        return step.kernel.row_product
+    call = getattr(step.kernel, "call", None)
+    if not isinstance(call, SmallProduct) or len(program.values[step.inputs[0]].shape) < 2:
+        return None
+    constants: list[Any] = [program.values[index].constant if index in program.values else None for index in step.inputs[1:3]]
+    has_bias = bool(_given(step, 2))
+    if constants[0] is None or constants[0].ndim != 2 or (has_bias and constants[1] is None):
+        return None
+    return call.row_product(constants[0], constants[1] if has_bias else None)
+
+
+def _product(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    product = _row_product(step, program)
     return None if product is None else _product_task(product, step.inputs[0], step.outputs[0], product.bias, product.epilogue)
 
 
@@ -151,37 +215,38 @@ def _product_task(product: RowProduct, x: int, out: int, vector: HostArray | Non
 
 
 def followed_product(position: int, program: FusibleProgram) -> tuple[tuple[int, ...], RowStep] | None:
-    """A product and a constant vector added to its rows, perhaps times a constant number, as one task.
+    """A product and a constant vector added to its rows, perhaps times a constant number, or followed by Relu, as one task.
 
     Returns:
         Positions and task; None if the step at ``position`` is no product that is followed so.
     """
     step = program.steps[position]
-    product = step.kernel.row_product if isinstance(step.kernel, InPlaceProduct) else None
-    if product is None or product.bias is not None or product.epilogue[0] or not _are_floats(step, program):
+    product = _row_product(step, program)
+    if product is None or product.epilogue[0] or not _are_floats(step, program):
         return None
-    added = _sole_reader(step.outputs[0], "Add", program)
-    vector = None if added is None else _other_vector(added, step.outputs[0], product.columns, program)
-    if added is None or vector is None:
-        return None
-    positions: tuple[int, ...] = (position, added)
-    out, factor = program.steps[added].outputs[0], 1.0
-    scaled = _sole_reader(out, "Mul", program)
-    number = None if scaled is None else _other_number(scaled, out, program)
-    if scaled is not None and number is not None:
-        out, positions, factor = program.steps[scaled].outputs[0], (*positions, scaled), number
-    activation, alpha, *others = product.epilogue
-    words = (activation, float(alpha) * factor, *others)
-    return positions, _product_task(product, step.inputs[0], out, vector * np.float32(factor), words)
+    positions: tuple[int, ...] = (position,)
+    out, vector, words = step.outputs[0], product.bias, product.epilogue
+    added = None if vector is not None else _sole_reader(out, "Add", program)
+    other = None if added is None else _other_vector(added, out, product.columns, program)
+    if added is not None and other is not None:
+        positions, out, vector = (*positions, added), program.steps[added].outputs[0], other
+        scaled = _sole_reader(out, "Mul", program)
+        number = None if scaled is None else _other_number(scaled, out, program)
+        if scaled is not None and number is not None:
+            positions, out, vector = (*positions, scaled), program.steps[scaled].outputs[0], vector * np.float32(number)
+            words = (words[0], float(words[1]) * number, *words[2:])
+    bounded = _sole_reader(out, "Relu", program, inputs=1)
+    if bounded is not None:
+        positions, out, words = (*positions, bounded), program.steps[bounded].outputs[0], (int(Activation.RELU), *words[1:3], 0.0)
+    return None if len(positions) == 1 else (positions, _product_task(product, step.inputs[0], out, vector, words))
 
 
-def _sole_reader(index: int, op_type: str, program: FusibleProgram) -> int | None:
-    """The only step that reads a value, if it is of an operator."""
-    readers = program.readers.get(index, ())
-    step = program.steps.get(readers[0]) if len(readers) == 1 else None
-    if step is None or step.op_type != op_type or step.domain or len(step.inputs) != 2:
+def _sole_reader(index: int, op_type: str, program: FusibleProgram, inputs: int = 2) -> int | None:
+    """The only step that reads a value, if it is of an operator of so many inputs and keeps the shape."""
+    position = only_reader(index, op_type, program)
+    if position is None or len(program.steps[position].inputs) != inputs:
         return None
-    return readers[0] if _shape(program, step.outputs[0]) == _shape(program, index) is not None else None
+    return position if _shape(program, program.steps[position].outputs[0]) == _shape(program, index) is not None else None
 
 
 def _other(position: int, index: int, program: FusibleProgram) -> Any:
@@ -293,6 +358,21 @@ def _attention_task(
     numbers = (heads, LENGTH, LENGTH, size, value_size, scale, BATCH, WORK, WORK_BYTES, *UNLIMITED)
     task = TaskWords("attention", "attention", (*places, *added, *biases, *numbers))
     return RowStep(task, dict(operands), read, (out,), False, added=scores, kept=(bias,), work=part_bytes(size, value_size))
+
+
+def only_reader(index: int, op_type: str, program: FusibleProgram) -> int | None:
+    """The only step that reads a value but for its shape, if it is of an operator."""
+    readers = [position for position in program.readers.get(index, ()) if not _is_of_shapes(position, program)]
+    step = program.steps.get(readers[0]) if len(readers) == 1 else None
+    return readers[0] if step is not None and step.op_type == op_type and not step.domain else None
+
+
+def _is_of_shapes(position: int, program: FusibleProgram) -> bool:
+    """Whether a step gives a shape, or reshapes what nothing but a shape is asked of."""
+    step = program.steps.get(position)
+    if step is None or step.domain or step.op_type not in {"Shape", "Reshape"}:
+        return False
+    return step.op_type == "Shape" or all(_is_of_shapes(own, program) for own in program.readers.get(step.outputs[0], ()))
 
 
 def _over_cache(find: Callable[[FusibleStep, FusibleProgram], Any]) -> Callable[[FusibleStep, FusibleProgram], RowStep | None]:

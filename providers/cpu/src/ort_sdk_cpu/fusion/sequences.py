@@ -17,15 +17,20 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, parts_of, planned
 from ort_sdk_cpu.kernels.recycled import ResultMemory
-from ort_sdk_cpu.kernels.scratch import Scratch, shared_scratch
+from ort_sdk_cpu.kernels.scratch import Scratch
 from ort_sdk_cpu.machine_code import WORD, task_address
 from ort_sdk_cpu.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, TaskWords, Word, run_sequence
 
+from .attention import AttentionGroup
+from .attention_rows import grouped_attention
 from .cached_steps import CacheWords
+from .expressions import Expressions
 from .loops import strides_over
+from .rotated_rows import rotation_of_heads
 from .row_steps import AddedScores, ProductSizes, RowStep, followed_product, row_step
+from .row_views import RowViews
 
-__all__ = ["RowSequence", "fused_sequences"]
+__all__ = ["RowSequence", "Tasks", "fused_sequence", "misplaced", "sequences_of", "tasks_of"]
 
 LEAST_STEPS = 3
 """Steps from which a sequence takes less time than they do one by one."""
@@ -38,65 +43,137 @@ NUMBERS_WORTH_WAKING = 1 << 19
 """Of all second operands, for each thread, that few rows are multiplied by: a thread that sleeps takes long to wake."""
 
 
-def fused_sequences(program: FusibleProgram) -> Iterator[FusedSteps]:
-    """All of a program whose shapes vary."""
-    scratch = shared_scratch()
-    for members in _segments(program):
-        if sum(map(len, members)) >= LEAST_STEPS:
-            yield _fused(members, program, scratch)
+Readers = Mapping[int, Sequence[int]]
+Tasks = Mapping[tuple[int, ...], RowStep]
+"""Positions of steps → the task that they are, in the order of their last."""
 
 
-def _segments(program: FusibleProgram) -> Iterator[dict[tuple[int, ...], RowStep]]:
-    """Positions and tasks of steps that follow each other, with nothing between that needs what one of them makes."""
-    tasks = _tasks(program)
+def tasks_of(program: FusibleProgram, told: Expressions, groups: Sequence[AttentionGroup]) -> Tasks:
+    """All steps of a program whose shapes vary that make rows of rows.
+
+    Args:
+        program: the program.
+        told: its expressions.
+        groups: its attentions of several steps.
+    """
+    tasks: dict[tuple[int, ...], RowStep] = {}
+    views = RowViews(program, told, {group.output: group.query_value for group in groups})
+    for position, step in program.steps.items():
+        followed = followed_product(position, program)
+        made = row_step(step, program) if followed is None else None
+        positions, task = followed if followed is not None else ((position,), made)
+        if task is not None:
+            tasks[positions] = task.over(views)
+        if task is not None and task.goes_by_rows:
+            for index in task.writes:
+                views.keep(index, step.inputs[0])
+    several = dict(filter(None, [rotation_of_heads(position, program, views) for position in program.steps]))
+    several |= dict(filter(None, [grouped_attention(group, program, views, told) for group in groups]))
+    taken = {position for positions in several for position in positions}
+    tasks = {positions: task for positions, task in tasks.items() if taken.isdisjoint(positions)} | several
+    return dict(sorted(tasks.items(), key=lambda row: row[0][-1]))
+
+
+def sequences_of(tasks: Tasks, program: FusibleProgram, readers: Readers) -> list[Tasks]:
+    """Tasks that follow each other, with nothing between that needs what one of them makes; those worth it.
+
+    Args:
+        tasks: of the program.
+        program: the program.
+        readers: value → positions where it is read, if steps whose work the tasks do are left out.
+    """
+    return [members for members in _segments(tasks, program, readers) if sum(map(len, members)) >= LEAST_STEPS]
+
+
+def misplaced(members: Tasks, program: FusibleProgram, readers: Readers) -> set[tuple[int, ...]]:
+    """Positions of those tasks of a sequence that need to know what it does not read, or in the midst of which others read."""
+    inputs, whole = {0, *_given(members, program)}, {position for positions in members for position in positions}
+    found = set()
+    for positions, task in members.items():
+        made = {index for position in positions for index in program.steps[position].outputs if index}.difference(task.outputs)
+        read = {reader for index in made for reader in readers.get(index, ())}
+        elsewhere = {reader for index in task.rearranged for reader in readers.get(index, ())} - whole
+        early = any(reader <= positions[-1] for index in task.outputs for reader in set(readers.get(index, ())) - whole)
+        known = {index for index, *_ in task.required}.union(() if task.cache is None else task.cache.inputs)
+        if elsewhere or early or not known <= inputs or not read.issubset(positions):
+            found.add(positions)
+    return found
+
+
+def _segments(tasks: Tasks, program: FusibleProgram, readers: Readers) -> Iterator[Tasks]:
     covered = {position for positions in tasks for position in positions}
     members: dict[tuple[int, ...], RowStep] = {}
     values: set[int] = set()
+    made: set[int] = set()
     end = math.inf
-    for positions, made in tasks.items():
-        if positions[-1] > end or values.isdisjoint(made.reads):
+    for positions, task in tasks.items():
+        is_unfit = any(index in made for index, *_ in task.required)
+        if positions[-1] > end or values.isdisjoint(task.reads) or is_unfit:
             yield members
-            members, values, end = {}, set(), math.inf
-        members[positions] = made
-        values.update(made.widths)
-        others = [reader for index in made.outputs for reader in program.readers.get(index, ()) if reader not in covered]
+            members, values, made, end = {}, set(), set(), math.inf
+        members[positions] = task
+        values.update(task.widths)
+        made.update(index for position in positions for index in program.steps[position].outputs if index)
+        others = [reader for index in task.outputs for reader in readers.get(index, ()) if reader not in covered]
         end = min([end, *others])
     yield members
 
 
-def _tasks(program: FusibleProgram) -> dict[tuple[int, ...], RowStep]:
-    """Positions of steps → the task that they are, in the order of their last."""
-    tasks: dict[tuple[int, ...], RowStep] = {}
-    for position, step in program.steps.items():
-        followed = followed_product(position, program)
-        made = row_step(step, program) if followed is None else None
-        if followed is not None:
-            tasks[followed[0]] = followed[1]
-        elif made is not None:
-            tasks[position,] = made
-    return dict(sorted(tasks.items(), key=lambda row: row[0][-1]))
+def fused_sequence(members: Tasks, program: FusibleProgram, readers: Readers, scratch: Scratch) -> FusedSteps:
+    """A sequence as one step.
+
+    Args:
+        members: its tasks.
+        program: the program.
+        readers: as for ``sequences_of``.
+        scratch: working memory.
+    """
+    positions, repeated = _covered(members)
+    inputs = _given(members, program)
+    outputs = _outputs(members, positions, readers)
+    kernel: Any = RowSequence(list(members.values()), inputs, outputs, program, scratch)
+    if any(step.cache is not None for step in members.values()):
+        kernel = _WithCaches(kernel, list(_parts(members, program, scratch)), inputs, outputs, program)
+    return FusedSteps(positions, kernel, inputs, outputs, repeated)
 
 
-def _fused(members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, scratch: Scratch) -> FusedSteps:
-    whole = _part(members, program, scratch)
-    if all(step.cache is None for step in members.values()):
-        return whole
-    return FusedSteps(whole.positions, _WithCaches(whole, list(_parts(members, program, scratch))), whole.inputs, whole.outputs)
+def _covered(members: Tasks) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Positions of tasks, and of the steps whose work they do beside."""
+    positions = sorted(position for own in members for position in own)
+    repeated = frozenset().union(*(step.repeated for step in members.values())).difference(positions)
+    return tuple(positions), tuple(sorted(repeated))
 
 
-def _part(members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, scratch: Scratch) -> FusedSteps:
-    """Some steps as one sequence."""
-    positions = tuple(sorted(position for own in members for position in own))
+def _given(members: Tasks, program: FusibleProgram) -> tuple[int, ...]:
+    """What the tasks need, and what steps whose work they do would."""
+    positions, repeated = ([program.steps[position] for position in own] for own in _covered(members))
+    made, again = ({index for step in steps for index in step.outputs} for steps in (positions, repeated))
+    read = {index for step in (*positions, *repeated) for index in step.inputs if index and not _is_constant(program, index)}
+    needed = frozenset().union(*(task.needs for task in members.values()))
+    return tuple(sorted((read - again | needed) - made))
+
+
+def _is_constant(program: FusibleProgram, index: int) -> bool:
+    shown = program.values.get(index)
+    return shown is not None and shown.constant is not None
+
+
+def _outputs(members: Tasks, positions: Sequence[int], readers: Readers) -> tuple[int, ...]:
     written = {index for step in members.values() for index in step.outputs}
-    made = {index for position in positions for index in program.steps[position].outputs}
-    inputs = tuple(sorted({index for position in positions for index in program.steps[position].inputs if index} - made))
-    outputs = tuple(sorted(index for index in written if not set(positions) >= set(program.readers.get(index, ()))))
-    return FusedSteps(positions, RowSequence(list(members.values()), inputs, outputs, scratch), inputs, outputs)
+    return tuple(sorted(index for index in written if not set(positions) >= set(readers.get(index, ()))))
 
 
-def _parts(
-    members: Mapping[tuple[int, ...], RowStep], program: FusibleProgram, scratch: Scratch
-) -> Iterator[FusedSteps | FusibleStep]:
+def _part(members: Tasks, program: FusibleProgram, scratch: Scratch) -> FusedSteps:
+    """Some tasks as a sequence of their own, which gives whatever other steps read."""
+    positions = tuple(sorted(position for own in members for position in own))
+    made = {index for step in members.values() for index in step.outputs}
+    known = {index for step in members.values() for index, *_ in step.required if index}
+    inputs = tuple(sorted(known.union(*(step.needs for step in members.values())) - made))
+    outputs = _outputs(members, positions, program.readers)
+    return FusedSteps(positions, RowSequence(list(members.values()), inputs, outputs, program, scratch), inputs, outputs)
+
+
+def _parts(members: Tasks, program: FusibleProgram, scratch: Scratch) -> Iterator[FusedSteps | FusibleStep]:
     """Steps that attend a cache, as they are, and what lies between them."""
     group: dict[tuple[int, ...], RowStep] = {}
     for positions, step in members.items():
@@ -106,9 +183,19 @@ def _parts(
         if group:
             yield _part(group, program, scratch)
         group = {}
-        yield program.steps[positions[0]]
+        yield from _apart(positions, step, program)
     if group:
         yield _part(group, program, scratch)
+
+
+def _apart(positions: tuple[int, ...], task: RowStep, program: FusibleProgram) -> Iterator[FusedSteps | FusibleStep]:
+    """The steps of a task one by one, but for those that are one."""
+    one = () if task.apart is None else task.apart.positions
+    for position in sorted(task.repeated.union(positions)):
+        if task.apart is not None and position == one[-1]:
+            yield task.apart
+        elif position not in one:
+            yield program.steps[position]
 
 
 class _WithCaches:
@@ -117,24 +204,36 @@ class _WithCaches:
     Args:
         whole: all of them.
         parts: in order.
+        inputs: values that are given.
+        outputs: values that are asked for.
+        program: the program.
     """
 
-    def __init__(self, whole: FusedSteps, parts: Sequence[FusedSteps | FusibleStep]) -> None:
-        self._whole, self._parts = whole, parts
+    def __init__(
+        self,
+        whole: RowSequence,
+        parts: Sequence[FusedSteps | FusibleStep],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        program: FusibleProgram,
+    ) -> None:
+        self._whole, self._parts, self._inputs, self._outputs = whole, parts, inputs, outputs
+        read = {index for part in parts for index in part.inputs}
+        self._constants = {index: program.values[index].constant for index in read if _is_constant(program, index)}
 
     def compute(self, *inputs: HostArray) -> Any:
         """New outputs; ``NotImplemented`` for what a part cannot."""
-        result = self._whole.kernel.compute(*inputs)
+        result = self._whole.compute(*inputs)
         if result is not NotImplemented:
             return result
-        values: dict[int, Any] = {0: None, **dict(zip(self._whole.inputs, inputs, strict=True))}
+        values: dict[int, Any] = {0: None, **self._constants, **dict(zip(self._inputs, inputs, strict=True))}
         for part in self._parts:
             made = part.kernel.compute(*[values[index] for index in part.inputs])
             if made is NotImplemented:
                 return NotImplemented
             values.update(zip(part.outputs, made if isinstance(made, tuple) else (made,), strict=False))
             values[0] = None
-        results = tuple(values[index] for index in self._whole.outputs)
+        results = tuple(values[index] for index in self._outputs)
         return results if len(results) > 1 else results[0]
 
 
@@ -209,13 +308,32 @@ class RowSequence:
         steps: in order.
         inputs: values that are given.
         outputs: values that are asked for.
+        program: says of how many dimensions they are.
         scratch: working memory.
     """
 
-    def __init__(self, steps: Sequence[RowStep], inputs: Sequence[int], outputs: Sequence[int], scratch: Scratch) -> None:
+    def __init__(
+        self,
+        steps: Sequence[RowStep],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        program: FusibleProgram,
+        scratch: Scratch,
+    ) -> None:
         self._steps, self._scratch = steps, scratch
         widths = {index: width for step in steps for index, width in step.widths.items()}
-        self._given = [(place, index, widths[index]) for place, index in enumerate(inputs) if index in widths]
+        ranks = {index: len(program.values[index].shape) for index in widths}
+        given = [(place, index, widths[index]) for place, index in enumerate(inputs) if index in widths]
+        self._given = sorted(given, key=lambda row: -ranks[row[1]])
+        """Those of most dimensions first."""
+        most = ranks[self._given[0][1]]
+        self._flat = {index for index, rank in ranks.items() if rank < most}
+        """Values that are a matrix of all rows."""
+        required = {own for step in steps for own in step.required}
+        self._required = [(inputs.index(index), axis, lead) for index, axis, lead in required if index]
+        self._hides_nan = any(step.hides_nan for step in steps)
+        self._fixed = [(number, lead) for index, number, lead in required if not index]
+        self._needs_batch = any(not step.goes_by_rows for step in steps) or bool(required or self._flat)
         self._added = {step.added: inputs.index(step.added.index) for step in steps if step.added is not None}
         self._outputs = [(index, widths[index], ResultMemory()) for index in outputs if index in widths]
         self._caches = [step.cache for step in steps if step.cache is not None]
@@ -235,7 +353,7 @@ class RowSequence:
         """New outputs; ``NotImplemented`` for no rows, and where those of an input are others or lie apart."""
         lead = inputs[self._given[0][0]].shape[:-1]
         rows = math.prod(lead)
-        if not rows or (self._has_attention and len(lead) != 2) or not self._fit(inputs, lead):
+        if not rows or (self._needs_batch and len(lead) != 2) or not self._fit(inputs, lead, rows):
             return NotImplemented
         caches = self._cache_words(inputs, lead)
         if caches is None:
@@ -248,13 +366,15 @@ class RowSequence:
             self._add_scores(words, scores, inputs[place], lead)
         outputs: dict[int, HostArray] = {}
         for index, width, results in self._outputs:
-            out = outputs[index] = results.empty((*lead, width))
+            out = outputs[index] = results.empty((rows, width) if index in self._flat else (*lead, width))
             sequence.add(words, ("value", index), address_of(out))
         for found in caches:
             for name, number in found.numbers:
                 sequence.add(words, name, number)
             outputs.update(found.outputs)
         run_sequence(words, shaped.threads)
+        if self._hides_nan and any(math.isnan(outputs[index].sum()) for index, *_ in self._outputs):
+            return NotImplemented
         made = tuple(outputs[index] for index in self._order)
         return made if len(made) > 1 else made[0]
 
@@ -270,11 +390,16 @@ class RowSequence:
             found.append(made)
         return found
 
-    def _fit(self, inputs: Sequence[HostArray], lead: tuple[int, ...]) -> bool:
-        for place, _, width in self._given:
+    def _fit(self, inputs: Sequence[HostArray], lead: tuple[int, ...], rows: int) -> bool:
+        for place, index, width in self._given:
             array = inputs[place]
-            if array.shape != (*lead, width) or not array.flags.c_contiguous:
+            shape = (rows, width) if index in self._flat else (*lead, width)
+            if array.shape != shape or not array.flags.c_contiguous:
                 return False
+        if any(inputs[place].shape[axis] != lead[own] for place, axis, own in self._required):
+            return False
+        if any(lead[own] != number for number, own in self._fixed):
+            return False
         return all(_broadcasts(inputs[place], scores.heads, lead) for scores, place in self._added.items())
 
     def _add_scores(self, words: HostArray, scores: AddedScores, array: HostArray, lead: tuple[int, ...]) -> None:

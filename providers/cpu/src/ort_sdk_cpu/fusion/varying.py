@@ -45,6 +45,8 @@ class VaryingChain:
 
     def compute(self, *inputs: HostArray) -> Any:
         """New outputs; ``NotImplemented`` where they are small or not of one shape, or lie along too many dimensions."""
+        if math.prod([array.size for array in inputs]) * self._steps < SMALLEST_WORK:
+            return NotImplemented
         shape = _broadcast([array.shape for array in inputs])
         if shape is None or math.prod(shape) * self._steps < SMALLEST_WORK or not self._is_of_all(inputs, shape):
             return NotImplemented

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram
+from ort_sdk_cpu.kernels.scratch import shared_scratch
 
 from .attention import AttentionGroup, attention_groups
 from .expressions import Expression, Expressions, function_of
+from .row_steps import RowStep
+from .sequences import Tasks, fused_sequence, misplaced, sequences_of, tasks_of
 
 __all__ = ["fused_views"]
 
@@ -24,26 +28,82 @@ class ViewKernel:
     compute: Callable[..., Any]
 
 
-def fused_views(program: FusibleProgram) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
-    """Attention with its views, and other views with what works out their shapes.
+def fused_views(program: FusibleProgram, *, has_rows: bool) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
+    """Sequences of tasks on rows, attention with its views, and other views with what works out their shapes.
 
     Args:
         program: whose shapes vary.
+        has_rows: whether steps may be tasks on rows.
 
     Returns:
         The steps, and who reads each value then: not those whose work they repeat, where nothing else reads that.
     """
-    if not any(step.op_type in {"Reshape", "Softmax"} for step in program.steps.values()):
+    has_views = any(step.op_type in {"Reshape", "Softmax"} for step in program.steps.values())
+    if not has_views and not has_rows:
         return [], program.readers
     told = Expressions(program)
-    groups = list(attention_groups(program, told))
-    while True:
-        chosen = _Chosen.of(program, told, groups)
-        held = chosen.held_up(groups)
-        if not held:
-            fused = [*(group.fused(told) for group in groups), *chosen.fused(told)]
-            return fused, {index: sorted(readers) for index, readers in chosen.readers.items()}
-        groups = [group.uncached if group in held and group.uncached is not None else group for group in groups]
+    groups = list(attention_groups(program, told)) if has_views else []
+    return _Chooser(program, told, groups, has_rows=has_rows).fused()
+
+
+class _Chooser:
+    """Chooses until nothing has to be given up.
+
+    Args:
+        program: whose shapes vary.
+        told: its expressions.
+        groups: its attentions of several steps.
+        has_rows: whether steps may be tasks on rows.
+    """
+
+    def __init__(self, program: FusibleProgram, told: Expressions, groups: list[AttentionGroup], *, has_rows: bool) -> None:
+        self._program, self._told, self._groups = program, told, groups
+        self._tasks: Tasks = tasks_of(program, told, groups) if has_rows else {}
+
+    def fused(self) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
+        """See ``fused_views``."""
+        while True:
+            left = self._groups_left()
+            chosen = _Chosen.of(self._program, self._told, [*left, *starmap(_Task, self._tasks.items())])
+            held = chosen.held_up(left)
+            if held:
+                self._groups = [group.uncached if group in held and group.uncached else group for group in self._groups]
+                continue
+            sequences = sequences_of(self._tasks, self._program, chosen.readers)
+            if not self._give_up_others(sequences, chosen.readers):
+                return self._answer(left, chosen, sequences), {own: sorted(readers) for own, readers in chosen.readers.items()}
+
+    def _groups_left(self) -> list[AttentionGroup]:
+        taken = {position for positions in self._tasks for position in positions}
+        return [group for group in self._groups if taken.isdisjoint(group.positions)]
+
+    def _give_up_others(self, sequences: Sequence[Tasks], readers: Mapping[int, Sequence[int]]) -> bool:
+        """Leave out tasks that do others' work, too, and cannot be in a sequence; whether there were any."""
+        covered = {
+            positions for members in sequences for positions in members.keys() - misplaced(members, self._program, readers)
+        }
+        several = {positions for positions, task in self._tasks.items() if task.repeated or len(positions) > 1}
+        others = several - covered
+        self._tasks = {positions: task for positions, task in self._tasks.items() if positions not in others}
+        return bool(others)
+
+    def _answer(self, groups: Sequence[AttentionGroup], chosen: _Chosen, sequences: Sequence[Tasks]) -> list[FusedSteps]:
+        scratch, told = shared_scratch(), self._told
+        whole = [fused_sequence(members, self._program, chosen.readers, scratch) for members in sequences]
+        return [*whole, *(group.fused(told) for group in groups), *chosen.fused(told)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A task on rows as what takes the place of its steps."""
+
+    positions: tuple[int, ...]
+    task: RowStep
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Values that it is given."""
+        return tuple(sorted(self.task.needs))
 
 
 @dataclass(slots=True)
@@ -57,10 +117,11 @@ class _Chosen:
     """Value → positions where it is read then."""
 
     @classmethod
-    def of(cls, program: FusibleProgram, told: Expressions, groups: Sequence[AttentionGroup]) -> _Chosen:
+    def of(cls, program: FusibleProgram, told: Expressions, groups: Sequence[AttentionGroup | _Task]) -> _Chosen:
         """From the end to the beginning: what nothing reads but steps that are left out is left out."""
         found = cls(program, {}, {})
         of_group = {position: group for group in groups for position in group.positions}
+        repeated = {position for group in groups if isinstance(group, _Task) for position in group.task.repeated}
         elsewhere = {index: [own for own in readers if own not in program.steps] for index, readers in program.readers.items()}
         found.readers.update({index: own for index, own in elsewhere.items() if own})
         for position in reversed(list(program.steps)):
@@ -75,7 +136,7 @@ class _Chosen:
                 if is_read:
                     found.views[position] = view
                     found._read(position, sorted(view.values))
-            elif is_read or (view is None and (step.op_type not in SHAPES or step.domain)):
+            elif is_read or (view is None and position not in repeated and (step.op_type not in SHAPES or step.domain)):
                 found._read(position, step.inputs)
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from ort_sdk.api import HostArray
 from .cached_attention import CachedAttention, common_counts, is_readable, is_spread
 from .recycled import ResultMemory
 
-__all__ = ["AttentionSteps"]
+__all__ = ["AttentionSteps", "added_numbers"]
 
 FLOAT = np.dtype(np.float32)
 SURELY_HIDDEN, AS_ADDED = -1e8, -1e30
@@ -25,13 +26,15 @@ class AttentionSteps:
     Args:
         scale: factor of the scores.
         filter_value: what scores become where the condition does not hold.
+        hides_nan: whether weights that are no numbers become 0.
     """
 
     compute: Callable[..., Any]
     """Set by whoever knows how the arrays come about."""
 
-    def __init__(self, scale: float, filter_value: float) -> None:
+    def __init__(self, scale: float, filter_value: float, *, hides_nan: bool = False) -> None:
         self._scale, self._filter_value, self._results = scale, filter_value, ResultMemory()
+        self._hides_nan = hides_nan
 
     def attend(
         self,
@@ -77,12 +80,14 @@ class AttentionSteps:
         scores = (*shape[:-1], keys)
         if not (is_spread(condition, scores) and is_spread(added, scores)):
             return NotImplemented
-        mask = self._mask(condition, added)
+        mask = added_numbers(condition, self._filter_value, added)
         if mask is NotImplemented:
             return NotImplemented
         if mask is not None and len(scores) == 3:
             mask = mask.reshape(_apart(mask, batch, heads))
         cached = self._run(q, k, v, past_key, past_value, mask)
+        if self._hides_nan and math.isnan(cached.out.sum()):
+            return NotImplemented
         result = cached.out if len(shape) == 4 else cached.out.reshape(*shape[:-1], v.shape[3])
         return result if past_key is None else (cached.keys, cached.values, result)
 
@@ -110,15 +115,25 @@ class AttentionSteps:
         cached.run()
         return cached
 
-    def _mask(self, condition: HostArray | None, added: HostArray | None) -> Any:
-        """Numbers added to the scores; None for none, ``NotImplemented`` if none are the same."""
-        if condition is None or condition.all():
-            return added
-        is_sure = self._filter_value <= SURELY_HIDDEN and condition.any(axis=-1).all()
-        if not is_sure and not AS_ADDED >= self._filter_value > -np.inf:
-            return NotImplemented
-        hidden = np.where(condition, FLOAT.type(0), FLOAT.type(self._filter_value))
-        return hidden if added is None else hidden + added
+
+def added_numbers(condition: HostArray | None, filter_value: float, added: HostArray | None) -> Any:
+    """Numbers added to scores that become another number where a condition does not hold.
+
+    Args:
+        condition: which scores are kept; None for all.
+        filter_value: what the others become.
+        added: numbers added to them afterwards; None for none.
+
+    Returns:
+        None for none, ``NotImplemented`` if none are the same.
+    """
+    if condition is None or condition.all():
+        return added
+    is_sure = filter_value <= SURELY_HIDDEN and condition.any(axis=-1).all()
+    if not is_sure and not AS_ADDED >= filter_value > -np.inf:
+        return NotImplemented
+    hidden = np.where(condition, FLOAT.type(0), FLOAT.type(filter_value))
+    return hidden if added is None else hidden + added
 
 
 def _apart(mask: HostArray, batch: int, heads: int) -> tuple[int, ...]:

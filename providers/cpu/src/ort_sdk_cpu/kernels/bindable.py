@@ -219,6 +219,7 @@ class DirectlyBindable(BindableKernel):
 
     def __init__(self, kernel: Any, make_writer: MakeWriter, call: Callable[..., Any]) -> None:
         super().__init__(kernel, make_writer)
+        self.call = call
         self._compute = directly(call, self._compute)
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "is_readable",
     "is_spread",
     "rotation",
+    "steps_along",
     "takes",
     "task_of",
 ]
@@ -191,7 +192,7 @@ class CachedAttention:
             words[15:18] = address_of(past_value), *past_value.strides[:2]
             words[55] = past_key.shape[2]
         if mask is not None:
-            words[30:35] = (address_of(mask), *_steps(mask))
+            words[30:35] = (address_of(mask), *steps_along(mask))
         if bias is not None:
             start, size = address_of(bias), words[51] * FLOAT.itemsize
             words[35] = start
@@ -292,7 +293,7 @@ def _steps_of(strides: tuple[int, ...], size: int) -> tuple[int, int, int, int]:
     return (0, *strides[:3]) if len(strides) == 4 else (0, strides[0], size * FLOAT.itemsize, strides[1])
 
 
-def _steps(mask: HostArray) -> tuple[int, ...]:
+def steps_along(mask: HostArray) -> tuple[int, ...]:
     """Bytes from one to the next number of a mask along four dimensions, 0 where it has one for all."""
     own = tuple([0 if size == 1 else step for size, step in zip(mask.shape, mask.strides, strict=True)])
     return (0,) * (4 - len(own)) + own

@@ -10,7 +10,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-from .compiled_product import MODULE, Activation, ProductFunction, Sizes
+from .compiled_product import MODULE, Activation, ProductFunction, Sizes, epilogue
+from .in_place_product import RowProduct
 from .joinable_product import SHORTEST_DOT
 from .scratch import Scratch
 from .task_writer import MIN_ELEMENTS, is_worth_a_task
@@ -30,12 +31,21 @@ class SmallProduct:
     """
 
     def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation, slope: float) -> None:
-        self._transposed = transposed
+        self._transposed, self._epilogue = transposed, epilogue(alpha, activation, slope)
         self._function = functools.cache(
             lambda inner, columns, is_transposed: ProductFunction(
                 inner, columns, scratch, is_transposed=is_transposed, alpha=alpha, activation=activation, slope=slope
             )
         )
+
+    def row_product(self, weight: HostArray, bias: HostArray | None) -> RowProduct | None:
+        """The product with constants as a task of any number of rows; None where they do not lie as it needs them."""
+        columns, inner = weight.shape if self._transposed else weight.shape[::-1]
+        is_fit = weight.dtype == np.float32 and weight.flags.c_contiguous and (bias is None or bias.size == columns)
+        if not is_fit or (self._transposed and inner < SHORTEST_DOT):
+            return None
+        vector = None if bias is None else np.ascontiguousarray(bias.reshape(-1))
+        return RowProduct(inner, columns, self._transposed, False, weight, vector, self._epilogue)
 
     def __call__(self, a: HostArray, b: HostArray, c: HostArray | None = None) -> Any:
         """The product in a new array; ``NotImplemented`` for a larger one, for stacks, and for C that is no row."""

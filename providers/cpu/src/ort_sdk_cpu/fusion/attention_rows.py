@@ -1,0 +1,172 @@
+"""Attention of several steps as a part of a sequence: over a cache that it lengthens, or over keys and values that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from ort_sdk.api import FusibleProgram
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, common_counts, few_bytes, is_readable, steps_along
+from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
+
+from .attention import AttentionGroup
+from .cached_steps import CacheStep, CacheWords, Given, Rows, attending, scores_added
+from .expressions import Expressions
+from .row_steps import RowStep, only_reader
+from .row_views import HEADS_APART, OPEN, Heads, RowViews
+
+__all__ = ["grouped_attention"]
+
+FLOAT_BYTES = 4
+VECTOR = 16
+MASK = 5
+"""Words of numbers that are added to scores."""
+RUN = ("batch", "length", "work", "work bytes")
+"""Names of numbers that all tasks of a run have in common."""
+PLACES = tuple((kind, place) for kind, count in (("keys", 4), ("values", 4), ("mask", MASK)) for place in range(count))
+"""Names of addresses, and of the bytes from one to the next along axes."""
+
+
+def grouped_attention(
+    group: AttentionGroup, program: FusibleProgram, views: RowViews, told: Expressions
+) -> tuple[tuple[int, ...], RowStep] | None:
+    """Single operators that are attention over a cache that they lengthen, and what puts its heads side by side, as one task.
+
+    Returns:
+        Positions and task; None if their operands are no parts of rows.
+    """
+    has_cache = group.uncached is not None
+    operands = [views.heads(value) for value in (group.query_value, *(group.new if has_cache else ()))]
+    turned = only_reader(group.output, "Transpose", program)
+    reshaped = None if turned is None else only_reader(program.steps[turned].outputs[0], "Reshape", program)
+    heads = [each for each in operands if each is not None]
+    if turned is None or reshaped is None or len(heads) < len(operands):
+        return None
+    if tuple(program.steps[turned].attributes.get("perm", ())) != HEADS_APART:
+        return None
+    out = program.steps[reshaped].outputs[0]
+    merged = views.merged(program.steps[reshaped], out)
+    find = _of_new if has_cache else _of_given
+    found = None if merged is None else find(group, heads, out, program)
+    batches = [views.required((operand.batch, OPEN)) for operand in (group.key, group.value) if operand.batch != "1"]
+    if merged is None or found is None or None in batches:
+        return None
+    cache, task, widths, reads = found
+    positions = tuple(sorted({*group.positions, turned, reshaped}))
+    parts = [merged, *(each.rows for each in heads)]
+    own = [operand.steps | operand.expression.steps for operand in (group.key, group.value)]
+    steps = frozenset().union(*own, *(part.steps for part in parts)).difference(positions)
+    step = RowStep(
+        task,
+        widths,
+        reads,
+        (out,),
+        goes_by_rows=False,
+        work=few_bytes(MOST_FEW, cache.size, cache.size),
+        cache=cache,
+        repeated=steps,
+        required=frozenset().union(*(part.required for part in parts), *filter(None, batches)),
+        apart=(group.uncached or group).fused(told),
+        hides_nan=group.hides_nan,
+    )
+    return positions, step
+
+
+@dataclass(frozen=True, slots=True)
+class GivenKeys:
+    """Keys and values that are attended as they are."""
+
+    own: int
+    """Value that is the result."""
+    heads: int
+    size: int
+    keys: int
+    values: int
+    condition: int
+    filter_value: float
+    added: int
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """See ``RunWords``."""
+        return tuple(filter(None, (self.keys, self.values, self.condition, self.added)))
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """See ``RunWords``."""
+        return ()
+
+    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
+        """See ``RunWords``."""
+        keys, values = given[self.keys], given[self.values]
+        shape = (lead[0], self.heads, keys.shape[2] if keys.ndim == 4 else 0, self.size)
+        if keys.shape != shape or values.shape != shape or not shape[2] or lead[1] > MOST_FEW or not is_readable(keys, values):
+            return None
+        name = ("given", self.condition, self.added, shape)
+        if name not in shared:
+            scores = (lead[0], self.heads, lead[1], shape[2])
+            shared[name] = scores_added(given, self.condition, self.filter_value, self.added, scores)
+        mask = shared[name]
+        if mask is NotImplemented:
+            return None
+        counts = common_counts(lead[0], 0, 0, shape[2])
+        places = (address_of(keys), *keys.strides[:3], address_of(values), *values.strides[:3])
+        masked = (0,) * 5 if mask is None else (address_of(mask), *steps_along(mask))
+        numbers: list[tuple[Hashable, int]] = [
+            ((kind, self.own), number) for kind, number in zip(PLACES, (*places, *masked), strict=True)
+        ]
+        numbers += [(("counts", self.own), address_of(counts)), (("frames", self.own), shape[2])]
+        return CacheWords(tuple(numbers), (), (counts, mask))
+
+
+def _of_new(group: AttentionGroup, operands: Sequence[Heads], out: int, _program: FusibleProgram) -> Any:
+    """Its cache, task, widths of rows and what is read, where it lengthens a cache; None if heads do not go together.
+
+    Args:
+        group: the steps.
+        operands: queries, new keys and new values.
+        out: value that the rows of the result are.
+    """
+    query, key, value = operands
+    heads, size, shared = query.heads, query.size, group.key.shared
+    if {(each.heads * shared, each.size) for each in (key, value)} != {(heads, size)} or size % VECTOR:
+        return None
+    pasts = (group.key.past, group.value.past, group.key.present, group.value.present)
+    condition, number, added = group.condition, group.filter_value, group.added
+    cache = CacheStep(key.heads, shared, size, False, *pasts, condition=condition, filter_value=number, added=added)
+    places = [Rows(each.rows.value, each.width * FLOAT_BYTES, each.start * FLOAT_BYTES) for each in operands]
+    own = (*places, Rows(out, heads * size * FLOAT_BYTES))
+    task = attending({"scale": group.scale}, cache, own, None, (None, None))
+    widths = {each.index: each.row // FLOAT_BYTES for each in own}
+    return cache, task, widths, tuple(dict.fromkeys(each.index for each in places))
+
+
+def _of_given(group: AttentionGroup, operands: Sequence[Heads], out: int, program: FusibleProgram) -> Any:
+    """As ``_of_new``, over keys and values that others made, as those of an encoder."""
+    (query,), (keys, values) = operands, group.new
+    heads, size = query.heads, query.size
+    shapes = [program.values[index].shape if index in program.values else () for index in (keys, values)]
+    if any(len(shape) != 4 or (shape[1], shape[3]) != (heads, size) for shape in shapes) or size % VECTOR:
+        return None
+    given = GivenKeys(out, heads, size, keys, values, group.condition, group.filter_value, group.added)
+    width, row = query.width * FLOAT_BYTES, heads * size * FLOAT_BYTES
+    told: list[Word] = [(((kind, out), 1),) for kind in PLACES]
+    counts, frames, batch, length, work, work_bytes = _terms(("counts", out), ("frames", out), *RUN)
+    words: tuple[Word, ...] = (
+        *(*Rows(query.rows.value, width, query.start * FLOAT_BYTES).words(size), *[0] * 14),
+        *told[: len(PLACES) - MASK],
+        *Rows(out, row).words(size),
+        *told[len(PLACES) - MASK :],
+        *[0] * 10,
+        *(counts, 0, batch, heads, 1, length, size, size, -1, -1),
+        *(0, frames, 0, 0, 1, 0, work, work_bytes, 0, group.scale, 0.0, 0),
+    )
+    task = TaskWords("cached_attention", "attend_few", words)
+    return given, task, {query.rows.value: query.width, out: heads * size}, (query.rows.value,)
+
+
+def _terms(*names: Hashable) -> tuple[Terms, ...]:
+    """Words that are one number each."""
+    return tuple([((name, 1),) for name in names])

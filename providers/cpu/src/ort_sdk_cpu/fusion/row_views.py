@@ -1,0 +1,183 @@
+"""Which values are the same rows as others, and which are the heads of some: what reshapes rows is no step of a sequence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ort_sdk.api import FusibleProgram, FusibleStep
+from ort_sdk.api.data_classes import dataclass
+
+from .expressions import Expressions
+
+__all__ = ["HEADS_APART", "OPEN", "Heads", "RowViews", "SameRows"]
+
+HEADS_APART = (0, 2, 1, 3)
+"""Axes of (batch, tokens, heads, size) as heads are multiplied, and back."""
+OPEN = "-1"
+_DIMENSION = re.compile(r"v(\d+)\.shape\[(\d)\]")
+
+Required = tuple[int, int, int]
+"""Value, and an axis of it, or 0 and a number, that has to be as long as one of (batch, tokens)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameRows:
+    """A value as the rows of another one."""
+
+    value: int
+    steps: frozenset[int] = frozenset()
+    """Positions of the steps that only reshape, or work out a shape."""
+    required: frozenset[Required] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """A value (batch, heads, tokens, size) as a part of rows."""
+
+    rows: SameRows
+    width: int
+    """Elements of a row."""
+    start: int
+    """Element of a row with which the part begins."""
+    heads: int
+    size: int
+
+
+class RowViews:
+    """Views of rows in a program.
+
+    Args:
+        program: whose shapes vary.
+        told: its expressions.
+        attended: result of an attention → its queries.
+    """
+
+    def __init__(self, program: FusibleProgram, told: Expressions, attended: Mapping[int, int]) -> None:
+        self._program, self._told, self._sources = program, told, dict(attended)
+        self._laid_out: dict[int, Heads] = {}
+
+    def keep(self, value: int, source: int) -> None:
+        """Take it that a value has the batch and tokens of ``source``, if it has as many dimensions."""
+        if len(self._shape(value)) == len(self._shape(source)):
+            self._sources[value] = source
+
+    def lay_out(self, value: int, source: int, heads: int, size: int) -> None:
+        """Take it that a value (batch, heads, tokens, size), of the shape of ``source``, is made as rows."""
+        self._laid_out[value] = Heads(SameRows(value), heads * size, 0, heads, size)
+        self._sources[value] = source
+
+    def rows(self, value: int) -> SameRows:
+        """Where a value's rows lie, behind all that reshapes them."""
+        steps: frozenset[int] = frozenset()
+        required: frozenset[Required] = frozenset()
+        while True:
+            position, step = self._maker(value)
+            found = None if step is None or step.op_type != "Reshape" else self.reshaped(step, value)
+            if found is None or step is None:
+                return SameRows(value, steps, required)
+            steps, required, value = steps | found.steps | {position}, required | found.required, found.value
+
+    def reshaped(self, step: FusibleStep, value: int) -> SameRows | None:
+        """The input of a Reshape to ``value``, (rows, width) or (batch, tokens, width), if its rows stay; else None."""
+        x = step.inputs[0]
+        shape, before = self._shape(value), self._shape(x)
+        if len(shape) not in (2, 3) or len(before) not in (2, 3) or shape[-1] != before[-1]:
+            return None
+        return self._kept(step, x, (str(shape[-1]),))
+
+    def merged(self, step: FusibleStep, value: int) -> SameRows | None:
+        """The input (batch, tokens, heads, size) of a Reshape to ``value``, whose heads lie side by side; else None."""
+        shape, before = self._shape(value), self._shape(step.inputs[0])
+        if len(shape) not in (2, 3) or len(before) != 4 or shape[-1] != before[2] * before[3]:
+            return None
+        return self._kept(step, step.inputs[0], (str(shape[-1]),))
+
+    def heads(self, value: int) -> Heads | None:
+        """A value (batch, heads, tokens, size) as a part of rows."""
+        if value in self._laid_out:
+            return self._laid_out[value]
+        turned, transpose = self._maker(value)
+        if transpose is None or transpose.op_type != "Transpose" or tuple(transpose.attributes.get("perm", ())) != HEADS_APART:
+            return None
+        parted, reshape = self._maker(transpose.inputs[0])
+        if reshape is None or reshape.op_type != "Reshape" or len(self._shape(transpose.inputs[0])) != 4:
+            return None
+        heads, size = self._shape(transpose.inputs[0])[2:]
+        x = reshape.inputs[0]
+        if len(self._shape(x)) not in (2, 3) or self._shape(x)[-1] != heads * size:
+            return None
+        kept = self._kept(reshape, x, (str(heads), str(size)))
+        if kept is None:
+            return None
+        own, start, split = self._part(x)
+        rows = self.rows(own)
+        steps = rows.steps | kept.steps | split | {turned, parted}
+        return Heads(SameRows(rows.value, steps, rows.required | kept.required), self._shape(own)[-1], start, heads, size)
+
+    def _part(self, value: int) -> tuple[int, int, frozenset[int]]:
+        """What a value is a part of, its first element in a row, and the Split; itself if no Split made it."""
+        position, step = self._maker(value)
+        if step is None or step.op_type != "Split" or step.attributes.get("axis", 0) not in (-1, len(self._shape(value)) - 1):
+            return value, 0, frozenset()
+        sizes = [self._shape(output)[-1] if output in self._program.values else 0 for output in step.outputs]
+        place = step.outputs.index(value)
+        is_known = all(sizes) and sum(sizes) == self._shape(step.inputs[0])[-1] and self._are_sizes_known(step)
+        return (step.inputs[0], sum(sizes[:place]), frozenset({position})) if is_known else (value, 0, frozenset())
+
+    def _are_sizes_known(self, split: FusibleStep) -> bool:
+        given = split.inputs[1] if len(split.inputs) > 1 else 0
+        return not given or self._program.values[given].constant is not None
+
+    def _kept(self, step: FusibleStep, x: int, tail: tuple[str, ...]) -> SameRows | None:
+        """``x`` if a Reshape asks for its batch and tokens, or for all rows, and then for ``tail``, one number left open."""
+        target = self._told.target(step)
+        if target is None:
+            return None
+        lead, asked = target.texts[: -len(tail)], target.texts[-len(tail) :]
+        if [*lead, *asked].count(OPEN) > 1 or any(own not in {OPEN, wanted} for own, wanted in zip(asked, tail, strict=True)):
+            return None
+        required = frozenset[Required]() if lead == (OPEN,) else self.required(lead)
+        return None if required is None else SameRows(x, target.steps, required)
+
+    def required(self, lead: tuple[str, ...]) -> frozenset[Required] | None:
+        """What has to hold for two numbers to be batch and tokens; None where that is not known."""
+        found: set[Required] = set()
+        for axis, text in enumerate(lead):
+            dimension = None if text == OPEN else (0, int(text)) if text.isdigit() else self._dimension(text)
+            if len(lead) != 2 or (dimension is None and text != OPEN):
+                return None
+            if dimension is not None:
+                found.add((*dimension, axis))
+        return frozenset(found)
+
+    def _dimension(self, text: str) -> tuple[int, int] | None:
+        """A text as an axis of a value that steps of rows do not make."""
+        match = _DIMENSION.fullmatch(text)
+        if match is None:
+            return None
+        value, axis = map(int, match.groups())
+        before = self._like(value)
+        if before and (axis < 2 or value in self._laid_out or len(self._shape(before)) == 4):
+            return self._dimension(self._told.dims(before).texts[axis])
+        return value, axis
+
+    def _like(self, value: int) -> int:
+        """What a value is made of that has the same batch and tokens; 0 if that is not known."""
+        if value in self._sources:
+            return self._sources[value]
+        own, _, split = self._part(value)
+        return own if split else 0
+
+    def maker(self, value: int) -> int:
+        """Position of the step that makes a value; -1 for none."""
+        return self._told.makers.get(value, -1)
+
+    def _maker(self, value: int) -> tuple[int, FusibleStep | None]:
+        position = self.maker(value)
+        return position, self._program.steps.get(position)
+
+    def _shape(self, value: int) -> tuple[int, ...]:
+        shown: Any = self._program.values.get(value)
+        return () if shown is None else tuple(shown.shape)
