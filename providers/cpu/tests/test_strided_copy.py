@@ -42,6 +42,22 @@ def test_any_order(dtype, threads, shape):
     assert copied
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_channels_of_pixels(dtype, channels):
+    source = np.random.default_rng(0).integers(0, 251, (2, 3, 4099, channels)).astype(dtype)
+    target = np.empty((2, channels, 3, 4099), dtype)
+    for threads, width in ((2, 4099), (1, 64), (1, 130)):
+        pixels, planes = source[:, :, :width].transpose(0, 3, 1, 2), target[..., :width]
+        target.fill(7)
+        task = strided_copy(planes.shape, planes.strides, pixels.strides, target.itemsize, threads)
+        task.point(0, planes)
+        task.point(1, pixels)
+        task.run()
+        np.testing.assert_array_equal(planes, pixels)
+        assert (target[..., width:] == 7).all()
+
+
 def test_an_axis_that_is_repeated():
     source = np.arange(40, dtype=np.float32)
     target = np.empty((3, 40), np.float32)

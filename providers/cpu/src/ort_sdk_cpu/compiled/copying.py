@@ -15,23 +15,40 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.bytes import load_bytes_first, store_bytes_first
 from ort_sdk_cpu.simd.memory import (
+    emit_load,
     emit_load_first,
+    emit_store,
     emit_store_first,
     load_f32_first,
     load_i32,
     read_f32,
+    read_u8,
     store_f32_first,
     store_i32,
     write_f32,
+    write_i8,
 )
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.shuffles import emit_interleave, emit_transpose_quarters, row_address
 from ort_sdk_cpu.simd.transposition import transpose_elements
-from ort_sdk_cpu.simd.vector_types import LANES, VI32, operation
+from ort_sdk_cpu.simd.vector_types import I32, LANES, VI32, operation
 
-__all__ = ["copy_byte_rows", "copy_elements", "copy_rows", "copy_transposed", "transpose_bytes", "transpose_pairs"]
+__all__ = [
+    "copy_byte_rows",
+    "copy_elements",
+    "copy_rows",
+    "copy_transposed",
+    "four_bytes",
+    "four_words",
+    "three_bytes",
+    "three_words",
+    "transpose_bytes",
+    "transpose_pairs",
+]
 
 _SIZES, _TARGET, _SOURCE = 2, 7, 12
+_PIECE = 4096
+"""Elements of a row that a thread takes at a time."""
 
 
 def _narrow_transposition(itemsize: int) -> Any:
@@ -142,3 +159,51 @@ def copy_elements(record: int, part: int, parts: int) -> None:
             for index in range(width):
                 write_f32(target + row * to_row + index * to_step, read_f32(source + row * from_row + index * from_step))
         line += last - first
+
+
+def _apart_task(name: str, channels: int, itemsize: int, copy: Any) -> Task:
+    """Elements of the last axis are some channels apart in the source, where those of the last but one lie next to each other."""
+    positions = 64 // itemsize
+    pixels = ir.VectorType(ir.IntType(8 * itemsize), channels * positions)
+
+    def take_apart(builder: Any, source: Any, target: Any, step: Any) -> None:
+        whole = emit_load(builder, source, pixels)
+        for channel in range(channels):
+            lanes = ir.Constant(ir.VectorType(I32, positions), list(range(channel, channels * positions, channels)))
+            place = builder.add(target, builder.mul(step, ir.Constant(step.type, channel)))
+            emit_store(builder, place, builder.shuffle_vector(whole, whole, lanes))
+
+    take_apart.__name__ += f"_{name}"
+    taken = operation(types.none, *[types.intp] * 3)(take_apart)
+
+    def apart(record: int, part: int, parts: int) -> None:
+        width, to_step = argument(record, _SIZES + 4), argument(record, _TARGET + 3)
+        pieces = (width + _PIECE - 1) // _PIECE
+        units = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * pieces
+        for unit in range(units * part // parts, units * (part + 1) // parts):
+            target, source = _places(record, unit // pieces)
+            column = unit % pieces * _PIECE
+            stop = min(width, column + _PIECE)
+            while column + positions <= stop:
+                taken(source + column * channels * itemsize, target + column * itemsize, to_step)
+                column += positions
+            for place in range(column, stop):
+                for channel in range(channels):
+                    copy(target + place * itemsize + channel * to_step, source + (place * channels + channel) * itemsize)
+
+    apart.__name__ = name
+    return task(apart)
+
+
+@inner
+def _copy_byte(target: int, source: int) -> None:
+    write_i8(target, read_u8(source))
+
+
+@inner
+def _copy_word(target: int, source: int) -> None:
+    write_f32(target, read_f32(source))
+
+
+three_bytes, four_bytes = _apart_task("three_bytes", 3, 1, _copy_byte), _apart_task("four_bytes", 4, 1, _copy_byte)
+three_words, four_words = _apart_task("three_words", 3, 4, _copy_word), _apart_task("four_words", 4, 4, _copy_word)

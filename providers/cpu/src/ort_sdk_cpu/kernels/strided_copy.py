@@ -22,6 +22,10 @@ WORD = 4
 """Bytes that are copied at a time, but of smaller elements."""
 _TRANSPOSITIONS = {1: "transpose_bytes", 2: "transpose_pairs", WORD: "copy_transposed"}
 """Bytes of an element → the task."""
+_APART = {(1, 3): "three_bytes", (1, 4): "four_bytes", (WORD, 3): "three_words", (WORD, 4): "four_words"}
+"""Bytes of an element and channels of pixels → the task that takes those apart."""
+LONG_ROW = 64
+"""Pixels from which on that is faster than elements in turn."""
 SHORTEST_ROW = 8
 """Elements next to each other, and apart from each other, from which on transposing tiles is faster than elements in turn."""
 
@@ -86,8 +90,15 @@ def _layout(
             return "copy_rows", (*sizes, *to, *from_)
         return "copy_byte_rows", (*sizes[:-1], sizes[-1] * unit, *to, *from_)
     axis = next((axis for axis in range(AXES) if from_[axis] == unit), None)
+    apart = None if axis is None else _APART.get((unit, sizes[axis]))
+    if axis is not None and apart is not None and to[-1] == unit and from_[-1] == unit * sizes[axis] and sizes[-1] >= LONG_ROW:
+        return apart, _turned(axis, sizes, to, from_)
     if axis is None or to[-1] != unit or min(sizes[axis], sizes[-1]) < SHORTEST_ROW:
         return ("copy_elements", (*sizes, *to, *from_)) if unit == WORD else None
-    others = [other for other in range(AXES - 1) if other != axis]
-    turned = [*others, axis, AXES - 1]
-    return _TRANSPOSITIONS[unit], tuple(values[place] for values in (sizes, to, from_) for place in turned)
+    return _TRANSPOSITIONS[unit], _turned(axis, sizes, to, from_)
+
+
+def _turned(axis: int, *rows: Sequence[int]) -> tuple[int, ...]:
+    """What belongs to axes, with one of them last but one."""
+    places = [*(other for other in range(AXES - 1) if other != axis), axis, AXES - 1]
+    return tuple(values[place] for values in rows for place in places)
