@@ -91,11 +91,13 @@ def test_other_types_are_the_shared_sets(run_both, dtype):
     ("linear", "half_pixel", (10, 17)),
     ("cubic", "half_pixel", (12, 20)),
 ])  # fmt: skip
-@pytest.mark.parametrize("channels", [4, 35])
-def test_bytes_are_truncated(run_both, dtype, mode, coordinates, sizes, channels):
+@pytest.mark.parametrize(("channels", "is_last"), [(4, True), (35, True), (5, False)])
+def test_bytes_are_truncated(run_both, dtype, mode, coordinates, sizes, channels, is_last):
     limits = np.iinfo(dtype)
     lying = np.random.default_rng(0).integers(limits.min, limits.max, (2, 6, 10, channels), dtype=dtype, endpoint=True)
     x = np.moveaxis(lying, -1, 1)
+    if not is_last:
+        x = np.ascontiguousarray(x)
     target = np.array([*x.shape[:2], *sizes])
     attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
     (found,), bound = run_both("Resize", x, None, None, target, constants=(3,), **attributes)

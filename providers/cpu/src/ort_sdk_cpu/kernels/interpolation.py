@@ -16,10 +16,10 @@ from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .bindable import Writer
 from .recycled import ResultMemory
-from .scratch import shared_scratch
+from .scratch import Scratch, shared_scratch
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
-__all__ = ["MODULE", "PIXELS", "PLANES", "InterpolationWriter", "interpolated", "interpolation_of"]
+__all__ = ["MODULE", "PIXELS", "PLANES", "BytePlanesWriter", "InterpolationWriter", "interpolated", "interpolation_of"]
 
 MODULE = "interpolation"
 PIXELS, PLANES, BYTE_PIXELS = "interpolated_pixels", "interpolated_planes", "interpolated_byte_pixels"
@@ -186,3 +186,33 @@ class InterpolationWriter(TaskWriter):
     def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
         """None: the writer looks at each array."""
         return None
+
+
+class BytePlanesWriter:
+    """Writes row-major pictures of bytes, which are float32 meanwhile, where that rounds nothing.
+
+    Args:
+        made: how; its sums are exact.
+        scratch: working memory.
+        otherwise: writes other layouts.
+    """
+
+    def __init__(self, made: PictureInterpolation, scratch: Scratch, otherwise: Writer) -> None:
+        self._made, self._scratch, self._otherwise = made, scratch, otherwise
+        self._writer = InterpolationWriter(made, 1, otherwise, is_channels_last=False)
+        self._is_within = all((table[1] >= 0).all() for table in (made.rows, made.columns))
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        x, out = arrays[0], arrays[-1]
+        if not (x.flags.c_contiguous and out.flags.c_contiguous):
+            self._otherwise(*arrays)
+            return
+        real = self._scratch.array("real pixels", x.shape, _FLOAT)
+        sums = self._scratch.array("real sums", out.shape, _FLOAT)
+        np.copyto(real, x)
+        self._writer(real, sums)
+        if not self._is_within:
+            limits = np.iinfo(out.dtype)
+            np.clip(sums, limits.min, limits.max, out=sums)
+        np.copyto(out, sums, casting="unsafe")

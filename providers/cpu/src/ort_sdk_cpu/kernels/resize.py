@@ -14,9 +14,10 @@ from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .any_layout import AnyLayoutKernel
 from .bindable import MakeWriter, Writer, bindable, made_by
-from .interpolation import MODULE, PIXELS, PLANES, InterpolationWriter, interpolated, interpolation_of
+from .interpolation import MODULE, PIXELS, PLANES, BytePlanesWriter, InterpolationWriter, interpolated, interpolation_of
 from .nearest import nearest_writer
 from .quantized_parameters import BYTES
+from .scratch import scratch_of
 from .task_writer import is_worth_a_task
 
 __all__: list[str] = []
@@ -31,7 +32,7 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
     """The shared set's function; nearest pixels of pictures by one copy of rows."""
     if info.attribute("axes", None) is not None:
         return None
-    in_memory_order = _in_memory_order(compute)
+    in_memory_order, scratch = _in_memory_order(compute), scratch_of(info)
     truncates = not info.attribute("antialias", 0)
     find = interpolation_of(compute) if _is_interpolated(compute, info, _INTERPOLATED) else None
 
@@ -47,8 +48,10 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
             if made is None or (made.is_last and is_last):
                 return general
             is_last = is_last or made.is_last
-            if x.dtype in BYTES and not (is_last and made.is_exact and truncates):
+            if x.dtype in BYTES and not (made.is_exact and truncates):
                 return general
+            if x.dtype in BYTES and not is_last:
+                return BytePlanesWriter(made, scratch, general)
             return InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
             return general
