@@ -112,6 +112,19 @@ def test_average_pool_with_dilations():
     compare("AveragePool", [normal(2, 2, 9, 9)], opset=19, attributes=attributes)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "strides", "pads"),
+    [((1, 2, 9), [3], [2], [2]), ((2, 3, 6, 5), [4, 3], [1, 2], [3, 1]), ((1, 2, 5, 4, 6), [4, 1, 3], [2, 1, 1], [3, 0, 2])],
+    ids=str,
+)
+def test_the_least_numbers_of_a_type_are_found_behind_padding(dtype, shape, kernel, strides, pads):
+    x = np.where(RNG.random(shape) < 0.6, np.iinfo(dtype).min, 3).astype(dtype)
+    attributes = {"kernel_shape": kernel, "strides": strides, "pads": [*pads, *pads]}
+    y, indices = compare("MaxPool", [x], 2, opset=12, attributes=attributes)
+    np.testing.assert_array_equal(x.reshape(-1)[indices], y)
+
+
 @pytest.mark.parametrize("op_type", ["AveragePool", "LpPool"])
 def test_sums_over_another_library(op_type):
     x, attributes = normal(2, 2, 9, 8), {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}

@@ -152,18 +152,26 @@ def _max_with_indices(xp: Any, x: Array, windows: Windows, lowest: float, column
     for axis in reversed(range(len(spatial))):
         values = _taps(xp, best, windows, axis, lowest)
         indices = _taps(xp, xp.broadcast_to(index, best.shape), windows, axis, 0)
-        # A window that holds nothing greater than padding points at the nearest element of the input.
-        positions = np.clip(windows.tap_positions(axis), 0, spatial[axis] - 1) * pitches[axis]
+        # A window of padding alone points at the nearest element of the input.
+        taps = windows.tap_positions(axis)
+        positions = np.clip(taps, 0, spatial[axis] - 1) * pitches[axis]
         shape = (-1, *(1 for _ in spatial[axis + 1 :]))
         offsets = [xp.reshape(xp.from_host(row), shape) for row in positions]
+        firsts = [xp.reshape(xp.from_host(row), shape) for row in _are_first_inside(taps, spatial[axis])]
         best, index = values[0], indices[0] + offsets[0]
-        for value, origin, offset in zip(values[1:], indices[1:], offsets[1:], strict=True):
-            greater = value > best
+        for value, origin, offset, is_first in zip(values[1:], indices[1:], offsets[1:], firsts[1:], strict=True):
+            greater = (value > best) | (is_first & (value == lowest))
             best = xp.where(greater, value, best)
             index = xp.where(greater, origin + offset, index)
     if all(size == 1 for size in windows.kernel_shape):
         best = xp.asarray(best, copy=True)
     return best, index
+
+
+def _are_first_inside(taps: HostArray, size: int) -> HostArray:
+    """Which tap of each window is its first in the input, which counts more than padding even if it is as small: as ``taps``."""
+    are_inside = (taps >= 0) & (taps < size)
+    return are_inside & (np.cumsum(are_inside, axis=0) == 1)
 
 
 def _plane_offsets(xp: Any, x: Array) -> Array:
