@@ -171,7 +171,8 @@ def _max_with_indices(xp: Any, x: Array, windows: Windows, lowest: float, column
 def _are_first_inside(taps: HostArray, size: int) -> HostArray:
     """Which tap of each window is its first in the input, which counts more than padding even if it is as small: as ``taps``."""
     are_inside = (taps >= 0) & (taps < size)
-    return are_inside & (np.cumsum(are_inside, axis=0) == 1)
+    are_first: HostArray = are_inside & (np.cumsum(are_inside, axis=0) == 1)
+    return are_first
 
 
 def _plane_offsets(xp: Any, x: Array) -> Array:
