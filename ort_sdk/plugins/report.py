@@ -6,7 +6,7 @@ from typing import Any
 
 from ort_sdk.api import API_VERSION
 
-from .known import KNOWN_PROVIDERS
+from .known import OFFERED_PROVIDERS
 from .manager import PluginManager
 from .state import ProviderRecord, ProviderState
 
@@ -30,7 +30,7 @@ def provider_report(manager: PluginManager) -> dict[str, Any]:
         "plugins": [_row(record) for record in manager.plugin_records()],
         "not_installed": [
             {"entry_point": known.entry_point_name, "name": known.provider_name, "install": known.install_command}
-            for known in KNOWN_PROVIDERS
+            for known in OFFERED_PROVIDERS
             if not installed & {known.entry_point_name, known.provider_name}
         ],
     }

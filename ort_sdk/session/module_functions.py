@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import platform
 import sys
@@ -14,7 +15,7 @@ from ort_sdk.api import Fail
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.opset.random_state import set_seed as seed_operators
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.plugins.known import KNOWN_PROVIDERS
+from ort_sdk.plugins.known import OFFERED_PROVIDERS
 from ort_sdk.plugins.report import report_text
 
 from .memory_info import OrtArenaCfg, OrtMemoryInfo
@@ -48,7 +49,7 @@ def get_available_providers() -> list[str]:
 def get_all_providers() -> list[str]:
     """Names of all providers that are installed, usable or not, or that this project offers; the CPU provider last."""
     installed = [record.provider_name or record.entry_point_name for record in plugin_manager().provider_records()]
-    offered = [provider.provider_name for provider in KNOWN_PROVIDERS]
+    offered = [provider.provider_name for provider in OFFERED_PROVIDERS]
     names = dict.fromkeys([*get_available_providers(), *installed, *offered])
     return [*(name for name in names if name != CPU_PROVIDER), CPU_PROVIDER]
 
@@ -104,7 +105,8 @@ def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, direc
 
 def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
     """Accepted: kernels use their libraries' threads."""
-    del intra_op_num_threads, inter_op_num_threads
+    operator.index(intra_op_num_threads)
+    operator.index(inter_op_num_threads)
 
 
 def create_and_register_allocator(mem_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ort_sdk.api import ProviderNotFoundError, ProviderRefusedError, ProviderUnavailableError
 from ort_sdk.plugins import ProviderState, plugin_manager, reset_manager
-from ort_sdk.plugins.known import hardware_of
+from ort_sdk.plugins.known import OFFERED_PROVIDERS, hardware_of, install_hint
 
 REFUSED = {
     "misspelt": "'get_kernel_registri' is marked with @hookimpl and is no hook: did you mean 'get_kernel_registry'?",
@@ -153,10 +153,17 @@ def test_a_blocked_provider_is_not_imported(discovered, record_of, monkeypatch):
 
 def test_a_provider_that_is_not_installed_gets_an_install_hint(discovered):
     manager = discovered("good")
-    with pytest.raises(ProviderNotFoundError, match=r"GoodExecutionProvider.*pip install ort-sdk-cuda"):
+    with pytest.raises(ProviderNotFoundError, match=r"GoodExecutionProvider.*pip install ort-sdk-cpu"):
         manager.handle("CUDAExecutionProvider")
     with pytest.raises(ProviderNotFoundError, match=r"'GodExecutionProvider' is not installed.*spelling"):
         manager.handle("GodExecutionProvider")
+
+
+def test_hints_name_distributions_of_this_project_only():
+    folders = {path.parent.name for path in (Path(__file__).resolve().parents[2] / "providers").glob("*/pyproject.toml")}
+    assert {known.entry_point_name for known in OFFERED_PROVIDERS} == folders
+    assert install_hint("opencl") == "Install it: pip install ort-sdk-opencl"
+    assert "cuda" not in install_hint("CUDAExecutionProvider")
 
 
 def test_accelerators_come_first_and_the_cpu_provider_last(discovered):

@@ -17,6 +17,7 @@ from ort_sdk.api import (
     hookimpl,
 )
 from ort_sdk.plugins import PluginManager
+from ort_sdk.plugins.known import KnownProvider
 from ort_sdk.plugins.report import provider_report, report_text
 
 
@@ -293,7 +294,8 @@ def test_plugins_without_a_device_offer_external_data(discovered, monkeypatch):
     assert "Weights" not in discovered("loader").plugins().names
 
 
-def test_the_report_tells_state_reason_and_devices(discovered):
+def test_the_report_tells_state_reason_and_devices(discovered, monkeypatch):
+    monkeypatch.setattr("ort_sdk.plugins.report.OFFERED_PROVIDERS", [KnownProvider("absent", "AbsentExecutionProvider")])
     manager = discovered("good", "too_new", "no_device", "observer")
     report = provider_report(manager)
     json.dumps(report)
@@ -302,7 +304,14 @@ def test_the_report_tells_state_reason_and_devices(discovered):
     assert rows["no_device"]["state"] == "unavailable"
     assert rows["too_new"]["state"] == "refused"
     assert [row["name"] for row in report["plugins"] if row["entry_point"] == "watcher"] == ["Watcher"]
-    assert {"CUDAExecutionProvider"} <= {row["name"] for row in report["not_installed"]}
+    assert [row["name"] for row in report["not_installed"]] == ["AbsentExecutionProvider"]
     text = report_text(manager)
-    for part in ("GoodExecutionProvider", "fake:0", "fake-too-new 9.0", "API version 99", "pip install ort-sdk-cuda", "Watcher"):
+    for part in (
+        "GoodExecutionProvider",
+        "fake:0",
+        "fake-too-new 9.0",
+        "API version 99",
+        "pip install ort-sdk-absent",
+        "Watcher",
+    ):
         assert part in text
