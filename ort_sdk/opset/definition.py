@@ -100,8 +100,7 @@ def operator(
         host_outputs: outputs the kernel leaves as NumPy arrays; -1 for all.
         deterministic: equal inputs give equal outputs.
         contents_from_shapes: output contents depend on input shapes alone.
-        host_only: the operator only makes sense over NumPy (strings, images, trees), or runs a body, whose values the host
-            keeps in its own memory.
+        host_only: the operator only makes sense over NumPy (strings, images, trees), or runs a body, whose values are the host's.
         any_type: the kernel moves elements without computing on them, so no type is widened around it.
         moves: it also hands on float in place of the node's own half type, by arrays and ``KernelInfo``. Implies ``any_type``.
         alias: (input, output) pairs where the output may be a view of the input.

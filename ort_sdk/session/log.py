@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 
 from ort_sdk.api import InvalidArgument
 
@@ -28,7 +29,7 @@ def set_default_logger_severity(severity: int) -> None:
 
 def set_default_logger_verbosity(verbosity: int) -> None:
     """Accepted: verbose messages have one level."""
-    del verbosity
+    operator.index(verbosity)
 
 
 class SessionLog:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, Fail, Tensor
+from ort_sdk.api import CPU_DEVICE, Fail, InvalidArgument, Tensor
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api.stopping import StopFlag
 from ort_sdk.graph.tensor import ArrayTensor
@@ -193,11 +193,13 @@ class SessionOptions(Options):
         """Add the provider of these devices.
 
         Raises:
-            Fail: no device, or devices of different providers.
+            InvalidArgument: no device, or devices of different providers.
         """
         names = {device.ep_name for device in devices}
         if len(names) != 1:
-            raise Fail(f"add_provider_for_devices takes devices of one execution provider, got {sorted(names) or 'none'}")
+            raise InvalidArgument(
+                f"add_provider_for_devices takes devices of one execution provider, got {sorted(names) or 'none'}"
+            )
         name = names.pop()
         # One provider of a session works on one device; the first is the caller's preference.
         self.add_provider(name, {"device_id": str(devices[0].ort_device.index), **options})

@@ -154,6 +154,8 @@ def test_devices_choose_providers(ort):
     with pytest.raises(RuntimeError, match=r"ep_device does not use DEFAULT memory of a non-CPU device."):
         devices[0].create_sync_stream()
     options = ort.SessionOptions()
+    with pytest.raises(errors(ort).InvalidArgument):
+        options.add_provider_for_devices([], {})
     options.add_provider_for_devices(devices, {})
     assert options.has_providers()
     assert ort.InferenceSession(models.identity(), options).get_providers() == [CPU]
@@ -272,6 +274,9 @@ def test_module_functions(ort, capsys):
     ort.disable_telemetry_events()
     ort.set_seed(3)
     ort.set_default_logger_verbosity(0)
+    for function in (ort.set_default_logger_verbosity, ort.set_global_thread_pool_sizes):
+        with pytest.raises(TypeError):
+            function("a")
     with pytest.raises((RuntimeError, ValueError), match="Invalid logging severity"):
         ort.set_default_logger_severity(7)
     with pytest.raises((errors(ort).Fail, errors(ort).NotImplemented)):
