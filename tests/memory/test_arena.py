@@ -1,7 +1,7 @@
 """Buffers laid out by lifetime."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ort_sdk.api import TensorElementType
@@ -15,6 +15,7 @@ LIFETIMES = st.lists(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LIFETIMES)
 def test_buffers_that_live_together_do_not_overlap(buffers):
     offsets, total = lay_out(buffers)
