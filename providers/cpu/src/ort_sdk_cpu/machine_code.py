@@ -179,19 +179,16 @@ def _emitted(text: str) -> bytes:
 
 def _built(module: str, name: str) -> tuple[str, bytes]:
     """Symbol and object file of a task."""
-    import numba
-
     from .images.compiler import emitted, know_openmp
+    from .images.translation import translated
 
     start = time.perf_counter()
     know_openmp()
     made: Task = getattr(importlib.import_module(f"{__package__}.compiled.{module}"), name)
-    options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    dispatcher = numba.njit("void(intp, intp, intp)", **options)(made.function)
-    (result,) = dispatcher.overloads.values()
-    code = emitted(result.library.get_llvm_str())
+    symbol, text = translated(made.function, "void(intp, intp, intp)")
+    code = emitted(text)
     tell_compiled(name, time.perf_counter() - start, cache_folder())
-    return result.fndesc.llvm_func_name, code
+    return symbol, code
 
 
 @functools.cache

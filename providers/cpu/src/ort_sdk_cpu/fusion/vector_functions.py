@@ -50,13 +50,9 @@ def _built(path: Path | None) -> bytes:
 
 
 def _text(name: str) -> str:
-    import numba
-
+    from ort_sdk_cpu.images.translation import translated
     from ort_sdk_cpu.simd import functions
     from ort_sdk_cpu.simd.vector_types import f32x16
 
-    options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    dispatcher = numba.njit(f32x16(f32x16), **options)(getattr(functions, name).py_func)
-    (result,) = dispatcher.overloads.values()
-    symbol = result.fndesc.llvm_func_name
-    return str(result.library.get_llvm_str()) + _WRAPPER.format(vector=FLOAT, name=name, symbol=symbol)
+    symbol, text = translated(getattr(functions, name).py_func, f32x16(f32x16))
+    return text + _WRAPPER.format(vector=FLOAT, name=name, symbol=symbol)

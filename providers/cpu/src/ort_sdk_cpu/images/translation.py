@@ -1,0 +1,61 @@
+"""Functions as numba translates them into LLVM's language: optimized, and without the machine code that it would make of them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["translated"]
+
+
+def translated(function: Callable[..., Any], signature: Any) -> tuple[str, str]:
+    """Symbol and text of a function, as numba compiles it. Thread-safe.
+
+    Args:
+        function: the source.
+        signature: types of its arguments and of its result, as ``numba.njit`` takes them.
+    """
+    import numba
+
+    options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    with _without_machine_code():
+        dispatcher = numba.njit(signature, **options)(function)
+    (result,) = dispatcher.overloads.values()
+    return str(result.fndesc.llvm_func_name), str(result.library.get_llvm_str())
+
+
+@contextlib.contextmanager
+def _without_machine_code() -> Iterator[None]:
+    """Let numba stop at the optimized text, of the function and of those it calls: what follows is almost a third of its work."""
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import cpu_target
+
+    codegen = cpu_target.target_context.codegen()
+    own = {"_library_class": _text_library(), "set_env": lambda *_: None}
+    with global_compiler_lock:
+        vars(codegen).update(own)
+        try:
+            yield
+        finally:
+            for name in own:
+                delattr(codegen, name)
+
+
+@functools.cache
+def _text_library() -> Any:
+    from numba.core.codegen import JITCodeLibrary
+
+    class TextLibrary(JITCodeLibrary):  # type: ignore[misc]
+        """A module that numba optimizes and links into others, but does not give to its engine."""
+
+        def get_pointer_to_function(self, name: str) -> int:
+            """0, as for functions that have no wrapper."""
+            self._ensure_finalized()
+            return 0
+
+        def _finalize_final_module(self) -> None:
+            self._finalized = True
+
+    return TextLibrary
