@@ -16,7 +16,7 @@ import numpy as np
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd.arithmetic import add, divide, maximum_or_nan, multiply, splat_f32
+from ort_sdk_cpu.simd.arithmetic import add, divide, maximum_or_nan, splat_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32, store_f32_first, write_f32
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.shuffles import even_lanes
@@ -86,7 +86,7 @@ def _write_row(record: int, is_mean: int, counted: float, line: int, out: int) -
             found = _combined(is_mean, found, value)
         if is_mean:
             counts = load_f32_first(argument(record, _COUNTS + 1) + column * 4, left)
-            found = divide(found, multiply(counts, splat_f32(counted)))
+            found = divide(divide(found, splat_f32(counted)), counts)
         if left >= 16:
             store_f32(out + column * 4, found)
         else:
@@ -102,7 +102,7 @@ def _write_numbers(record: int, is_mean: int, counted: float, line: int, out: in
         for tap in range(argument(record, _KERNEL + 1)):
             found = _combined_numbers(is_mean, found, read_f32(line + column * stride * 4 + tap * step))
         if is_mean:
-            found = found / (counted * read_f32(argument(record, _COUNTS + 1) + column * 4))
+            found = found / counted / read_f32(argument(record, _COUNTS + 1) + column * 4)
         write_f32(out + column * 4, found)
 
 
