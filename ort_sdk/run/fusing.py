@@ -151,16 +151,16 @@ class _OneOrAll:
 
     def __init__(self, fused: FusedSteps, members: Sequence[Step], constants: Mapping[int, Any]) -> None:
         self._compute = fused.kernel.compute
-        places = {index: place for place, index in enumerate((*fused.inputs, *constants), 1)} | {ABSENT: ABSENT}
-        for step in members:
-            for index in step.outputs:
-                places.setdefault(index, len(places))
+        given = (*fused.inputs, *constants)
+        places = {index: place for place, index in enumerate(given, 1)} | {ABSENT: ABSENT}
+        own = dict.fromkeys(index for step in members for index in step.outputs if index not in places)
+        places |= {index: place for place, index in enumerate(own, 1 + len(given))}
         self._steps = [
             (step, tuple([places[index] for index in step.inputs]), tuple([places[index] for index in step.outputs]))
             for step in members
         ]
         self._outputs = [places[index] for index in fused.outputs]
-        self._rest = [*constants.values(), *[None] * (len(places) - 1 - len(fused.inputs) - len(constants))]
+        self._rest = [*constants.values(), *[None] * len(own)]
 
     def __call__(self, *inputs: Any) -> Any:
         result = self._compute(*inputs)
