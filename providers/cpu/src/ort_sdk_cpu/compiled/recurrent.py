@@ -55,6 +55,8 @@ __all__ = [
 ]
 
 LSTM, _GRU, _GRU_RESET_FIRST, _RNN, _RNN_RELU = 0, 1, 2, 3, 4
+_ASKED_LINES = 8
+"""Lines of the cache at the beginning of a panel, behind which the processor goes on by itself."""
 _SUMMED = 64
 """Products that are added up before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 
@@ -286,11 +288,27 @@ def _candidate_panel(record: int, step: int, unit: int, stop: int, sums: int) ->
 
 
 @inner
+def _ask_for_unit(kind: int, record: int, step: int, unit: int) -> None:
+    """What 16 units begin with: the input's share of the first sample's gates, and the first of their panel."""
+    row, count = argument(record, 10) * 4, 4 if kind == LSTM else 2 if kind == _GRU_RESET_FIRST else _gates(kind)
+    share, panel = argument(record, 4) + step * argument(record, 7) + unit * 4, argument(record, 0) + unit * count * row
+    for gate in range(_gates(kind)):
+        prefetch(share + gate * row)
+    for line in range(_ASKED_LINES):
+        prefetch(panel + line * 64)
+
+
+@inner
 def _step(kind: int, between: Any, record: int, step: int, start: int, stop: int, sums: int) -> None:
     """Panels are met backwards every other time: those at the end are still in the cache near the core then."""
     panels, backwards = (stop - start + 15) // 16, step % 2 == 1
     for index in range(panels):
-        _panel(kind, record, step, start + 16 * (panels - 1 - index if backwards else index), stop, sums)
+        unit = start + 16 * (panels - 1 - index if backwards else index)
+        if index + 1 == panels:
+            _ask_for_unit(kind, record, step + 1, unit)
+        else:
+            _ask_for_unit(kind, record, step, unit - 16 if backwards else unit + 16)
+        _panel(kind, record, step, unit, stop, sums)
     if kind == _GRU_RESET_FIRST:
         between()
         for index in range(panels):
