@@ -15,8 +15,16 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import add, bit_xor, multiply, shift_left, splat_i32, subtract, zero_i32
 from ort_sdk_cpu.simd.bytes import broadcast_u8
 from ort_sdk_cpu.simd.emission import constant, emit_choice, moved
-from ort_sdk_cpu.simd.integer_tiles import PANEL, UNIT_ROWS, Operands, emit_columns, emit_sums, less_zero_points
-from ort_sdk_cpu.simd.memory import emit_store, emit_store_first, load_u8, load_u8_first, read_u8, store_i32
+from ort_sdk_cpu.simd.integer_tiles import (
+    PANEL,
+    UNIT_ROWS,
+    Operands,
+    emit_columns,
+    emit_store_columns,
+    emit_sums,
+    less_zero_points,
+)
+from ort_sdk_cpu.simd.memory import load_u8, load_u8_first, read_u8, store_i32
 from ort_sdk_cpu.simd.products import add_products_u8_i8
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.vector_types import LANES, VI32, operation
@@ -28,19 +36,6 @@ _ONES = 0x01010101
 _A, _B, _OUT, _A_ZERO, _B_ZERO, _WORK = range(6)
 _MATRICES, _ROWS, _INNER, _COLUMNS, _A_ROW, _B_MATRIX = range(6, 12)
 _A_FLIP, _B_FLIP, _ZERO_STEP, _WORK_BYTES = range(12, 16)
-
-
-def _store(builder: Any, address: Any, values: list[Any], left: Any) -> None:
-    """The columns there are."""
-    places = [moved(builder, address, vector, constant(4 * LANES)) for vector in range(len(values))]
-    with builder.if_else(builder.icmp_signed(">=", left, constant(PANEL))) as (whole, part):
-        with whole:
-            for place, value in zip(places, values, strict=True):
-                emit_store(builder, place, value)
-        with part:
-            for vector, (place, value) in enumerate(zip(places, values, strict=True)):
-                count = builder.sub(left, constant(vector * LANES))
-                emit_store_first(builder, place, value, count, "v16i32")
 
 
 @operation(types.none, *[types.intp] * 11)
@@ -65,7 +60,7 @@ def _sum_tile(
         sums = emit_sums(builder, given._replace(rows=case), emit_columns(builder, columns, VI32))
         zeros = emit_columns(builder, builder.add(columns, constant(_STEP_BYTES)), VI32)
         for row, values in enumerate(sums):
-            _store(builder, moved(builder, out, row, out_row), less_zero_points(builder, values, zeros), left)
+            emit_store_columns(builder, moved(builder, out, row, out_row), less_zero_points(builder, values, zeros), left)
 
     emit_choice(builder, rows, range(1, UNIT_ROWS + 1), emit)
 

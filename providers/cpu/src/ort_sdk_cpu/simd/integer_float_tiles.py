@@ -11,9 +11,9 @@ from llvmlite import ir
 from numba import types
 
 from .emission import constant, emit_choice, moved
-from .integer_tiles import PANEL, ROWS, UNIT_ROWS, Operands, emit_columns, emit_sums, less_zero_points
-from .memory import emit_load, emit_store, emit_store_first, splat
-from .vector_types import F32, I8, I32, LANES, VF32, VI32, operation
+from .integer_tiles import PANEL, ROWS, UNIT_ROWS, Operands, emit_columns, emit_store_columns, emit_sums, less_zero_points
+from .memory import emit_load, splat
+from .vector_types import F32, I8, I32, VF32, VI32, operation
 
 __all__ = ["float_tile", "float_unit_tile"]
 
@@ -66,20 +66,6 @@ def _finished(builder: Any, row: list[Any], given: _Finish) -> list[Any]:
     return found
 
 
-def _store(builder: Any, address: Any, values: list[Any], left: Any) -> None:
-    """The columns there are."""
-    places = [moved(builder, address, vector, constant(4 * LANES)) for vector in range(len(values))]
-    with builder.if_else(builder.icmp_signed(">=", left, constant(PANEL))) as (whole, part):
-        with whole:
-            for place, value in zip(places, values, strict=True):
-                emit_store(builder, place, value)
-        with part:
-            for vector, (place, value) in enumerate(zip(places, values, strict=True)):
-                count = builder.sub(left, constant(vector * LANES))
-                with builder.if_then(builder.icmp_signed(">", count, constant(0))):
-                    emit_store_first(builder, place, value, count, "v16f32")
-
-
 def _tile(
     builder: Any, rows: Any, most_rows: int, given: Operands, columns: Any, numbers: Any, out: tuple[Any, Any, Any]
 ) -> None:
@@ -91,7 +77,7 @@ def _tile(
         sums = emit_sums(builder, given._replace(rows=case), start)
         finish = _finish(builder, columns, numbers, has_zero_points=given.units is not None)
         for row, values in enumerate(sums):
-            _store(builder, moved(builder, out[0], row, out[1]), _finished(builder, values, finish), out[2])
+            emit_store_columns(builder, moved(builder, out[0], row, out[1]), _finished(builder, values, finish), out[2])
 
     emit_choice(builder, rows, range(1, most_rows + 1), emit)
 

@@ -17,7 +17,7 @@ from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 from .bytes import I8X64, emit_load_bytes_first, emit_store_bytes_first
 from .emission import constant, emit_choice, emit_loop, emit_prefetch, moved, opaque
-from .memory import emit_load, splat
+from .memory import emit_load, emit_store, emit_store_first, splat
 from .products import emit_products
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, operation
 
@@ -27,6 +27,7 @@ __all__ = [
     "UNIT_ROWS",
     "Operands",
     "emit_columns",
+    "emit_store_columns",
     "emit_sums",
     "less_zero_points",
     "quantized_sum_tile",
@@ -74,6 +75,19 @@ class Operands(NamedTuple):
 def emit_columns(builder: Any, address: Any, llvm: Any) -> list[Any]:
     """LLVM code of a load of one number for each column: four vectors."""
     return [emit_load(builder, moved(builder, address, vector, constant(64)), llvm) for vector in range(_VECTORS)]
+
+
+def emit_store_columns(builder: Any, address: Any, values: list[Any], left: Any) -> None:
+    """LLVM code of a store of four vectors of 32-bit numbers, of which ``left`` columns are there."""
+    places = [moved(builder, address, vector, constant(64)) for vector in range(_VECTORS)]
+    with builder.if_else(builder.icmp_signed(">=", left, constant(PANEL))) as (whole, part):
+        with whole:
+            for place, value in zip(places, values, strict=True):
+                emit_store(builder, place, value)
+        with part:
+            for vector, (place, value) in enumerate(zip(places, values, strict=True)):
+                count = builder.sub(left, constant(vector * LANES))
+                emit_store_first(builder, place, value, count, "v16f32" if value.type == VF32 else "v16i32")
 
 
 def emit_sums(builder: Any, given: Operands, start: list[Any]) -> list[list[Any]]:
