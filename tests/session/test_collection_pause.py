@@ -15,14 +15,10 @@ from tests.memory.models import product_model
 
 @pytest.fixture(autouse=True)
 def _collector():
-    """It runs, and nothing is kept from it."""
-    was_enabled, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
+    was_enabled = gc.isenabled()
     gc.enable()
-    gc.unfreeze()
     yield
     (gc.enable if was_enabled else gc.disable)()
-    if was_frozen:
-        gc.freeze()
 
 
 def test_it_ends_with_the_last_thread():
