@@ -55,6 +55,7 @@ ROWS = {
 PAGE = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize("script", sorted(SMALL))
 def test_benchmark_prints_its_rows(script):
     command = [sys.executable, "-P", ROOT / "benchmarks" / script, *SMALL[script]]
