@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api import Array, InvalidGraph, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 
-__all__ = ["Activation", "activations"]
+__all__ = ["Activation", "NamedActivation", "activations", "named_activations"]
 
 Activation = Callable[[Array], Array]
 
@@ -78,8 +78,25 @@ RECIPES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class NamedActivation:
+    """An activation as a node names it."""
+
+    name: str
+    """Lower case."""
+    alpha: float
+    """0 where it takes none, like ``beta``."""
+    beta: float
+
+
 def activations(info: KernelInfo, xp: Any, defaults: Sequence[str], directions: int) -> list[list[Activation]]:
-    """The activation functions of a recurrent node, one list per direction.
+    """The activation functions of a recurrent node, one list per direction; see ``named_activations``."""
+    named = named_activations(info, defaults, directions)
+    return [[RECIPES[each.name].make(xp, each.alpha, each.beta) for each in row] for row in named]
+
+
+def named_activations(info: KernelInfo, defaults: Sequence[str], directions: int) -> list[list[NamedActivation]]:
+    """What a recurrent node names, one list per direction.
 
     ``activation_alpha`` and ``activation_beta`` are handed out in order to those functions that take one.
 
@@ -101,5 +118,5 @@ def activations(info: KernelInfo, xp: Any, defaults: Sequence[str], directions: 
             raise InvalidGraph(f"{info.describe()}: activation '{name}' is unknown; known: {', '.join(RECIPES)}")
         alpha = 0.0 if recipe.alpha is None else float(next(alphas, recipe.alpha))
         beta = 0.0 if recipe.beta is None else float(next(betas, recipe.beta))
-        made.append(recipe.make(xp, alpha, beta))
+        made.append(NamedActivation(name.lower(), alpha, beta))
     return [made[start : start + len(defaults)] for start in range(0, len(made), len(defaults))]

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import importlib
 import math
+import re
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +49,7 @@ __all__ = [
 WORD = 8
 
 _COMPILED = Path(__file__).parent / "compiled"
+_IMPORTED = re.compile(rb"^from \.(\w+) import", re.MULTILINE)
 
 _ENTRIES = """
 {declared}
@@ -140,8 +142,15 @@ def is_at_hand(module: str, name: str) -> bool:
 
 
 def _file_name(module: str, name: str) -> str:
+    return f"{module}-{name}-{short_digest(source_hash(), compiler_environment(), name, *_sources(module))}"
+
+
+def _sources(module: str) -> Iterator[bytes]:
+    """Sources that a module's tasks are made of: its own, and those of the modules beside it that it imports."""
     source = (_COMPILED / f"{module}.py").read_bytes()
-    return f"{module}-{name}-{short_digest(source_hash(), compiler_environment(), name, source)}"
+    yield source
+    for imported in _IMPORTED.findall(source):
+        yield from _sources(imported.decode())
 
 
 @functools.cache

@@ -6,7 +6,8 @@ LSTM only), of the input's share of the gates (batch, gates * hidden), of the fi
 (batch, hidden); bytes from one step's gates and results to the next's; steps, hidden, batch; addresses of the input (steps *
 batch, inputs), or 0 if the input's share is there, and of its weights (gates * hidden, inputs); inputs; addresses of the biases
 of input and state; where the last hidden state goes, or 0; address of 1024 bytes of working memory for each part; address of
-the samples' numbers of steps (int32), or 0 if all have all steps.
+the samples' numbers of steps (int32), or 0 if all have all steps; address of the activations as they are told
+(``kernels/recurrent_functions.py``), or 0 for the usual ones; address of LSTM's peepholes (3 * hidden), or 0.
 """
 
 from __future__ import annotations
@@ -18,18 +19,30 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     fused_multiply_add,
+    maximum,
     maximum_or_nan,
+    minimum,
     multiply,
-    reduce_add,
     reduce_add_i32,
     subtract,
     zero_f32,
 )
 from ort_sdk_cpu.simd.functions import sigmoid, tanh
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32_first, prefetch, store_f32, store_f32_first, write_f32
+from ort_sdk_cpu.simd.memory import (
+    broadcast_f32,
+    load_f32,
+    load_f32_first,
+    load_i32_first,
+    prefetch,
+    read_f32,
+    store_f32,
+    store_f32_first,
+)
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.teams import barrier
 from ort_sdk_cpu.simd.unit_sums import UNIT_ROWS, add_four_sums, add_one_sum, add_three_sums, add_two_sums
+
+from .row_dots import dots_of_rows
 
 __all__ = [
     "LSTM",
@@ -55,52 +68,13 @@ __all__ = [
 ]
 
 LSTM, _GRU, _GRU_RESET_FIRST, _RNN, _RNN_RELU = 0, 1, 2, 3, 4
+_IDENTITY, _SIGMOID = 0, 1
+"""Of activations that a record tells."""
+_FUNCTION_BYTES = 32
 _ASKED_LINES = 8
 """Lines of the cache at the beginning of a panel, behind which the processor goes on by itself."""
 _SUMMED = 64
 """Products that are added up before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
-
-
-@inner
-def _four_dots(rows: int, step: int, ahead: int, x: int, size: int, sums: int, sums_step: int) -> None:
-    """Products of a vector with four rows, ``step`` bytes apart; those ``ahead`` of them are asked for."""
-    a, b, c, d = zero_f32(), zero_f32(), zero_f32(), zero_f32()
-    whole = size // 16 * 64
-    for place in range(0, whole, 64):
-        value, row = load_f32(x + place), rows + place
-        prefetch(row + ahead)
-        prefetch(row + ahead + step)
-        prefetch(row + ahead + 2 * step)
-        prefetch(row + ahead + 3 * step)
-        a, b = fused_multiply_add(load_f32(row), value, a), fused_multiply_add(load_f32(row + step), value, b)
-        c = fused_multiply_add(load_f32(row + 2 * step), value, c)
-        d = fused_multiply_add(load_f32(row + 3 * step), value, d)
-    rest = size % 16
-    if rest:
-        value, row = load_f32_first(x + whole, rest), rows + whole
-        a = fused_multiply_add(load_f32_first(row, rest), value, a)
-        b = fused_multiply_add(load_f32_first(row + step, rest), value, b)
-        c = fused_multiply_add(load_f32_first(row + 2 * step, rest), value, c)
-        d = fused_multiply_add(load_f32_first(row + 3 * step, rest), value, d)
-    write_f32(sums, reduce_add(a))
-    write_f32(sums + sums_step, reduce_add(b))
-    write_f32(sums + 2 * sums_step, reduce_add(c))
-    write_f32(sums + 3 * sums_step, reduce_add(d))
-
-
-@inner
-def _dots(rows: int, start: int, stop: int, size: int, x: int, sums: int, vectors: int, sums_step: int) -> None:
-    """Products of vectors with the rows of a gate from start to stop. The last four rows overlap with those before them."""
-    step = size * 4
-    if stop - start < 4:
-        for row in range(start, stop):
-            for vector in range(vectors):
-                _four_dots(rows + row * step, 0, 0, x + vector * step, size, sums + vector * sums_step + row * 4, 0)
-        return
-    for block in range((stop - start + 3) // 4):
-        row = min(start + 4 * block, stop - 4)
-        for vector in range(vectors):
-            _four_dots(rows + row * step, step, 4 * step, x + vector * step, size, sums + vector * sums_step + row * 4, 4)
 
 
 @inner
@@ -140,6 +114,50 @@ def _add_products(count: int, rows: int, panel: int, x: int, size: int, target: 
 
 
 @inner
+def _activated(x: Any, function: int) -> Any:
+    """A told activation: bounds and a line, a function of that, and a factor and bounds of the result."""
+    bound = broadcast_f32(function + 4)
+    bounded = minimum(bound, maximum(subtract(zero_f32(), bound), x))
+    value = fused_multiply_add(bounded, broadcast_f32(function + 8), broadcast_f32(function + 12))
+    kind = int(read_f32(function))
+    if kind == _SIGMOID:
+        value = sigmoid(value)
+    elif kind != _IDENTITY:
+        value = multiply(tanh(value), broadcast_f32(function + 16))
+    return minimum(broadcast_f32(function + 24), maximum(broadcast_f32(function + 20), value))
+
+
+@inner
+def _activate(place: int, function: int) -> None:
+    store_f32(place, _activated(load_f32(place), function))
+
+
+@inner
+def _see(sums: int, peephole: int, cells: Any, rest: int) -> None:
+    """Add what a gate sees of the cells."""
+    store_f32(sums, fused_multiply_add(load_f32_first(peephole, rest), cells, load_f32(sums)))
+
+
+@inner
+def _told_lstm_unit(record: int, sums: int, before: int, cell: int, after: int, unit: int, rest: int) -> None:
+    """As ``lstm_unit``, by the activations and peepholes that the record tells; the output gate sees the new cells."""
+    functions, peepholes, row = argument(record, 20), argument(record, 21), argument(record, 10) * 4
+    old = load_f32_first(before, rest)
+    if peepholes:
+        _see(sums, peepholes + unit, old, rest)
+        _see(sums + 128, peepholes + 2 * row + unit, old, rest)
+    for gate in range(4):
+        if gate != 1:
+            _activate(sums + gate * 64, functions + gate // 3 * _FUNCTION_BYTES)
+    state = fused_multiply_add(load_f32(sums), load_f32(sums + 192), multiply(load_f32(sums + 128), old))
+    store_f32_first(cell, state, rest)
+    if peepholes:
+        _see(sums + 64, peepholes + row + unit, state, rest)
+    _activate(sums + 64, functions)
+    store_f32_first(after, multiply(load_f32(sums + 64), _activated(state, functions + 2 * _FUNCTION_BYTES)), rest)
+
+
+@inner
 def lstm_unit(sums: int, before: int, cell: int, after: int, rest: int) -> None:
     """The new cells and hidden states of 16 units of a sample, from the sums of its gates."""
     entry, output, forget = sigmoid(load_f32(sums)), sigmoid(load_f32(sums + 64)), sigmoid(load_f32(sums + 128))
@@ -150,31 +168,52 @@ def lstm_unit(sums: int, before: int, cell: int, after: int, rest: int) -> None:
 
 
 @inner
-def _gru_unit(sums: int, gates: int, bias: int, before: int, after: int, rest: int) -> None:
+def _gate(functions: int, place: int) -> None:
+    """A gate of GRU, from its sum."""
+    if functions:
+        _activate(place, functions)
+    else:
+        store_f32(place, sigmoid(load_f32(place)))
+
+
+@inner
+def _candidate(functions: int, x: Any) -> Any:
+    return _activated(x, functions + _FUNCTION_BYTES) if functions else tanh(x)
+
+
+@inner
+def _gru_unit(functions: int, sums: int, gates: int, bias: int, before: int, after: int, rest: int) -> None:
     """The input's share of the candidate is not part of its sum, which the reset gate is for."""
     own = add(load_f32_first(gates, rest), load_f32_first(bias, rest))
-    candidate = fused_multiply_add(sigmoid(load_f32(sums + 64)), load_f32(sums + 128), own)
-    _mix(load_f32(sums), tanh(candidate), before, after, rest)
+    _gate(functions, sums)
+    _gate(functions, sums + 64)
+    candidate = fused_multiply_add(load_f32(sums + 64), load_f32(sums + 128), own)
+    _mix(load_f32(sums), _candidate(functions, candidate), before, after, rest)
 
 
 @inner
 def _mix(update: Any, candidate: Any, before: int, after: int, rest: int) -> None:
-    """The new hidden state: the old one's share is the update gate's."""
+    """The new hidden state: the old one's share is the update gate."""
     change = subtract(load_f32_first(before, rest), candidate)
-    store_f32_first(after, fused_multiply_add(sigmoid(update), change, candidate), rest)
+    store_f32_first(after, fused_multiply_add(update, change, candidate), rest)
 
 
 @inner
-def _reset_unit(sums: int, before: int, update: int, reset: int, rest: int) -> None:
-    """Keep the update gate's sum, and the hidden state times the reset gate."""
+def _reset_unit(functions: int, sums: int, before: int, update: int, reset: int, rest: int) -> None:
+    """Keep the update gate, and the hidden state times the reset gate."""
+    _gate(functions, sums)
+    _gate(functions, sums + 64)
     store_f32_first(update, load_f32(sums), rest)
-    store_f32_first(reset, multiply(sigmoid(load_f32(sums + 64)), load_f32_first(before, rest)), rest)
+    store_f32_first(reset, multiply(load_f32(sums + 64), load_f32_first(before, rest)), rest)
 
 
 @inner
-def _rnn_unit(kind: int, sums: int, after: int, rest: int) -> None:
+def _rnn_unit(kind: int, functions: int, sums: int, after: int, rest: int) -> None:
     total = load_f32(sums)
-    store_f32_first(after, maximum_or_nan(total, zero_f32()) if kind == _RNN_RELU else tanh(total), rest)
+    if functions:
+        store_f32_first(after, _activated(total, functions), rest)
+    else:
+        store_f32_first(after, maximum_or_nan(total, zero_f32()) if kind == _RNN_RELU else tanh(total), rest)
 
 
 @inner
@@ -229,7 +268,7 @@ def _gates_of_input(record: int, count: int, start: int, stop: int) -> None:
         first += (steps - 1) * gates_step
     for gate in range(count):
         rows, out = weights + gate * size * inputs * 4, first + gate * size * 4
-        _dots(rows, start, stop, inputs, x, out, steps * batch, count * size * 4)
+        dots_of_rows(rows, start, stop, inputs, x, out, steps * batch, count * size * 4)
 
 
 @inner
@@ -242,6 +281,7 @@ def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -
     source = argument(record, 5) if step == 0 else after - argument(record, 8)
     old = argument(record, 2) if step == 0 else argument(record, 3)
     panel, unit_place, rest = argument(record, 0) + unit * count * row, unit * 4, stop - unit
+    functions = argument(record, 20)
     for first in range(0, batch, UNIT_ROWS):
         rows = min(UNIT_ROWS, batch - first)
         for index in range(rows):
@@ -251,16 +291,18 @@ def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -
             own, place, found = gates + (first + index) * width, (first + index) * row + unit_place, sums + index * count * 64
             if not is_within(record, step, first + index):
                 keep(kind, old + place, argument(record, 3) + place, source + place, after + place, rest)
+            elif kind == LSTM and functions:
+                _told_lstm_unit(record, found, old + place, argument(record, 3) + place, after + place, unit_place, rest)
             elif kind == LSTM:
                 lstm_unit(found, old + place, argument(record, 3) + place, after + place, rest)
             elif kind == _GRU:
-                candidate = unit_place + 2 * row
-                _gru_unit(found, own + candidate, argument(record, 15) + candidate, source + place, after + place, rest)
+                share = unit_place + 2 * row
+                _gru_unit(functions, found, own + share, argument(record, 15) + share, source + place, after + place, rest)
             elif kind >= _RNN:
-                _rnn_unit(kind, found, after + place, rest)
+                _rnn_unit(kind, functions, found, after + place, rest)
             else:
                 kept = argument(record, 1) + place
-                _reset_unit(found, source + place, kept, kept + batch * row, rest)
+                _reset_unit(functions, found, source + place, kept, kept + batch * row, rest)
 
 
 @inner
@@ -271,7 +313,7 @@ def _candidate_panel(record: int, step: int, unit: int, stop: int, sums: int) ->
     gates, after = argument(record, 4) + step * argument(record, 7), argument(record, 6) + step * argument(record, 8)
     source = argument(record, 5) if step == 0 else after - argument(record, 8)
     panel, unit_place, rest = argument(record, 0) + ((size + 15) // 16 * 32 + unit) * row, unit * 4, stop - unit
-    updates, resets = argument(record, 1), argument(record, 1) + batch * row
+    updates, resets, functions = argument(record, 1), argument(record, 1) + batch * row, argument(record, 20)
     for first in range(0, batch, UNIT_ROWS):
         rows = min(UNIT_ROWS, batch - first)
         for index in range(rows):
@@ -283,8 +325,8 @@ def _candidate_panel(record: int, step: int, unit: int, stop: int, sums: int) ->
             if not is_within(record, step, first + index):
                 keep(_GRU_RESET_FIRST, 0, 0, source + place, after + place, rest)
                 continue
-            update, candidate = load_f32_first(updates + place, rest), tanh(load_f32(sums + index * 64))
-            _mix(update, candidate, source + place, after + place, rest)
+            candidate = _candidate(functions, load_f32(sums + index * 64))
+            _mix(load_f32_first(updates + place, rest), candidate, source + place, after + place, rest)
 
 
 @inner

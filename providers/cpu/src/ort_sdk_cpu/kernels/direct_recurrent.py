@@ -14,6 +14,7 @@ from .bindable import MakeWriter
 __all__ = ["direct_recurrent", "directions_of", "layer_call"]
 
 _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+_PEEPHOLE_GATES = 3
 _WEIGHT, _RECURRENT, _BIAS, _LENGTHS, _STATES, _PEEPHOLES = 1, 2, 3, 4, slice(5, 7), 7
 
 
@@ -68,9 +69,11 @@ def _shape_of(info: KernelInfo, inputs: Sequence[Any], index: int) -> tuple[int,
 
 def _fit(info: KernelInfo, inputs: Sequence[Any], gates: int, directions: int) -> bool:
     x, w, r = inputs[0], *(_shape_of(info, inputs, index) for index in (_WEIGHT, _RECURRENT))
-    if any(array is not None for array in inputs[_PEEPHOLES:]) or x.ndim != 3 or len(r) != 3 or not x.size:
+    if x.ndim != 3 or len(r) != 3 or not x.size:
         return False
     hidden = r[2]
+    if any(array is not None and array.shape != (directions, _PEEPHOLE_GATES * hidden) for array in inputs[_PEEPHOLES:]):
+        return False
     rows, bias = gates * hidden, inputs[_BIAS] if len(inputs) > _BIAS else None
     are_weights = w == (directions, rows, x.shape[2]) and r == (directions, rows, hidden)
     is_bias = bias is None or bias.shape == (directions, 2 * rows)

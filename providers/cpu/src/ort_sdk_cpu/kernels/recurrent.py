@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of the usual activations: as compiled tasks, or by NumPy where these are not worth loading."""
+"""LSTM, GRU and RNN: as compiled tasks, or by NumPy where these are not worth loading."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .copies import CopyWriter
+from .recurrent_functions import functions_of
 from .recurrent_steps import BACKWARDS, stepwise
 from .recurrent_weights import BIAS, RECURRENT, WEIGHT, DirectionWeights, LayerWeights
-from .scratch import Scratch, scratch_of
+from .scratch import scratch_of
 from .task_writer import are_floats
 
 if TYPE_CHECKING:
@@ -34,28 +35,34 @@ _SEQUENCE_LENS, _STATES, _PEEPHOLES = 4, slice(5, 7), 7
 
 
 @bindable("LSTM")
-def lstm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
-    """Long short-term memory of the usual activations."""
-    if info.attribute("input_forget", 0) or not is_plain(info, ("Sigmoid", "Tanh", "Tanh")):
-        return None
-    return _LayerWriters(info, "lstm")
+def lstm(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Long short-term memory."""
+    return None if info.attribute("input_forget", 0) else _layer(info, "lstm", ("Sigmoid", "Tanh", "Tanh"), compute)
 
 
 @bindable("GRU")
-def gru(info: KernelInfo, _compute: Any) -> MakeWriter | None:
-    """Gated recurrent unit of the usual activations."""
-    if not is_plain(info, ("Sigmoid", "Tanh")):
-        return None
+def gru(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Gated recurrent unit."""
     name = "gru" if info.attribute("linear_before_reset", 0) else "gru_reset_first"
-    return _LayerWriters(info, name)
+    return _layer(info, name, ("Sigmoid", "Tanh"), compute)
 
 
 @bindable("RNN")
-def rnn(info: KernelInfo, _compute: Any) -> MakeWriter | None:
-    """Simple recurrence, by the hyperbolic tangent or Relu."""
-    functions = info.attribute("activations", None) or ["Tanh"]
-    function, name = ("Relu", "rnn_relu") if str(functions[0]).lower() == "relu" else ("Tanh", "rnn")
-    return _LayerWriters(info, name) if is_plain(info, (function,)) else None
+def rnn(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Simple recurrence."""
+    if info.attribute("activations", None) and is_plain(info, ("Relu",)):
+        return _LayerWriters(info, "rnn_relu")
+    return _layer(info, "rnn", ("Tanh",), compute)
+
+
+def _layer(info: KernelInfo, name: str, usual: Sequence[str], compute: Any) -> MakeWriter | None:
+    """What makes the writers of a layer; None if its tasks cannot do what it asks for."""
+    if is_plain(info, usual):
+        return _LayerWriters(info, name)
+    functions = functions_of(info, usual, len(BACKWARDS[info.attribute("direction", "forward")]))
+    if functions is None or compute is None or info.attribute("layout", 0):
+        return None
+    return _LayerWriters(info, name, functions, compute)
 
 
 @made_by("LSTM", "GRU", "RNN")
@@ -85,9 +92,12 @@ class _LayerWriters:
     Args:
         info: the node.
         name: of the task that computes a direction.
+        functions: the activations of all directions as tasks are told them; None for the usual ones.
+        compute: the shared set's function, for layers of other activations that are not worth a task.
     """
 
-    def __init__(self, info: KernelInfo, name: str) -> None:
+    def __init__(self, info: KernelInfo, name: str, functions: HostArray | None = None, compute: Any = None) -> None:
+        self._functions, self._compute = functions, compute
         self.weights = LayerWeights(info, name)
         self._name, self._direction, self._scratch = name, info.attribute("direction", "forward"), scratch_of(info)
 
@@ -95,13 +105,19 @@ class _LayerWriters:
         """A writer for arrays of these shapes and types."""
         x, shape = inputs[0], self.weights.shape_of(RECURRENT, inputs)
         if not self._is_worth_a_task(inputs, shape):
+            if self._functions is not None:
+                return functools.partial(self._write_computed, len(inputs))
             write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._scratch)
             return functools.partial(self._write_stepwise, write, len(inputs))
-        return LayerTasks(_tasks(self._name, x, shape, self._scratch, BACKWARDS[self._direction]), len(inputs), self.weights)
+        return LayerTasks(self._tasks(x, shape), len(inputs), self.weights)
 
     def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
         x, size = inputs[0], shape[-1] * shape[-2]
-        if not x.size or not libraries.numba().is_usable or not are_floats((*inputs[: BIAS + 1], *inputs[_STATES])):
+        if (
+            not x.size
+            or not libraries.numba().is_usable
+            or not are_floats((*inputs[: BIAS + 1], *inputs[_STATES.start : _PEEPHOLES + 1]))
+        ):
             return False
         lengths = inputs[_SEQUENCE_LENS] if len(inputs) > _SEQUENCE_LENS else None
         if lengths is not None and lengths.shape != (x.shape[1],):
@@ -112,19 +128,28 @@ class _LayerWriters:
     def _write_stepwise(self, write: Callable[..., None], given: int, *arrays: Any) -> None:
         write(given, *self.weights.plain(arrays))
 
+    def _write_computed(self, given: int, *arrays: Any) -> None:
+        for target, value in zip(arrays[given:], self._compute(*self.weights.plain(arrays[:given])), strict=False):
+            if target is not None:
+                np.copyto(target, value)
+
+    def _tasks(self, x: HostArray, shape: tuple[int, ...]) -> list[RecurrentTask]:
+        from .recurrent_task import LayerSizes, RecurrentTask
+
+        (steps, batch, size), (rows, hidden) = x.shape, shape[-2:]
+        backwards = BACKWARDS[self._direction]
+        sizes = LayerSizes(steps, batch, size, hidden, rows // hidden, len(backwards))
+        functions = [None] * len(backwards) if self._functions is None else self._functions
+        return [
+            RecurrentTask(self._name, sizes, self._scratch, reverse=reverse, functions=each)
+            for reverse, each in zip(backwards, functions, strict=True)
+        ]
+
 
 def _is_at_hand(name: str) -> bool:
     from ort_sdk_cpu.machine_code import is_at_hand
 
     return is_at_hand("recurrent", name)
-
-
-def _tasks(name: str, x: HostArray, shape: tuple[int, ...], scratch: Scratch, backwards: Sequence[bool]) -> list[RecurrentTask]:
-    from .recurrent_task import LayerSizes, RecurrentTask
-
-    (steps, batch, size), (rows, hidden) = x.shape, shape[-2:]
-    sizes = LayerSizes(steps, batch, size, hidden, rows // hidden, len(backwards))
-    return [RecurrentTask(name, sizes, scratch, reverse=reverse) for reverse in backwards]
 
 
 class LayerTasks:
@@ -144,8 +169,11 @@ class LayerTasks:
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs."""
         x, lengths, before, after, last = self._sorted(arrays)
-        lengths, *before = [None if array is None else np.ascontiguousarray(array) for array in (lengths, *before)]
+        lengths, *before, p = [
+            None if array is None else np.ascontiguousarray(array) for array in (lengths, *before, self._peepholes(arrays))
+        ]
         x = np.ascontiguousarray(x)
+        self._use_peepholes(p)
         for index, task in enumerate(self._tasks):
             do = task.run if self._apart is None else task.begin
             do(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths)
@@ -158,7 +186,8 @@ class LayerTasks:
             return None  # Each run makes panels of its own.
         x, lengths, before, after, last = self._sorted(arrays)
         copied: list[Callable[[], Any]] = []
-        x, lengths, *before = [_in_one_piece(array, copied) for array in (x, lengths, *before)]
+        x, lengths, *before, p = [_in_one_piece(array, copied) for array in (x, lengths, *before, self._peepholes(arrays))]
+        self._use_peepholes(p)
         calls = list(copied)
         for index, task in enumerate(self._tasks):
             found = task.beginning(
@@ -169,8 +198,16 @@ class LayerTasks:
             calls += found if self._apart is not None else [*found, task.call.kept()]
         calls += [] if self._apart is None else [self._apart.kept()]
         call = in_turn(calls)
-        call.kept = (self, x, lengths, *before, after, *last)  # type: ignore[attr-defined]
+        call.kept = (self, x, lengths, *before, p, after, *last)  # type: ignore[attr-defined]
         return call
+
+    def _peepholes(self, arrays: Sequence[Any]) -> HostArray | None:
+        return arrays[_PEEPHOLES] if self._given > _PEEPHOLES else None
+
+    def _use_peepholes(self, peepholes: HostArray | None) -> None:
+        if peepholes is not None:
+            for index, task in enumerate(self._tasks):
+                task.use_peepholes(peepholes[index])
 
     def _sorted(self, arrays: Sequence[Any]) -> tuple[Any, Any, Sequence[Any], HostArray | None, Sequence[Any]]:
         """(input, lengths, first states, all states, last states); the tasks have their weights."""

@@ -34,6 +34,7 @@ LSTM_GATES = 4
 _COUNT = 20
 _WEIGHTS, _WORK, _FIRST_CELLS, _CELLS, _GATES, _BEFORE, _AFTER, _GATES_STEP, _AFTER_STEP = range(9)
 _STEPS, _HIDDEN, _BATCH, _X, _X_WEIGHTS, _INPUTS, _BIAS, _STATE_BIAS, _LAST, _SUMS, _LENGTHS = range(9, _COUNT)
+_PEEPHOLES = _COUNT + 1
 _PART_FLOATS = 256
 """Working memory of a part."""
 
@@ -116,12 +117,16 @@ class RecurrentTask:
         sizes: of everything.
         scratch: working memory.
         reverse: last step first.
+        functions: the activations, as ``recurrent_functions`` tells them; None for the usual ones.
     """
 
     _module = "recurrent"
     """Where the task is."""
 
-    def __init__(self, name: str, sizes: LayerSizes, scratch: Scratch, *, reverse: bool) -> None:
+    def __init__(
+        self, name: str, sizes: LayerSizes, scratch: Scratch, *, reverse: bool, functions: HostArray | None = None
+    ) -> None:
+        self._functions = functions
         self._sizes, self._resets_first = sizes, name == "gru_reset_first"
         self._weights: DirectionWeights | None = None
         self._bias: HostArray | None = None
@@ -160,7 +165,11 @@ class RecurrentTask:
 
     def _more_arguments(self) -> Sequence[int]:
         """What the task takes behind the usual arguments."""
-        return ()
+        return (0 if self._functions is None else address_of(self._functions), 0)
+
+    def use_peepholes(self, peepholes: HostArray) -> None:
+        """Read these from now on, (3 * hidden,), contiguous, which the caller keeps. Only where activations are told."""
+        self.call.point(_PEEPHOLES, peepholes)
 
     def use_weights(self, weights: DirectionWeights) -> None:
         """Read these from now on; they are kept."""
