@@ -34,8 +34,8 @@ class BindingProvider:
 class ProgramRow:
     """One program, for listings."""
 
-    signature: tuple[tuple[tuple[int, ...], Any] | None, ...]
-    """(shape, dtype) of each feed; None for one left at its default."""
+    signature: tuple[tuple[tuple[int, ...], Any] | type[list[Any]] | None, ...]
+    """(shape, dtype) of each feed; ``list`` for a sequence, and None for one left at its default."""
     operators: tuple[str, ...]
     """Operators still run, in order: the others follow from the signature."""
     bound_count: int
@@ -116,8 +116,8 @@ def body_runner(plan: ExecutionPlan, providers: Mapping[str, BindingProvider] | 
 
 
 def signature_of(feeds: Sequence[Array]) -> tuple[Any, ...] | None:
-    """Shapes and types of the feeds; None if one is no tensor."""
+    """Shapes and types of the feeds; of a sequence nothing but that it is one. None if a feed is neither."""
     try:
-        return tuple([None if value is None else (value.shape, value.dtype) for value in feeds])
+        return tuple([None if value is None else list if type(value) is list else (value.shape, value.dtype) for value in feeds])
     except AttributeError:
         return None

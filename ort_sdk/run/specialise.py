@@ -252,7 +252,7 @@ def specialise(
     for feed, value in zip(plan.feeds, feeds, strict=True):
         if value is not None:
             recorder.values[feed.index] = value
-            recorder.known[feed.index] = Knowledge(shape=True)
+            recorder.known[feed.index] = Knowledge(shape=not isinstance(value, list))
             recorder.original.discard(feed.index)
     count = len(plan.steps)
     with RunScope(control):

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 
 import ort_sdk as ort
 from ort_sdk.api.errors import OrtSdkError
+from ort_sdk.run.program import Program
 from tests.models_for_tests import model_bytes, value
 
 node = helper.make_node
@@ -399,3 +400,50 @@ def test_programs_of_many_steps_are_made_for_signatures_that_come_often():
         for _ in range(runs):
             np.testing.assert_array_equal(session.run(None, {"x": np.zeros(length, np.float32)})[0], np.full(length, 79800))
         assert len(session.program_report()) == programs
+
+
+def _growing_list():
+    """Each turn puts a row made of the last one into a list; how many turns there are is data."""
+    body = helper.make_graph(
+        [
+            node("Identity", ["going"], ["goes_on"]),
+            node("Tanh", ["row"], ["bounded"]),
+            node("Add", ["bounded", "x"], ["sum"]),
+            node("Mul", ["sum", "half"], ["row_next"]),
+            node("SequenceInsert", ["rows", "row_next"], ["more"]),
+        ],
+        "body",
+        [value("turn", [], INT64), value("going", [], BOOL), value("row", [4]), _sequence("rows")],
+        [value("goes_on", [], BOOL), value("row_next", [4]), _sequence("more")],
+    )
+    nodes = [
+        node("SequenceEmpty", [], ["none"]),
+        node("Loop", ["turns", "", "x", "none"], ["last", "rows_found"], body=body),
+        node("ConcatFromSequence", ["rows_found"], ["all"], axis=0, new_axis=1),
+    ]
+    given = [value("x", [4]), value("turns", [], INT64)]
+    return model_bytes(nodes, given, [value("last", [4]), value("all", None)], {"half": np.float32([0.5])})
+
+
+def test_bodies_that_lengthen_a_list_are_run_by_programs(monkeypatch):
+    made = []
+    run = Program.run
+
+    def noting(self, feeds, control):
+        made.append(self.operators)
+        return run(self, feeds, control)
+
+    monkeypatch.setattr(Program, "run", noting)
+    feeds = [{"x": np.float32([1, -2, 3, 0.5]) * turns, "turns": np.array(turns)} for turns in (3, 9, 1, 5)]
+    _check(_growing_list(), feeds, runs=1)
+    bodies = [operators for operators in made if "SequenceInsert" in operators]
+    assert len(bodies) > sum(fed["turns"] for fed in feeds) // 2
+
+
+def test_lists_of_any_length_are_one_signature():
+    nodes = [node("SequenceLength", ["rows"], ["count"]), node("SequenceAt", ["rows", "count_less"], ["y"])]
+    nodes.insert(1, node("Sub", ["count", "one"], ["count_less"]))
+    model = model_bytes(nodes, [_sequence("rows")], [value("y", None)], {"one": np.array(1)})
+    rows = [np.arange(size, dtype=np.float32) for size in (1, 4, 2, 5)]
+    session = _check(model, [{"rows": rows[:count]} for count in (2, 4, 1, 3)], runs=2)
+    assert [row.signature for row in session.program_report()] == [(list,)]

@@ -13,7 +13,7 @@ import ort_sdk
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 
 HEADS, SIZE, INNER, WORDS, LAYERS = 4, 16, 96, 50, 2
-WIDTH = HEADS * SIZE
+WIDTH, TURNING = HEADS * SIZE, 6
 FRAMES = 7
 CACHES = [f"past.{layer}.{kind}" for layer in range(LAYERS) for kind in ("key", "value")]
 PRESENTS = [name.replace("past", "present") for name in CACHES]
@@ -50,7 +50,7 @@ class Decoder:
 
     Args:
         key_heads: of the cache.
-        features: what it has, of: rotates, splits, gemm, crosses, turns, hides, told.
+        features: what it has, of: rotates, partly, normalizes, splits, gemm, crosses, masked, turns, hides, told.
     """
 
     def __init__(self, key_heads, features):
@@ -90,11 +90,22 @@ class Decoder:
         scale, shift = (self.constant(random(WIDTH, seed=len(self.weights), scale=0.1) + start) for start in (1, 0))
         return self.node("LayerNormalization", x, scale, shift, axis=-1)
 
-    def heads(self, x, count):
-        return self.node("Transpose", self.reshape(x, *self.lead(x), count, SIZE), perm=[0, 2, 1, 3])
+    def heads(self, x, count, *, normalizes=False):
+        parted = self.reshape(x, *self.lead(x), count, SIZE)
+        if normalizes:
+            scale = self.constant(random(SIZE, seed=len(self.weights), scale=0.1) + 1)
+            parted = self.node("LayerNormalization", parted, scale, axis=-1)
+        return self.node("Transpose", parted, perm=[0, 2, 1, 3])
 
     def rotated(self, x):
-        numbers = [self.constant(np.array([number])) for number in (0, SIZE // 2, np.iinfo(np.int64).max, 3, 1)]
+        if "partly" not in self.features:
+            return self.turned(x, SIZE)
+        numbers = [self.constant(np.array([number])) for number in (0, TURNING, np.iinfo(np.int64).max, 3)]
+        first, rest = (self.node("Slice", x, *numbers[place : place + 2], numbers[3]) for place in (0, 1))
+        return self.node("Concat", self.turned(first, TURNING), rest, axis=-1)
+
+    def turned(self, x, size):
+        numbers = [self.constant(np.array([number])) for number in (0, size // 2, np.iinfo(np.int64).max, 3, 1)]
         first = self.node("Slice", x, numbers[0], numbers[1], numbers[3], numbers[4])
         second = self.node("Slice", x, numbers[1], numbers[2], numbers[3], numbers[4])
         turned = self.node("Concat", self.node("Neg", second), first, axis=-1)
@@ -134,13 +145,18 @@ class Decoder:
             self.node("Split", self.linear(x, WIDTH, sum(widths)), self.constant(np.array(widths)), outputs=names, axis=2)
         else:
             names = [self.linear(x, WIDTH, width) for width in widths]
-        query, key, value = (self.heads(name, width // SIZE) for name, width in zip(names, widths, strict=True))
+        normalizes = ["normalizes" in self.features] * 2 + [False]
+        parts = zip(names, widths, normalizes, strict=True)
+        query, key, value = (self.heads(name, width // SIZE, normalizes=own) for name, width, own in parts)
         if "rotates" in self.features:
             query, key = self.rotated(query), self.rotated(key)
         for name, new in zip(("key", "value"), (key, value), strict=True):
             self.node("Concat", f"past.{layer}.{name}", new, outputs=[f"present.{layer}.{name}"], axis=-2)
         keys, values = (self.repeated(f"present.{layer}.{name}") for name in ("key", "value"))
         return self.attended(query, keys, values, "mask")
+
+    def frames_mask(self):
+        return "frames.mask" if "masked" in self.features else ""
 
     def model(self):
         x = self.node("Gather", self.constant(random(WORDS, WIDTH)), "input_ids")
@@ -152,7 +168,7 @@ class Decoder:
             x = self.node("Add", x, self.self_attended(self.norm(x), layer))
             if "crosses" in self.features:
                 query = self.heads(self.linear(self.norm(x), WIDTH, WIDTH), HEADS)
-                x = self.node("Add", x, self.attended(query, "frames.key", "frames.value", ""))
+                x = self.node("Add", x, self.attended(query, "frames.key", "frames.value", self.frames_mask()))
             inner = self.node("Gelu" if "gemm" in self.features else "Relu", self.linear(self.norm(x), WIDTH, INNER))
             x = self.node("Add", x, self.linear(inner, INNER, WIDTH))
         self.node("MatMul", self.norm(x), self.constant(random(WIDTH, WORDS, scale=0.1)), outputs=["y"])
@@ -160,7 +176,10 @@ class Decoder:
 
     def _whole(self):
         shapes = {"mask": ["batch", 1, "tokens", "all"], "angles": [1, "tokens", SIZE // 2]}
+        if "partly" in self.features:
+            shapes["angles"] = [1, "tokens", TURNING // 2]
         shapes |= {name: ["batch", HEADS, "frames", SIZE] for name in ("frames.key", "frames.value")}
+        shapes["frames.mask"] = ["batch", 1, 1, "frames"]
         shapes |= {name: ["batch", self.key_heads, "past", SIZE] for name in CACHES}
         read = {name for node in self.nodes for name in node.input}
         given = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "tokens"])]
@@ -183,7 +202,8 @@ def feeds_of(session, past, length, *, batch=1, seed=0, key_heads=HEADS):
     feeds = {
         "input_ids": np.random.default_rng(seed).integers(0, WORDS, (batch, length)),
         "mask": np.broadcast_to(hidden, (batch, 1, length, past + length)).copy(),
-        "angles": random(1, length, SIZE // 2, seed=seed),
+        "angles": random(1, length, next((x.shape[2] for x in session.get_inputs() if x.name == "angles"), 1), seed=seed),
+        "frames.mask": np.where(np.arange(FRAMES) % 3, 0, -1e9).astype(np.float32).reshape(1, 1, 1, -1).repeat(batch, 0),
         **{name: random(batch, HEADS, FRAMES, SIZE, seed=place) for place, name in enumerate(("frames.key", "frames.value"))},
         **{name: random(batch, key_heads, past, SIZE, seed=seed + place) for place, name in enumerate(CACHES)},
     }
@@ -204,6 +224,9 @@ KINDS = [
     (2, ("rotates",)),
     (1, ("rotates", "turns", "hides", "told")),
     (4, ("turns", "hides", "gemm", "splits")),
+    (4, ("crosses", "masked")),
+    (2, ("rotates", "normalizes")),
+    (4, ("rotates", "partly", "told")),
 ]
 
 

@@ -234,7 +234,7 @@ def test_views_with_what_works_out_their_shapes(monkeypatch):
         made.extend(answer[0])
         return answer
 
-    monkeypatch.setattr(views, "fused_views", lambda program, **options: noted(fused(program, **options)))
+    monkeypatch.setattr(views, "fused_views", lambda *given, **options: noted(fused(*given, **options)))
     model = reshaping(("x", 0), ("z", 1), -1)
     check(model, [{"x": random(2, 6, count), "z": random(1, width)} for count, width in ((2, 3), (3, 6), (4, 8), (5, 1))])
     assert [len(each.repeated) > 3 for each in made] == [True]

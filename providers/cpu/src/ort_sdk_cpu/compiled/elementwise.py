@@ -14,6 +14,7 @@ from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f
 from ort_sdk_cpu.simd.records import argument, number
 
 __all__ = [
+    "add_rows",
     "bias_fast_gelu",
     "bias_gelu",
     "clip",
@@ -153,12 +154,23 @@ def quick_gelu_rows(record: int, part: int, parts: int) -> None:
             store_f32_first(out + element * 4, multiply(value, gate), width - element)
 
 
-@task
-def multiply_rows(record: int, part: int, parts: int) -> None:
-    """Products of two arrays: (x, y, out, rows, width)."""
+@inner
+def _both(function: Any, record: int, part: int, parts: int) -> None:
     rows, size = argument(record, 3), argument(record, 4) * 4
     start, stop = rows * part // parts * size, rows * (part + 1) // parts * size
     x, y, out = argument(record, 0), argument(record, 1), argument(record, 2)
     for place in range(start, stop, 64):
         left = (stop - place) // 4
-        store_f32_first(out + place, multiply(load_f32_first(x + place, left), load_f32_first(y + place, left)), left)
+        store_f32_first(out + place, function(load_f32_first(x + place, left), load_f32_first(y + place, left)), left)
+
+
+@task
+def add_rows(record: int, part: int, parts: int) -> None:
+    """Sums of two arrays: (x, y, out, rows, width)."""
+    _both(add, record, part, parts)
+
+
+@task
+def multiply_rows(record: int, part: int, parts: int) -> None:
+    """Products of two arrays: (x, y, out, rows, width)."""
+    _both(multiply, record, part, parts)

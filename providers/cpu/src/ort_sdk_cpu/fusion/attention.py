@@ -15,6 +15,7 @@ __all__ = ["AttentionGroup", "attention_groups"]
 
 MICROSOFT = "com.microsoft"
 PRODUCTS = {("", "MatMul"), (MICROSOFT, "FusedMatMul")}
+SOFTMAX = {("", "Softmax"), (MICROSOFT, "BiasSoftmax")}
 SCORES_AT = {"Div": 0, "Mul": 0, "Where": 1}
 """Operator between a product and the mask that is added → input that may be scores."""
 MOST_DIMENSIONS = 3
@@ -122,7 +123,7 @@ def attention_groups(program: FusibleProgram, told: Expressions) -> Iterator[Att
     """
     finder = _Finder(program, told)
     for position, step in program.steps.items():
-        if step.op_type == "Softmax" and not step.domain:
+        if (step.domain, step.op_type) in SOFTMAX:
             group = finder.group(position, step)
             if group is not None:
                 yield group
@@ -160,7 +161,7 @@ class _Finder:
             return None
         if softmax.attributes.get("axis") not in (-1, self._told.rank(weights) - 1):
             return None
-        scores, hidden = self._scores(softmax.inputs[0]), self._without_nan(weights)
+        scores, hidden = self._scores(*softmax.inputs), self._without_nan(weights)
         weights = program.steps[hidden[-1]].outputs[0] if hidden else weights
         product = self._reader(weights)
         if scores is None or scores.product is None or product is None:
@@ -187,6 +188,10 @@ class _Finder:
         keys = product.inputs[1]
         if product.attributes.get("transB", 0):
             return keys
+        reshaped = self._made_by("Reshape", keys)
+        back = None if reshaped is None else self._turned_back(*reshaped)
+        if back is not None:
+            return back[0]
         made = self._made_by("Transpose", keys)
         return made[1].inputs[0] if made is not None and _swaps_last(made[1].attributes.get("perm", ())) else 0
 
@@ -226,10 +231,12 @@ class _Finder:
         is_turned = not product.attributes.get("transB", 0)
         return _Operand(replace(keys, text=f"{keys.text}.swapaxes(-1, -2)") if is_turned else keys)
 
-    def _scores(self, value: int) -> _Scores | None:
-        """A softmax's input as a scaled and masked product."""
+    def _scores(self, value: int, added: int = 0) -> _Scores | None:
+        """A softmax's input as a scaled and masked product; ``added`` is what the softmax adds to it."""
+        if added and not (self._is_known(added) and self._is_float(added) and self._told.rank(added) == self._told.rank(value)):
+            return None
         positions: list[int] = []
-        scores = _Scores(positions)
+        scores = _Scores(positions, added=added)
         while True:
             position = self._told.makers.get(value)
             if position is None or self._reader(value) is None:
@@ -336,7 +343,7 @@ class _Finder:
         asked, _, times, _, size = target.texts if len(target.texts) == 5 else [""] * 5
         if times != str(shared) or size not in {"1", dims[3], str(rest[1])}:
             return None
-        steps = target.steps | whole.steps | {position, expand[0], unsqueeze[0]}
+        steps = self._on_shapes(target.steps | whole.steps) | {position, expand[0], unsqueeze[0]}
         return _Repeat(shared, asked, value, frozenset(steps))
 
     def _turned_back(self, position: int, reshape: FusibleStep) -> tuple[int, set[int]] | None:
@@ -356,7 +363,11 @@ class _Finder:
         wanted = ({"-1"}, {dims[2]}, size, {dims[0]}, heads, size, {dims[2]})
         if any(own not in texts for own, texts in zip(targets[0].texts + targets[1].texts, wanted, strict=False)):
             return None
-        return value, {position, transpose[0], merge[0], *targets[0].steps, *targets[1].steps}
+        return value, {position, transpose[0], merge[0], *self._on_shapes(targets[0].steps | targets[1].steps)}
+
+    def _on_shapes(self, steps: frozenset[int]) -> frozenset[int]:
+        """Those of steps that work out numbers, not those that make what has a shape."""
+        return frozenset(own for own in steps if not self._is_float(self._program.steps[own].outputs[0]))
 
     def _made_by(self, op_type: str, value: int) -> tuple[int, FusibleStep] | None:
         position = self._told.makers.get(value)

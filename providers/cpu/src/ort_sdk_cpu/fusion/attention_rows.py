@@ -39,7 +39,10 @@ def grouped_attention(
     """
     has_cache = group.uncached is not None
     operands = [views.heads(value) for value in (group.query_value, *(group.new if has_cache else ()))]
-    turned = only_reader(group.output, "Transpose", program)
+    same = only_reader(group.output, "Reshape", program)
+    apart = None if same is None else views.unchanged(program.steps[same])
+    output = group.output if same is None or apart is None else program.steps[same].outputs[0]
+    turned = only_reader(output, "Transpose", program)
     reshaped = None if turned is None else only_reader(program.steps[turned].outputs[0], "Reshape", program)
     heads = [each for each in operands if each is not None]
     if turned is None or reshaped is None or len(heads) < len(operands):
@@ -54,8 +57,9 @@ def grouped_attention(
     if merged is None or found is None or None in batches:
         return None
     cache, task, widths, reads = found
-    positions = tuple(sorted({*group.positions, turned, reshaped}))
-    parts = [merged, *(each.rows for each in heads)]
+    between = () if same is None or apart is None else (same,)
+    positions = tuple(sorted({*group.positions, *between, turned, reshaped}))
+    parts = [merged, *(each.rows for each in heads), *([apart] if apart else [])]
     own = [operand.steps | operand.expression.steps for operand in (group.key, group.value)]
     steps = frozenset().union(*own, *(part.steps for part in parts)).difference(positions)
     step = RowStep(

@@ -5,14 +5,17 @@ An expression speaks of value ``n`` as ``vn``. It holds for values of the ranks 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import FusibleProgram, FusibleStep
 
-__all__ = ["Expression", "Expressions", "Numbers", "function_of"]
+__all__ = ["Expression", "Expressions", "Numbers", "function_of", "function_of_lines"]
 
+_DIMENSION = re.compile(r"v\d+\.shape\[\d\]|\((v\d+\.shape\[\d\]|\d+) \+ (v\d+\.shape\[\d\]|\d+)\)")
+"""A dimension, or the sum of two numbers that are none below 0."""
 MOST_NUMBERS = 16
 """Elements of an array that may be written out."""
 INTEGERS = frozenset({6, 7})
@@ -31,9 +34,11 @@ class Numbers:
     is_vector: bool = True
     """Whether they are an array of one dimension; of none otherwise."""
 
-    def with_texts(self, texts: Iterable[str], step: int, *, is_vector: bool = True) -> Numbers:
-        """Others, made of these by a step."""
-        return Numbers(tuple(texts), self.values, self.steps | {step}, is_vector)
+    def with_texts(
+        self, texts: Iterable[str], step: int, *, is_vector: bool = True, further: frozenset[int] = frozenset()
+    ) -> Numbers:
+        """Others, made of these by a step, and by further ones."""
+        return Numbers(tuple(texts), self.values, self.steps | further | {step}, is_vector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class Expressions:
         """Value → position of the step that makes it."""
         self._numbers: dict[int, Numbers] = {}
         self._dims: dict[int, Numbers] = {}
+        self._truths: dict[int, tuple[tuple[bool, ...], frozenset[int]]] = {}
+        """Result of a comparison → whether each pair of numbers is the same in every run, and the steps."""
         for position, step in program.steps.items():
             shown = all(index in program.values for index in (*step.inputs, *step.outputs))
             if shown and len(step.outputs) == 1 and not step.domain:
@@ -119,14 +126,42 @@ class Expressions:
         """Whether a step may give a view."""
         return step.op_type in _VIEWS and not step.domain
 
+    def truths(self, value: int) -> tuple[tuple[bool, ...], frozenset[int]] | None:
+        """A vector of truth values that are the same in every run, and the steps that work them out; None for others."""
+        constant = self.constant(value)
+        if constant is not None:
+            return (tuple(map(bool, constant.reshape(-1))), frozenset()) if constant.ndim == 1 else None
+        return self._truths.get(value)
+
+    def _compare(self, position: int, step: FusibleStep) -> None:
+        first, second = (self.numbers(value) for value in step.inputs)
+        if first is None or second is None or len(first.texts) != len(second.texts) or not first.is_vector:
+            return
+        found = [_is_same(*pair) for pair in zip(first.texts, second.texts, strict=True)]
+        if None not in found:
+            self._truths[step.outputs[0]] = tuple(map(bool, found)), first.steps | second.steps | {position}
+
     def _read(self, position: int, step: FusibleStep) -> None:
         numbers, dims = _NUMBERS.get(step.op_type), _DIMS.get(step.op_type)
         told = None if numbers is None else numbers(self, position, step)
         shape = None if dims is None else dims(self, position, step)
         if told is not None:
             self._numbers[step.outputs[0]] = told
+        if step.op_type == "Equal":
+            self._compare(position, step)
         if shape is not None:
             self._dims[step.outputs[0]] = shape
+
+
+def _is_same(first: str, second: str) -> bool | None:
+    """Whether two numbers are the same in every run; None where that is not known. A dimension is no negative number."""
+    if first == second:
+        return True
+    texts = (first, second)
+    if all(text.lstrip("-").isdigit() for text in texts):
+        return False
+    is_dimension = any(_DIMENSION.fullmatch(text) for text in texts)
+    return False if is_dimension and any(text.startswith("-") for text in texts) else None
 
 
 _FUNCTION = """
@@ -134,8 +169,8 @@ def compute({parameters}):
     if {unlike}:
         return NotImplemented
     try:
-        {result} = {text}
-    except ValueError:
+        {lines}
+    except errors:
         return NotImplemented
     return {returned}
 """
@@ -154,10 +189,24 @@ def function_of(
         returned: what is made of that.
         names: what else the texts speak of.
     """
+    return function_of_lines(ranks, [f"{result} = {text}"], reshaped, returned=returned, **names)
+
+
+def function_of_lines(
+    ranks: Mapping[int, int],
+    lines: Iterable[str],
+    reshaped: Iterable[int] = (),
+    *,
+    returned: str,
+    errors: tuple[type[Exception], ...] = (ValueError,),
+    **names: Any,
+) -> Callable[..., Any]:
+    """As ``function_of``, of several lines; ``NotImplemented`` also where they raise one of ``errors``."""
     unlike = [f"v{value}.ndim != {rank}" for value, rank in ranks.items()] + [f"not v{value}.size" for value in reshaped]
     parameters = ", ".join(f"v{value}" for value in ranks)
-    source = _FUNCTION.format(parameters=parameters, unlike=" or ".join(unlike), text=text, result=result, returned=returned)
-    namespace = dict(names)
+    body = "\n        ".join(lines)
+    source = _FUNCTION.format(parameters=parameters, unlike=" or ".join(unlike) or "False", lines=body, returned=returned)
+    namespace = {"errors": errors, **names}
     exec(compile(source, "<views>", "exec"), namespace)  # noqa: S102 - the text is made of numbers only
     function: Callable[..., Any] = namespace["compute"]
     return function
@@ -226,15 +275,16 @@ def _joined(told: Expressions, position: int, step: FusibleStep) -> Numbers | No
 
 
 def _chosen(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
-    """Where of a condition that is constant."""
-    condition: Any = told.constant(step.inputs[0])
+    """Where of a condition that is the same in every run."""
+    condition = told.truths(step.inputs[0])
     first, second = (told.numbers(value) for value in step.inputs[1:])
     if condition is None or first is None or second is None or not first.is_vector or not second.is_vector:
         return None
-    if not condition.shape == (len(first.texts),) == (len(second.texts),):
+    if not len(condition[0]) == len(first.texts) == len(second.texts):
         return None
-    texts = [own if holds else other for holds, own, other in zip(condition, first.texts, second.texts, strict=True)]
-    return _all_of([first, second], texts, position)
+    texts = [own if holds else other for holds, own, other in zip(condition[0], first.texts, second.texts, strict=True)]
+    found = _all_of([first, second], texts, position)
+    return found.with_texts(texts, position, further=condition[1])
 
 
 def _all_of(parts: Sequence[Numbers], texts: Iterable[str], step: int, *, is_vector: bool = True) -> Numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,13 +27,30 @@ def fuse(program: FusibleProgram) -> StepFusion:
     first = _fused_convolutions(program)
     left = _without(program, first)
     if program.shapes_vary:
-        views, readers = _fused_views(left)
-        first, left = [*first, *views], replace(_without(left, views), readers=readers)
-    else:
-        sums = [*_quantized_sums(left), *_float_convolutions(left)]
-        first, left = [*first, *sums], _without(left, sums)
+        varying = _fused_varying(left)
+        return replace(varying, fused=[*first, *varying.fused])
+    sums = [*_quantized_sums(left), *_float_convolutions(left)]
+    first, left = [*first, *sums], _without(left, sums)
     chains = _fused_chains(left)
     return StepFusion([*first, *chains.fused], chains.is_complete)
+
+
+def _fused_varying(program: FusibleProgram) -> StepFusion:
+    """Views, attention and layers, what is worked out by light steps, and chains of the other steps."""
+    from .expressions import Expressions
+    from .light_steps import LightSteps
+    from .views import fused_views
+
+    told = Expressions(program)
+    light = LightSteps(program, told)
+    products = [step for step in program.steps.values() if step.op_type in PRODUCTS]
+    has_rows = any(hasattr(step.kernel, "row_product") or hasattr(step.kernel, "call") for step in products)
+    views, readers = fused_views(program, told, light, has_rows=has_rows and libraries.numba().is_usable)
+    left = replace(_without(program, views), readers=readers)
+    loops = _fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if light.is_computed(own)}))
+    lines = list(light.fused([own for own in left.steps if own in light.positions], loops.fused, readers))
+    chains = _fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if own not in light.positions}))
+    return StepFusion([*views, *lines, *chains.fused], loops.is_complete and chains.is_complete)
 
 
 def _without(program: FusibleProgram, answers: Sequence[FusedSteps]) -> FusibleProgram:
@@ -47,14 +64,6 @@ def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
     from .convolutions import fused_convolutions
 
     return list(fused_convolutions(program))
-
-
-def _fused_views(program: FusibleProgram) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
-    from .views import fused_views
-
-    products = [step for step in program.steps.values() if step.op_type in PRODUCTS]
-    has_rows = any(hasattr(step.kernel, "row_product") or hasattr(step.kernel, "call") for step in products)
-    return fused_views(program, has_rows=has_rows and libraries.numba().is_usable)
 
 
 def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:

@@ -14,7 +14,7 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
 from .cached_steps import CacheWords, Given, Rows
-from .row_steps import RowStep
+from .row_steps import RowStep, only_reader
 from .row_views import RowViews
 
 __all__ = ["rotation_of_heads"]
@@ -73,7 +73,7 @@ def _places(rows: int, lead: tuple[int, ...]) -> HostArray:
 
 
 def rotation_of_heads(position: int, program: FusibleProgram, views: RowViews) -> tuple[tuple[int, ...], RowStep] | None:
-    """``x * cos + concat(-second half of x, first half) * sin`` as one task.
+    """``x * cos + concat(-second half of x, first half) * sin`` as one task, of whole heads or of the beginning of each.
 
     Args:
         position: of the sum.
@@ -115,8 +115,13 @@ class _Finder:
         return None
 
     def _task(self, x: int, out: int, cos: int, sin: int) -> tuple[tuple[int, ...], RowStep] | None:
+        turning = self._shape(x)[-1]
+        if turning != self._shape(cos)[-1] or not self._is_float(x) or not self._is_float(cos):
+            return None
+        if self._views.heads(x) is None:
+            x, out = self._whole(x, out)
         heads = self._views.heads(x)
-        if heads is None or not self._is_float(x) or heads.size != self._shape(cos)[-1] or not self._is_float(cos):
+        if heads is None:
             return None
         size, row = heads.size, heads.heads * heads.size * FLOAT_BYTES
         source = Rows(heads.rows.value, heads.width * FLOAT_BYTES, heads.start * FLOAT_BYTES)
@@ -129,7 +134,7 @@ class _Finder:
             *Rows(out, row).words(size),
             *[0] * 8,
             *told[:2],
-            *(size * FLOAT_BYTES, size // 2, 0),
+            *(turning * FLOAT_BYTES, turning // 2, 0),
             *told[2:],
             *(0, 0, batch, heads.heads, 1, length, size, size),
             *(*[0] * 11, 1.0, 0.0, 0),
@@ -140,13 +145,28 @@ class _Finder:
             (heads.rows.value,),
             (out,),
             goes_by_rows=False,
-            cache=TurningRows(out, cos, sin, size),
+            cache=TurningRows(out, cos, sin, turning),
             repeated=heads.rows.steps | self._widened,
             required=heads.rows.required,
             rearranged=frozenset({out}),
         )
         self._views.lay_out(out, x, heads.heads, size)
         return tuple(sorted(self._positions)), step
+
+    def _whole(self, begins: int, rotated: int) -> tuple[int, int]:
+        """Heads whose beginnings were rotated, and what puts their ends behind those; zeros if there are none."""
+        x, joins = self._cut_from(begins), only_reader(rotated, "Concat", self._program)
+        if not x or joins is None:
+            return 0, 0
+        joined, size = self._program.steps[joins], self._shape(x)[-1]
+        if len(joined.inputs) != 2 or joined.inputs[0] != rotated or joined.attributes["axis"] not in (-1, 3):
+            return 0, 0
+        rest = self._inner("Slice", joined.inputs[1])
+        if rest is None or rest.inputs[0] != x or not self._cuts(rest, self._shape(begins)[-1], size, size):
+            return 0, 0
+        self._positions |= {self._views.maker(begins), joins}
+        self._views.keep(rotated, x)
+        return x, joined.outputs[0]
 
     def _table(self, value: int) -> int:
         """(batch, tokens, size) with one for all heads put in, whose halves are the same; 0 for others."""
@@ -183,9 +203,19 @@ class _Finder:
         negative = self._inner("Neg", joined.inputs[0])
         second = None if negative is None else self._inner("Slice", negative.inputs[0])
         first = self._inner("Slice", joined.inputs[1])
-        if first is None or second is None or {first.inputs[0], second.inputs[0]} != {x}:
+        if first is None or second is None or first.inputs[0] != second.inputs[0]:
             return False
-        return self._cuts(first, 0, size // 2, size) and self._cuts(second, size // 2, size, size)
+        whole = self._shape(first.inputs[0])[-1]
+        if first.inputs[0] not in (x, self._cut_from(x)):
+            return False
+        return self._cuts(first, 0, size // 2, whole) and self._cuts(second, size // 2, size, whole)
+
+    def _cut_from(self, x: int) -> int:
+        """What a value is the beginning of, along the last axis; 0 if it is none."""
+        step = self._made("Slice", x)
+        if step is None or not self._cuts(step, 0, self._shape(x)[-1], self._shape(step.inputs[0])[-1]):
+            return 0
+        return step.inputs[0]
 
     def _cuts(self, step: FusibleStep, start: int, end: int, size: int) -> bool:
         numbers = [self._constant(value) for value in step.inputs[1:]]

@@ -24,7 +24,7 @@ from .cached_steps import RunWords, cached_attention, multi_head_over_cache, rot
 if TYPE_CHECKING:
     from .row_views import RowViews
 
-__all__ = ["AddedScores", "ProductSizes", "RowStep", "followed_product", "only_reader", "row_step"]
+__all__ = ["AddedScores", "ProductSizes", "RowStep", "followed_product", "only_reader", "renamed", "row_step"]
 
 MICROSOFT = "com.microsoft"
 FLOAT_BYTES = 4
@@ -123,17 +123,21 @@ class RowStep:
         if all(own.value == index for index, own in found.items()):
             return self
         names = {index: own.value for index, own in found.items()}
-        words = tuple(_renamed(word, names) for word in self.task.words)
         steps = frozenset().union(self.repeated, *(own.steps for own in found.values()))
         required = frozenset().union(self.required, *(own.required for own in found.values()))
         return replace(
             self,
-            task=TaskWords(self.task.module, self.task.name, words),
+            task=renamed(self.task, names),
             widths={names.get(index, index): width for index, width in self.widths.items()},
             reads=tuple(names[index] for index in self.reads),
             repeated=steps,
             required=required,
         )
+
+
+def renamed(task: TaskWords, names: Mapping[int, int]) -> TaskWords:
+    """The task with values by their names."""
+    return TaskWords(task.module, task.name, tuple(_renamed(word, names) for word in task.words))
 
 
 def _renamed(word: Word, names: Mapping[int, int]) -> Word:
@@ -401,15 +405,19 @@ def _quick_gelu(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
     return RowStep(TaskWords("elementwise", "quick_gelu_rows", words), {x: width, out: width}, (x,), (out,))
 
 
-def _multiplication(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
-    """Of rows by rows."""
-    x, y = step.inputs
-    out, width = step.outputs[0], _width(program, x)
-    are_rows = _shape(program, x) == _shape(program, y) == _shape(program, out)
-    if not are_rows or any(program.values[index].constant is not None for index in (x, y)):
-        return None
-    words = (_value(x), _value(y), _value(out), ROWS, width)
-    return RowStep(TaskWords("elementwise", "multiply_rows", words), {x: width, y: width, out: width}, (x, y), (out,))
+def _of_both(name: str) -> Callable[[FusibleStep, FusibleProgram], RowStep | None]:
+    """A function of rows and rows."""
+
+    def make(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+        x, y = step.inputs
+        out, width = step.outputs[0], _width(program, x)
+        are_rows = _shape(program, x) == _shape(program, y) == _shape(program, out)
+        if not are_rows or any(program.values[index].constant is not None for index in (x, y)):
+            return None
+        words = (_value(x), _value(y), _value(out), ROWS, width)
+        return RowStep(TaskWords("elementwise", name, words), {x: width, y: width, out: width}, (x, y), (out,))
+
+    return make
 
 
 def _rows_of(index: int, width: int, heads: int) -> tuple[Any, ...]:
@@ -430,6 +438,7 @@ _MAKERS: dict[tuple[str, str], Callable[[FusibleStep, FusibleProgram], RowStep |
     (MICROSOFT, "GroupQueryAttention"): _over_cache(cached_attention),
     (MICROSOFT, "RotaryEmbedding"): _over_cache(rotation_of_rows),
     (MICROSOFT, "QuickGelu"): _quick_gelu,
-    ("", "Mul"): _multiplication,
+    ("", "Add"): _of_both("add_rows"),
+    ("", "Mul"): _of_both("multiply_rows"),
 }
 """(domain, operator) → makes the task of a step."""

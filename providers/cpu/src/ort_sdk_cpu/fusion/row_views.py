@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ort_sdk.api import FusibleProgram, FusibleStep
@@ -44,6 +45,10 @@ class Heads:
     heads: int
     size: int
 
+    def behind(self, position: int) -> Heads:
+        """The same as it is behind a step that only turns it."""
+        return replace(self, rows=replace(self.rows, steps=self.rows.steps | {position}))
+
 
 class RowViews:
     """Views of rows in a program.
@@ -64,7 +69,7 @@ class RowViews:
             self._sources[value] = source
 
     def lay_out(self, value: int, source: int, heads: int, size: int) -> None:
-        """Take it that a value (batch, heads, tokens, size), of the shape of ``source``, is made as rows."""
+        """Take it that (batch, heads, tokens, size), or tokens before heads, of the shape of ``source``, is made as rows."""
         self._laid_out[value] = Heads(SameRows(value), heads * size, 0, heads, size)
         self._sources[value] = source
 
@@ -101,10 +106,17 @@ class RowViews:
         turned, transpose = self._maker(value)
         if transpose is None or transpose.op_type != "Transpose" or tuple(transpose.attributes.get("perm", ())) != HEADS_APART:
             return None
-        parted, reshape = self._maker(transpose.inputs[0])
-        if reshape is None or reshape.op_type != "Reshape" or len(self._shape(transpose.inputs[0])) != 4:
+        parted = self.parted(transpose.inputs[0])
+        return None if parted is None else parted.behind(turned)
+
+    def parted(self, value: int) -> Heads | None:
+        """A value (batch, tokens, heads, size) as a part of rows."""
+        if value in self._laid_out:
+            return self._laid_out[value]
+        position, reshape = self._maker(value)
+        if reshape is None or reshape.op_type != "Reshape" or len(self._shape(value)) != 4:
             return None
-        heads, size = self._shape(transpose.inputs[0])[2:]
+        heads, size = self._shape(value)[2:]
         x = reshape.inputs[0]
         if len(self._shape(x)) not in (2, 3) or self._shape(x)[-1] != heads * size:
             return None
@@ -113,8 +125,19 @@ class RowViews:
             return None
         own, start, split = self._part(x)
         rows = self.rows(own)
-        steps = rows.steps | kept.steps | split | {turned, parted}
+        steps = rows.steps | kept.steps | split | {position}
         return Heads(SameRows(rows.value, steps, rows.required | kept.required), self._shape(own)[-1], start, heads, size)
+
+    def unchanged(self, step: FusibleStep) -> SameRows | None:
+        """The input (batch, heads, tokens, size) of a Reshape that asks for just that; None for others."""
+        shape, target = self._shape(step.inputs[0]), self._told.target(step)
+        if target is None or len(shape) != 4 or len(target.texts) != 4 or target.texts.count(OPEN) > 1:
+            return None
+        batch, heads, tokens, size = target.texts
+        if heads not in {OPEN, str(shape[1])} or size not in {OPEN, str(shape[3])}:
+            return None
+        required = self.required((batch, tokens))
+        return None if required is None else SameRows(step.inputs[0], target.steps, required)
 
     def _part(self, value: int) -> tuple[int, int, frozenset[int]]:
         """What a value is a part of, its first element in a row, and the Split; itself if no Split made it."""

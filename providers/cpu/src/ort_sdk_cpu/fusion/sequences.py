@@ -19,14 +19,16 @@ from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, parts_of, planned
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.kernels.scratch import Scratch
 from ort_sdk_cpu.machine_code import WORD, task_address
-from ort_sdk_cpu.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, TaskWords, Word, run_sequence
+from ort_sdk_cpu.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, run_sequence
 
 from .attention import AttentionGroup
 from .attention_rows import grouped_attention
 from .cached_steps import CacheWords
 from .expressions import Expressions
 from .loops import strides_over
+from .normalized_heads import normalization_of_heads
 from .rotated_rows import rotation_of_heads
+from .row_layout import RowLayout
 from .row_steps import AddedScores, ProductSizes, RowStep, followed_product, row_step
 from .row_views import RowViews
 
@@ -36,8 +38,6 @@ LEAST_STEPS = 3
 """Steps from which a sequence takes less time than they do one by one."""
 MOST_SHAPES = 8
 """Shapes whose words are kept."""
-APART_BYTES = 320
-"""Between values: rows of the same number do not lie at the same place of a page."""
 WORKING_MEMORY = "sequence"
 NUMBERS_WORTH_WAKING = 1 << 19
 """Of all second operands, for each thread, that few rows are multiplied by: a thread that sleeps takes long to wake."""
@@ -67,7 +67,11 @@ def tasks_of(program: FusibleProgram, told: Expressions, groups: Sequence[Attent
         if task is not None and task.goes_by_rows:
             for index in task.writes:
                 views.keep(index, step.inputs[0])
-    several = dict(filter(None, [rotation_of_heads(position, program, views) for position in program.steps]))
+    several: dict[tuple[int, ...], RowStep] = {}
+    for position in program.steps:
+        for find in (normalization_of_heads, rotation_of_heads):
+            found = find(position, program, views)
+            several |= {} if found is None else dict([found])
     several |= dict(filter(None, [grouped_attention(group, program, views, told) for group in groups]))
     taken = {position for positions in several for position in positions}
     tasks = {positions: task for positions, task in tasks.items() if taken.isdisjoint(positions)} | several
@@ -82,7 +86,12 @@ def sequences_of(tasks: Tasks, program: FusibleProgram, readers: Readers) -> lis
         program: the program.
         readers: value → positions where it is read, if steps whose work the tasks do are left out.
     """
-    return [members for members in _segments(tasks, program, readers) if sum(map(len, members)) >= LEAST_STEPS]
+    return [members for members in _segments(tasks, program, readers) if _is_worth_it(members)]
+
+
+def _is_worth_it(members: Tasks) -> bool:
+    """Whether tasks are several, and not all element by element: those may be one loop."""
+    return sum(map(len, members)) >= LEAST_STEPS and any(task.task.module != "elementwise" for task in members.values())
 
 
 def misplaced(members: Tasks, program: FusibleProgram, readers: Readers) -> set[tuple[int, ...]]:
@@ -174,10 +183,10 @@ def _part(members: Tasks, program: FusibleProgram, scratch: Scratch) -> FusedSte
 
 
 def _parts(members: Tasks, program: FusibleProgram, scratch: Scratch) -> Iterator[FusedSteps | FusibleStep]:
-    """Steps that attend a cache, as they are, and what lies between them."""
+    """Steps that attend a cache, or whose results lie otherwise, as they are, and what lies between them."""
     group: dict[tuple[int, ...], RowStep] = {}
     for positions, step in members.items():
-        if step.cache is None:
+        if step.cache is None and not step.rearranged:
             group[positions] = step
             continue
         if group:
@@ -238,60 +247,6 @@ class _WithCaches:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
-    """Where a value is in working memory: bytes for each row in front of it, and others."""
-
-    row_bytes: int
-    offset: int
-
-
-class _Layout:
-    """Places of the values between steps; one that is not read any more leaves its place to others as wide.
-
-    Args:
-        steps: in order.
-        outside: values that have memory of their own.
-    """
-
-    def __init__(self, steps: Sequence[RowStep], outside: frozenset[int]) -> None:
-        self.slots: dict[int, _Slot] = {}
-        self.row_bytes = self.offset = 0
-        last = {index: position for position, step in enumerate(steps) for index in (*step.writes, *step.reads)}
-        free: dict[int, list[_Slot]] = {}
-        for position, step in enumerate(steps):
-            for index in step.writes:
-                if index not in outside:
-                    waiting = free.get(step.widths[index])
-                    self.slots[index] = waiting.pop() if waiting else self._new(step.widths[index])
-            for index in {*step.writes, *step.reads}:
-                if last[index] == position and index in self.slots:
-                    free.setdefault(step.widths[index], []).append(self.slots[index])
-
-    def _new(self, width: int) -> _Slot:
-        slot = _Slot(self.row_bytes, self.offset)
-        self.row_bytes += -(-width * 4 // 64) * 64
-        self.offset += APART_BYTES
-        return slot
-
-    def word(self, word: Word) -> Word:
-        """The word with the address of a value between steps as that of the memory and a distance."""
-        if not isinstance(word, tuple):
-            return word
-        terms: list[tuple[Any, int]] = []
-        for name, factor in word:
-            slot = self.slots.get(name[1]) if isinstance(name, tuple) and name[0] == "value" else None
-            if slot is None:
-                terms.append((name, factor))
-            else:
-                terms += [("base", factor), ("rows", slot.row_bytes), ("one", slot.offset)]
-        return tuple(terms)
-
-    def placed(self, step: RowStep) -> TaskWords:
-        """A step's task with these addresses."""
-        return TaskWords(step.task.module, step.task.name, tuple(self.word(word) for word in step.task.words))
-
-
-@dataclass(frozen=True, slots=True)
 class _Shaped:
     """Words for rows of some number."""
 
@@ -339,7 +294,7 @@ class RowSequence:
         self._caches = [step.cache for step in steps if step.cache is not None]
         self._read = [(index, inputs.index(index)) for index in {index for cache in self._caches for index in cache.inputs}]
         self._order = outputs
-        self._layout = _Layout(steps, frozenset((*inputs, *outputs)))
+        self._layout = RowLayout(steps, frozenset((*inputs, *outputs)))
         self._sequence = RecordSequence([self._layout.placed(step) for step in steps])
         self._products = sorted({step.product for step in steps if step.product is not None}, key=str)
         self._numbers = sum(step.product.inner * step.product.columns for step in steps if step.product is not None)

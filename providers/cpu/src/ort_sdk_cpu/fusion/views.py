@@ -12,6 +12,7 @@ from ort_sdk_cpu.kernels.scratch import shared_scratch
 
 from .attention import AttentionGroup, attention_groups
 from .expressions import Expression, Expressions, function_of
+from .light_steps import LightSteps
 from .row_steps import RowStep
 from .sequences import Tasks, fused_sequence, misplaced, sequences_of, tasks_of
 
@@ -28,22 +29,23 @@ class ViewKernel:
     compute: Callable[..., Any]
 
 
-def fused_views(program: FusibleProgram, *, has_rows: bool) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
+def fused_views(
+    program: FusibleProgram, told: Expressions, light: LightSteps, *, has_rows: bool
+) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
     """Sequences of tasks on rows, attention with its views, and other views with what works out their shapes.
 
     Args:
         program: whose shapes vary.
+        told: its expressions.
+        light: its steps that are lines of one function, and read what those need.
         has_rows: whether steps may be tasks on rows.
 
     Returns:
         The steps, and who reads each value then: not those whose work they repeat, where nothing else reads that.
     """
-    has_views = any(step.op_type in {"Reshape", "Softmax"} for step in program.steps.values())
-    if not has_views and not has_rows:
-        return [], program.readers
-    told = Expressions(program)
-    groups = list(attention_groups(program, told)) if has_views else []
-    return _Chooser(program, told, groups, has_rows=has_rows).fused()
+    has_softmax = any(step.op_type in {"BiasSoftmax", "Softmax"} for step in program.steps.values())
+    groups = list(attention_groups(program, told)) if has_softmax else []
+    return _Chooser(program, told, light, groups, has_rows=has_rows).fused()
 
 
 class _Chooser:
@@ -52,19 +54,22 @@ class _Chooser:
     Args:
         program: whose shapes vary.
         told: its expressions.
+        light: its light steps.
         groups: its attentions of several steps.
         has_rows: whether steps may be tasks on rows.
     """
 
-    def __init__(self, program: FusibleProgram, told: Expressions, groups: list[AttentionGroup], *, has_rows: bool) -> None:
-        self._program, self._told, self._groups = program, told, groups
+    def __init__(
+        self, program: FusibleProgram, told: Expressions, light: LightSteps, groups: list[AttentionGroup], *, has_rows: bool
+    ) -> None:
+        self._program, self._told, self._light, self._groups = program, told, light, groups
         self._tasks: Tasks = tasks_of(program, told, groups) if has_rows else {}
 
     def fused(self) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
         """See ``fused_views``."""
         while True:
             left = self._groups_left()
-            chosen = _Chosen.of(self._program, self._told, [*left, *starmap(_Task, self._tasks.items())])
+            chosen = _Chosen.of(self._program, self._told, self._light, [*left, *starmap(_Task, self._tasks.items())])
             held = chosen.held_up(left)
             if held:
                 self._groups = [group.uncached if group in held and group.uncached else group for group in self._groups]
@@ -117,7 +122,9 @@ class _Chosen:
     """Value → positions where it is read then."""
 
     @classmethod
-    def of(cls, program: FusibleProgram, told: Expressions, groups: Sequence[AttentionGroup | _Task]) -> _Chosen:
+    def of(
+        cls, program: FusibleProgram, told: Expressions, light: LightSteps, groups: Sequence[AttentionGroup | _Task]
+    ) -> _Chosen:
         """From the end to the beginning: what nothing reads but steps that are left out is left out."""
         found = cls(program, {}, {})
         of_group = {position: group for group in groups for position in group.positions}
@@ -131,6 +138,10 @@ class _Chosen:
                     found._read(position, group.reads)
                 continue
             is_read = any(index in found.readers for index in step.outputs if index)
+            if position in light.positions:
+                if is_read:
+                    found._read(position, light.reads(position))
+                continue
             view = told.array(step.outputs[0]) if told.is_view(step) else None
             if view is not None and len(view.steps) > 1:
                 if is_read:
