@@ -22,6 +22,7 @@ MOST_OUTPUTS = 4
 """Channels up to which providers compute the transposed convolution slowly: vectors of output channels would be mostly empty."""
 MOST_TAPS = 1.5
 """Taps of the convolution, zeros among them, over those of the transposed one."""
+_TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.FLOAT16, TensorElementType.BFLOAT16})
 
 
 class ConvTransposeToDepthToSpace:
@@ -37,7 +38,7 @@ class ConvTransposeToDepthToSpace:
         changed = False
         for node in nodes_of(graph, "ConvTranspose"):
             weight, bias = constant_input(graph, node, 1), constant_input(graph, node, 2)
-            if weight is None or weight.element_type is not TensorElementType.FLOAT or len(weight.shape) not in {3, 4}:
+            if weight is None or weight.element_type not in _TYPES or len(weight.shape) not in {3, 4}:
                 continue
             has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
             phases = None if has_bias and bias is None else _phases(node, weight.shape[2:])

@@ -38,6 +38,7 @@ TRANSFORMERS = deferred(
     ("bias_softmax_fusion", ("BiasSoftmaxFusion",), ({"Softmax"}, {"Add"})),
     ("distance_fusion", ("ScanDistanceFusion",), ({"Scan"},)),
     ("dq_weight_folding", ("DequantizedWeightFolding",), ({"DequantizeLinear"},)),
+    (".basic.conv_transpose_phases", ("ConvTransposeToDepthToSpace",), ({"ConvTranspose"},)),
     (".basic.batch_norm_elimination", ("BatchNormElimination",), ({"BatchNormalization"},)),
 )
 """Modules, passes and what they need, in the order the passes run."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import TensorProto
 
 from tests.optimizer.basic.basic_model import assert_equal_at_levels, basic_ops
-from tests.optimizer.extended.fused_graph import FLOAT, build, node
+from tests.optimizer.extended.fused_graph import FLOAT, build, node, open_session, optimized
 
 RNG = np.random.default_rng(8)
 
@@ -95,6 +97,30 @@ def test_few_channels_of_signals_are_those_of_a_convolution(case, length):
     model = model_of(normal(*shape), size=(length,), rank=3, **attributes)
     assert basic_ops(model) == ["Conv", "Reshape", "Transpose", "Reshape"]
     assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
+
+
+def test_few_channels_of_halves_are_those_of_a_convolution():
+    weight, bias, x = (array.astype(np.float16) for array in (normal(10, 1, 16), normal(1), normal(2, 10, 7)))
+    inputs, outputs = ([(name, TensorProto.FLOAT16, shape)] for name, shape in (("x", x.shape), ("y", [None] * 3)))
+    transposed = node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[4])
+    model = build([transposed], inputs, outputs, {"w": weight, "b": bias})
+    assert [op for op in basic_ops(model) if op != "Cast"] == ["Conv", "Reshape", "Transpose", "Reshape"]
+    widened = build([transposed], [("x", FLOAT, x.shape)], [("y", FLOAT, [None] * 3)], {"w": np.float32(weight), "b": np.float32(bias)})
+    expected = onnxruntime.InferenceSession(widened, providers=["CPUExecutionProvider"]).run(None, {"x": np.float32(x)})[0]
+    np.testing.assert_array_equal(open_session(model, 3).run(None, {"x": x})[0], expected.astype(np.float16))
+
+
+def test_few_channels_of_dequantized_weights_are_those_of_a_convolution():
+    weight, scales = RNG.integers(-127, 127, (10, 1, 16)).astype(np.int8), np.abs(normal(10))
+    nodes = [
+        node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=0),
+        node("DequantizeLinear", ["r", "t"], ["b"]),
+        node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[4]),
+    ]
+    constants = {"q": weight, "s": scales, "z": np.zeros(10, np.int8), "r": np.int32([7]), "t": np.float32(0.1)}
+    model = build(nodes, [("x", FLOAT, [2, 10, 7])], [("y", FLOAT, [None] * 3)], constants)
+    assert [found.op_type for found in optimized(model).nodes] == ["Conv", "Reshape", "Transpose", "Reshape"]
+    assert_equal_at_levels(model, rtol=1e-4, atol=1e-2)
 
 
 @pytest.mark.parametrize(("shape", "strides"), [((8, 1, 8), [3]), ((8, 6, 16), [4]), ((2, 1, 16), [4])])
