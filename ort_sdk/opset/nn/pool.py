@@ -28,7 +28,7 @@ def average_pool(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(x: Array) -> Array:
         windows = _windows(info, attributes, x)
-        total = _reduce(xp, x, windows, xp.add, 0.0)
+        total = _reduce(xp, x, windows.trimmed(), xp.add, 0.0)
         counts = window_counts(windows, include_pad, dtype)
         for axis, count in enumerate(counts):
             total = total / xp.reshape(xp.from_host(count), (-1, *(1 for _ in counts[axis + 1 :])))
@@ -55,7 +55,7 @@ def lp_pool(info: KernelInfo, xp: Any) -> Compute:
     p = float(info.attribute("p", 2))
 
     def compute(x: Array) -> Array:
-        windows = _windows(info, attributes, x)
+        windows = _windows(info, attributes, x).trimmed()
         return root(xp, _reduce(xp, power(xp, x, p), windows, xp.add, 0.0), p)
 
     return compute
@@ -83,7 +83,7 @@ def max_pool(info: KernelInfo, xp: Any) -> Compute:
     wants_indices = info.wants_output(1)
 
     def compute(x: Array) -> Any:
-        windows = _windows(info, attributes, x)
+        windows = _windows(info, attributes, x).trimmed()
         lowest = -xp.inf if xp.isdtype(x.dtype, "real floating") else xp.iinfo(x.dtype).min
         if not wants_indices:
             return _reduce(xp, x, windows, xp.maximum, lowest)

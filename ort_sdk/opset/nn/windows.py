@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,12 @@ class Windows:
     def is_pointwise(self) -> bool:
         """Whether each window is one element and windows cover the input exactly (a 1x1 convolution)."""
         return all(kernel == 1 for kernel in self.kernel_shape) and self.output_shape == self.input_shape == self.extents
+
+    def trimmed(self) -> Windows:
+        """These windows without the last taps that are behind the input in all of them."""
+        rows = zip(self.kernel_shape, self.input_shape, self.pads_begin, self.dilations, strict=True)
+        kernel = tuple(min(taps, max(1, -(-(size + begin) // dilation))) for taps, size, begin, dilation in rows)
+        return self if kernel == self.kernel_shape else replace(self, kernel_shape=kernel)
 
     def tap_positions(self, axis: int) -> np.ndarray[Any, Any]:
         """Input position each tap of each window reads along an axis: int64, (kernel, output); outside [0, size) is padding."""

@@ -141,6 +141,7 @@ def test_transposed_convolutions_of_one_thread(x_shape, w_shape, attributes, is_
         {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [0, 1, 2, 0]},
         {"kernel_shape": [2, 2], "strides": [3, 3], "ceil_mode": 1, "pads": [1, 1, 1, 1]},
         {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [90, 64], "strides": [90, 64], "ceil_mode": 1},
         {"kernel_shape": [3, 3], "dilations": [2, 2], "pads": [2, 2, 2, 2]},
         {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
     ],

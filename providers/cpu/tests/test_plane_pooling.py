@@ -19,6 +19,7 @@ CASES = {
     "rounded up": ((1, 9, 17, 17), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
     "same": ((1, 9, 31, 18), {"kernel_shape": [3, 2], "strides": [3, 1], "auto_pad": "SAME_UPPER"}),
     "larger than the picture": ((1, 7, 10, 9), {"kernel_shape": [13, 13], "pads": [6, 6, 6, 6]}),
+    "behind the picture": ((1, 7, 10, 9), {"kernel_shape": [40, 30], "strides": [40, 30], "pads": [0, 1, 0, 1], "ceil_mode": 1}),
     "lines": ((3, 1, 9, 200), {"kernel_shape": [1, 7], "strides": [1, 2], "pads": [0, 3, 0, 3]}),
     "whole": ((1, 8, 8, 8), {"kernel_shape": [8, 8]}),
     "signal": ((2, 4, 100), {"kernel_shape": [3], "strides": [2]}),

@@ -43,7 +43,7 @@ def plane_writer(x: HostArray, windows: Windows, otherwise: Writer, *, include_p
     counts = [] if include_pad is None else window_counts(windows, include_pad, _FLOAT)
     if len(counts) == 1:
         counts.insert(0, np.ones(1, _FLOAT))
-    return _PlaneWriter(math.prod(x.shape[:2]), windows, counts, otherwise)
+    return _PlaneWriter(math.prod(x.shape[:2]), windows.trimmed(), counts, otherwise)
 
 
 class _PlaneWriter(TaskWriter):

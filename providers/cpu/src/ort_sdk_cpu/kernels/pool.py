@@ -37,7 +37,7 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-        windows = attributes.windows(x.shape[2:])
+        windows = attributes.windows(x.shape[2:]).trimmed()
         otherwise = _reducer(np.maximum, windows, lowest, scratch)
         if is_pooled_by_planes(x, windows):
             return plane_writer(x, windows, otherwise)
@@ -76,7 +76,7 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
         counts = window_counts(windows, include_pad, outputs[0].dtype)
         divisors = [count.reshape(-1, *(1 for _ in counts[axis + 1 :])) for axis, count in enumerate(counts)]
 
-        reduce = _reducer(np.add, windows, 0.0, scratch)
+        reduce = _reducer(np.add, windows.trimmed(), 0.0, scratch)
 
         def write(x: HostArray, out: HostArray) -> None:
             reduce(x, out)

@@ -102,9 +102,13 @@ class PoolKernel(ChannelsLastKernel):
 
     def _windows(self, spatial: tuple[int, ...]) -> Windows:
         if not self._is_global:
-            return self._attributes.windows(spatial)
+            windows = self._attributes.windows(spatial)
+            return windows if self._counts_padding(windows) else windows.trimmed()
         ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
         return Windows(spatial, spatial, ones, ones, zeros, zeros, ones)
+
+    def _counts_padding(self, windows: Windows) -> bool:
+        return self._includes_padding and any((*windows.pads_begin, *windows.pads_end))
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, C, *spatial), if it is computed with channels last."""
@@ -150,13 +154,15 @@ class PoolKernel(ChannelsLastKernel):
         return True
 
     def _primitive(self, x: HostArray, shape: tuple[int, ...]) -> Primitive | None:
-        pool = _Pool.of(self._windows(x.shape[2:]))
-        if not pool.is_regular(includes_padding=self._includes_padding):
-            return None
+        pool, algorithm = _Pool.of(self._windows(x.shape[2:])), self._algorithm
         windows = pool.windows
+        if self._includes_padding and not self._counts_padding(windows) and any(pool.ends):
+            algorithm = Algorithm.POOLING_AVERAGE_EXCLUDE_PADDING
+        if not pool.is_regular(includes_padding=algorithm == Algorithm.POOLING_AVERAGE_INCLUDE_PADDING):
+            return None
         source, target = channels_last(x.shape, x.dtype), channels_last(shape, x.dtype)
         geometry = (windows.strides, windows.kernel_shape, windows.dilations, windows.pads_begin, pool.ends)
-        return pooling(self._algorithm, source, target, *geometry)
+        return pooling(algorithm, source, target, *geometry)
 
 
 class LargestKernel(PoolKernel):
