@@ -97,10 +97,10 @@ class HalfFlow:
         return [name for name in node.outputs if self._is_half(name)]
 
     def half_inputs(self, node: Node) -> Iterator[int]:
-        """Indices of the inputs that are not float and are read where the node computes."""
+        """Indices of the inputs that are not float and are constants, or read where the node computes."""
         kernel_def = self._kernels[id(node)].kernel_def
         for index, name in enumerate(node.inputs):
-            if self._is_half(name) and not kernel_def.input_on_host(index):
+            if self._is_half(name) and (not kernel_def.input_on_host(index) or self._graph.constant(name) is not None):
                 yield index
 
     def _support(self, node: Node) -> HalfSupport:

@@ -72,7 +72,17 @@ def _convolution():
     return nodes, (1, 4, 8, 8), {"w": (6, 4, 3, 3), "w2": (4, 6, 1, 1), "g": (6,), "b": (6,)}
 
 
-CHAINS = {"perceptron": _perceptron, "attention": _attention, "convolution": _convolution}
+def _interpolation():
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        node("Resize", ["c", "region", "scales"], ["r"], mode="linear"),
+        node("Concat", ["r", "x2"], ["both"], axis=1),
+        node("Conv", ["both", "w2"], ["y"]),
+    ]
+    return nodes, (1, 4, 8, 8), {"w": (3, 4, 3, 3), "w2": (4, 6, 1, 1), "x2": (1, 3, 16, 12)}
+
+
+CHAINS = {"perceptron": _perceptron, "attention": _attention, "convolution": _convolution, "interpolation": _interpolation}
 
 
 def _chain(name, element_type):
@@ -84,6 +94,8 @@ def _chain(name, element_type):
         "heads": np.array([1, 8, 2, WIDTH // 2]),
         "flat": np.array([1, 8, WIDTH]),
         "mask": np.tril(np.ones((8, 8), bool)),
+        "region": np.zeros(0, np.float16),
+        "scales": np.array([1, 1, 2, 1.5], np.float32),
     }
     arrays = {key: generator.standard_normal(size) * 0.4 for key, size in weights.items()}
     half = {key: np.asarray(array).astype(dtype) for key, array in arrays.items()}

@@ -272,7 +272,12 @@ def _narrowed(xp: Any, y: Array, element_type: TensorElementType, settings: _Set
 _INTEGERS = frozenset({TensorElementType.UINT8, TensorElementType.INT8, TensorElementType.INT32})
 
 
-@operator("Upsample", until=7, moves=True)
+def _moves_elements(info: KernelInfo) -> str | None:
+    return None if info.attribute("mode", "nearest") == "nearest" else "elements are weighted sums"
+
+
+@operator("Upsample", until=7, moves=True, when=_moves_elements)
+@operator("Upsample", until=7)
 def upsample_attribute(info: KernelInfo, xp: Any) -> Compute:
     """The input enlarged by the attributes' scales: nearest, or linear."""
     if info.since_version == 1:
@@ -283,14 +288,17 @@ def upsample_attribute(info: KernelInfo, xp: Any) -> Compute:
     return Resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")), lambda: (None, scales, None))
 
 
-@operator("Upsample", since=9, moves=True, shape_inputs=(1,), host_inputs=(1,))
-@operator("Resize", until=10, moves=True, shape_inputs=(1,), host_inputs=(1,))
+@operator("Upsample", since=9, moves=True, shape_inputs=(1,), host_inputs=(1,), when=_moves_elements)
+@operator("Upsample", since=9, shape_inputs=(1,), host_inputs=(1,))
+@operator("Resize", until=10, moves=True, shape_inputs=(1,), host_inputs=(1,), when=_moves_elements)
+@operator("Resize", until=10, shape_inputs=(1,), host_inputs=(1,))
 def resize_10(info: KernelInfo, xp: Any) -> Compute:
     """The input resized by the second input's scales: nearest, or linear."""
     return Resizer(info, xp, _Settings(mode=info.attribute("mode", "nearest")), lambda scales: (None, scales, None))
 
 
-@operator("Resize", since=11, moves=True, shape_inputs=(2, 3), host_inputs=(1, 2, 3))
+@operator("Resize", since=11, moves=True, shape_inputs=(2, 3), host_inputs=(1, 2, 3), when=_moves_elements)
+@operator("Resize", since=11, shape_inputs=(2, 3), host_inputs=(1, 2, 3))
 def resize(info: KernelInfo, xp: Any) -> Compute:
     """The input resized to ``sizes`` or by ``scales``: nearest, linear or cubic; tables as ONNX's attributes say."""
     axes = info.attribute("axes", None)

@@ -43,7 +43,7 @@ def _argument(name, value):
 
 def _kernel(op_type, inputs, attributes, domain, version, constants, outputs):
     version = version or schema_versions(op_type, domain)[-1]
-    (row,) = [row for row in kernel_registry().candidates(domain, op_type) if row.kernel_def.since_version == version]
+    rows = [row for row in kernel_registry().candidates(domain, op_type) if row.kernel_def.since_version == version]
     info = KernelInfo(
         op_type,
         version,
@@ -53,7 +53,8 @@ def _kernel(op_type, inputs, attributes, domain, version, constants, outputs):
         outputs=outputs,
         constants={index: Constant(inputs[index]) for index in constants},
     )
-    return row.create(info)
+    accepting = [row for row in rows if row.kernel_def.when is None or row.kernel_def.when(info) is None]
+    return accepting[0].create(info)
 
 
 def _run_both(op_type, *inputs, domain="", version=None, constants=(), wanted=(0,), **attributes):

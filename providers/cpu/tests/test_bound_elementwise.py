@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from onnx import helper
 from ort_sdk_cpu.kernels import index
 from ort_sdk_cpu.kernels.bindable import BINDERS
 from ort_sdk_cpu.kernels.direct_kernel import DIRECT
@@ -190,6 +191,16 @@ def test_casts_to_floats(check, run_both, layouts):
             check("Cast", x, to=1)
     _, bound = run_both("Cast", np.ones(3, np.float32), to=7)
     assert bound is None
+
+
+@pytest.mark.parametrize(("source", "target"), [(np.float16, np.float32), (np.float32, np.float16)])
+def test_casts_of_halves_that_lie_otherwise(run_both, source, target):
+    x = np.random.default_rng(0).standard_normal((2, 30, 7, 5)).astype(source)
+    last = np.moveaxis(x, -1, 1)
+    for given in (x, last, last[:, 1:4], x[:, ::-1], np.broadcast_to(x[:1], x.shape), x[:, :, :1]):
+        found, bound = run_both("Cast", given, to=helper.np_dtype_to_tensor_dtype(np.dtype(target)))
+        np.testing.assert_array_equal(found[0], given.astype(target))
+        np.testing.assert_array_equal(bound[0], found[0])
 
 
 @pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"])

@@ -105,7 +105,8 @@ def test_few_channels_of_halves_are_those_of_a_convolution():
     transposed = node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[4])
     model = build([transposed], inputs, outputs, {"w": weight, "b": bias})
     assert [op for op in basic_ops(model) if op != "Cast"] == ["Conv", "Reshape", "Transpose", "Reshape"]
-    widened = build([transposed], [("x", FLOAT, x.shape)], [("y", FLOAT, [None] * 3)], {"w": np.float32(weight), "b": np.float32(bias)})
+    constants = {"w": np.float32(weight), "b": np.float32(bias)}
+    widened = build([transposed], [("x", FLOAT, x.shape)], [("y", FLOAT, [None] * 3)], constants)
     expected = onnxruntime.InferenceSession(widened, providers=["CPUExecutionProvider"]).run(None, {"x": np.float32(x)})[0]
     np.testing.assert_array_equal(open_session(model, 3).run(None, {"x": x})[0], expected.astype(np.float16))
 

@@ -11,9 +11,11 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+from ort_sdk_cpu.native_call import in_turn
 
 from .any_layout import AnyLayoutKernel
 from .bindable import MakeWriter, Writer, bindable, copied, made_by
+from .copies import CopyWriter
 from .direct_kernel import directly
 from .recycled import ResultMemory
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
@@ -61,9 +63,35 @@ def _of_halves(task: str, compute: Any) -> MakeWriter:
         size = inputs[0].size
         if not is_worth_a_task(size, MODULE, task):
             return otherwise
-        return TaskWriter(MODULE, task, (size,), (0, 1), otherwise, threads_for(size))
+        return _HalvesWriter(MODULE, task, (size,), (0, 1), otherwise, threads_for(size))
 
     return make
+
+
+class _HalvesWriter(TaskWriter):
+    """Puts elements that lie otherwise than the result in its order first."""
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        x, out = arrays
+        if _is_to_be_ordered(x, out):
+            ordered = np.empty(x.shape, x.dtype)
+            CopyWriter(lambda: [(ordered, x)])()
+            x = ordered
+        super().__call__(x, out)
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same."""
+        x, out = arrays
+        if not _is_to_be_ordered(x, out):
+            return super().fixed(x, out)
+        ordered = np.empty(x.shape, x.dtype)
+        converted = super().fixed(ordered, out)
+        return None if converted is None else in_turn([CopyWriter(lambda: [(ordered, x)]).fixed(), converted])
+
+
+def _is_to_be_ordered(x: HostArray, out: HostArray) -> bool:
+    return out.flags.c_contiguous and not x.flags.c_contiguous
 
 
 class _CastKernel(AnyLayoutKernel):
@@ -74,6 +102,12 @@ class _CastKernel(AnyLayoutKernel):
         self._compute = directly(call, self._compute)
 
 
+def _lie_alike(x: HostArray, out: HostArray) -> bool:
+    """Whether elements lie in the same places, counted in elements; arrays without gaps then have them in the same order."""
+    rows = zip(x.shape, x.strides, out.strides, strict=True)
+    return all(size == 1 or step * out.itemsize == other * x.itemsize for size, step, other in rows)
+
+
 @made_by("Cast")
 def of_any_shape(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyLayoutKernel | None:
     """The kernel of a node that converts halves."""
@@ -81,13 +115,17 @@ def of_any_shape(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyL
     if task is None:
         return None
     results, is_widened = ResultMemory(), task == "from_halves"
+    target = np.float32 if is_widened else np.float16
 
     def call(x: HostArray) -> Any:
-        if not x.flags.c_contiguous or not is_worth_a_task(x.size, MODULE, task):
+        if not is_worth_a_task(x.size, MODULE, task):
             return NotImplemented
         from ort_sdk_cpu.machine_code import task_function
 
-        out = results.empty(x.shape) if is_widened else np.empty(x.shape, np.float16)
+        is_ordered = x.flags.c_contiguous
+        out = results.empty(x.shape) if is_widened and is_ordered else np.empty_like(x, dtype=target)
+        if not is_ordered and not _lie_alike(x, out):
+            x = x.copy(order="K")
         task_function(MODULE, task, "qqq")(threads_for(x.size), address_of(x), address_of(out), x.size)
         return out
 
