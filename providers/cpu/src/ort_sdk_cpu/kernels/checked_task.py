@@ -62,11 +62,12 @@ class CheckedWriter:
         return True
 
     def __call__(self, *arrays: Any) -> None:
-        """Write the output."""
-        self._has_failed = not self._point(arrays)
+        """Write the output. Inputs that lie otherwise than the task reads them, as turned ones do, are copied."""
+        lying = (*map(np.ascontiguousarray, arrays[:-1]), arrays[-1])
+        self._has_failed = not self._point(lying)
         if not self._has_failed:
             if self._copy is not None:
-                self._copy(*arrays)
+                self._copy(*lying)
             self._task.set(0, 0)
             self._run()
         if self._has_failed:

@@ -28,7 +28,7 @@ LONG_ROWS = {1: 0, 2: 0, 3: 1 << 10, 4: 1 << 11}
 """Columns from which on it costs less to sum the second operand's rows than to read them a part at a time, for so many rows."""
 PRODUCTS_PER_THREAD = 1 << 18
 """Multiplications that take some times as long as waking a thread up."""
-NUMBERS_PER_THREAD = 1 << 17
+NUMBERS_PER_THREAD = 1 << 16
 """Numbers of the second operand that take as long to come from memory."""
 MOST_ROWS = 512
 """Rows multiplied at a time, so that what is made of them stays in a cache."""

@@ -45,6 +45,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "indexing": {
         "": ("GatherElements", "GatherND", "OneHot", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND", "Tile"),
     },
+    "nonzero": {"": ("NonZero",)},
     "conversion": {"": ("Cast",)},
     "movement": {
         "": (

@@ -13,9 +13,10 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import in_turn
 
-from .bindable import MakeWriter, Writer, bindable, copied
+from .bindable import MakeWriter, Writer, bindable, copied, made_by
 from .checked_task import CheckedWriter
 from .copies import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, indexing_words, moving, plain_runs
+from .direct_indexing import INDEXING, direct_indexing
 from .task_writer import is_worth_a_task, threads_for
 
 __all__: list[str] = []
@@ -26,6 +27,8 @@ _REDUCTIONS = {"add": 1, "mul": 2, "max": 3, "min": 4}
 """As the task numbers them."""
 TAKEN_WORK = 2
 """Elements of a few instructions each that one taken by an index takes as long as."""
+made_by(*INDEXING)(direct_indexing)
+
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
