@@ -14,7 +14,7 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd import functions
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.float_rows import add_row, add_rows, add_sums, all_dots, rows_added
+from ort_sdk_cpu.simd.float_rows import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, copying_tile, narrow_tile, tile, wide_columns, wide_tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
@@ -51,25 +51,17 @@ _GROUP, _LOW_GROUP = 8, 16
 """Panels made at a time, at most: of ``_STEPS``, and of fewer."""
 _BLOCK = 192
 """Rows of a transposed matrix multiplied at a time."""
+_DOTTED_BYTES = 1 << 16
+"""Bytes of them that stay in the caches near the core while they are multiplied by row after row."""
 _AHEAD = 12
 """Rows asked for before they are read."""
 
 
 @inner
-def _finish(
-    c: int,
-    c_row: int,
-    rows: int,
-    columns: int,
-    addend: int,
-    addend_row: int,
-    alpha: float,
-    beta: float,
-    activation: int,
-    slope: float,
-) -> None:
+def _finish(record: int, c: int, c_row: int, rows: int, columns: int, addend: int, addend_row: int) -> None:
     """Function of alpha * C + beta * addend, in place."""
-    factors, shares, slopes = splat_f32(alpha), splat_f32(beta), splat_f32(slope)
+    factors, shares = splat_f32(number(record, 17)), splat_f32(number(record, 18))
+    activation, slopes = argument(record, 16), splat_f32(number(record, 19))
     for row in range(rows):
         place = c + row * c_row
         for column in range(0, columns, 16):
@@ -94,10 +86,8 @@ def _finish_part(record: int, batch: int, first_row: int, rows: int, first: int,
     addend, addend_row = argument(record, 3), argument(record, 14)
     if addend:
         addend += first_row * addend_row + first * 4
-    alpha, beta, activation = number(record, 17), number(record, 18), argument(record, 16)
-    if addend or activation or alpha != np.float32(1):
-        place, slope = c + first_row * c_row + first * 4, number(record, 19)
-        _finish(place, c_row, rows, columns, addend, addend_row, alpha, beta, activation, slope)
+    if addend or argument(record, 16) or number(record, 17) != np.float32(1):
+        _finish(record, c + first_row * c_row + first * 4, c_row, rows, columns, addend, addend_row)
 
 
 @inner
@@ -403,14 +393,18 @@ def panels_of_rows(record: int, part: int, parts: int) -> None:
 
 @task
 def dots_of_rows(record: int, part: int, parts: int) -> None:
-    """B is (N, K), A has up to ``FEW_ROWS`` rows: dot products."""
+    """B is (N, K), A has few rows: dot products, of so many rows of B at a time that they stay for all rows of A."""
     k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
     for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
         batch, first_row, rows, first, stop = _bounds(record, job, 16)
         a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
         b = argument(record, 1) + batch * argument(record, 12)
         c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
-        all_dots(rows, b + first * b_row, b_row, stop - first, a, a_row, k, c + first * 4, c_row)
+        together = stop - first if rows <= FEW_ROWS else max(16, _DOTTED_BYTES // (k * 4) // 16 * 16)
+        for start in range(first, stop, together):
+            for row in range(0, rows, FEW_ROWS):
+                x, y, count = a + row * a_row, c + row * c_row + start * 4, min(together, stop - start)
+                all_dots(min(FEW_ROWS, rows - row), b + start * b_row, b_row, count, x, a_row, k, y, c_row)
         _finish_part(record, batch, first_row, rows, first, stop - first)
 
 

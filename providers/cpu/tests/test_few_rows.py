@@ -1,0 +1,22 @@
+"""Products of few rows with a transposed matrix, which is gone over for four rows at a time."""
+
+import numpy as np
+import pytest
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.kernels.compiled_product import DOTTED_ROWS, Activation, CompiledProduct, Sizes
+from ort_sdk_cpu.kernels.scratch import Scratch
+
+
+@pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("inner", "columns"), [(7, 1), (48, 33), (300, 130), (5000, 70)])
+@pytest.mark.parametrize("rows", [4, 5, 8, 9, DOTTED_ROWS, DOTTED_ROWS + 1])
+def test_few_rows(rows, inner, columns, threads):
+    rng = np.random.default_rng(rows)
+    a, b, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((rows, inner), (columns, inner), (columns,)))
+    expected = np.maximum(0.5 * (a.astype(np.float64) @ b.T) + bias, 0)
+    sizes = Sizes(rows, inner, columns, is_transposed=True)
+    product = CompiledProduct(sizes, Scratch(), alpha=0.5, activation=Activation.RELU, most_threads=threads)
+    out = np.full((rows, columns), np.nan, np.float32)
+    product(a, b, bias, out)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
