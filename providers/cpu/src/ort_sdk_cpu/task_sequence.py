@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,6 @@ HEAD_WORDS, STEP_WORDS = 4, 2
 """Words before the steps', and of a step before the records."""
 _STOP = 2
 """First of the words about stopping."""
-FEW_PLACES = 6
-"""Places that are looked up one by one in less time than NumPy takes to."""
 
 _RUN = """
 {declared}
@@ -125,17 +123,19 @@ class RecordSequence:
     def __init__(self, tasks: Sequence[TaskWords]) -> None:
         self.count = len(tasks)
         words = [len(tasks), *[0] * (HEAD_WORDS - 1 + STEP_WORDS * len(tasks))]
-        places: dict[Hashable, list[tuple[int, int]]] = {}
+        places: list[tuple[int, int, int]] = []
+        self._names: dict[Hashable, int] = {}
+        """Name of a number → its place among all."""
         for index, task in enumerate(tasks):
             words[HEAD_WORDS + STEP_WORDS * index] = WORD * len(words)
             words.append(task_address(task.module, task.name))
             for word in task.words:
                 for name, factor in _factors(word).items() if isinstance(word, tuple) else ():
-                    places.setdefault(name, []).append((len(words), factor))
+                    places.append((len(words), self._names.setdefault(name, len(self._names)), factor))
                 words.append(_constant(word))
         self._words = np.array(words, np.int64)
-        self._few = {name: found for name, found in places.items() if len(found) <= FEW_PLACES}
-        self._places = {name: np.array(found, np.int64).T for name, found in places.items() if len(found) > FEW_PLACES}
+        self._places, self._sources, self._by = np.array(places, np.int64).reshape(-1, 3).T.copy()
+        """Words that numbers are added to, which ones, and times what."""
 
     def filled(self, numbers: Mapping[Hashable, int], threads: int, waits: Sequence[bool]) -> HostArray:
         """The words with some numbers added.
@@ -148,21 +148,18 @@ class RecordSequence:
         words = self._words.copy()
         words[1] = threads
         words[HEAD_WORDS + 1 : HEAD_WORDS + STEP_WORDS * self.count : STEP_WORDS] = waits
-        for name, number in numbers.items():
-            self.add(words, name, number)
+        self.add(words, numbers.items())
         return words
 
-    def add(self, words: HostArray, name: Hashable, number: int) -> None:
-        """Add a number to all words that it is part of."""
-        few = self._few.get(name)
-        if few is not None:
-            for place, factor in few:
-                words[place] += factor * number
-            return
-        found = self._places.get(name)
-        if found is not None and number:
-            places, factors = found
-            words[places] += factors * number
+    def add(self, words: HostArray, numbers: Iterable[tuple[Hashable, int]]) -> None:
+        """Add numbers, by name, to all words that they are part of: all at once, as each of NumPy's calls takes a microsecond."""
+        names = self._names
+        values = [0] * len(names)
+        for name, number in numbers:
+            place = names.get(name)
+            if place is not None:
+                values[place] += number
+        np.add.at(words, self._places, np.array(values, np.int64)[self._sources] * self._by)
 
 
 def _factors(word: Terms) -> dict[Hashable, int]:

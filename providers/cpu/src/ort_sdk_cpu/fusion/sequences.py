@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray
@@ -314,19 +314,18 @@ class RowSequence:
         if caches is None:
             return NotImplemented
         shaped = self._shaped_for(lead, rows)
-        words, sequence = shaped.words.copy(), self._sequence
-        for place, index, _ in self._given:
-            sequence.add(words, ("value", index), address_of(inputs[place]))
+        numbers: list[tuple[Hashable, int]] = [(("value", index), address_of(inputs[place])) for place, index, _ in self._given]
         for scores, place in self._added.items():
-            self._add_scores(words, scores, inputs[place], lead)
+            numbers += _numbers_of_scores(scores, inputs[place], lead)
         outputs: dict[int, HostArray] = {}
         for index, width, results in self._outputs:
             out = outputs[index] = results.empty((rows, width) if index in self._flat else (*lead, width))
-            sequence.add(words, ("value", index), address_of(out))
+            numbers.append((("value", index), address_of(out)))
         for found in caches:
-            for name, number in found.numbers:
-                sequence.add(words, name, number)
+            numbers += found.numbers
             outputs.update(found.outputs)
+        words = shaped.words.copy()
+        self._sequence.add(words, numbers)
         run_sequence(words, shaped.threads)
         if self._hides_nan and any(math.isnan(outputs[index].sum()) for index, *_ in self._outputs):
             return NotImplemented
@@ -356,11 +355,6 @@ class RowSequence:
         if any(lead[own] != number for number, own in self._fixed):
             return False
         return all(_broadcasts(inputs[place], scores.heads, lead) for scores, place in self._added.items())
-
-    def _add_scores(self, words: HostArray, scores: AddedScores, array: HostArray, lead: tuple[int, ...]) -> None:
-        shape = (lead[0], scores.heads, lead[1], lead[1])
-        for position, number in enumerate((address_of(array), *strides_over(shape, array.shape, array.strides))):
-            self._sequence.add(words, (scores, position), number)
 
     def _shaped_for(self, lead: tuple[int, ...], rows: int) -> _Shaped:
         found = self._shaped.get(lead)
@@ -437,6 +431,13 @@ class _Since:
         """Take note of a step."""
         self._read[is_local] |= read
         self._written[is_local] |= written
+
+
+def _numbers_of_scores(scores: AddedScores, array: HostArray, lead: tuple[int, ...]) -> Iterator[tuple[Hashable, int]]:
+    """Address, and bytes from one to the next along four axes."""
+    shape = (lead[0], scores.heads, lead[1], lead[1])
+    for position, number in enumerate((address_of(array), *strides_over(shape, array.shape, array.strides))):
+        yield (scores, position), number
 
 
 def _broadcasts(array: HostArray, heads: int, lead: tuple[int, ...]) -> bool:
