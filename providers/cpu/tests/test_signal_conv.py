@@ -1,9 +1,16 @@
 """Convolutions along one axis: products with overlapping windows."""
 
+import gc
+import tracemalloc
+
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels.signal_conv import SignalConvKernel
+
+import ort_sdk as ort
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
 
@@ -129,3 +136,60 @@ def test_pictures_are_left_to_the_other_kernel(run_both):
     expected = np.einsum("nchwk,mck->nmhw", windows, weight[:, :, 0])
     for one in (found[0], bound[0]):
         np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4)
+
+
+CHANNELS, TAPS = 64, 33
+
+
+def model_of_two(doc_string):
+    """Two convolutions: of a signal, and of its result, whose weight lies as the text shifts it."""
+    rng = np.random.default_rng(4)
+    shapes = {"w": (CHANNELS, CHANNELS, TAPS), "v": (CHANNELS, 1, TAPS)}
+    weights = [numpy_helper.from_array(rng.standard_normal(shape, np.float32) / 8, name) for name, shape in shapes.items()]
+    nodes = [helper.make_node("Conv", ["x", "v"], ["h"], doc_string=doc_string), helper.make_node("Conv", ["h", "w"], ["y"])]
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, "length"])]
+    values += [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", CHANNELS, None]) for name in "hy"]
+    graph = helper.make_graph(nodes, "signal", values[:1], values[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model.SerializeToString(), weights[0]
+
+
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize("programs", ["0", "1"])
+def test_a_weight_is_kept_once_wherever_it_lies(shift, programs):
+    model, weight = model_of_two("." * shift)
+    options, plain = ort.SessionOptions(), numpy_helper.to_array(weight)
+    options.add_session_config_entry("session.disable_programs", programs)
+    x = {length: np.random.default_rng(length).standard_normal((1, 1, length), np.float32) for length in (80, 72)}
+
+    def session_and_results():
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return session, [session.run(None, {"x": x[length]}) for length in (80, 80, 80, 72)]
+
+    session_and_results()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        _session, found = session_and_results()
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert plain.nbytes <= kept < 1.8 * plain.nbytes
+    for hidden, result in found:
+        np.testing.assert_allclose(result, reference(hidden, plain, None, 1, (0, 0)), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_signals_that_the_other_kernel_computes_read_the_weight_as_it_was(shift):
+    """Channels of a feed do not lie last."""
+    model, weight = model_of_two("." * shift)
+    model = onnx.load_from_string(model)
+    del model.graph.node[0], model.graph.input[0]
+    model.graph.input.append(model.graph.output.pop(0))
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(5)
+    for length in (100, 100, 100, 60):
+        x = rng.standard_normal((1, CHANNELS, length), np.float32)
+        expected = reference(x, numpy_helper.to_array(weight), None, 1, (0, 0))
+        np.testing.assert_allclose(session.run(None, {"h": x})[0], expected, rtol=1e-4, atol=1e-3)

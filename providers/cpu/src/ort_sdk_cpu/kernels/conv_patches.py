@@ -70,7 +70,7 @@ class PatchConvKernel(SignalConvKernel):
         """A new array (N, M, *patches), channels last."""
         x = inputs[0]
         if not self._takes(x):
-            return self._kernel.compute(*inputs)
+            return self._compute_usual(inputs)
         size = _counts(x.shape, self._patch)
         out = np.empty((x.shape[0], *size, self._outputs), FLOAT)
         self._product(x)(x, *self._constants(inputs), out)

@@ -74,7 +74,7 @@ class SpreadConvKernel(SignalConvKernel):
         """A new array (N, M, *size), channels last."""
         x = inputs[0]
         if not self._takes(x):
-            return self._kernel.compute(*inputs)
+            return self._compute_usual(inputs)
         height, width = (size * taps for size, taps in zip(x.shape[2:], self._shape[2:], strict=True))
         out = np.empty((x.shape[0], height, width, self._outputs), FLOAT)
         self._product(x)(x, *self._constants(inputs), out)

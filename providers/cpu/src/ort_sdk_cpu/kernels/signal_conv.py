@@ -9,12 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
+from ort_sdk.api import (
+    NOT_PACKED,
+    TENSOR_BYTES,
+    HostArray,
+    KernelInfo,
+    NotPacked,
+    OpKernel,
+    PrePackedWeights,
+    Slot,
+    Tensor,
+    TensorElementType,
+)
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.native_call import in_turn
 
+from .any_layout import FixedSlot
 from .compiled_product import Activation, CompiledProduct, Sizes
 from .copies import CopyWriter
 from .scratch import Scratch, scratch_of
@@ -32,6 +44,7 @@ TEAM_PRODUCTS = 1 << 22
 which sleeps by then and takes as long to wake."""
 MAX_SAMPLES, MAX_SIGNAL_BYTES = 4, 1 << 16
 """Signals for which a bound call is made of calls that need no Python, in memory of its own."""
+SIGNAL_RANK = 3
 X, WEIGHT, BIAS, ADDED = range(4)
 FLOAT = np.dtype(np.float32)
 _ACTIVATIONS = {
@@ -135,6 +148,8 @@ class _Epilogue:
 class SignalConvKernel(OpKernel):
     """A convolution along one axis whose result has channels last.
 
+    A constant weight of signals is read where it lies, aligned or not: what is kept is its arrangement.
+
     Args:
         info: the node.
         make_usual: makes the kernel that computes what this does not.
@@ -145,17 +160,37 @@ class SignalConvKernel(OpKernel):
     binds_any_layout = True
     deterministic = True
     shape_inputs = ()
+    packs_in_first_run = True
     _covered: int | None = None
     """Spatial axis that each window covers."""
 
     def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], outputs: int, axis: int) -> None:
         self._make_usual, self._outputs, self._axis, self._scratch = make_usual, outputs, axis, scratch_of(info)
         self._matrix: tuple[HostArray, HostArray] | None = None
+        self._weight_shape = _signal_weight_shape(info.constants.get(WEIGHT))
+        self._weight: HostArray | None = None
 
     @functools.cached_property
     def _kernel(self) -> Any:
         """The usual kernel, made when it is first needed: most nodes compute signals only."""
         return self._make_usual()
+
+    def packing_identity(self, input_index: int) -> str | None:
+        """The weight stays as it is."""
+        return TENSOR_BYTES if input_index == WEIGHT and self._weight_shape is not None else None
+
+    def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
+        """The weight's bytes as they lie."""
+        return NOT_PACKED if self.packing_identity(input_index) is None else PrePackedWeights((tensor.packed(),))
+
+    def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
+        """Read the weight from the buffer."""
+        self._weight = weights.buffers[0].view(FLOAT).reshape(self._weight_shape)
+
+    @functools.cached_property
+    def _aligned_weight(self) -> HostArray:
+        """The weight as other kernels read it."""
+        return np.require(self._weight, requirements=("C", "A"))
 
     def count(self, length: int) -> int:
         """Windows of a signal."""
@@ -182,7 +217,7 @@ class SignalConvKernel(OpKernel):
         """A new array (N, M, *spatial), channels last."""
         x, axis = inputs[X], 2 + self._axis
         if not self._takes(x):
-            return self._kernel.compute(*inputs)
+            return self._compute_usual(inputs)
         shape = [x.shape[0], *x.shape[2:], self._outputs]
         shape[axis - 1] = self.count(x.shape[axis])
         if self._covered is not None:
@@ -190,6 +225,19 @@ class SignalConvKernel(OpKernel):
         out = np.moveaxis(np.empty(shape, FLOAT), -1, 1)
         self._product(x)(x, *self._constants(inputs), _rows(out))
         return out
+
+    def _compute_usual(self, inputs: Sequence[Any]) -> Any:
+        """What the usual kernel computes."""
+        if self._weight is None:
+            return self._kernel.compute(*inputs)
+        return self._kernel.compute(*inputs[:WEIGHT], self._aligned_weight, *inputs[WEIGHT + 1 :])
+
+    def _bind_usual(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """What the usual kernel makes of slots."""
+        if self._weight is not None:
+            inputs = [*inputs[:WEIGHT], FixedSlot(self._aligned_weight, is_constant=True), *inputs[WEIGHT + 1 :]]
+        bound: Callable[[], Any] = self._kernel.bind(inputs, outputs)
+        return bound
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the output's array."""
@@ -200,7 +248,7 @@ class SignalConvKernel(OpKernel):
             fixed: Callable[[], Any] = self._product(x.array).fixed(x.array, *constants, _rows(out.array))
             return fixed
         product: Any = None
-        other: Callable[[], Any] | None = self._kernel.bind(inputs, outputs) if are_fixed else None
+        other: Callable[[], Any] | None = self._bind_usual(inputs, outputs) if are_fixed else None
         if other is not None:
             return other
 
@@ -208,7 +256,7 @@ class SignalConvKernel(OpKernel):
             nonlocal product, other
             array, written = x.array, out.array
             if not self._takes(array) or not is_channels_last(written):
-                other = other or self._kernel.bind(inputs, outputs)
+                other = other or self._bind_usual(inputs, outputs)
                 other()
                 return
             product = product or self._product(array)
@@ -222,10 +270,18 @@ class SignalConvKernel(OpKernel):
 
     def _constants(self, inputs: Sequence[Any]) -> tuple[HostArray, HostArray | None]:
         """The weight as it is read, made once, and the bias."""
-        weight, bias = inputs[WEIGHT], inputs[BIAS] if len(inputs) > BIAS else None
+        weight: Any = inputs[WEIGHT] if self._weight is None else self._weight
+        bias = inputs[BIAS] if len(inputs) > BIAS else None
         if self._matrix is None or self._matrix[0] is not weight:
-            self._matrix = (weight, self._arranged(weight))
+            self._matrix = (weight, np.require(self._arranged(weight), requirements=("C", "A")))
         return self._matrix[1], None if bias is None else np.ascontiguousarray(bias)
+
+
+def _signal_weight_shape(tensor: Tensor | None) -> tuple[int, ...] | None:
+    """Shape of a weight that is read where it lies; None for those of pictures, which other kernels read with what follows."""
+    if tensor is None or len(tensor.shape) != SIGNAL_RANK or tensor.element_type is not TensorElementType.FLOAT:
+        return None
+    return tensor.shape
 
 
 class ProductConvKernel(SignalConvKernel):
