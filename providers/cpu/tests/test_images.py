@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.images import compiler, linker, mapping, store
+from ort_sdk_cpu.images.image import LinkError, can_link
 from ort_sdk_cpu.jit import one_process
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
-needs_images = pytest.mark.skipif(not linker.can_link(), reason="images are for Linux on x86-64")
+needs_images = pytest.mark.skipif(not can_link(), reason="images are for Linux on x86-64")
 
 SUM = """
 define i64 @total(i64 %a, i64 %b) {
@@ -174,15 +175,15 @@ def test_without_a_folder(function, monkeypatch):
 
 @needs_images
 def test_functions_that_no_library_has(function):
-    with pytest.raises(linker.LinkError, match="nobody_has_this"):
+    with pytest.raises(LinkError, match="nobody_has_this"):
         function(UNKNOWN)
 
 
 @needs_images
 def test_what_images_do_not_have():
-    with pytest.raises(linker.LinkError, match="variables of threads"):
+    with pytest.raises(LinkError, match="variables of threads"):
         linker.link(compiler.emitted(OF_THREADS), "total", 0)
-    with pytest.raises(linker.LinkError, match="no function 'other'"):
+    with pytest.raises(LinkError, match="no function 'other'"):
         linker.link(compiler.emitted(SUM), "other", 0)
     with pytest.raises(ValueError, match="ELF"):
         linker.link(b"MZ" * 100, "total", 0)

@@ -86,7 +86,7 @@ def processor() -> str:
 def _described() -> str:
     """Model and features as Linux tells them, else as the compiler's library does."""
     try:
-        with _DESCRIPTION.open(encoding="ascii", errors="replace") as file:
+        with _DESCRIPTION.open(encoding="utf-8", errors="replace") as file:
             fields = [line.partition(":") for line in itertools.takewhile(str.strip, file)]
     except OSError:
         fields = []

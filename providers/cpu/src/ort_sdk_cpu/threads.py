@@ -140,7 +140,7 @@ def _core(processor: int) -> str:
     """What names the core a processor is on."""
     siblings = _TOPOLOGY / f"cpu{processor}" / "topology" / "thread_siblings_list"
     try:
-        return siblings.read_text(encoding="ascii")
+        return siblings.read_text(encoding="utf-8")
     except OSError:
         return str(processor)
 

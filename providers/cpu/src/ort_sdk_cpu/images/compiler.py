@@ -7,7 +7,7 @@ from typing import Any
 
 from ort_sdk_cpu import libraries
 
-from .linker import can_link
+from .image import can_link
 
 __all__ = ["emitted", "load_object", "parsed", "target_machine"]
 

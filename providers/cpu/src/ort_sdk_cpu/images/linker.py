@@ -8,17 +8,12 @@ Relocations are those of x86-64 (System V ABI, AMD64 supplement).
 from __future__ import annotations
 
 import mmap
-import platform
 import struct
-import sys
-from typing import NamedTuple
 
-from ort_sdk.api import RuntimeException
-from ort_sdk.api.data_classes import dataclass
-
+from .image import Image, LinkError, Pointer
 from .object_file import ObjectFile, Relocation, Section, Symbol
 
-__all__ = ["Image", "LinkError", "Pointer", "can_link", "link"]
+__all__ = ["link"]
 
 _WORD = 8
 _ADDRESS, _RELATIVE_64 = 1, 24
@@ -27,41 +22,6 @@ _RELATIVE_TO_SLOT = (9, 41, 42)
 """``R_X86_64_``: 64; PC64; PC32, PLT32; GOTPCREL, GOTPCRELX, REX_GOTPCRELX."""
 _JUMP = b"\xff\x25"
 """``jmp`` to the address that lies at a distance from the next instruction, which follows in 4 bytes."""
-
-
-class LinkError(RuntimeException):
-    """An object file has what an image cannot have."""
-
-
-class Pointer(NamedTuple):
-    """A word of an image that holds an address."""
-
-    place: int
-    addend: int
-    symbol: str
-    """Function or variable of another library; empty for the start of the mapping."""
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """Code and data. Places count from the start of the mapping.
-
-    Args:
-        content: the bytes, from the ``start`` given to :func:`link` on.
-        entry: where the function asked for is.
-        writable: from where on pages must be writable; a multiple of the page size, or the image's end if none must be.
-        pointers: what must be written there before the code runs.
-    """
-
-    content: bytes
-    entry: int
-    writable: int
-    pointers: tuple[Pointer, ...]
-
-
-def can_link() -> bool:
-    """Whether object files of this machine can be linked."""
-    return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 def link(code: bytes, symbol: str, start: int) -> Image:

@@ -17,7 +17,7 @@ from pathlib import Path
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.digests import DIGEST_BYTES, digest
 
-from .linker import Image, LinkError
+from .image import Image, LinkError
 
 __all__ = ["HEADER_BYTES", "map_content", "map_file", "written"]
 

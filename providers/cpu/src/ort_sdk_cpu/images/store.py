@@ -12,7 +12,7 @@ from ort_sdk.api import RuntimeException
 from ort_sdk_cpu.digests import DIGEST_BYTES, digest
 from ort_sdk_cpu.jit import cache_folder, one_process
 
-from .linker import LinkError, can_link, link
+from .image import LinkError, can_link
 from .mapping import HEADER_BYTES, map_content, map_file, written
 
 __all__ = ["code_address", "is_kept", "read_text", "write_text"]
@@ -119,6 +119,8 @@ def _kept_or_built(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
 
 def _imaged(name: str, symbol: str, code: bytes) -> int | None:
     """Address of the code as an image; None if it cannot be one."""
+    from .linker import link
+
     folder, file = cache_folder(), f"{name}{IMAGE}"
     try:
         image = link(code, symbol, HEADER_BYTES) if can_link() else None
