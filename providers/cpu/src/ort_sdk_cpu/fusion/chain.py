@@ -15,7 +15,7 @@ from .elements import ELEMENTS, LANES
 from .instructions import BOOL, FLOAT, FunctionBody
 from .loops import OUTER_DIMENSIONS
 from .operation import ElementOperation
-from .rules import RULES
+from .rules import rule_of
 
 __all__ = ["HEADER_WORDS", "OPERAND_WORDS", "Chain", "ChainStep", "written"]
 
@@ -57,7 +57,7 @@ class Chain:
     def type_of(self, value: int) -> str:
         """Type of a value."""
         count = len(self.inputs)
-        return self.inputs[value] if value < count else RULES[self.steps[value - count].operation.op_type].output
+        return self.inputs[value] if value < count else rule_of(self.steps[value - count].operation.op_type).output
 
 
 def written(chain: Chain) -> tuple[str, set[str]]:
@@ -183,7 +183,7 @@ class _Writer:
         offsets = {size: value(f"mul i64 {index}, {size}") for size in sizes}
         values = [self._load(operand, offsets, mask) for operand in range(len(chain.inputs))]
         for step in chain.steps:
-            rule = RULES[step.operation.op_type]
+            rule = rule_of(step.operation.op_type)
             names = ["" if operand < 0 else values[operand] for operand in step.operands]
             values.append(rule.emit(self.body, step.operation.attributes, names))
         for position, number in enumerate(chain.outputs):

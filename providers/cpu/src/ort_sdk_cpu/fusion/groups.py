@@ -15,7 +15,7 @@ from .chain import Chain, ChainStep
 from .elements import LETTERS
 from .loops import OUTER_DIMENSIONS
 from .operation import ElementOperation
-from .rules import RULES, rule_name
+from .rules import rule_name, rule_of
 
 __all__ = ["Group", "groups_of"]
 
@@ -111,7 +111,7 @@ class _Finder:
             operation = self._operations[position]
             assert operation is not None  # noqa: S101 - only such steps are in groups
             steps.append(ChainStep(operation, tuple(number.get(index, -1) for index in program.steps[position].inputs)))
-            cost += RULES[operation.op_type].cost
+            cost += rule_of(operation.op_type).cost
         outputs = [index for index in made if not growing.readers.isdisjoint(program.readers.get(index, ()))]
         types = "".join(_letter(program.values[index]) or "" for index in inputs)
         chain = Chain(types, tuple(steps), tuple(number[index] for index in outputs))
@@ -157,7 +157,7 @@ def _operation(step: FusibleStep, program: FusibleProgram) -> ElementOperation |
         return None
     letters = [letter or "" for letter in inputs]
     name = rule_name(operation.op_type, letters[0], result)
-    if name is None or not _suits(RULES[name].inputs, letters):
+    if name is None or not _suits(rule_of(name).inputs, letters):
         return None
     return _power(operation, step.inputs, program) if operation.op_type == "Pow" else replace(operation, op_type=name)
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .instructions import FLOAT_RULES, Rule
-from .typed_instructions import TYPED_RULES
 
-__all__ = ["RULES", "rule_name"]
-
-RULES: Mapping[str, Rule] = {**FLOAT_RULES, **TYPED_RULES}
-"""Name → how it is computed: the operator on float32, or truth values where it is logic; with letters, on other types."""
+__all__ = ["rule_name", "rule_of"]
 
 _OF_INPUTS = frozenset({"Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual"})
 """Operators whose output has another type than what they are computed on."""
@@ -27,7 +23,21 @@ def rule_name(op_type: str, inputs: str, output: str) -> str | None:
     if op_type == "Cast":
         name = f"Cast.{inputs[0]}{output}"
     else:
-        plain, letter = RULES.get(op_type), inputs[0] if op_type in _OF_INPUTS else output
+        plain, letter = FLOAT_RULES.get(op_type), inputs[0] if op_type in _OF_INPUTS else output
         own = "" if plain is None else plain.inputs[0] if op_type in _OF_INPUTS else plain.output
         name = op_type if letter == own else f"{op_type}.{letter}"
-    return name if name in RULES else None
+    return name if name in _rules_with(name) else None
+
+
+def rule_of(name: str) -> Rule:
+    """How it is computed: the operator on float32, or truth values where it is logic; with letters, on other types."""
+    return _rules_with(name)[name]
+
+
+def _rules_with(name: str) -> Mapping[str, Rule]:
+    """The rules among which one of this name would be; few networks need any of other types."""
+    if "." not in name or name.endswith(".f"):
+        return FLOAT_RULES
+    from .typed_instructions import TYPED_RULES
+
+    return TYPED_RULES
