@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableSet, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -115,7 +116,7 @@ class KernelRegistry:
     def __init__(self, provider_name: str) -> None:
         self.provider_name = provider_name
         self._registered: dict[tuple[str, str], list[KernelCreateInfo]] = {}
-        self._sources: list[tuple[KernelSource, frozenset[tuple[str, str]]]] = []
+        self._sources: list[tuple[KernelSource, AbstractSet[tuple[str, str]]]] = []
         self._cache: dict[tuple[str, str], tuple[KernelCreateInfo, ...]] = {}
         self._declared: dict[tuple[str, str], dict[int, OperatorSchema]] = {}
         self.matches: dict[tuple[Any, ...], tuple[KernelCreateInfo, ...]] = {}
@@ -244,9 +245,11 @@ class KernelRegistry:
 
         Args:
             source: asked at most once per operator.
-            operators: (domain, op_type) pairs the source may have kernels for.
+            operators: (domain, op_type) pairs the source may have kernels for. A set that cannot be changed is kept, not copied.
         """
-        self._sources.append((source, frozenset(operators)))
+        if not isinstance(operators, AbstractSet) or isinstance(operators, MutableSet):
+            operators = frozenset(operators)
+        self._sources.append((source, operators))
         self._cache.clear()
         self.matches.clear()
 
@@ -266,7 +269,7 @@ class KernelRegistry:
         """(domain, op_type) of every operator with a kernel, sorted."""
         names: set[tuple[str, str]] = set(self._registered)
         for _, operators in self._sources:
-            names |= operators
+            names.update(operators)
         return tuple(sorted(names))
 
 

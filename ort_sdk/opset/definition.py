@@ -23,7 +23,7 @@ from ort_sdk.api import (
 )
 from ort_sdk.api.data_classes import dataclass, field
 
-from .families import declared_operators, load_operator
+from .families import DeclaredOperators, load_operator
 from .namespace import ArrayNamespace
 from .numpy_namespace import NumpyNamespace
 from .widening import HALF_TYPES, mixes_half_and_float, widened
@@ -170,7 +170,7 @@ def add_opset(
     namespace = as_namespace(xp)
     element_types = frozenset(namespace.element_types if types is None else types)
     allowed = frozenset(element_type.onnx_name for element_type in element_types)
-    operators = [key for key in declared_operators(on_host=namespace.is_host) if key[1] not in exclude]
+    operators = DeclaredOperators(on_host=namespace.is_host, exclude=exclude)
 
     def source(domain: str, op_type: str) -> list[KernelCreateInfo]:
         rows = []

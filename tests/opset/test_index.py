@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ort_sdk.opset.families import DeclaredOperators
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,3 +30,15 @@ def test_a_session_imports_only_the_operators_it_uses():
     assert "ort_sdk.opset.nn.conv" in imported
     assert [name for name in imported if name.startswith(("ort_sdk.opset.ml.", "ort_sdk.opset.contrib.attention"))] == []
     assert "onnx" not in imported
+
+
+def test_declared_operators_are_a_set():
+    every, hosts = DeclaredOperators(on_host=True), DeclaredOperators(on_host=False, exclude=["Abs"])
+    rows = [line.split("\t") for line in (ROOT / "ort_sdk" / "opset" / "data" / "index.txt").read_text().splitlines()]
+    wanted = {(domain, op_type) for domain, op_type, _, where in rows if where == "any" and op_type != "Abs"}
+    assert len(every) == len(rows) == len(set(every))
+    assert hosts == wanted
+    assert hosts & {("", "Add"), ("", "Abs")} == {("", "Add")}
+    assert hosts | {("other", "Add")} == wanted | {("other", "Add")}
+    for name in (("", "Abs"), ("", "Ad"), ("ai.onnx", "Add"), ("", "Add\tmath.arithmetic"), ("", "x\n\tAdd"), ("", "")):
+        assert name not in hosts

@@ -8,6 +8,7 @@ from typing import Any
 
 from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry
 from ort_sdk.opset import add_opset
+from ort_sdk.opset.families import DeclaredOperators
 
 from .namespace import CpuNamespace
 
@@ -21,7 +22,7 @@ def kernel_registry() -> KernelRegistry:
     """The registry, built once per process and shared by all sessions."""
     opset, registry = KernelRegistry(NAME), KernelRegistry(NAME)
     add_opset(opset, CpuNamespace())
-    registry.add_source(functools.partial(_kernels, opset), opset.operators())
+    registry.add_source(functools.partial(_kernels, opset), DeclaredOperators(on_host=True))
     return registry
 
 
