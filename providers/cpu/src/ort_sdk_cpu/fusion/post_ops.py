@@ -9,8 +9,8 @@ from typing import Any
 
 from ort_sdk.api import FusibleProgram, FusibleStep, TensorElementType
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.onednn.attributes import Eltwise
 from ort_sdk_cpu.onednn.constants import Algorithm
+from ort_sdk_cpu.onednn.post_ops import Eltwise
 
 from .operation import ElementOperation
 

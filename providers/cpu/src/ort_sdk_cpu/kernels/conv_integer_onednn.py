@@ -11,12 +11,13 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo, RuntimeException
 from ort_sdk_cpu.instruction_set import has_vnni
-from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes, Sum
+from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.library import is_available
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
+from ort_sdk_cpu.onednn.post_ops import Sum
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
 from .channels_last import Call, ChannelsLastKernel

@@ -26,12 +26,13 @@ from ort_sdk.api import (
 )
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.onednn.activations import eltwise_of
-from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PostOp, PrimitiveAttributes
+from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import PackedArray, reordered
 from ort_sdk_cpu.onednn.library import is_available, is_loaded, library
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
+from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise, PostOp
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.threads import team_of
 

@@ -17,8 +17,8 @@ from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.onednn.attributes import Eltwise
 from ort_sdk_cpu.onednn.constants import Algorithm
+from ort_sdk_cpu.onednn.post_ops import Eltwise
 
 from .bounds import clamp
 from .compiled_product import Activation, ProductFunction

@@ -15,11 +15,11 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.activations import eltwise_of
-from ort_sdk_cpu.onednn.attributes import Binary, Eltwise
 from ort_sdk_cpu.onednn.call import LayoutCall, channels_last
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import aligned_bytes
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
+from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise
 
 from .activation import InPlace
 from .conv_direct import WORK, TaskPlan, as_channels_last, kept, lies_channels_last

@@ -27,7 +27,7 @@ from ort_sdk_cpu.onednn.constants import Algorithm
 from .bindable import BindableKernel, MakeWriter, Writer
 from .compiled_product import Activation, CompiledProduct, ProductFunction, Sizes, epilogue
 from .copies import CopyWriter
-from .packed_product import Tail
+from .product_tail import Tail
 from .recycled import ResultMemory
 from .scratch import scratch_of
 

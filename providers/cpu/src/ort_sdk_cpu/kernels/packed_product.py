@@ -13,40 +13,25 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, RuntimeException, Slot, Tensor
-from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.onednn.attributes import Binary, Eltwise, PostOp, PrimitiveAttributes
+from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import PrimitiveCall
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.library import library
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous, strided
+from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise, PostOp
 from ort_sdk_cpu.onednn.primitive import matmul
 
 from .bindable import BindableKernel, MakeWriter, Writer
+from .product_tail import Tail
 from .scratch import scratch_of
 
-__all__ = ["PackedProduct", "Tail", "packed_layout"]
+__all__ = ["PackedProduct", "packed_layout"]
 
 WEIGHT = 1
 TYPICAL_ROWS = 128
 """The layout is asked for with so many rows; it does not depend on them."""
 FLOAT = np.dtype(np.float32)
-
-Finish = Callable[[HostArray, Sequence[Any]], None]
-"""``finish(out, other inputs)``: what is done to the product in place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """What follows the product ``alpha * A @ B``."""
-
-    alpha: float = 1.0
-    bias: HostArray | None = None
-    """Constant (columns,), added by the primitive."""
-    activation: tuple[Algorithm, float] | None = None
-    """Applied by the primitive: its algorithm and alpha."""
-    finish: Finish | None = None
-    """Anything else, after all that."""
 
 
 def packed_layout(inner: int, columns: int) -> MemoryDescriptor | None:

@@ -12,7 +12,7 @@ from ort_sdk.api.step_expansion import ExpandingProgram
 
 from .bindable import MakeWriter
 from .in_place_product import InPlaceProduct
-from .packed_product import Tail
+from .product_tail import Tail
 from .recycled import ResultMemory
 
 __all__ = ["ProductAndActivation", "is_for_steps"]

@@ -8,17 +8,34 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.contrib.fused_matmul import activation_parameters
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.onednn.constants import Algorithm
 
 from .activation import in_place_activation
-from .packed_product import Tail
 
-__all__ = ["tail_of"]
+__all__ = ["Tail", "tail_of"]
 
 ADDEND = 2
+
+Finish = Callable[[HostArray, Sequence[Any]], None]
+"""``finish(out, other inputs)``: what is done to the product in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What follows the product ``alpha * A @ B``."""
+
+    alpha: float = 1.0
+    bias: HostArray | None = None
+    """Constant (columns,), added by the primitive."""
+    activation: tuple[Algorithm, float] | None = None
+    """Applied by the primitive: its algorithm and alpha."""
+    finish: Finish | None = None
+    """Anything else, after all that."""
+
 
 _ACTIVATIONS: dict[str, tuple[Algorithm, float]] = {
     "LeakyRelu": (Algorithm.RELU, 0.01),
@@ -57,13 +74,13 @@ def _fused_activation(info: KernelInfo) -> tuple[Algorithm, float] | None:
     return (found[0], float(parameters[0])) if found is not None and name == "LeakyRelu" and parameters else found
 
 
-def _activate(info: KernelInfo) -> Callable[[HostArray, Sequence[Any]], None] | None:
+def _activate(info: KernelInfo) -> Finish | None:
     parameters = activation_parameters(info)
     apply = in_place_activation(info, parameters, fused_activation(info, NumpyNamespace(), parameters))
     return None if apply is None else lambda out, _others: apply(out, out)
 
 
-def _finish(info: KernelInfo) -> Callable[[HostArray, Sequence[Any]], None]:
+def _finish(info: KernelInfo) -> Finish:
     """Beta times the third input, whatever it is, then the activation."""
     beta, activate = info.attribute("beta", 1.0), _activate(info)
 

@@ -12,11 +12,12 @@ import numpy as np
 from ort_sdk.api import HostArray, RuntimeException
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.native_call import in_turn
-from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes, Sum
+from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, empty_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.memory_descriptor import any_layout, contiguous
+from ort_sdk_cpu.onednn.post_ops import Sum
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
 from .conv_geometry import ConvGeometry

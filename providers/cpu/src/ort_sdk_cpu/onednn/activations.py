@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .attributes import Eltwise
 from .constants import Algorithm
+from .post_ops import Eltwise
 
 __all__ = ["eltwise_of"]
 

@@ -8,39 +8,11 @@ from typing import Any
 
 from ort_sdk.api.data_classes import dataclass
 
-from .constants import USER_SCRATCHPAD, Algorithm
+from .constants import USER_SCRATCHPAD
 from .library import OneDnn, check, library
-from .memory_descriptor import MemoryDescriptor
+from .post_ops import Eltwise, PostOp, Sum
 
-__all__ = ["Binary", "Eltwise", "PostOp", "PrimitiveAttributes", "Sum"]
-
-
-@dataclass(frozen=True, slots=True)
-class Eltwise:
-    """Applies a function to each element."""
-
-    algorithm: Algorithm
-    alpha: float = 0.0
-    beta: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Adds what was in the destination before, times a scale."""
-
-    scale: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """Combines the result with a second operand, given at execution as ``binary_post_op(position)``."""
-
-    algorithm: Algorithm
-    operand: MemoryDescriptor
-    """As many axes as the result; sizes equal or 1."""
-
-
-PostOp = Eltwise | Sum | Binary
+__all__ = ["PrimitiveAttributes"]
 
 
 @dataclass(frozen=True, slots=True)
