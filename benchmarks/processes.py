@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import statistics
@@ -44,6 +45,29 @@ def private_mb() -> float:
         return 0.0
     rows = (line.split() for line in ROLLUP.read_text(encoding="ascii").splitlines()[1:])
     return sum(int(row[1]) for row in rows if row[0].removesuffix(":") in PRIVATE_FIELDS) * 1024 / MEGABYTE
+
+
+def import_what_is_imported_by(work: Callable[[], object]) -> None:
+    """Import all modules that some work imports, without doing it: a copy of the process does, and tells their names.
+
+    So libraries that import a module when it is first needed compare with those that bring all their code at once.
+    """
+    known = set(sys.modules)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            work()
+            os.write(writing, "\n".join(name for name in sys.modules if name not in known).encode())
+        finally:
+            os._exit(0)  # what fails here fails in this process, too, which tells of it
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as file:
+        names = file.read().splitlines()
+    os.waitpid(child, 0)
+    for name in names:
+        with contextlib.suppress(ModuleNotFoundError):  # some are made by others, without a file
+            importlib.import_module(name)
 
 
 def environment() -> dict[str, str]:
