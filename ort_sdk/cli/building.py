@@ -21,6 +21,8 @@ from ort_sdk.session.session_providers import binding_providers, operator_schema
 __all__ = ["BuiltModel", "ProviderEntries", "build_state", "read_model"]
 
 SECONDS_TO_SETTLE = 5.0
+RUNS_THAT_LOAD = 2
+"""Runs before which the time to settle does not begin: the first may compile kernels, the second makes a program."""
 
 ProviderEntries = Sequence[tuple[str, Mapping[str, Any]]]
 """Provider names with their options."""
@@ -91,11 +93,11 @@ class BuiltModel:
         Returns:
             The program; None if it did not come soon.
         """
-        end = time.perf_counter() + SECONDS_TO_SETTLE
-        done = 0
-        while done < runs or (not self._runner.is_settled and time.perf_counter() < end):
+        for _ in range(max(runs, RUNS_THAT_LOAD)):
             self.run(feeds)
-            done += 1
+        end = time.perf_counter() + SECONDS_TO_SETTLE
+        while not self._runner.is_settled and time.perf_counter() < end:
+            self.run(feeds)
         return self._runner.report()[-1] if self._runner.is_settled else None
 
     def run(self, feeds: Mapping[str, Any], control: RunControl | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -90,6 +91,33 @@ def test_sizes_computed_from_shapes_are_followed():
     assert contents["s"] == ("n", 3, 8, 8)
     assert contents["t"] == ("n", 1, -1)
     assert graph.node_arg("y").shape == ("n", 1, 192)
+
+
+@pytest.mark.parametrize(("op_type", "expected"), [("Max", (4, 9, 4)), ("Min", (2, 2, 1))])
+def test_the_largest_and_the_least_of_three_vectors(op_type, expected):
+    _, contents = inferred(
+        node("Shape", ["x"], ["s"]),
+        node(op_type, ["s", "fours", "twos"], ["y"]),
+        inputs=[("x", [3, 9, 1])],
+        outputs=[("y", None, INT64)],
+        constants={"fours": np.array([4]), "twos": np.array([2, 2, 2])},
+    )
+    assert contents["y"] == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [(-9, -(2**31), -1), (1, -9, -2), (9, 0, -1), (-3, -9, -1), (-9, 9, 2), (2, 9, -1)],
+)
+def test_slices_in_either_direction_as_onnxruntime(start, end, step):
+    nodes = [node("Shape", ["x"], ["s"]), node("Slice", ["s", "start", "end", "axis", "step"], ["y"])]
+    constants = {"start": np.array([start]), "end": np.array([end]), "axis": np.array([0]), "step": np.array([step])}
+    model = model_bytes(nodes, [value("x", [2, 3, 4])], [value("y", None, INT64)], constants)
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": np.zeros((2, 3, 4), np.float32)})
+    graph, contents = inferred(*nodes, inputs=[("x", [2, 3, 4])], outputs=[("y", None, INT64)], constants=constants)
+    assert contents["y"] == tuple(expected)
+    assert graph.node_arg("y").shape == expected.shape
 
 
 def test_expand_to_a_shape_with_minus_ones():

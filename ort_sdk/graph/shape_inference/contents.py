@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 
 from ort_sdk.api import Dimension, TensorElementType
 
@@ -67,7 +68,11 @@ def slice_(call: NodeCall) -> Contents | None:
         bounds: tuple[int | None, int | None, int | None] = (call.attribute("starts")[0], call.attribute("ends")[0], 1)
     else:
         bounds = (call.integer(1), call.integer(2), call.integer(4) if call.has(4) else 1)
-    return None if elements is None or None in bounds else elements[slice(*bounds)]
+    start, end, step = bounds
+    if elements is None or start is None or end is None or step is None:
+        return None
+    # Python's slices that go backwards from before the first element are empty; ONNX's begin at the first.
+    return elements[max(start, -len(elements)) : end : step]
 
 
 @contents_rule("Split")
@@ -94,19 +99,18 @@ def range_(call: NodeCall) -> Contents | None:
     return None if start is None or limit is None or delta is None else tuple(range(start, limit, delta))
 
 
-def _pairs(call: NodeCall) -> list[tuple[Dimension, Dimension]] | None:
-    left, right = call.contents(0), call.contents(1)
-    if left is None or right is None:
-        return None
-    longest = max(len(left), len(right)) if left and right else 0
-    left, right = (part * longest if len(part) == 1 else part for part in (left, right))
-    return list(zip(left, right, strict=True))
+def _rows(inputs: Sequence[Contents]) -> Iterable[tuple[Dimension, ...]]:
+    """Elements at the same place, of vectors that are broadcast."""
+    longest = max(map(len, inputs)) if all(inputs) else 0
+    return zip(*(part * longest if len(part) == 1 else part for part in inputs), strict=True)
 
 
 def _elementwise(combine: Callable[[Dimension, Dimension], Dimension]) -> Callable[[NodeCall], Contents | None]:
     def rule(call: NodeCall) -> Contents | None:
-        pairs = _pairs(call)
-        return None if pairs is None else tuple(combine(left, right) for left, right in pairs)
+        inputs = [part for index in range(len(call.node.inputs)) if (part := call.contents(index)) is not None]
+        if len(inputs) < len(call.node.inputs):
+            return None
+        return tuple(functools.reduce(combine, row) for row in _rows(inputs))
 
     return rule
 
@@ -151,9 +155,7 @@ def where(call: NodeCall) -> Contents | None:
     condition, chosen, other = (call.contents(index) for index in range(3))
     if condition is None or chosen is None or other is None:
         return None
-    longest = max(len(condition), len(chosen), len(other)) if condition and chosen and other else 0
-    columns = [part * longest if len(part) == 1 else part for part in (condition, chosen, other)]
-    return tuple(_choose(*row) for row in zip(*columns, strict=True))
+    return tuple(_choose(*row) for row in _rows((condition, chosen, other)))
 
 
 def _choose(condition: Dimension, chosen: Dimension, other: Dimension) -> Dimension:

@@ -76,7 +76,7 @@ def _length(size: Dimension, start: Dimension, end: Dimension, step: Dimension) 
     if not isinstance(start, int) or not isinstance(step, int):
         return None
     if isinstance(size, int) and isinstance(end, int):
-        return len(range(size)[start:end:step])
+        return len(range(size)[max(start, -size) : end : step])  # as ONNX, which begins at the first if before it
     if step != 1 or start < 0:
         return None
     if start == 0 and (end == size or (isinstance(end, int) and end >= 2**31 - 1)):

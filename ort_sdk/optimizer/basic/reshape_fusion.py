@@ -103,13 +103,13 @@ def given_back(graph: Graph, node: Node) -> str | None:
     first = graph.producer(node.inputs[0]) if node.inputs and not node.domain else None
     if first is None or first.domain or {first.op_type, node.op_type} != {"Squeeze", "Unsqueeze"}:
         return None
+    axes = _axes(graph, node)
+    return first.inputs[0] if axes and axes == _axes(graph, first) else None
+
+
+def _axes(graph: Graph, node: Node) -> frozenset[int] | None:
+    """Axes of a Squeeze or Unsqueeze counted from the front, of the side of the node that has them; None if not known."""
     axes = integers(graph, node, 1, "axes")
-    is_undone = axes and _normalized(axes, node, graph) == _normalized(integers(graph, first, 1, "axes"), first, graph)
-    return first.inputs[0] if is_undone else None
-
-
-def _normalized(axes: tuple[int, ...] | None, node: Node, graph: Graph) -> frozenset[int] | None:
-    """Axes counted from the front, of the side of the node that has them."""
     if axes is None or min(axes, default=0) >= 0:
         return None if axes is None else frozenset(axes)
     rank = graph.node_arg(node.inputs[0] if node.op_type == "Squeeze" else node.outputs[0]).rank

@@ -113,8 +113,9 @@ def test_bounds_of_large_arrays(check, layouts):
 
 
 def test_gelu_forms(check, layouts):
-    for x in layouts((40, 1000)):
+    for x in [*layouts((40, 1000)), *layouts(()), *layouts((), np.float64)]:
         check("Gelu", x, approximate="tanh", tolerance=1e-6)
+    for x in layouts((40, 1000)):
         check("QuickGelu", x, domain=MICROSOFT, tolerance=1e-6)
         for op_type in ("BiasGelu", "FastGelu"):
             check(op_type, x, layouts((1000,))[0], domain=MICROSOFT, tolerance=1e-6)

@@ -91,6 +91,22 @@ def test_what_changes_something_stays(case):
     assert_equal_at_levels(model, {"x": np.linspace(0.1, 2, 6, dtype=np.float32).reshape(2, 3)})
 
 
+@pytest.mark.parametrize("squeezed", [["a"], ["a", "last"]], ids=["all", "last"])
+def test_other_axes_of_unknown_ranks_are_not_given_back(squeezed):
+    """Axes counted from the end are not known where the rank is not, nor are those that Squeeze finds itself."""
+    model = build(
+        [
+            *(node("Relu", ["x"], ["a"]), node("Squeeze", squeezed, ["s"])),
+            *(node("Unsqueeze", ["s", "before"], ["b"]), node("Neg", ["b"], ["y"])),
+        ],
+        [("x", FLOAT, None)],
+        [("y", FLOAT, None)],
+        {"last": np.array([-1]), "before": np.array([-2])},
+    )
+    assert basic_ops(model) == ["Relu", "Squeeze", "Unsqueeze", "Neg"]
+    assert_equal_at_levels(model, {"x": np.linspace(-1, 1, 3, dtype=np.float32).reshape(3, 1)})
+
+
 def test_a_neutral_constant_that_adds_an_axis_stays():
     model = build(
         [node("Relu", ["x"], ["a"]), node("Add", ["a", "c"], ["y"])], [X], [("y", FLOAT, [1, 2, 3])], {"c": f32([[[0]]])}

@@ -159,7 +159,7 @@ def logistic(x: HostArray, out: HostArray) -> None:
 
 def tanh_gelu(x: HostArray, out: HostArray) -> None:
     """X·Φ(x) approximated with tanh."""
-    inner = x * x
+    inner = np.square(x, out=np.empty_like(x))
     inner *= 0.044715
     inner += 1.0
     inner *= x
