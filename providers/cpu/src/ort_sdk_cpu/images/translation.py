@@ -23,7 +23,7 @@ def translated(function: Callable[..., Any], signature: Any) -> tuple[str, str]:
     with _without_machine_code():
         dispatcher = numba.njit(signature, **options)(function)
     (result,) = dispatcher.overloads.values()
-    return str(result.fndesc.llvm_func_name), str(result.library.get_llvm_str())
+    return str(result.fndesc.llvm_func_name), str(result.library.optimized_text())
 
 
 @contextlib.contextmanager
@@ -48,7 +48,15 @@ def _text_library() -> Any:
     from numba.core.codegen import JITCodeLibrary
 
     class TextLibrary(JITCodeLibrary):  # type: ignore[misc]
-        """A module that numba optimizes and links into others, but does not give to its engine."""
+        """A module that numba links into others, but does not give to its engine: it is optimized once, with all it consists of."""
+
+        def optimized_text(self) -> str:
+            """The whole in LLVM's language."""
+            super()._optimize_final_module()
+            return str(self.get_llvm_str())
+
+        def _optimize_final_module(self) -> None:
+            """Later."""
 
         def get_pointer_to_function(self, name: str) -> int:
             """0, as for functions that have no wrapper."""
