@@ -48,7 +48,7 @@ def _text_library() -> Any:
     from numba.core.codegen import JITCodeLibrary
 
     class TextLibrary(JITCodeLibrary):  # type: ignore[misc]
-        """A module that numba links into others, but does not give to its engine: it is optimized once, with all it consists of."""
+        """A module that numba links into others, but does not give to its engine: optimized once, with all it consists of."""
 
         def optimized_text(self) -> str:
             """The whole in LLVM's language."""
