@@ -84,6 +84,7 @@ for types in tests.TYPES:
 """
 
 
+@pytest.mark.instruction_sets
 @pytest.mark.parametrize("level", [level for level in InstructionSet if level < machine_instruction_set()])
 def test_other_instruction_sets(level):
     environment = {**os.environ, "ORT_SDK_CPU_ISA": level.name.lower()}

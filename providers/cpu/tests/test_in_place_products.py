@@ -201,6 +201,7 @@ for rows in (1, 4, 6, 20, 50):
 """
 
 
+@pytest.mark.instruction_sets
 @pytest.mark.parametrize("level", [level for level in InstructionSet if level < machine_instruction_set()])
 def test_other_instruction_sets(level):
     environment = {**os.environ, "ORT_SDK_CPU_ISA": level.name.lower()}

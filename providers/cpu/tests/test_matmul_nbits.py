@@ -241,6 +241,7 @@ def test_panels_are_made_piece_by_piece(accuracy_level, by_columns, monkeypatch)
         Case(bits, 16, 1000, 1024, zeros="packed", by_columns=by_columns).check(40, accuracy_level, bias=True)
 
 
+@pytest.mark.instruction_sets
 @pytest.mark.parametrize(
     ("level", "bits"),
     [

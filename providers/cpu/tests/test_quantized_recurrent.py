@@ -166,6 +166,7 @@ tests.check(37, 70, "bidirectional", [(5, 1), (3, 6)])
 """
 
 
+@pytest.mark.instruction_sets
 @pytest.mark.parametrize("level", [level for level in InstructionSet if level < machine_instruction_set()])
 def test_other_instruction_sets(level):
     environment = {**os.environ, "ORT_SDK_CPU_ISA": level.name.lower()}
