@@ -265,7 +265,7 @@ class GraphMatcher:
         ]
 
     def _is_replaceable(self, match: Match, new: Node) -> bool:
-        """One provider, nothing taken, and no value lost that something else reads."""
+        """One provider, nothing taken, and no value lost that something else, or the new node itself, reads."""
         members, provider, made = match.nodes, match.last.execution_provider, new.outputs
         for node in members:
             if node in self._taken or node.execution_provider != provider:
@@ -273,7 +273,7 @@ class GraphMatcher:
             for name in node.outputs:
                 if not name or name in made:
                     continue
-                if name in self._outputs:
+                if name in self._outputs or name in new.inputs:
                     return False
                 for reader in self.graph.consumers(name):
                     if reader not in members:

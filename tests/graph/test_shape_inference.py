@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import ort_sdk
 from ort_sdk.graph.shape_inference import infer_shapes
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.loader import load_model
@@ -118,6 +119,29 @@ def test_slices_in_either_direction_as_onnxruntime(start, end, step):
     graph, contents = inferred(*nodes, inputs=[("x", [2, 3, 4])], outputs=[("y", None, INT64)], constants=constants)
     assert contents["y"] == tuple(expected)
     assert graph.node_arg("y").shape == expected.shape
+
+
+@pytest.mark.parametrize(("op_type", "numbers"), [("Mul", [2**30]), ("Add", [2**31 - 1]), ("Sub", [-(2**31) + 1]), ("Cast", [])])
+def test_numbers_that_do_not_fit_their_type_are_computed_as_onnxruntime_does(op_type, numbers):
+    if op_type == "Cast":
+        nodes, constants = [node("Mul", ["s", "k"], ["w"]), node("Cast", ["w"], ["y"], to=TensorProto.INT32)], np.array([2**40])
+    else:
+        nodes = [node("Cast", ["s"], ["c"], to=TensorProto.INT32), node(op_type, ["c", "k"], ["y"])]
+        constants = np.array(numbers, np.int32)
+    model = model_bytes(
+        [node("Shape", ["x"], ["s"]), *nodes], [value("x", [5])], [value("y", [1], TensorProto.INT32)], {"k": constants}
+    )
+    feeds = {"x": np.zeros(5, np.float32)}
+    expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)
+    np.testing.assert_array_equal(ort_sdk.InferenceSession(model).run(None, feeds), expected)
+
+
+@pytest.mark.parametrize(("constants", "expected"), [({}, (2, 3)), ({"axes": np.array([0])}, (6,))])
+def test_a_product_over_no_axes_is_what_it_is_of(constants, expected):
+    product = node("ReduceProd", ["s", *constants], ["p"], noop_with_empty_axes=1)
+    inputs = (("x", [2, 3]), ("z", [6]))
+    nodes = [node("Shape", ["x"], ["s"]), product, node("Reshape", ["z", "p"], ["y"])]
+    assert shape_of(*nodes, inputs=inputs, constants=constants, opset=18) == expected
 
 
 def test_expand_to_a_shape_with_minus_ones():

@@ -166,9 +166,11 @@ def _choose(condition: Dimension, chosen: Dimension, other: Dimension) -> Dimens
 
 @contents_rule("ReduceProd")
 def reduce_prod(call: NodeCall) -> Contents | None:
-    """The product of a vector."""
+    """The product of a vector; the vector if no axes are given and that means none."""
     elements = call.contents(0)
-    return None if elements is None else (product(elements),)
+    if elements is None or (call.attribute("noop_with_empty_axes", 0) and not call.integers_or_attribute(1, "axes")):
+        return elements
+    return (product(elements),)
 
 
 @contents_rule("Neg")

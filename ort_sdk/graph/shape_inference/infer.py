@@ -20,6 +20,7 @@ __all__ = ["UNNAMED", "infer_shapes"]
 logger = logging.getLogger("ort_sdk.graph")
 
 MAX_SIZE = 2**63 - 1
+MAX_INT32 = 2**31 - 1
 UNNAMED = "?"
 """Begins the names that the optimizer gives to sizes which a model does not name; they stay inside graphs."""
 CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -122,7 +123,7 @@ def _infer_node(node: Node, scope: Scope) -> None:
     contents_rule = CONTENTS_RULES.get(key)
     if contents_rule is not None and _may_count(scope.graph.values.get(node.outputs[0])) and _is_small(shapes[0]):
         try:
-            scope.contents[node.outputs[0]] = _without_overflow(contents_rule(call))
+            scope.contents[node.outputs[0]] = _without_overflow(contents_rule(call), _largest(scope.graph, node.outputs[0]))
         except CANNOT_TELL as error:
             logger.debug("no contents for %s: %s", node.describe(), error)
 
@@ -136,11 +137,17 @@ def _is_small(shape: Shape | None) -> bool:
     return shape is not None and (not shape or (len(shape) == 1 and isinstance(shape[0], int) and shape[0] <= MAX_CONTENTS))
 
 
-def _without_overflow(contents: Contents | None) -> Contents | None:
-    """Elements beyond 64 bits are not known: they wrap in one way or another, and products of products grow without end."""
+def _largest(graph: Graph, name: str) -> int:
+    """The greatest number a value's type has."""
+    argument = graph.values.get(name)
+    return MAX_INT32 if argument is not None and argument.type == "tensor(int32)" else MAX_SIZE
+
+
+def _without_overflow(contents: Contents | None, largest: int) -> Contents | None:
+    """Elements beyond the type's are not known: they wrap in one way or another, and products of products grow without end."""
     if contents is None:
         return None
-    return tuple(None if isinstance(element, int) and not -MAX_SIZE <= element <= MAX_SIZE else element for element in contents)
+    return tuple(None if isinstance(element, int) and not -largest <= element <= largest else element for element in contents)
 
 
 def _possible(shape: Shape) -> Shape:

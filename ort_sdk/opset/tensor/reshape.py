@@ -26,16 +26,17 @@ def _known(shape_of: Callable[[Sequence[int], Any], tuple[int, ...]]) -> Callabl
 
 def _target_shape(info: KernelInfo, shape: Sequence[int], target: Sequence[int], *, allow_zero: bool) -> tuple[int, ...]:
     """Dimensions a Reshape asks for, with 0 copied from the input (unless allowed) and -1 inferred."""
-    dims = list(target)
-    if 0 in dims and not allow_zero:
-        if any(dim == 0 for dim in dims[len(shape) :]):
-            raise InvalidArgument(f"{info.describe()}: shape {dims} copies a dimension that the input {tuple(shape)} lacks")
-        dims = [shape[index] if dim == 0 else dim for index, dim in enumerate(dims)]
-    total = math.prod(shape)
+    dims, total = list(target), math.prod(shape)
+    copied = set() if allow_zero else {index for index, dim in enumerate(dims) if dim == 0}
+    if any(index >= len(shape) for index in copied):
+        raise InvalidArgument(f"{info.describe()}: shape {dims} copies a dimension that the input {tuple(shape)} lacks")
     if -1 in dims:
+        # What is copied counts on neither side, so that -1 is known where it is empty, too.
         unknown = dims.index(-1)
-        known = math.prod(dims[:unknown] + dims[unknown + 1 :])
-        dims[unknown] = total // known if known > 0 and total % known == 0 else -1
+        left = math.prod(dim for index, dim in enumerate(shape) if index not in copied)
+        known = math.prod(dim for index, dim in enumerate(dims) if index not in copied and index != unknown)
+        dims[unknown] = left // known if known > 0 and left % known == 0 else -1
+    dims = [shape[index] if index in copied else dim for index, dim in enumerate(dims)]
     if min(dims, default=0) < 0 or math.prod(dims) != total:
         raise InvalidArgument(
             f"{info.describe()}: cannot reshape {tuple(shape)} ({total} elements) to {list(target)}; "
@@ -76,7 +77,7 @@ def flatten(info: KernelInfo, xp: Any) -> Compute:
 
 
 def _squeezed(info: KernelInfo, shape: Sequence[int], axes: Iterable[int] | None) -> tuple[int, ...]:
-    if axes is None:
+    if not axes:
         return tuple(dim for dim in shape if dim != 1)
     dropped = normalize_axes(info, axes, len(shape))
     if any(shape[axis] != 1 for axis in dropped):

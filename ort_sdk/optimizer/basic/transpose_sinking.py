@@ -128,7 +128,7 @@ def _constants_turned(node: Node, made: Node, perm: list[int], transposes: Seque
         array = constant_array(graph, node, index)
         if array is None or array.ndim > len(perm) or (node.op_type == "PRelu" and index == 0):
             return False
-        if array.size > 1:
+        if array.size != 1:
             whole = array.reshape((1,) * (len(perm) - array.ndim) + array.shape)
             turned = np.ascontiguousarray(whole.transpose(np.argsort(perm)))
             made.inputs[index] = add_constant(graph, f"{node.inputs[index]}/channels_first", ArrayTensor(turned))

@@ -91,6 +91,22 @@ def test_what_changes_something_stays(case):
     assert_equal_at_levels(model, {"x": np.linspace(0.1, 2, 6, dtype=np.float32).reshape(2, 3)})
 
 
+@pytest.mark.parametrize(("start", "end"), [(0, 4), (2, 2**31 - 1)])
+def test_several_parts_of_a_value_joined_to_itself_are_not_one_of_them(start, end):
+    """Names are one object where a pass put one value in all places."""
+    model = build(
+        [
+            *(node("Relu", ["x"], ["r"]), node("Identity", ["r"], ["a"]), node("Concat", ["a", "a", "a"], ["c"], axis=0)),
+            *(node("Slice", ["c", "start", "end"], ["b"]), node("Neg", ["b"], ["y"])),
+        ],
+        [X],
+        [("y", FLOAT, [4, 3])],
+        {"start": np.array([start]), "end": np.array([end])},
+    )
+    assert basic_ops(model) == ["Relu", "Concat", "Slice", "Neg"]
+    assert_equal_at_levels(model)
+
+
 @pytest.mark.parametrize("squeezed", [["a"], ["a", "last"]], ids=["all", "last"])
 def test_other_axes_of_unknown_ranks_are_not_given_back(squeezed):
     """Axes counted from the end are not known where the rank is not, nor are those that Squeeze finds itself."""

@@ -42,6 +42,28 @@ def test_a_target_of_sizes_becomes_constant(source):
     assert_equal_at_levels(model, {"x": np.arange(24, dtype=np.float32).reshape(3, 8)})
 
 
+@pytest.mark.parametrize("shape", [(0, 5, 3), (4, 0, 3), (4, 2, 3)])
+def test_sizes_that_are_copied_and_left_may_be_empty(shape):
+    sizes = {"first": np.array([0]), "second": np.array([1]), "width": np.array([3])}
+    model = build(
+        [
+            node("Relu", ["x"], ["a"]),
+            node("Shape", ["a"], ["shape"]),
+            node("Gather", ["shape", "first"], ["rows"]),
+            node("Gather", ["shape", "second"], ["columns"]),
+            node("Mul", ["columns", "width"], ["length"]),
+            node("Concat", ["rows", "length"], ["target"], axis=0),
+            node("Reshape", ["a", "target"], ["y"]),
+        ],
+        [("x", FLOAT, ["n", "m", 3])],
+        [("y", FLOAT, [None, None])],
+        sizes,
+        17,
+    )
+    assert "Concat" not in [left.op_type for left in basic_graph(model).nodes]
+    assert_equal_at_levels(model, {"x": np.ones(shape, np.float32)})
+
+
 def test_the_pass_can_be_left_out():
     graph = open_session(split_heads("x", "target"), 1, ["ReshapeTargetFusion"])._state.model.graph
     assert "Concat" in [left.op_type for left in graph.nodes]

@@ -55,6 +55,20 @@ def test_transposes_meet(case):
     assert_equal_at_levels(model)
 
 
+def test_a_constant_without_elements_is_turned():
+    model = build(
+        [
+            *(node("Conv", ["x", "w"], ["c"]), node("Transpose", ["c"], ["t"], perm=LAST), node("Add", ["t", "k"], ["u"])),
+            node("Relu", ["u"], ["y"]),
+        ],
+        [("x", FLOAT, [2, 3, 6, 7])],
+        [("y", FLOAT, [2, 6, 7, 0])],
+        {"w": normal(1, 3, 1, 1), "k": normal(0)},
+        17,
+    )
+    assert_equal_at_levels(model)
+
+
 @pytest.mark.parametrize("squeezes", [False, True])
 def test_axes_that_are_gone_need_no_transpose(squeezes):
     mean = node("ReduceMean", ["t"], ["m" if squeezes else "u"], axes=[1, 2], keepdims=int(squeezes))

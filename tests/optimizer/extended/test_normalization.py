@@ -161,6 +161,15 @@ def test_skip_layer_norm_with_bias(operator, order):
 
 
 @pytest.mark.parametrize("operator", NORMALIZED)
+def test_skip_layer_norm_of_one_value_twice_leaves_its_bias_alone(operator):
+    model = skip_model(
+        [node("Add", ["x", "vector"], ["t"]), node("Add", ["t", "t"], ["s"]), NORMALIZED[operator]], vector=SCALE + 3
+    )
+    assert op_types(model) == ["Add", SKIP[operator]]
+    assert_same_results(model)
+
+
+@pytest.mark.parametrize("operator", NORMALIZED)
 @pytest.mark.parametrize("is_output", [True, False])
 def test_sum_read_elsewhere_is_the_last_output(operator, is_output):
     nodes = [node("Add", ["x", "z"], ["s"]), node("Neg", ["s"], ["q"]), NORMALIZED[operator]]
