@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.kernels.transposed_product import TransposedProduct
+
+from ort_sdk.api import NodeArg
 
 MICROSOFT = "com.microsoft"
 
@@ -12,14 +15,16 @@ MICROSOFT = "com.microsoft"
 @pytest.mark.parametrize("shape", [(220, 30), (1, 257, 100), (2, 3, 256, 5)], ids=str)
 @pytest.mark.parametrize("trans_b", [0, 1])
 @pytest.mark.parametrize("lies_turned", [False, True])
-@pytest.mark.parametrize("alpha", [1.0, 0.25])
-def test_fused_matmul(make_kernel, run_both, shape, trans_b, lies_turned, alpha):
+@pytest.mark.parametrize(("alpha", "weight_type"), [(1.0, np.float32), (0.25, np.float32), (0.25, np.float16)])
+def test_fused_matmul(make_kernel, run_both, shape, trans_b, lies_turned, alpha, weight_type):
+    if weight_type is np.float16 and instruction_set() < InstructionSet.AVX2:
+        pytest.skip("the processor does not convert halves")
     rng = np.random.default_rng(0)
     a = rng.standard_normal(shape, dtype=np.float32)
     a = np.ascontiguousarray(np.matrix_transpose(a)).swapaxes(-1, -2) if lies_turned else a
-    b = rng.standard_normal((80, shape[-2]) if trans_b else (shape[-2], 80), dtype=np.float32)
+    b = rng.standard_normal((80, shape[-2]) if trans_b else (shape[-2], 80), dtype=np.float32).astype(weight_type)
     attributes = {"transA": 1, "transB": trans_b, "alpha": alpha}
-    kernel = make_kernel("FusedMatMul", (a, b), attributes, MICROSOFT, None, (1,), ())
+    kernel = make_kernel("FusedMatMul", (a, b), attributes, MICROSOFT, None, (1,), (NodeArg("y0", "tensor(float)"),))
     assert isinstance(kernel, TransposedProduct)
     found, bound = run_both("FusedMatMul", a, b, domain=MICROSOFT, constants=(1,), **attributes)
     expected = alpha * np.matmul(np.matrix_transpose(a).astype(np.float64), b.T if trans_b else b)

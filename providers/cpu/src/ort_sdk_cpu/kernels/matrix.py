@@ -216,10 +216,11 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
 
     transposed = bool(info.attribute("transB", 0))
     stays = libraries.numba().is_usable and not stores_packed_weights(info)
-    if info.constants[1].element_type is not TensorElementType.FLOAT and (info.attribute("transA", 0) or not stays):
+    turns, is_half = bool(info.attribute("transA", 0)), info.constants[1].element_type is not TensorElementType.FLOAT
+    if (turns or is_half) and not stays:
         return None
-    if info.attribute("transA", 0):
-        if not stays or not _is_worth_turning(info, transposed=transposed):
+    if turns:
+        if not _is_worth_turning(info, transposed=transposed):
             return None
         from .transposed_product import TransposedProduct
 
