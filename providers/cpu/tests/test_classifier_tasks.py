@@ -162,6 +162,38 @@ def test_the_task_is_used(make_kernel):
     np.testing.assert_allclose(out, kernel.compute(x), rtol=1e-6)
 
 
+def _wide_rows(dtype):
+    """Rows that lie at splits, and of float64 between those and the next numbers of float32."""
+    x = _rows(40, missing=dtype is np.float64).astype(dtype)
+    if dtype is np.float64:
+        x[2::3] += 1e-12
+        x[3::3] -= 1e-12
+        x[1] = [1e300, -1e300, 1e-60, -1e-60, 0.0]
+    return x
+
+
+@pytest.mark.parametrize(
+    ("modes", "dtype"),
+    # onnxruntime compares float64 with splits of float32 that it moved where BRANCH_LT is mixed with others.
+    [*(([mode], dtype) for mode in MODES[:4] for dtype in (np.float64, np.int64)), (MODES[:4], np.int64)],
+)
+def test_rows_of_wider_types(modes, dtype):
+    nodes, leaves = _random_trees(5, modes, missing=True)
+    given = _votes(leaves, "class", range(3)) | {"classlabels_int64s": [4, 5, 6]}
+    value, x = helper.make_tensor_value_info, _wide_rows(dtype)
+    node = helper.make_node("TreeEnsembleClassifier", ["x"], ["label", "scores"], domain=DOMAIN, **nodes, **given)
+    outputs = [value("label", TensorProto.INT64, None), value("scores", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([node], "g", [value("x", helper.np_dtype_to_tensor_dtype(x.dtype), [None, 5])], outputs)
+    opsets = [helper.make_opsetid(DOMAIN, 3), helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    session = ort_sdk.InferenceSession(model)
+    for _ in range(4):
+        labels, scores = session.run(None, {"x": x})
+        np.testing.assert_array_equal(labels, expected[0])
+        np.testing.assert_allclose(scores, expected[1], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
 @pytest.mark.parametrize("classes", [2, 3, 20])
 @pytest.mark.parametrize("features", [1, 16, 37])

@@ -1,4 +1,4 @@
-"""Ensembles of decision trees and linear classifiers of rows of float32, by compiled tasks."""
+"""Ensembles of decision trees and linear classifiers, by compiled tasks of rows of float32."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 
 from .bindable import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
+from .direct_kernel import directly
 from .task_writer import TaskWriter, is_worth_a_task
-from .tree_table import TreeTable
+from .tree_table import TreeTable, as_float32
 
 __all__: list[str] = []
 
@@ -45,10 +46,13 @@ class _Task:
 
     Args:
         model: the shared set's function.
+        is_float: whether rows are float32.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, *, is_float: bool) -> None:
+        self.model, self.is_float = model, is_float
+        self.rounding: np.float32 | None = None
+        """See ``TreeTable``."""
         self.classifies = not isinstance(model, TreeRegressor)
         labels = np.zeros(1) if isinstance(model, TreeRegressor) else model.labels
         self.has_names = labels.dtype == object
@@ -67,7 +71,7 @@ class _Task:
             return
         table = TreeTable(model.sums, model.base)
         self.name, self.features, self.targets = "trees", model.sums.trees.nodes.feature_count, table.base.size
-        self._kept, self._places = (table,), table.addresses()
+        self._kept, self._places, self.rounding = (table,), table.addresses(), table.rounding
         self._sizes = (table.roots.size, self.targets, _AGGREGATES[model.sums.aggregate], transform)
         self._rest = (*_decision(model), table.ways, table.form, address_of(table.flags))
         self.work, self._room = table.roots.size, self.targets * ROWS_AT_ONCE
@@ -105,11 +109,17 @@ def _task_of(info: KernelInfo, compute: Any) -> _Task | None:
     """The task; None where rows, splits or scores are of other types than it knows, or what follows is."""
     if not isinstance(compute, Model) or not libraries.numba().is_usable or compute.post_transform not in _TRANSFORMS:
         return None
-    if isinstance(compute, TreeClassifier | TreeRegressor) and compute.sums.trees.nodes.splits.dtype != np.float32:
+    if isinstance(compute, TreeClassifier | TreeRegressor) and not _are_float32(compute.sums.trees.nodes.splits):
         return None
     output = info.output_element_type(0 if isinstance(compute, TreeRegressor) else 1)
-    is_float = info.input_element_type(0) is TensorElementType.FLOAT and output in {TensorElementType.FLOAT, None}
-    return _Task(compute) if is_float else None
+    if output not in {TensorElementType.FLOAT, None}:
+        return None
+    task = _Task(compute, is_float=info.input_element_type(0) is TensorElementType.FLOAT)
+    return task if task.is_float or task.rounding is not None else None
+
+
+def _are_float32(values: HostArray) -> bool:
+    return values.dtype == np.float32 or np.array_equal(values, values.astype(np.float32))
 
 
 @bindable("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=DOMAIN)
@@ -118,8 +128,11 @@ def classifier(info: KernelInfo, compute: Any) -> MakeWriter | None:
     task = _task_of(info, compute)
     if task is None or task.has_names:
         return None
+    rounded = None if task.is_float else _written(directly(_call_of(task), compute))
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        if rounded is not None:
+            return rounded
         write = _written(compute)
         return _ModelWriter(task, inputs[0], len(outputs), write) if task.takes(inputs[0]) else write
 
@@ -194,8 +207,11 @@ def _call_of(task: _Task) -> Callable[..., Any]:
     names = task.model.labels if task.has_names else None  # type: ignore[union-attr]
     plans: dict[tuple[int, ...], _Plan] = {}
     targets, empty, float_type = task.targets, np.empty, np.float32
+    rounding = None if task.is_float else task.rounding
 
     def call(x: HostArray) -> Any:
+        if rounding is not None:
+            x = as_float32(x, rounding)
         plan = plans.get(x.shape)
         if plan is None:
             if not task.takes(x):

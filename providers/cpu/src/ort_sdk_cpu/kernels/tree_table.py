@@ -9,7 +9,7 @@ from ort_sdk.opset.ml.tree_ensemble import TreeSums
 from ort_sdk.opset.ml.tree_nodes import TreeNodes
 from ort_sdk_cpu.addresses import address_of
 
-__all__ = ["TreeTable"]
+__all__ = ["TreeTable", "as_float32"]
 
 _FOUR_WAYS = np.dtype([("children", np.int32, 4), ("feature", np.int32), ("split", np.float32)])
 _TWO_WAYS = np.dtype([("split", np.float32), ("feature", np.int32), ("children", np.int32, 2)])
@@ -23,19 +23,21 @@ class TreeTable:
     """An ensemble's arrays. Features and roots go by their distance in bytes from the first, children by that from their node.
 
     Args:
-        sums: the ensemble.
+        sums: the ensemble; its splits are float32, or float64 of the same values.
         base: what each row starts with.
     """
 
     def __init__(self, sums: TreeSums, base: HostArray) -> None:
         trees, nodes = sums.trees, sums.trees.nodes
-        children = nodes.children.reshape(-1, 4)
+        children, splits = nodes.children.reshape(-1, 4), nodes.splits.astype(np.float32)
         self.ways = _ways(nodes, children)
         """0 for nodes of four ways; of two: 1 if what is no number always goes the second, else 2."""
+        self.rounding = _rounding(nodes, children) if self.ways else None
+        """What numbers between two of float32 are rounded towards for all comparisons to stay as they are; None for nothing."""
         self.nodes = np.zeros(nodes.features.size, _TWO_WAYS if self.ways else _FOUR_WAYS)
         distances = children - np.arange(len(children))[:, np.newaxis]
         self.nodes["children"] = (distances[:, [_LESS, _GREATER]] if self.ways else distances) * self.nodes.itemsize
-        self.nodes["feature"], self.nodes["split"] = nodes.features * 4, _splits(nodes, children) if self.ways else nodes.splits
+        self.nodes["feature"], self.nodes["split"] = nodes.features * 4, _splits(splits, children) if self.ways else splits
         self.flags = (children[:, _UNORDERED] == children[:, _LESS]).astype(np.int32)
         """Of each node: whether what is no number goes the first way."""
         self.roots = (nodes.roots * self.nodes.itemsize).astype(np.int32)
@@ -75,7 +77,22 @@ def _ways(nodes: TreeNodes, children: HostArray) -> int:
     return 1 if (unordered == greater).all() else 2
 
 
-def _splits(nodes: TreeNodes, children: HostArray) -> HostArray:
+def _splits(splits: HostArray, children: HostArray) -> HostArray:
     """The splits of nodes of two ways: those that ask whether a feature is below one ask for the number before."""
     is_below = children[:, _LESS] != children[:, _EQUAL]
-    return np.where(is_below, np.nextafter(nodes.splits, np.float32(-np.inf)), nodes.splits)
+    return np.where(is_below, np.nextafter(splits, np.float32(-np.inf)), splits)
+
+
+def _rounding(nodes: TreeNodes, children: HostArray) -> np.float32 | None:
+    """As ``TreeTable.rounding``: up where nodes of two ways ask for at most a split, down where all ask for less."""
+    are_below = (children[:, _LESS] != children[:, _EQUAL])[~nodes.is_leaf]
+    if not are_below.any():
+        return np.float32(np.inf)
+    return np.float32(-np.inf) if are_below.all() else None
+
+
+def as_float32(x: HostArray, towards: np.float32) -> HostArray:
+    """Numbers of any type, compared as float64, as float32; those between two are rounded towards an infinity."""
+    wide = x.astype(np.float64, copy=False)
+    near = wide.astype(np.float32, order="C")
+    return np.nextafter(near, towards, out=near, where=near < wide if towards > 0 else near > wide)
