@@ -47,7 +47,15 @@ def test_elements_of_any_size(dtype, shape, ones):
 
 @needs_numba
 @pytest.mark.parametrize(
-    ("condition", "x", "y"), [((40, 1), (40, 40), (40, 40)), ((40, 40), (40, 1), (40, 40)), ((1,), (40, 40), ())]
+    ("condition", "x", "y"),
+    [
+        ((40, 1), (40, 40), (40, 40)),
+        ((40, 40), (40, 1), (40, 40)),
+        ((1,), (40, 40), ()),
+        ((5, 1, 60), (2, 5, 32, 60), (2, 5, 32, 60)),
+        ((2, 1, 1, 61), (), (2, 3, 33, 61)),
+        ((2, 1, 1025, 1), (2, 2, 1025, 512), ()),
+    ],
 )
 def test_other_broadcasts(condition, x, y):
     arrays = (RNG.random(condition) < 0.5, _elements(np.int64, x), _elements(np.int64, y))

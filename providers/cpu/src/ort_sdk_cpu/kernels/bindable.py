@@ -271,8 +271,8 @@ STORING_KEYS = ("session.prepack_cache_dir", "session.save_external_prepacked_co
 
 WITH_PRODUCTS = frozenset(
     {
-        *("Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation", "GRU", "Gemm", "LSTM"),
-        *("MatMul", "MultiHeadAttention", "RNN", "TransposeMatMul"),
+        *("Conv", "ConvTranspose", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation", "GRU", "Gemm"),
+        *("LSTM", "MatMul", "MultiHeadAttention", "RNN", "TransposeMatMul"),
     }
 )
 """Operators that NumPy's BLAS may compute."""

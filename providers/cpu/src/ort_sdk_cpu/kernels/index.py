@@ -33,6 +33,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "": ("Gemm", "MatMul"),
         MICROSOFT: ("FusedGemm", "FusedMatMul", "FusedMatMulActivation", "TransposeMatMul"),
     },
+    "einsum": {"": ("Einsum",)},
     "linear_regressor": {"ai.onnx.ml": ("LinearRegressor",)},
     "attention": {MICROSOFT: ("MultiHeadAttention",)},
     "attention_over_cache": {"": ("Attention",)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import NativeCall
 
+from .bindable import Writer
 from .compiled_product import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Sizes, parts_of
 from .scratch import Scratch
 from .task_writer import is_worth_a_task
 
-__all__ = ["SHORTEST_DOT", "JoinableProduct", "Operands", "joinable_product"]
+__all__ = ["SHORTEST_DOT", "JoinableProduct", "Operands", "ProductWriter", "joinable_product"]
 
 FLOAT = np.dtype(np.float32)
 MAX_CALLS = 16
@@ -210,3 +211,36 @@ def _task(operands: Operands, layout: _Layout, stack: _Stack, threads: int, rest
     shape = (sizes.rows, sizes.columns, sizes.inner, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count)
     numbers = (int(operands.activation), float(operands.alpha), float(operands.beta), float(operands.slope))
     return TaskCall(MODULE, sizes.task, (*addresses, *shape, *numbers, *rest), threads)
+
+
+class ProductWriter:
+    """A writer of a product that compiled code computes where it can, and NumPy otherwise. For one thread at a time.
+
+    Args:
+        write: the writer over NumPy.
+        scratch: working memory.
+        operands: from the inputs and the output, what is multiplied; None if something else is done to it, too.
+    """
+
+    def __init__(self, write: Writer, scratch: Scratch, operands: Callable[..., Operands] | None) -> None:
+        self._write, self._scratch, self._operands = write, scratch, operands
+        self._moving: JoinableProduct | None = None
+        self._is_made = False
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        if self._operands is None or not self._moves_to(self._operands(*arrays)):
+            self._write(*arrays)
+
+    def _moves_to(self, operands: Operands) -> bool:
+        """Compute by the task that was made for the first arrays; whether it can."""
+        if not self._is_made:
+            self._moving, self._is_made = joinable_product(operands, self._scratch), True
+        if self._moving is None or not self._moving.moves_to(operands):
+            return False
+        self._moving()
+        return True
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if that is the writer's."""
+        return None if self._operands is None else joinable_product(self._operands(*arrays), self._scratch)

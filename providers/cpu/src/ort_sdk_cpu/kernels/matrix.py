@@ -27,8 +27,8 @@ from .bindable import (
     stores_packed_weights,
 )
 from .compiled_product import Activation
-from .joinable_product import SHORTEST_DOT, JoinableProduct, Operands, joinable_product
-from .scratch import Scratch, scratch_of
+from .joinable_product import SHORTEST_DOT, Operands, ProductWriter
+from .scratch import scratch_of
 
 __all__: list[str] = []
 
@@ -42,39 +42,6 @@ _ACTIVATIONS = {
 """Fused activation → what the compiled tasks call it."""
 
 
-class _Product:
-    """A writer of a product that compiled code computes where it can, and NumPy otherwise. For one thread at a time.
-
-    Args:
-        write: the writer over NumPy.
-        scratch: working memory.
-        operands: from the inputs and the output, what is multiplied; None if something else is done to it, too.
-    """
-
-    def __init__(self, write: Writer, scratch: Scratch, operands: Callable[..., Operands] | None) -> None:
-        self._write, self._scratch, self._operands = write, scratch, operands
-        self._moving: JoinableProduct | None = None
-        self._is_made = False
-
-    def __call__(self, *arrays: Any) -> None:
-        """Write the output."""
-        if self._operands is None or not self._moves_to(self._operands(*arrays)):
-            self._write(*arrays)
-
-    def _moves_to(self, operands: Operands) -> bool:
-        """Compute by the task that was made for the first arrays; whether it can."""
-        if not self._is_made:
-            self._moving, self._is_made = joinable_product(operands, self._scratch), True
-        if self._moving is None or not self._moving.moves_to(operands):
-            return False
-        self._moving()
-        return True
-
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if that is the writer's."""
-        return None if self._operands is None else joinable_product(self._operands(*arrays), self._scratch)
-
-
 @bindable("MatMul", has_weight=True, reads_halves=True)
 def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     """Matrix product with NumPy's rules; a stack times one matrix is a single product."""
@@ -83,10 +50,10 @@ def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         a, b = inputs
         if b.ndim != 2 or a.ndim < 3 or 0 in a.shape:
-            return _Product(matrix_product, scratch, Operands)
+            return ProductWriter(matrix_product, scratch, Operands)
         rows, columns, inner = math.prod(a.shape[:-1]), b.shape[1], a.shape[-1]
         write = lambda a, b, out: matrix_product(a.reshape(rows, inner), b, out.reshape(rows, columns))  # noqa: E731
-        return _Product(write, scratch, Operands)
+        return ProductWriter(write, scratch, Operands)
 
     return make
 
@@ -121,7 +88,7 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         return Operands(a.T if trans_a else a, right, rest[-1], addend, alpha, beta, *(epilogue or ()))
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: _Product(write, scratch, None if epilogue is None else operands)
+    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if epilogue is None else operands)
 
 
 @bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True, reads_halves=True)
@@ -148,7 +115,7 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         return Operands(first, second, out, None, alpha, 1.0, *(epilogue or ()))
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: _Product(write, scratch, None if epilogue is None else operands)
+    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if epilogue is None else operands)
 
 
 def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .copies import (
@@ -94,6 +95,8 @@ _CHOSEN_SIZES = frozenset({1, 2, 4, 8})
 """Bytes of elements that a task chooses among."""
 _FEW_BYTES = 4
 """Bytes that take as long as an element of a few instructions."""
+_MOST_REPEATED = 1 << 20
+"""Elements up to which a condition with fewer is kept once for each."""
 
 
 @bindable("Where", any_type=True, elementwise=True)
@@ -108,13 +111,40 @@ def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
         condition, *sources = inputs
         out = outputs[0]
         ones = [int(source.size == 1) for source in sources]
-        are_whole = condition.shape == out.shape and all(source.size == 1 or source.shape == out.shape for source in sources)
+        are_whole = all(source.size == 1 or source.shape == out.shape for source in sources)
         if not are_whole or out.itemsize not in _CHOSEN_SIZES or not is_worth_a_task(out.size, "choosing", "choose"):
             return write
         threads = threads_for(out.nbytes // _FEW_BYTES)
-        return TaskWriter("choosing", "choose", (out.size, out.itemsize, *ones), (0, 1, 2, 3), write, threads)
+        task = TaskWriter("choosing", "choose", (out.size, out.itemsize, *ones), (0, 1, 2, 3), write, threads)
+        if condition.shape == out.shape:
+            return task
+        return _SpreadChoice(task, out.shape) if out.size <= _MOST_REPEATED else write
 
     return make
+
+
+class _SpreadChoice:
+    """A writer that chooses by a condition with fewer elements, which it repeats first. For one thread at a time.
+
+    Args:
+        write: chooses by a condition for each element.
+        shape: of the output.
+    """
+
+    def __init__(self, write: TaskWriter, shape: tuple[int, ...]) -> None:
+        self._write, self._conditions = write, np.empty(shape, np.bool_)
+
+    def __call__(self, condition: HostArray, *arrays: Any) -> None:
+        """Write the output."""
+        np.copyto(self._conditions, condition)
+        self._write(self._conditions, *arrays)
+
+    def fixed(self, condition: HostArray, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if one is not contiguous."""
+        choose = self._write.fixed(self._conditions, *arrays)
+        repeated = np.broadcast_to(condition, self._conditions.shape)
+        repeat = CopyWriter(lambda source, target: [(target, source)]).fixed(repeated, self._conditions)
+        return None if choose is None else in_turn([repeat, choose])
 
 
 @bindable("Expand", any_type=True)
