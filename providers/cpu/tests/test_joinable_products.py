@@ -136,4 +136,4 @@ def test_gemm(bound, trans_a, trans_b, addend):
     given = (a, b) if c is None else (a, b, c)
     found, call = bound("Gemm", *given, alpha=0.5, beta=3.0, transA=trans_a, transB=trans_b)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    assert (getattr(call, "native", None) is not None) == (not trans_a and addend in {None, (30,), (40, 30)})
+    assert (getattr(call, "native", None) is not None) == (not trans_a)

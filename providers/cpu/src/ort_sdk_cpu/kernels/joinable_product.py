@@ -13,10 +13,11 @@ from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.native_call import NativeCall
+from ort_sdk_cpu.native_call import NativeCall, in_turn
 
 from .bindable import Writer
 from .compiled_product import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Sizes, parts_of
+from .copies import CopyWriter
 from .scratch import Scratch
 from .task_writer import is_worth_a_task
 
@@ -27,6 +28,8 @@ MAX_CALLS = 16
 """Stacks that lie apart, up to which they are so many calls."""
 SHORTEST_DOT = 16
 """Numbers in a row that its task needs at least."""
+MOST_REPEATED_BYTES = 1 << 20
+"""Of an output, up to which a column that is added is kept for all of its columns."""
 _WORK = 4
 """Position of the working memory among the task's arguments."""
 
@@ -229,7 +232,7 @@ class ProductWriter:
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
-        if self._operands is None or not self._moves_to(self._operands(*arrays)):
+        if self._operands is None or not self._moves_to(_repeating(self._operands(*arrays))):
             self._write(*arrays)
 
     def _moves_to(self, operands: Operands) -> bool:
@@ -243,4 +246,33 @@ class ProductWriter:
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if that is the writer's."""
-        return None if self._operands is None else joinable_product(self._operands(*arrays), self._scratch)
+        if self._operands is None:
+            return None
+        operands = self._operands(*arrays)
+        column = _added_column(operands)
+        if column is None:
+            return joinable_product(operands, self._scratch)
+        repeated = np.empty(column.shape, column.dtype)
+        product = joinable_product(_adding(operands, repeated), self._scratch)
+        copy = CopyWriter(lambda source, target: [(target, source)]).fixed(column, repeated)
+        return None if product is None else in_turn([copy, product])
+
+
+def _added_column(operands: Operands) -> HostArray | None:
+    """A column, or one number, that is added to all columns, as a view as large as the output; None for other addends."""
+    addend, out = operands.addend, operands.out
+    if addend is None or addend.shape[-1:] not in {(), (1,)} or out.ndim != 2 or out.shape[-1] == 1:
+        return None
+    return None if out.nbytes > MOST_REPEATED_BYTES else np.broadcast_to(addend, out.shape)
+
+
+def _repeating(operands: Operands) -> Operands:
+    """The same with a column that is added copied to all columns."""
+    column = _added_column(operands)
+    return operands if column is None else _adding(operands, np.ascontiguousarray(column))
+
+
+def _adding(operands: Operands, addend: HostArray) -> Operands:
+    """The same with another addend."""
+    one = operands
+    return Operands(one.a, one.b, one.out, addend, one.alpha, one.beta, one.activation, one.slope)
