@@ -14,7 +14,16 @@ from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .any_layout import AnyLayoutKernel
 from .bindable import MakeWriter, Writer, bindable, made_by
-from .interpolation import MODULE, PIXELS, PLANES, BytePlanesWriter, InterpolationWriter, interpolated, interpolation_of
+from .interpolation import (
+    MODULE,
+    PIXELS,
+    PLANES,
+    BytePlanesWriter,
+    InterpolationWriter,
+    TurningWriter,
+    interpolated,
+    interpolation_of,
+)
 from .nearest import nearest_writer
 from .quantized_parameters import BYTES
 from .scratch import scratch_of
@@ -52,6 +61,8 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
                 return general
             if x.dtype in BYTES and not is_last:
                 return BytePlanesWriter(made, scratch, general)
+            if is_last and not made.is_last and not is_channels_last(out):
+                return TurningWriter(made, len(inputs), scratch, general, x.dtype)
             return InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
             return general
