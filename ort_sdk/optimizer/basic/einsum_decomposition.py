@@ -1,4 +1,4 @@
-"""Einsum of one or two operands as a transpose, a product of elements or a product of matrices."""
+"""Einsum of one or two operands as a transpose, a product of elements or a product of matrices; of more as several of two."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ __all__ = ["EinsumDecomposition"]
 
 _TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.DOUBLE})
 _FIRST_WITH_AXES_AS_INPUT = 13
+_MOST_OPERANDS = 2
 Size = int | str | None
 
 
 class EinsumDecomposition:
     """Einsum of one or two operands as Transpose, Mul or MatMul, which providers fuse with their neighbours.
+
+    One of more operands becomes several of two, from the left.
 
     Left alone are equations with an ellipsis, with a label twice in a term, or with one that only one operand has and that is
     summed over, and those that need sizes which are not known.
@@ -33,10 +36,9 @@ class EinsumDecomposition:
         """Replace what can be in one graph."""
         changed = False
         for node in nodes_of(graph, "Einsum"):
-            plan = _plan(node, graph)
-            if plan is None:
+            made = _made(node, graph, context.opset_imports.get("", 1))
+            if made is None:
                 continue
-            made = _Writer(node, graph, context.opset_imports.get("", 1)).nodes(plan)
             if all(context.is_as_preferred(each, [node], graph) for each in made):
                 replace_nodes(graph, [node], made)
                 changed = True
@@ -85,21 +87,30 @@ class _Plan:
         return "".join(label for label in self.output if label not in other)
 
 
-def _plan(node: Node, graph: Graph) -> _Plan | None:
-    """The plan for a node; None if it is left alone."""
+def _made(node: Node, graph: Graph, opset: int) -> list[Node] | None:
+    """What takes a node's place; None if it is left alone."""
     terms = _terms(node)
     if terms is None or graph.node_arg(node.outputs[0]).element_type not in _TYPES:
         return None
     *inputs, output = terms
-    arguments = [graph.node_arg(name) for name in node.inputs]
     operands: list[_Operand] = []
-    for labels, argument in zip(inputs, arguments, strict=True):
-        if argument.shape is None or len(argument.shape) != len(labels):
+    for labels, name in zip(inputs, node.inputs, strict=True):
+        shape = graph.node_arg(name).shape
+        if shape is None or len(shape) != len(labels):
             return None
-        operands.append(_Operand(argument.name, labels, argument.shape))
+        operands.append(_Operand(name, labels, shape))
+    writer = _Writer(node, graph, opset)
+    if len(operands) > _MOST_OPERANDS:
+        return writer.pair(operands, output)
+    plan = _plan(operands, output)
+    return None if plan is None else writer.nodes(plan)
+
+
+def _plan(operands: list[_Operand], output: str) -> _Plan | None:
+    """The plan for one or two operands; None if the node is left alone."""
     shared = set(operands[0].labels).intersection(operands[-1].labels)
     inner = "".join(label for label in operands[0].labels if label in shared and label not in output)
-    if any(label not in output and label not in inner for term in inputs for label in term):
+    if any(label not in output and label not in inner for operand in operands for label in operand.labels):
         return None
     if len(operands) == 1:
         return _Plan(operands, output, "") if not inner else None
@@ -117,7 +128,7 @@ def _terms(node: Node) -> list[str] | None:
     if not arrow:
         output = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
     is_plain = all(term.isascii() and (term.isalpha() or not term) and len(set(term)) == len(term) for term in [*terms, output])
-    fits = len(terms) == len(node.inputs) <= 2 and set(output) <= set(left)
+    fits = len(terms) == len(node.inputs) and set(output) <= set(left)
     return [*terms, output] if is_plain and fits else None
 
 
@@ -160,6 +171,28 @@ class _Writer:
         self._graph.values.pop(last.outputs[0])
         last.outputs = list(self._node.outputs)
         return self._made
+
+    def pair(self, operands: Sequence[_Operand], output: str) -> list[Node]:
+        """Einsum of the first two of several operands, and of its result and the others."""
+        first, second, *others = operands
+        needed = "".join([*(operand.labels for operand in others), output])
+        labels = "".join(dict.fromkeys(label for label in first.labels + second.labels if label in needed))
+        shape = tuple(
+            _broadcast([operand.size(label) for operand in (first, second) if label in operand.labels]) for label in labels
+        )
+        inner = self._add(
+            "Einsum", [first.name, second.name], labels, shape, equation=f"{first.labels},{second.labels}->{labels}"
+        )
+        rest = [inner, *others]
+        outer = new_node(
+            "Einsum",
+            [operand.name for operand in rest],
+            self._node.outputs,
+            self._opset,
+            name=self._node.name,
+            equation=f"{','.join(operand.labels for operand in rest)}->{output}",
+        )
+        return [*self._made, outer]
 
     def _add(self, op_type: str, inputs: Sequence[str], labels: str, shape: Shape, **attributes: object) -> _Operand:
         name = unused_name(self._graph, f"{self._node.outputs[0]}/{op_type}_{len(self._made)}")

@@ -16,9 +16,9 @@ DECOMPOSED = (
     *("abcd,cde->eab", "acbd,aced->acbe", "aecd,abcd->acbe", "acbe,aecd->abcd", "abcd,bed->abce", "abcd,ced->abce"),
     *("ab,bc->abc", "ab,ac->abc", "abc,ac->ab", "ab,b->a", "a,ab->b", "a,a->", "ab,ab->", "ab,ab->a", "a,b->ab", "a,b->ba"),
     *(",ab->ab", "ab,->ba", ",->", "abc,abd->acd", "abc,abd->dac", "abc,abde->acde", "abcd,abcd->ab", "abc,adc->abd", "ab,bc"),
-    *("ba,bc", "abcd,bef->abcdef", "abcd,abef->efcd"),
+    *("ba,bc", "abcd,bef->abcdef", "abcd,abef->efcd", "ab,bc,cd->ad", "abc,dce,afe->adbf", "a,a,a->a", "ab,bc,ca"),
 )
-LEFT_ALONE = ("ab->a", "aab->ab", "...a,ab->...b", "ab,bc,cd->ad", "ab,cd->a", "aa->a", "ab,cb->c")
+LEFT_ALONE = ("ab->a", "aab->ab", "...a,ab->...b", "...a,ab,bc->...c", "ab,cd->a", "aa->a", "ab,cb->c")
 
 
 def model_of(equation: str, sizes: dict[str, object], element_type: int = FLOAT, opset: int = 13) -> bytes:
