@@ -62,12 +62,12 @@ def test_convolution(make_kernel, run_both, channels, outputs, rank, axis, batch
 
 @pytest.mark.parametrize("covered", [2, 3])
 @pytest.mark.parametrize(("batch", "length", "taps", "stride", "pads"), [(1, 40, 3, 1, (0, 0)), (2, 21, 5, 2, (2, 1))])
-@pytest.mark.parametrize("has_bias", [False, True])
-def test_windows_that_cover_an_axis(make_kernel, run_both, covered, batch, length, taps, stride, pads, has_bias):
+@pytest.mark.parametrize(("outputs", "has_bias"), [(64, False), (64, True), (100, True), (16, False)])
+def test_windows_that_cover_an_axis(make_kernel, run_both, covered, batch, length, taps, stride, pads, outputs, has_bias):
     rng, axis = np.random.default_rng(0), 5 - covered
     x = rng.standard_normal((batch, 20, length), dtype=np.float32)
-    weight = rng.standard_normal((64, 20, taps), dtype=np.float32)
-    bias = rng.standard_normal(64, dtype=np.float32) if has_bias else None
+    weight = rng.standard_normal((outputs, 20, taps), dtype=np.float32)
+    bias = rng.standard_normal(outputs, dtype=np.float32) if has_bias else None
     expected = reference(x, weight, bias, stride, pads)
     picture, window = (np.ascontiguousarray(np.moveaxis(each[:, None], 2, covered)) for each in (x, weight))
     strides, padding = [1, 1], [0, 0, 0, 0]

@@ -37,8 +37,8 @@ MIN_INNER = 16
 """Elements of a window below which a product has too little to do for each result."""
 PANEL = 32
 """Channels that a product makes at a time."""
-MOST_UNUSED = 1 / 4
-"""Part of them that may be none of the output's."""
+MOST_UNUSED, MOST_UNUSED_COVERED = 1 / 4, 1
+"""For each channel of the output, those made that are none: more where windows cover an axis, which others take step by step."""
 TEAM_PRODUCTS = 1 << 22
 """Multiplications from which on a team is worth it. Around such a convolution there is often nothing to do for a second thread,
 which sleeps by then and takes as long to wake."""
@@ -80,7 +80,7 @@ def with_windows(info: KernelInfo, make_usual: Callable[[], Any]) -> ProductConv
     others_are_plain = all(begins[other] == ends[other] == 0 for other in range(rank) if other != axis)
     windows = _Windows(spatial[axis], attributes.per_axis("strides", rank, 1)[axis], begins[axis], ends[axis])
     unused = -outputs % PANEL / outputs
-    fits = outputs == channels == 1 or unused <= MOST_UNUSED
+    fits = outputs == channels == 1 or unused <= (MOST_UNUSED if covered is None else MOST_UNUSED_COVERED)
     dilations = attributes.per_axis("dilations", rank, 1)
     if not others_are_plain or dilations[axis] != 1 or (covered is not None and dilations[covered] != 1) or not fits:
         return None
