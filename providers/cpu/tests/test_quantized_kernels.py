@@ -52,6 +52,7 @@ CONVOLUTIONS = [
     ((1, 512, 7, 7), (512, 512, 1, 1), {}),
     ((2, 64, 50, 50), (130, 64, 1, 1), {}),
     ((1, 96, 40, 120), (64, 96, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((1, 12, 20, 101), (12, 1, 1, 3), {"group": 12, "dilations": [1, 2], "pads": [0, 2, 0, 2]}),
 ]
 
 
@@ -76,6 +77,7 @@ def test_qlinear_conv(make_kernel, run_both, x_shape, w_shape, attributes, x_typ
     expected = rounded(sums, (0.02 * scales.astype(np.float64) / y_scale).reshape(per_channel), 3, x_type)
     kernel = make_kernel("QLinearConv", tuple(given), attributes, "", None, PARAMETERS, ())
     assert isinstance(kernel, QLinearConvKernel)
+    assert kernel.output_shape(given) is not None
     for source in (x, channels_last(x)):
         found, bound = run_both("QLinearConv", source, *given[1:], constants=PARAMETERS, **attributes)
         assert found[0].dtype == x_type

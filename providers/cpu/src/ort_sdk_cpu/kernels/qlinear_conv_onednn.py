@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["QLinearConvKernel", "QuantizedConv", "can_compute", "with_onednn"]
 
 X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
-MINIMUM_WORK, MINIMUM_WIDE_WORK = 1 << 20, 1 << 14
-"""Multiplications and additions from which on oneDNN is loaded for a convolution, and for one that NumPy computes otherwise."""
+MINIMUM_WORK, MINIMUM_SLOW_WORK = 1 << 20, 1 << 14
+"""Multiplications and additions from which on oneDNN is loaded for a convolution, and for one that is slow without: of weights
+that do not fit into 8 bits less their zero point, and of several groups."""
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _INT8 = np.dtype(np.int8)
 _FLOAT = np.dtype(np.float32)
@@ -161,9 +162,10 @@ class QLinearConvKernel(ChannelsLastKernel):
         work = 2 * math.prod((result[0], *result[2:], *shape))
         if self._parameters.is_wide and not (has_vnni() and libraries.numba().is_usable):
             return None
-        is_wide = self._parameters.is_wide
-        is_cheap = self._is_task_at_hand(x.shape) or (is_wide and is_loaded())
-        return result if work >= (MINIMUM_WIDE_WORK if is_wide else MINIMUM_WORK) or is_channels_last(x) or is_cheap else None
+        is_slow_otherwise = self._parameters.is_wide or geometry.groups > 1
+        is_cheap = self._is_task_at_hand(x.shape) or (is_slow_otherwise and is_loaded())
+        least = MINIMUM_SLOW_WORK if is_slow_otherwise else MINIMUM_WORK
+        return result if work >= least or is_channels_last(x) or is_cheap else None
 
     def _is_task_at_hand(self, x_shape: Sequence[int]) -> bool:
         """Whether a task computes the node, and costs little to have."""
