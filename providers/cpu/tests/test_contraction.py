@@ -7,6 +7,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels.any_layout import FixedSlot
 
 import ort_sdk
+from ort_sdk.api import InvalidArgument
 
 SIZES = {"a": 2, "b": 3, "c": 5, "d": 17, "e": 20, "f": 33, "l": 40}
 EQUATIONS = [
@@ -78,3 +79,13 @@ def test_broadcast_and_empty_axes(shapes):
     for _ in range(4):
         found = session.run(None, {"x": x, "y": y})[0]
         np.testing.assert_allclose(found, np.einsum(equation, x.astype(np.float64), full), rtol=1e-4, atol=1e-4)
+
+
+def test_other_ranks_are_refused(make_kernel):
+    x, y = _operands(EQUATIONS[0])
+    kernel = make_kernel("Einsum", (x, y), {"equation": EQUATIONS[0]}, "", None, (), ())
+    out = np.empty((2, 5, 3, 33), np.float32)
+    call = kernel.bind([FixedSlot(x[0]), FixedSlot(y)], [FixedSlot(out)])
+    for compute in (call, lambda: kernel.compute(x[0], y)):
+        with pytest.raises(InvalidArgument, match="rank 2"):
+            compute()

@@ -70,7 +70,9 @@ def _terms(equation: str) -> _Terms | None:
 
 
 def _fit(terms: _Terms, inputs: Sequence[Any]) -> bool:
-    """Whether no axis is broadcast, and there is something to do."""
+    """Whether operands have the equation's axes, none of which is broadcast, and there is something to do."""
+    if [array.ndim for array in inputs] != [len(term) for term in terms.operands]:
+        return False
     sizes: dict[str, int] = {}
     pairs = [pair for term, array in zip(terms.operands, inputs, strict=True) for pair in zip(term, array.shape, strict=True)]
     return all(size and sizes.setdefault(label, size) == size for label, size in pairs)
@@ -139,9 +141,12 @@ class _Stack:
 
     def view(self, *axes: int) -> HostArray | None:
         """A view in which elements along one of these axes follow each other; None if there is none."""
-        found = self.array.reshape(self.shape)
+        try:
+            found = self.array.reshape(self.shape, copy=False)
+        except ValueError:
+            return None
         is_dense = any(found.shape[axis] == 1 or found.strides[axis] == found.itemsize for axis in axes)
-        return found if is_dense and np.may_share_memory(found, self.array) else None
+        return found if is_dense else None
 
     def matrices(self, *axes: int) -> HostArray:
         """The view, or a copy."""
