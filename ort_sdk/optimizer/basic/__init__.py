@@ -15,6 +15,7 @@ TRANSFORMERS = deferred(
     # First: what is folded is a constant of its own, equal to others or not.
     ("identity_elimination", ("EliminateIdentity",), ({"Identity"},)),
     ("constant_folding", ("ConstantFolding",), ()),
+    ("identity_elimination", ("EliminateSingleInput",), ({"Concat", "Max", "Mean", "Min", "Sum"},)),
     ("identity_elimination", ("EliminateDropout",), ({"Dropout"},)),
     ("loop_invariants", ("LoopInvariantElimination",), ({"Loop"},)),
     ("loop_invariant_motion", ("LoopInvariantCodeMotion",), ({"Loop"},)),

@@ -1,4 +1,4 @@
-"""Nodes whose output equals their input: Identity, and Dropout outside training."""
+"""Nodes whose output equals their input: Identity, what joins or adds up a single input, and Dropout outside training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from ort_sdk.graph.editing import bypass_node, is_graph_output
 from ort_sdk.optimizer.matching import constant_scalar, is_given, nodes_of
 from ort_sdk.optimizer.transformer import TransformerContext
 
-__all__ = ["EliminateDropout", "EliminateIdentity"]
+__all__ = ["EliminateDropout", "EliminateIdentity", "EliminateSingleInput"]
+
+_JOINING = ("Concat", "Max", "Mean", "Min", "Sum")
 
 
 class EliminateIdentity:
@@ -18,6 +20,18 @@ class EliminateIdentity:
     def apply(self, graph: Graph, context: TransformerContext) -> bool:
         """Take out every Identity except between an input or constant of the graph and one of its outputs."""
         gone = [node for node in nodes_of(graph, "Identity") if bypass_node(graph, node)]
+        return bool(gone)
+
+
+class EliminateSingleInput:
+    """Concat, Max, Mean, Min and Sum of one input."""
+
+    name = "EliminateSingleInput"
+
+    def apply(self, graph: Graph, context: TransformerContext) -> bool:
+        """Take out every such node as if it were an Identity: exporters write them for a cache that was empty at first."""
+        single = [node for node in nodes_of(graph, *_JOINING) if len(node.inputs) == 1]
+        gone = [node for node in single if bypass_node(graph, node)]
         return bool(gone)
 
 

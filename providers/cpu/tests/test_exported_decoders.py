@@ -50,7 +50,8 @@ class Decoder:
 
     Args:
         key_heads: of the cache.
-        features: what it has, of: rotates, partly, normalizes, splits, gemm, crosses, masked, turns, hides, told.
+        features: what it has, of: rotates, partly, normalizes, later, splits, cuts, slices, gemm, crosses, masked, turns, hides,
+            told.
     """
 
     def __init__(self, key_heads, features):
@@ -92,10 +93,25 @@ class Decoder:
 
     def heads(self, x, count, *, normalizes=False):
         parted = self.reshape(x, *self.lead(x), count, SIZE)
-        if normalizes:
-            scale = self.constant(random(SIZE, seed=len(self.weights), scale=0.1) + 1)
-            parted = self.node("LayerNormalization", parted, scale, axis=-1)
-        return self.node("Transpose", parted, perm=[0, 2, 1, 3])
+        if normalizes and "later" not in self.features:
+            parted = self.normalized(parted)
+        apart = self.node("Transpose", parted, perm=[0, 2, 1, 3])
+        return self.normalized(apart) if normalizes and "later" in self.features else apart
+
+    def normalized(self, heads):
+        scale = self.constant(random(SIZE, seed=len(self.weights), scale=0.1) + 1)
+        return self.node("LayerNormalization", heads, scale, axis=-1)
+
+    def cut_heads(self, x):
+        """Heads, in each of which its queries, keys and values follow each other."""
+        whole = self.reshape(self.linear(x, WIDTH, 3 * WIDTH), *self.lead(x), HEADS, 3 * SIZE)
+        apart = self.node("Transpose", whole, perm=[0, 2, 1, 3])
+        if "slices" not in self.features:
+            names = [f"{part}.{len(self.nodes)}" for part in ("query", "key", "value")]
+            return self.node("Split", apart, outputs=names, axis=-1, num_outputs=3)
+        bounds = [self.constant(np.array([SIZE * place])) for place in range(4)]
+        last = self.constant(np.array([-1]))
+        return [self.node("Slice", apart, *bounds[place : place + 2], last) for place in range(3)]
 
     def rotated(self, x):
         if "partly" not in self.features:
@@ -139,6 +155,16 @@ class Decoder:
         return self.linear(self.reshape(whole, *self.lead(whole), WIDTH), WIDTH, WIDTH)
 
     def self_attended(self, x, layer):
+        query, key, value = self.cut_heads(x) if "cuts" in self.features else self.apart_heads(x, layer)
+        if "rotates" in self.features:
+            query, key = self.rotated(query), self.rotated(key)
+        for name, new in zip(("key", "value"), (key, value), strict=True):
+            self.node("Concat", f"past.{layer}.{name}", new, outputs=[f"present.{layer}.{name}"], axis=-2)
+        keys, values = (self.repeated(f"present.{layer}.{name}") for name in ("key", "value"))
+        return self.attended(query, keys, values, "mask")
+
+    def apart_heads(self, x, layer):
+        """Heads of queries, keys and values that have rows of their own."""
         widths = [HEADS * SIZE, self.key_heads * SIZE, self.key_heads * SIZE]
         if "splits" in self.features:
             names = [f"{part}.{layer}" for part in ("query", "key", "value")]
@@ -147,13 +173,7 @@ class Decoder:
             names = [self.linear(x, WIDTH, width) for width in widths]
         normalizes = ["normalizes" in self.features] * 2 + [False]
         parts = zip(names, widths, normalizes, strict=True)
-        query, key, value = (self.heads(name, width // SIZE, normalizes=own) for name, width, own in parts)
-        if "rotates" in self.features:
-            query, key = self.rotated(query), self.rotated(key)
-        for name, new in zip(("key", "value"), (key, value), strict=True):
-            self.node("Concat", f"past.{layer}.{name}", new, outputs=[f"present.{layer}.{name}"], axis=-2)
-        keys, values = (self.repeated(f"present.{layer}.{name}") for name in ("key", "value"))
-        return self.attended(query, keys, values, "mask")
+        return [self.heads(name, width // SIZE, normalizes=own) for name, width, own in parts]
 
     def frames_mask(self):
         return "frames.mask" if "masked" in self.features else ""
@@ -227,6 +247,9 @@ KINDS = [
     (4, ("crosses", "masked")),
     (2, ("rotates", "normalizes")),
     (4, ("rotates", "partly", "told")),
+    (4, ("rotates", "partly", "cuts", "told")),
+    (4, ("rotates", "cuts", "slices")),
+    (1, ("rotates", "normalizes", "later")),
 ]
 
 

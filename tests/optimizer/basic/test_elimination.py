@@ -25,6 +25,9 @@ def chain(*nodes, constants=None, shape=(2, 3), out=None, opset=17, element_type
 
 IDLE = {
     "identity": ([node("Identity", ["a"], ["b"])], None),
+    "concat of one": ([node("Concat", ["a"], ["b"], axis=1)], None),
+    "least of one": ([node("Min", ["a"], ["b"])], None),
+    "sum of one": ([node("Sum", ["a"], ["b"])], None),
     "dropout": ([node("Dropout", ["a"], ["b"])], None),
     "dropout with mask": ([node("Dropout", ["a"], ["b", "mask"])], None),
     "cast to the same type": ([node("Cast", ["a"], ["b"], to=FLOAT)], None),

@@ -140,7 +140,7 @@ def _of_new(group: AttentionGroup, operands: Sequence[Heads], out: int, _program
     pasts = (group.key.past, group.value.past, group.key.present, group.value.present)
     condition, number, added = group.condition, group.filter_value, group.added
     cache = CacheStep(key.heads, shared, size, False, *pasts, condition=condition, filter_value=number, added=added)
-    places = [Rows(each.rows.value, each.width * FLOAT_BYTES, each.start * FLOAT_BYTES) for each in operands]
+    places = [each.place for each in operands]
     own = (*places, Rows(out, heads * size * FLOAT_BYTES))
     task = attending({"scale": group.scale}, cache, own, None, (None, None))
     widths = {each.index: each.row // FLOAT_BYTES for each in own}
@@ -155,11 +155,11 @@ def _of_given(group: AttentionGroup, operands: Sequence[Heads], out: int, progra
     if any(len(shape) != 4 or (shape[1], shape[3]) != (heads, size) for shape in shapes) or size % VECTOR:
         return None
     given = GivenKeys(out, heads, size, keys, values, group.condition, group.filter_value, group.added)
-    width, row = query.width * FLOAT_BYTES, heads * size * FLOAT_BYTES
+    row = heads * size * FLOAT_BYTES
     told: list[Word] = [(((kind, out), 1),) for kind in PLACES]
     counts, frames, batch, length, work, work_bytes = _terms(("counts", out), ("frames", out), *RUN)
     words: tuple[Word, ...] = (
-        *(*Rows(query.rows.value, width, query.start * FLOAT_BYTES).words(size), *[0] * 14),
+        *(*query.place.words(size), *[0] * 14),
         *told[: len(PLACES) - MASK],
         *Rows(out, row).words(size),
         *told[len(PLACES) - MASK :],

@@ -213,11 +213,13 @@ class Rows:
     index: int
     row: int
     offset: int = 0
+    head: int = 0
+    """From head to head; 0 where they follow each other."""
 
     def words(self, size: int) -> tuple[Word, ...]:
         """Address, and steps along batch, heads and rows."""
         start: Terms = ((("value", self.index), 1), *([("one", self.offset)] if self.offset else []))
-        return start, (("length", self.row),), size * FLOAT_BYTES, self.row
+        return start, (("length", self.row),), self.head or size * FLOAT_BYTES, self.row
 
 
 def scores_added(given: Given, condition: int, filter_value: float, added: int, scores: tuple[int, ...]) -> Any:

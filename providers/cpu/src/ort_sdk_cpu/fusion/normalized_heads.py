@@ -16,7 +16,7 @@ NORMALIZATIONS = frozenset({"LayerNormalization", "RMSNormalization", "Simplifie
 
 
 def normalization_of_heads(position: int, program: FusibleProgram, views: RowViews) -> tuple[tuple[int, ...], RowStep] | None:
-    """A normalization of (batch, tokens, heads, size) along the last axis as one task.
+    """A normalization of (batch, tokens, heads, size), or heads before tokens, along the last axis as one task.
 
     Args:
         position: of the step.
@@ -27,7 +27,10 @@ def normalization_of_heads(position: int, program: FusibleProgram, views: RowVie
         Position and task; None for another step.
     """
     step = program.steps[position]
-    heads = views.parted(step.inputs[0]) if step.op_type in NORMALIZATIONS and not step.domain else None
+    if step.op_type not in NORMALIZATIONS or step.domain:
+        return None
+    apart = views.heads(step.inputs[0])
+    heads = views.parted(step.inputs[0]) if apart is None else apart
     if heads is None or heads.start or heads.width != heads.heads * heads.size:
         return None
     made = row_step(step, program)
@@ -35,7 +38,7 @@ def normalization_of_heads(position: int, program: FusibleProgram, views: RowVie
         return None
     (out,) = made.writes
     words = tuple((("rows", heads.heads),) if word == ROWS else word for word in made.task.words)
-    views.lay_out(out, step.inputs[0], heads.heads, heads.size)
+    views.lay_out(out, step.inputs[0], heads.heads, heads.size, are_apart=apart is not None)
     # A thread's part of all heads is not that of all rows.
     whole = replace(
         made,

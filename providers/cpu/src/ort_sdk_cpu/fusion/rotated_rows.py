@@ -118,18 +118,17 @@ class _Finder:
         turning = self._shape(x)[-1]
         if turning != self._shape(cos)[-1] or not self._is_float(x) or not self._is_float(cos):
             return None
-        if self._views.heads(x) is None:
-            x, out = self._whole(x, out)
+        whole, joined = self._whole(x, out)
+        x, out = (whole, joined) if whole else (x, out)
         heads = self._views.heads(x)
         if heads is None:
             return None
         size, row = heads.size, heads.heads * heads.size * FLOAT_BYTES
-        source = Rows(heads.rows.value, heads.width * FLOAT_BYTES, heads.start * FLOAT_BYTES)
         batch: Terms = (("batch", 1),)
         length: Terms = (("length", 1),)
         told: list[Word] = [(((kind, out), 1),) for kind in ("cos", "sin", "ids", "rows")]
         words: tuple[Word, ...] = (
-            *source.words(size),
+            *heads.place.words(size),
             *[0] * 22,
             *Rows(out, row).words(size),
             *[0] * 8,
@@ -161,8 +160,10 @@ class _Finder:
         joined, size = self._program.steps[joins], self._shape(x)[-1]
         if len(joined.inputs) != 2 or joined.inputs[0] != rotated or joined.attributes["axis"] not in (-1, 3):
             return 0, 0
-        rest = self._inner("Slice", joined.inputs[1])
+        rest = self._made("Slice", joined.inputs[1])
         if rest is None or rest.inputs[0] != x or not self._cuts(rest, self._shape(begins)[-1], size, size):
+            return 0, 0
+        if self._inner("Slice", joined.inputs[1]) is None:
             return 0, 0
         self._positions |= {self._views.maker(begins), joins}
         self._views.keep(rotated, x)

@@ -10,6 +10,7 @@ from typing import Any
 from ort_sdk.api import FusibleProgram, FusibleStep
 from ort_sdk.api.data_classes import dataclass
 
+from .cached_steps import FLOAT_BYTES, Rows
 from .expressions import Expressions
 
 __all__ = ["HEADS_APART", "OPEN", "Heads", "RowViews", "SameRows"]
@@ -44,10 +45,21 @@ class Heads:
     """Element of a row with which the part begins."""
     heads: int
     size: int
+    step: int
+    """Elements from head to head."""
+
+    @property
+    def place(self) -> Rows:
+        """Where a task finds it."""
+        return Rows(self.rows.value, self.width * FLOAT_BYTES, self.start * FLOAT_BYTES, self.step * FLOAT_BYTES)
 
     def behind(self, position: int) -> Heads:
         """The same as it is behind a step that only turns it."""
         return replace(self, rows=replace(self.rows, steps=self.rows.steps | {position}))
+
+    def cut(self, start: int, size: int, steps: frozenset[int]) -> Heads:
+        """Some elements of each head, which steps take out of it."""
+        return replace(self, rows=replace(self.rows, steps=self.rows.steps | steps), start=self.start + start, size=size)
 
 
 class RowViews:
@@ -61,16 +73,17 @@ class RowViews:
 
     def __init__(self, program: FusibleProgram, told: Expressions, attended: Mapping[int, int]) -> None:
         self._program, self._told, self._sources = program, told, dict(attended)
-        self._laid_out: dict[int, Heads] = {}
+        self._laid_out: dict[bool, dict[int, Heads]] = {True: {}, False: {}}
+        """By whether heads are before tokens."""
 
     def keep(self, value: int, source: int) -> None:
         """Take it that a value has the batch and tokens of ``source``, if it has as many dimensions."""
         if len(self._shape(value)) == len(self._shape(source)):
             self._sources[value] = source
 
-    def lay_out(self, value: int, source: int, heads: int, size: int) -> None:
+    def lay_out(self, value: int, source: int, heads: int, size: int, *, are_apart: bool = True) -> None:
         """Take it that (batch, heads, tokens, size), or tokens before heads, of the shape of ``source``, is made as rows."""
-        self._laid_out[value] = Heads(SameRows(value), heads * size, 0, heads, size)
+        self._laid_out[are_apart][value] = Heads(SameRows(value), heads * size, 0, heads, size, size)
         self._sources[value] = source
 
     def rows(self, value: int) -> SameRows:
@@ -101,8 +114,12 @@ class RowViews:
 
     def heads(self, value: int) -> Heads | None:
         """A value (batch, heads, tokens, size) as a part of rows."""
-        if value in self._laid_out:
-            return self._laid_out[value]
+        if value in self._laid_out[True]:
+            return self._laid_out[True][value]
+        whole, start, steps = self._cut(value)
+        if steps:
+            heads = self.heads(whole)
+            return None if heads is None else heads.cut(start, self._shape(value)[-1], steps)
         turned, transpose = self._maker(value)
         if transpose is None or transpose.op_type != "Transpose" or tuple(transpose.attributes.get("perm", ())) != HEADS_APART:
             return None
@@ -111,8 +128,8 @@ class RowViews:
 
     def parted(self, value: int) -> Heads | None:
         """A value (batch, tokens, heads, size) as a part of rows."""
-        if value in self._laid_out:
-            return self._laid_out[value]
+        if value in self._laid_out[False]:
+            return self._laid_out[False][value]
         position, reshape = self._maker(value)
         if reshape is None or reshape.op_type != "Reshape" or len(self._shape(value)) != 4:
             return None
@@ -126,7 +143,7 @@ class RowViews:
         own, start, split = self._part(x)
         rows = self.rows(own)
         steps = rows.steps | kept.steps | split | {position}
-        return Heads(SameRows(rows.value, steps, rows.required | kept.required), self._shape(own)[-1], start, heads, size)
+        return Heads(SameRows(rows.value, steps, rows.required | kept.required), self._shape(own)[-1], start, heads, size, size)
 
     def unchanged(self, step: FusibleStep) -> SameRows | None:
         """The input (batch, heads, tokens, size) of a Reshape that asks for just that; None for others."""
@@ -148,6 +165,20 @@ class RowViews:
         place = step.outputs.index(value)
         is_known = all(sizes) and sum(sizes) == self._shape(step.inputs[0])[-1] and self._are_sizes_known(step)
         return (step.inputs[0], sum(sizes[:place]), frozenset({position})) if is_known else (value, 0, frozenset())
+
+    def _cut(self, value: int) -> tuple[int, int, frozenset[int]]:
+        """What a value is a part of along its last axis, its first element there, and the step; itself if nothing cut it."""
+        position, step = self._maker(value)
+        if step is None or step.op_type != "Slice":
+            return self._part(value)
+        given = [self._told.constant(index) for index in step.inputs[1:]]
+        shape, whole = self._shape(value), self._shape(step.inputs[0])
+        if not shape or not whole or len(given) < 3 or any(array is None or array.size != 1 for array in given):
+            return value, 0, frozenset()
+        start, end, axis, *steps = [int(array.reshape(-1)[0]) for array in given]
+        is_forwards = axis in (-1, len(shape) - 1) and steps in ([], [1]) and 0 <= start < end
+        is_known = is_forwards and shape[-1] == min(end, whole[-1]) - start
+        return (step.inputs[0], start, frozenset({position})) if is_known else (value, 0, frozenset())
 
     def _are_sizes_known(self, split: FusibleStep) -> bool:
         given = split.inputs[1] if len(split.inputs) > 1 else 0
@@ -181,17 +212,18 @@ class RowViews:
         if match is None:
             return None
         value, axis = map(int, match.groups())
-        before = self._like(value)
-        if before and (axis < 2 or value in self._laid_out or len(self._shape(before)) == 4):
+        before = self._like(value, axis)
+        is_laid_out = any(value in laid_out for laid_out in self._laid_out.values())
+        if before and (axis < 2 or is_laid_out or (axis < 3 and len(self._shape(before)) == 4)):
             return self._dimension(self._told.dims(before).texts[axis])
         return value, axis
 
-    def _like(self, value: int) -> int:
-        """What a value is made of that has the same batch and tokens; 0 if that is not known."""
+    def _like(self, value: int, axis: int) -> int:
+        """What a value is made of that has the same batch and tokens, and is as long along an axis; 0 if that is not known."""
         if value in self._sources:
             return self._sources[value]
-        own, _, split = self._part(value)
-        return own if split else 0
+        own, _, steps = self._cut(value)
+        return own if steps and axis < len(self._shape(value)) - 1 else 0
 
     def maker(self, value: int) -> int:
         """Position of the step that makes a value; -1 for none."""
