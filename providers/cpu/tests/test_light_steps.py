@@ -1,6 +1,7 @@
 """Masks and positions that runs of varying shapes work out of whole numbers: lines of one function, beside onnxruntime."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -164,3 +165,24 @@ def test_values_that_others_read_in_between():
         feeds = feeds_of(1, count, 2)
         for own, other in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
             np.testing.assert_array_equal(own, other)
+
+
+def test_axes_that_are_fed_and_targets_of_no_dimensions(plans):
+    """The steps that work out a number read them, too."""
+    graph = Graph()
+    size = graph.dimension("kept", 1)
+    vector = graph.node("Unsqueeze", size, "axes")
+    one = graph.node("Squeeze", vector, "axes")
+    mask = graph.node("Less", graph.range(graph.constant(0), one), graph.node("Mul", size, graph.constant(2)))
+    same = graph.node("Expand", graph.node("ReduceSum", "ids", keepdims=0), graph.constant([]))
+    shown = graph.node("Add", graph.node("Expand", "number", graph.constant([])), graph.constant(1))
+    kinds = {graph.node("Not", mask): TensorProto.BOOL, same: TensorProto.INT64, shown: TensorProto.INT64}
+    further = {"axes": [1], "number": []}
+    model = onnx.load_from_string(graph.model({**kinds, graph.node("Mul", vector, vector): TensorProto.INT64}))
+    model.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in further.items())
+    ours, theirs = (session_of(library, model.SerializeToString()) for library in (ort_sdk, onnxruntime))
+    for shape in SHAPES[:5]:
+        feeds = {**feeds_of(*shape), "axes": np.array([0]), "number": np.array(3)}
+        for own, other in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(own, other)
+    assert plans

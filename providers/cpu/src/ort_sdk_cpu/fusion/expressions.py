@@ -230,13 +230,19 @@ def _gathered(told: Expressions, position: int, step: FusibleStep) -> Numbers | 
 
 def _widened(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
     """Unsqueeze of a number."""
-    numbers = told.numbers(step.inputs[0])
+    numbers = _with_constant_axes(told, step)
     return None if numbers is None or numbers.is_vector else numbers.with_texts(numbers.texts, position)
+
+
+def _with_constant_axes(told: Expressions, step: FusibleStep) -> Numbers | None:
+    """The numbers that a Squeeze or Unsqueeze is given, if it is given no axes in each run."""
+    x, *axes = step.inputs
+    return told.numbers(x) if all(not value or told.constant(value) is not None for value in axes) else None
 
 
 def _narrowed(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
     """Squeeze of a vector of one number."""
-    numbers = told.numbers(step.inputs[0])
+    numbers = _with_constant_axes(told, step)
     is_one = numbers is not None and numbers.is_vector and len(numbers.texts) == 1
     return numbers.with_texts(numbers.texts, position, is_vector=False) if is_one and numbers is not None else None
 

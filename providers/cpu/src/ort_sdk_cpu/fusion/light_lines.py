@@ -287,7 +287,7 @@ def _gather_many(own: _Writer, step: FusibleStep) -> str | None:
 def _expand(own: _Writer, step: FusibleStep) -> str | None:
     x, rank = step.inputs[0], own.rank(step.outputs[0])
     texts = own.numbers(step.inputs[1])
-    if texts is None or not own.is_plain(x) or not len(texts) == rank == own.rank(x):
+    if not texts or not own.is_plain(x) or not len(texts) == rank == own.rank(x):
         return None
     name = own.name(x)
     shape = [f"{name}.shape[{axis}]" if text == "1" else text for axis, text in enumerate(texts)]
