@@ -48,21 +48,6 @@ def test_pictures(run_both, shape, sizes, mode, coordinates, is_last):
         np.testing.assert_allclose(result, expected(x, sizes, mode, coordinates), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("sizes", [(33, 31), (7, 9)])
-def test_row_major_results_of_pictures_with_channels_last(run_both, monkeypatch, sizes):
-    def refused(_compute):
-        def run(*_):
-            raise AssertionError("by the shared set")
-
-        return run
-
-    monkeypatch.setattr(resize, "_in_memory_order", refused)
-    x = np.moveaxis(np.random.default_rng(0).standard_normal((2, 14, 15, 19), dtype=np.float32), -1, 1)
-    (found,), bound = run_both("Resize", x, None, None, np.array([2, 19, *sizes]), constants=(3,), mode="linear")
-    for result in (found, bound[0]):
-        np.testing.assert_allclose(result, expected(x, sizes, "linear", "half_pixel"), rtol=1e-5, atol=1e-5)
-
-
 def test_pictures_with_gaps(run_both):
     x = np.random.default_rng(0).standard_normal((1, 4, 6, 20), dtype=np.float32)[..., ::2]
     (found,), bound = run_both("Resize", x, None, np.float32([1, 1, 2, 2]), constants=(2,), mode="linear")

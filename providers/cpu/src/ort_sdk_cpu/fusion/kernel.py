@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import FusibleStep, HostArray, Slot
 from ort_sdk_cpu.kernels.any_layout import FixedSlot
-from ort_sdk_cpu.kernels.copies import CopyWriter
+from ort_sdk_cpu.kernels.copies import CopyWriter, copy_elements
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.native_call import in_turn
 
@@ -189,7 +189,7 @@ class _Operand:
         """Take an input's array; returns what has to stay alive until the call is done."""
         array: HostArray = self._slot.array
         if self._staged is not None:
-            np.copyto(self._staged, array)
+            copy_elements(self._staged, array)
             return self._staged
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
@@ -204,4 +204,4 @@ class _Operand:
     def deliver(self) -> None:
         """Bring what was computed to where it belongs."""
         if self._staged is not None:
-            np.copyto(self._slot.array, self._staged)
+            copy_elements(self._slot.array, self._staged)

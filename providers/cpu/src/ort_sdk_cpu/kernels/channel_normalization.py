@@ -11,7 +11,9 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 
 from .bindable import MakeWriter, Writer, bindable, copied
+from .scratch import scratch_of
 from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
+from .turned import TurnedInput
 
 __all__: list[str] = []
 
@@ -23,14 +25,15 @@ COST = 4
 @bindable("InstanceNormalization", any_layout=True)
 def instance_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Data (N, C, *spatial), its channels in one piece or its pixels."""
-    epsilon = float(info.attribute("epsilon", 1e-5))
+    epsilon, scratch = float(info.attribute("epsilon", 1e-5)), scratch_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, scale, shift = inputs
         fits = x.ndim > 2 and scale.shape == shift.shape == x.shape[1:2]
         if not fits or not are_floats((*inputs, *outputs)) or not is_worth_a_task(x.size, MODULE, PLANES):
             return copied(compute)
-        return _ChannelWriter(x.shape, epsilon, copied(compute))
+        writer = _ChannelWriter(x.shape, epsilon, copied(compute))
+        return TurnedInput(writer, scratch) if outputs[0].flags.c_contiguous and not x.flags.c_contiguous else writer
 
     return make
 

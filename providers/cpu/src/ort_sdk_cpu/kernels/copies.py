@@ -24,6 +24,7 @@ __all__ = [
     "Pairs",
     "Runs",
     "addresses_of",
+    "copy_elements",
     "element_runs",
     "even_stride",
     "indexing_words",
@@ -67,8 +68,7 @@ class CopyWriter:
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
         for target, source in self._pairs(*arrays):
-            if not _copied_by_task(target, source):
-                target[...] = source
+            copy_elements(target, source)
 
     def fixed(self, *arrays: Any) -> Callable[[], Any]:
         """The call on arrays that stay the same."""
@@ -82,6 +82,12 @@ class CopyWriter:
         if runs is None or len(runs) > MAX_ROWS:
             return _strided(pairs) or _task(runs) or copy
         return _copies(runs, copy)
+
+
+def copy_elements(target: HostArray, source: HostArray) -> None:
+    """Copy between arrays of one shape and type that do not overlap, large ones by a task."""
+    if not _copied_by_task(target, source):
+        target[...] = source
 
 
 def moving(

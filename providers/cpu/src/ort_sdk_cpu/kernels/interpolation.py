@@ -15,21 +15,11 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .bindable import Writer
-from .copies import CopyWriter
 from .recycled import ResultMemory
 from .scratch import Scratch, shared_scratch
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 
-__all__ = [
-    "MODULE",
-    "PIXELS",
-    "PLANES",
-    "BytePlanesWriter",
-    "InterpolationWriter",
-    "TurningWriter",
-    "interpolated",
-    "interpolation_of",
-]
+__all__ = ["MODULE", "PIXELS", "PLANES", "BytePlanesWriter", "InterpolationWriter", "interpolated", "interpolation_of"]
 
 MODULE = "interpolation"
 PIXELS, PLANES, BYTE_PIXELS = "interpolated_pixels", "interpolated_planes", "interpolated_byte_pixels"
@@ -196,38 +186,6 @@ class InterpolationWriter(TaskWriter):
     def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
         """None: the writer looks at each array."""
         return None
-
-
-class TurningWriter:
-    """Writes row-major pictures of ones with channels last: the smaller of both is put into the other's order.
-
-    Args:
-        made: how they are interpolated.
-        given: how many inputs there are.
-        scratch: working memory.
-        otherwise: writes other layouts.
-        dtype: of the elements: float32, or bytes.
-    """
-
-    def __init__(
-        self, made: PictureInterpolation, given: int, scratch: Scratch, otherwise: Writer, dtype: np.dtype[Any] = _FLOAT
-    ) -> None:
-        self._scratch, self._copy = scratch, CopyWriter(lambda source, target: [(target, source)])
-        self._turns_input = dtype == _FLOAT and np.prod(made.shape) <= np.prod(made.output_shape)
-        self._writer = InterpolationWriter(made, given, otherwise, is_channels_last=not self._turns_input, dtype=dtype)
-
-    def __call__(self, *arrays: Any) -> None:
-        """Write the output."""
-        x, out = arrays[0], arrays[-1]
-        if self._turns_input:
-            turned = self._scratch.array("turned picture", x.shape, x.dtype)
-            self._copy(x, turned)
-            self._writer(turned, *arrays[1:])
-            return
-        samples, channels, *sizes = out.shape
-        turned = np.moveaxis(self._scratch.array("turned picture", (samples, *sizes, channels), out.dtype), -1, 1)
-        self._writer(*arrays[:-1], turned)
-        self._copy(turned, out)
 
 
 class BytePlanesWriter:

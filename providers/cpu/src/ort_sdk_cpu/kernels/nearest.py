@@ -10,7 +10,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, Slot
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .bindable import Writer
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
@@ -24,17 +23,20 @@ COPIED_AT_ONCE = 2
 """Elements that take as long as a few instructions."""
 
 
-def nearest_writer(sources: HostArray, x: HostArray, out: HostArray, given: int, otherwise: Writer) -> Writer | None:
+def nearest_writer(
+    sources: HostArray, x: HostArray, out: HostArray, given: int, otherwise: Writer, *, is_last: bool
+) -> Writer | None:
     """A writer of pictures (samples, channels, rows, columns); None where the task does not go over them.
 
     Args:
         sources: which pixel of a plane each pixel of the output is, both counted row by row.
-        x: an input like those it will get.
+        x: an input of the shape and type of those it will get.
         out: an output.
         given: how many inputs there are.
         otherwise: writes arrays that lie in another way.
+        is_last: whether channels are last in memory.
     """
-    width, is_last = x.shape[3], is_channels_last(x) and not x.flags.c_contiguous
+    width = x.shape[3]
     places = sources.reshape(out.shape[2:])
     rows, columns = places[:, 0] // width, places[0] % width
     is_separable = np.array_equal(rows[:, None] * width + columns, places)

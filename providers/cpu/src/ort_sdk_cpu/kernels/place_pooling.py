@@ -13,19 +13,24 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 
 from .bindable import MakeWriter, Writer
 from .plane_pooling import plane_geometry
+from .scratch import Scratch
 from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
+from .turned import TurnedInput
 
 __all__ = ["place_writer"]
 
 MODULE, NAME = "place_pooling", "pool_with_places"
 
 
-def place_writer(attributes: WindowAttributes, compute: Callable[..., Any], *, is_column_major: bool) -> MakeWriter:
+def place_writer(
+    attributes: WindowAttributes, compute: Callable[..., Any], scratch: Scratch, *, is_column_major: bool
+) -> MakeWriter:
     """Makes writers of maxima and places.
 
     Args:
         attributes: of the windows.
         compute: the shared set's function.
+        scratch: working memory.
         is_column_major: whether places count columns before rows.
     """
 
@@ -44,7 +49,8 @@ def place_writer(attributes: WindowAttributes, compute: Callable[..., Any], *, i
             return otherwise
         counts = (1, windows.input_shape[0]) if is_column_major else (windows.input_shape[-1], 1)
         arguments = (math.prod(x.shape[:2]), *plane_geometry(windows), *counts)
-        return TaskWriter(MODULE, NAME, arguments, (0, 1, 2), otherwise, threads_for(reads))
+        writer = TaskWriter(MODULE, NAME, arguments, (0, 1, 2), otherwise, threads_for(reads))
+        return writer if x.flags.c_contiguous else TurnedInput(writer, scratch)
 
     return make
 

@@ -32,7 +32,7 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Maximum of each window, and where it is if that is asked for."""
     attributes, scratch = WindowAttributes.of(info), scratch_of(info)
     if info.wants_output(1):
-        return place_writer(attributes, compute, is_column_major=bool(info.attribute("storage_order", 0)))
+        return place_writer(attributes, compute, scratch, is_column_major=bool(info.attribute("storage_order", 0)))
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]

@@ -14,20 +14,12 @@ from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .any_layout import AnyLayoutKernel
 from .bindable import MakeWriter, Writer, bindable, made_by
-from .interpolation import (
-    MODULE,
-    PIXELS,
-    PLANES,
-    BytePlanesWriter,
-    InterpolationWriter,
-    TurningWriter,
-    interpolated,
-    interpolation_of,
-)
+from .interpolation import MODULE, PIXELS, PLANES, BytePlanesWriter, InterpolationWriter, interpolated, interpolation_of
 from .nearest import nearest_writer
 from .quantized_parameters import BYTES
 from .scratch import scratch_of
 from .task_writer import is_worth_a_task
+from .turned import TurnedInput, TurnedOutput
 
 __all__: list[str] = []
 
@@ -61,14 +53,18 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
                 return general
             if x.dtype in BYTES and not is_last:
                 return BytePlanesWriter(made, scratch, general)
-            if is_last and not made.is_last and not is_channels_last(out):
-                return TurningWriter(made, len(inputs), scratch, general, x.dtype)
-            return InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
+            is_turned = is_last and not made.is_last and not is_channels_last(out)
+            turns_input = is_turned and x.dtype not in BYTES and x.size <= out.size
+            is_last = is_last and not turns_input
+            writer = InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
+            return writer if not is_turned else (TurnedInput if turns_input else TurnedOutput)(writer, scratch)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
             return general
         sources = _sources(compute, inputs, out)
         pixels = _Pixels(sources, general)
-        return nearest_writer(sources, x, out, len(inputs), pixels) or pixels
+        turns_input = is_last and not is_channels_last(out)
+        nearest = nearest_writer(sources, x, out, len(inputs), pixels, is_last=is_last and not turns_input) or pixels
+        return TurnedInput(nearest, scratch) if turns_input else nearest
 
     return make
 
