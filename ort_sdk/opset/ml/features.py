@@ -17,15 +17,23 @@ _FLOATING = (TensorElementType.FLOAT, TensorElementType.DOUBLE)
 @operator("ArrayFeatureExtractor", domain=DOMAIN, host_inputs=(1,), any_type=True)
 def array_feature_extractor(info: KernelInfo, xp: Any) -> Compute:
     """Elements of the last axis at given indices; a vector is taken for a matrix of one row."""
+    known = info.constant_input(1)
+    known_bounds = None if known is None else _bounds(known)
 
     def compute(x: Array, y: HostArray) -> Array:
         indices, length = y.reshape(-1), x.shape[-1] if x.ndim else 0
-        if not indices.size or indices.min() < 0 or indices.max() >= length:
+        least, greatest = known_bounds or _bounds(indices)
+        if not 0 <= least <= greatest < length:
             raise InvalidArgument(f"{info.describe()}: indices {y.tolist()} must be one or more in [0, {length})")
         taken = xp.take(x, xp.from_host(indices), axis=x.ndim - 1)
         return xp.reshape(taken, (1, -1)) if x.ndim == 1 else taken
 
     return compute
+
+
+def _bounds(indices: HostArray) -> tuple[int, int]:
+    """The least and the greatest; -1 if there are none."""
+    return (int(indices.min()), int(indices.max())) if indices.size else (-1, -1)
 
 
 @operator("Binarizer", domain=DOMAIN)
