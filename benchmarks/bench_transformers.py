@@ -3,11 +3,14 @@
     python -P benchmarks/bench_transformers.py [--models BERT ...] [--rounds 9] [--seconds 0.1] [--threads 2] [--busy]
 
 Both libraries run one model in one process, in turns. A turn begins with runs that are not counted, until threads of the other
-library have stopped looking for work; `ms` is the median over all counted runs, `ratio` onnxruntime's over ours. `MB` is what
-private memory (no file's pages) grows by in a fresh process from after the imports, also those that a session makes, to after
-three runs; `MB in all` with the imports. `error` is the largest difference from the model computed in float64, over the largest
-result, `rms` the root mean square of the differences over that of the results. onnxruntime has its defaults but for the number
-of threads.
+library have stopped looking for work; `ms` is the median over all counted runs, `ratio` onnxruntime's over ours.
+
+Memory is what a fresh process grows by from after `import` to after three runs, with what the session imports: `MB` of pages that
+no other process has, also of files, such as a library's code; `anon MB` of those that are no file's. What starts the process has
+imported neither library, so it has none of their pages; other processes that use them while this runs make `MB` less.
+
+`error` is the largest difference from the model computed in float64, over the largest result, `rms` the root mean square of the
+differences over that of the results. onnxruntime has its defaults but for the number of threads.
 """
 
 from __future__ import annotations
@@ -30,8 +33,16 @@ sys.path.append(str(Path(__file__).parent))
 import processes
 
 Feeds = dict[str, np.ndarray]
+LIBRARIES = ("ort_sdk", "onnxruntime")
+MEMORY_AND_ERRORS = (("MB", ".1f"), ("anon MB", ".1f"), ("error", ".1e"), ("rms", ".1e"))
 SETTLING_SECONDS = 0.05
-TITLES = ("ms", "theirs", "ratio", "MB", "theirs", "MB in all", "theirs", "error", "theirs", "rms", "theirs")
+COLUMNS = [
+    *((f"{library} ms", ".3f") for library in LIBRARIES),
+    ("ratio", ".2f"),
+    *((f"{library} {name}", form) for name, form in MEMORY_AND_ERRORS for library in LIBRARIES),
+]
+"""Figures of a row, and how they are written."""
+TITLES = ("ms", "theirs", "ratio", "MB", "theirs", "anon MB", "theirs", "error", "theirs", "rms", "theirs")
 
 
 def encoder_feeds(length: int) -> Feeds:
@@ -92,23 +103,16 @@ def timed(session: Any, feeds: Feeds, seconds: float) -> list[float]:
     return times
 
 
-def child(library: str, path: str, feeds_path: str, threads: int) -> dict[str, float]:
+def grown(library: str, path: str, feeds_path: str, threads: int) -> dict[str, float]:
+    """Memory of one library's session."""
     feeds = dict(np.load(feeds_path))
-    at_first = processes.private_mb()
     runtime = importlib.import_module(library)
     runtime.InferenceSession  # noqa: B018 - ort_sdk imports names when they are first used
-
-    def session_with_runs() -> Any:
-        session = session_of(library, path, threads)
-        for _ in range(3):
-            session.run(None, feeds)
-        return session
-
-    processes.import_what_is_imported_by(session_with_runs)
-    imported = processes.private_mb()
-    _session = session_with_runs()
-    end = processes.private_mb()
-    return {"MB": end - imported, "MB in all": end - at_first}
+    unshared, anonymous = processes.unshared_mb(), processes.private_mb()
+    session = session_of(library, path, threads)
+    for _ in range(3):
+        session.run(None, feeds)
+    return {"MB": processes.unshared_mb() - unshared, "anon MB": processes.private_mb() - anonymous}
 
 
 def float64_results(model: Any, feeds: Feeds) -> list[np.ndarray]:
@@ -142,29 +146,38 @@ def errors_of(session: Any, feeds: Feeds, expected: list[np.ndarray]) -> tuple[f
     return max(largest), max(mean)
 
 
-def measured(make: Callable[[], Any], feeds: Feeds, arguments: argparse.Namespace, folder: Path) -> list[str]:
-    import models
+def compared(path: str, feeds_path: str, arguments: argparse.Namespace) -> dict[str, float]:
+    """Times and agreement of both libraries' sessions."""
+    import onnx
 
-    model = make()
-    expected = float64_results(model, feeds)
-    path, feeds_path = str(models.save(model, folder / "model.onnx")), folder / "feeds.npz"
-    np.savez(feeds_path, **feeds)
-    sessions = {library: session_of(library, path, arguments.threads) for library in ("ort_sdk", "onnxruntime")}
+    feeds = dict(np.load(feeds_path))
+    expected = float64_results(onnx.load(path), feeds)
+    sessions = {library: session_of(library, path, arguments.threads) for library in LIBRARIES}
     times: dict[str, list[float]] = {library: [] for library in sessions}
     with processes.busy_core(wanted=arguments.busy):
         for _ in range(arguments.rounds):
             for library, session in sessions.items():
                 times[library] += timed(session, feeds, arguments.seconds)
-    ours, theirs = (statistics.median(times[library]) for library in sessions)
-    row = [f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.2f}"]
-    memory = []
-    for library in sessions:
-        asked = (library, path, str(feeds_path), "--threads", str(arguments.threads))
+    found = {}
+    for library, session in sessions.items():
+        error, rms = errors_of(session, feeds, expected)
+        found |= {f"{library} ms": statistics.median(times[library]), f"{library} error": error, f"{library} rms": rms}
+    return found
+
+
+def measured(make: Callable[[], Any], feeds: Feeds, settings: list[str], folder: Path) -> list[str]:
+    """A row of the table, all of it from processes of their own."""
+    import models
+
+    path, feeds_path = str(models.save(make(), folder / "model.onnx")), str(folder / "feeds.npz")
+    np.savez(feeds_path, **feeds)
+    figures = processes.measure_in_child(__file__, path, feeds_path, *settings)
+    for library in LIBRARIES:
+        asked = (path, feeds_path, "--memory-of", library, *settings)
         processes.measure_in_child(__file__, *asked)  # fills caches on disk: memory freed by compiling is used again
-        memory.append(processes.measure_in_child(__file__, *asked))
-    row += [f"{figures[name]:.1f}" for name in ("MB", "MB in all") for figures in memory]
-    errors = [errors_of(session, feeds, expected) for session in sessions.values()]
-    return row + [f"{error:.1e}" for pair in zip(*errors, strict=True) for error in pair]
+        figures |= {f"{library} {name}": value for name, value in processes.measure_in_child(__file__, *asked).items()}
+    figures["ratio"] = figures["onnxruntime ms"] / figures["ort_sdk ms"]
+    return [f"{figures[name]:{form}}" for name, form in COLUMNS]
 
 
 def main() -> int:
@@ -175,16 +188,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.1, help="counted part of a turn")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--busy", action="store_true", help="with one core busy elsewhere")
-    parser.add_argument("--child", nargs=3, metavar=("LIBRARY", "MODEL", "FEEDS"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, metavar=("MODEL", "FEEDS"), help=argparse.SUPPRESS)
+    parser.add_argument("--memory-of", choices=LIBRARIES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child:
-        print(json.dumps(child(*arguments.child, arguments.threads)))
+    if arguments.memory_of:
+        print(json.dumps(grown(arguments.memory_of, *arguments.child, arguments.threads)))
         return 0
+    if arguments.child:
+        print(json.dumps(compared(*arguments.child, arguments)))
+        return 0
+    settings = ["--rounds", str(arguments.rounds), "--seconds", str(arguments.seconds), "--threads", str(arguments.threads)]
+    settings += ["--busy"] if arguments.busy else []
     print(f"{'model':<28}" + "".join(f"{title:>10}" for title in TITLES))
     for name, (make, feeds) in cases().items():
         if any(part in name for part in arguments.models):
             with tempfile.TemporaryDirectory() as folder:
-                row = measured(make, feeds, arguments, Path(folder))
+                row = measured(make, feeds, settings, Path(folder))
             print(f"{name:<28}" + "".join(f"{figure:>10}" for figure in row), flush=True)
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import statistics
@@ -17,6 +16,7 @@ from pathlib import Path
 ROLLUP = Path("/proc/self/smaps_rollup")
 MEGABYTE = 1e6
 PRIVATE_FIELDS = ("Pss_Anon", "Pss_Shmem")
+UNSHARED_FIELDS = ("Private_Clean", "Private_Dirty")
 BASE, BEGIN, END = "MB at first", "begins at", "ends at"
 """Figures of a child that ``peak_in_child`` wants: memory that does not count, and seconds of ``time.monotonic``."""
 STARTING_SECONDS = 0.3
@@ -41,33 +41,19 @@ def busy_core(*, wanted: bool) -> Iterator[None]:
 
 def private_mb() -> float:
     """Megabytes that belong to this process and are no file's, pages shared with others in parts; 0 where the system hides it."""
+    return _mb_of(PRIVATE_FIELDS)
+
+
+def unshared_mb() -> float:
+    """Megabytes that no other process has, also of files, such as code that only this one maps; 0 where the system hides it."""
+    return _mb_of(UNSHARED_FIELDS)
+
+
+def _mb_of(fields: tuple[str, ...]) -> float:
     if not ROLLUP.exists():
         return 0.0
     rows = (line.split() for line in ROLLUP.read_text(encoding="ascii").splitlines()[1:])
-    return sum(int(row[1]) for row in rows if row[0].removesuffix(":") in PRIVATE_FIELDS) * 1024 / MEGABYTE
-
-
-def import_what_is_imported_by(work: Callable[[], object]) -> None:
-    """Import all modules that some work imports, without doing it: a copy of the process does, and tells their names.
-
-    So libraries that import a module when it is first needed compare with those that bring all their code at once.
-    """
-    known = set(sys.modules)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            work()
-            os.write(writing, "\n".join(name for name in sys.modules if name not in known).encode())
-        finally:
-            os._exit(0)  # what fails here fails in this process, too, which tells of it
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as file:
-        names = file.read().splitlines()
-    os.waitpid(child, 0)
-    for name in names:
-        with contextlib.suppress(ModuleNotFoundError):  # some are made by others, without a file
-            importlib.import_module(name)
+    return sum(int(row[1]) for row in rows if row[0].removesuffix(":") in fields) * 1024 / MEGABYTE
 
 
 def environment() -> dict[str, str]:
