@@ -30,11 +30,15 @@ def channels_last(array):
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
 
 
+FEWEST = "ort_sdk_cpu.kernels.direct.FEWEST_QUANTIZED"
+
+
 @pytest.fixture(autouse=True)
 def always_compiled():
-    """Small arrays take the tasks, too."""
+    """Small arrays take the tasks, too, where they are bound, and none does otherwise."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ort_sdk_cpu.kernels.task_writer.MIN_ELEMENTS", 0)
+        patch.setattr(FEWEST, 1 << 40)
         yield
 
 
@@ -234,3 +238,29 @@ def test_arrays_that_are_others_in_each_call(make_kernel, op_type):
         call = call or kernel.bind(slots, [output])
         call()
         np.testing.assert_array_equal(output.array, expected)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul", "QLinearSigmoid", "QuantizeLinear"])
+def test_runs_without_a_program_take_the_task(make_kernel, monkeypatch, op_type, dtype):
+    """As NumPy has it, and as the first input lies; inputs that are repeated are NumPy's."""
+    rng = np.random.default_rng(1)
+    domain, parameters = "" if op_type == "QuantizeLinear" else MICROSOFT, pair(0.1, 3, dtype)
+    for shape, other in (((2, 5, 6, 7), (2, 5, 6, 7)), ((3, 4, 5, 6), (4, 1, 1)), ((1, 4, 5, 6), (3, 4, 5, 6))):
+        x = of_type(rng, dtype, *shape) if domain else (rng.standard_normal(shape) * 5).astype(np.float32)
+        second = [of_type(rng, dtype, *other), *pair(0.2, 5, dtype)] if op_type in {"QLinearAdd", "QLinearMul"} else []
+        result = parameters if domain else []
+        for lying in (np.ascontiguousarray, channels_last):
+            given = [lying(x), *parameters, *second, *result]
+            constants = tuple(index for index, value in enumerate(given) if value.ndim == 0)
+            kernel = make_kernel(
+                op_type, given, {}, domain, None, constants, (NodeArg("y", tensor_type(element_type_of(given[2]))),)
+            )
+            expected = kernel.compute(*given)
+            with monkeypatch.context() as patch:
+                patch.setattr(FEWEST, 0)
+                found = kernel.compute(*given)
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found, expected)
+            if not second or other == shape:
+                assert found.strides == tuple(stride // x.itemsize for stride in given[0].strides)

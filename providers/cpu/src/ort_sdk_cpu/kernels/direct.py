@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import MakeWriter
@@ -28,15 +28,27 @@ OPERATORS = frozenset(
 UNARY = frozenset({("", "Erf"), ("", "Gelu"), ("", "Sigmoid"), ("com.microsoft", "Gelu")})
 """Those that do the same to each element of their only input, so that the output lies as the input does."""
 
+QUANTIZED = {
+    ("", "QuantizeLinear"): (0,),
+    **dict.fromkeys((("com.microsoft", op_type) for op_type in ("QLinearAdd", "QLinearMul")), (0, 3)),
+    **dict.fromkeys((("com.microsoft", op_type) for op_type in ("QLinearLeakyRelu", "QLinearSigmoid")), (0,)),
+}
+"""Operators that give 8-bit numbers, element by element → which inputs are the elements."""
+
+FEWEST_QUANTIZED = 1 << 14
+"""Elements from which on they are worth a writer of their own: it takes as long as NumPy with some thousands."""
+
 
 def through_writer(info: KernelInfo, compute: Callable[..., Any], make_writer: MakeWriter) -> Callable[..., Any]:
-    """The kernel's function, which goes over the writer where all is of float32 and large enough.
+    """The kernel's function, which goes over the writer where all is of float32, or quantized, and large enough.
 
     Args:
         info: the node.
         compute: the shared set's function, which all other calls go to.
         make_writer: makes the writer, anew in each call: a writer serves one thread.
     """
+    if (info.domain, info.op_type) in QUANTIZED:
+        return _quantized(info, compute, make_writer)
     if (info.domain, info.op_type) not in OPERATORS:
         return compute
     wanted = [info.wants_output(index) for index in range(len(info.outputs))]
@@ -59,6 +71,24 @@ def through_writer(info: KernelInfo, compute: Callable[..., Any], make_writer: M
         return run(x.transpose(order)).transpose(np.argsort(order))
 
     return run_as_it_lies if (info.domain, info.op_type) in UNARY else run
+
+
+def _quantized(info: KernelInfo, compute: Callable[..., Any], make_writer: MakeWriter) -> Callable[..., Any]:
+    """The function of an operator in ``QUANTIZED``: the output lies as the first input does."""
+    element_type, places = info.output_element_type(0), QUANTIZED[info.domain, info.op_type]
+    if element_type not in {TensorElementType.INT8, TensorElementType.UINT8}:
+        return compute
+
+    def run(*arrays: Any) -> Any:
+        x = arrays[0]
+        is_even = all(arrays[place].shape == x.shape for place in places)
+        if x.size < FEWEST_QUANTIZED or not is_even or not is_worth_a_task(x.size):
+            return compute(*arrays)
+        out = np.empty_like(x, element_type.numpy_dtype)
+        make_writer(arrays, (out,))(*arrays, out)
+        return out
+
+    return run
 
 
 def _fits(other: HostArray | None, x: HostArray) -> bool:

@@ -24,21 +24,22 @@ def packed_panels(lines: HostArray) -> HostArray:
     """
     _, count, length = lines.shape
     fours = _in_fours(lines).reshape(-1, *_LANES, count * -(-length // 4))
-    return np.ascontiguousarray(fours.transpose(0, 4, 2, 1, 3))
+    return fours.transpose(0, 4, 2, 1, 3).copy()
 
 
 def panels_in_order(lines: HostArray) -> HostArray:
     """The same with a panel's columns side by side: int32, (panels, steps, columns)."""
     _, count, length = lines.shape
     fours = _in_fours(lines).reshape(-1, PANEL, count * -(-length // 4))
-    return np.ascontiguousarray(fours.transpose(0, 2, 1))
+    return fours.transpose(0, 2, 1).copy()
 
 
 def _in_fours(lines: HostArray) -> HostArray:
     """Four numbers of a line in an int32: (columns of whole panels, lines, fours)."""
-    columns, count, length = lines.shape
-    whole = np.zeros((-(-columns // PANEL) * PANEL, count, -(-length // 4) * 4), np.int8)
-    whole[:columns, :, :length] = lines
+    columns, _, length = lines.shape
+    whole = np.ascontiguousarray(lines)
+    if columns % PANEL or length % 4:
+        whole = np.pad(whole, ((0, -columns % PANEL), (0, 0), (0, -length % 4)))
     fours: HostArray = whole.view(_INT32)
     return fours
 

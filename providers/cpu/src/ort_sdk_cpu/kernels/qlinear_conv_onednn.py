@@ -22,6 +22,7 @@ from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
 from .channels_last import ArraysCall, Call, ChannelsLastKernel, readable
 from .conv_geometry import ConvGeometry
+from .zeroed_weight import ZeroedWeight, fits_less
 
 if TYPE_CHECKING:
     from .qlinear_conv_wide import WideConvolution
@@ -108,7 +109,7 @@ class QuantizedConv:
         return cls(
             tuple(weight.shape),
             shift if shift.any() else None,
-            not _fits(weight, shift),
+            not fits_less(weight, shift),
             scales,
             bias,
             constants[BIAS],
@@ -120,11 +121,6 @@ class QuantizedConv:
 
 def _zero_point(value: HostArray) -> HostArray:
     return value.reshape(-1).astype(np.int32)
-
-
-def _fits(weight: HostArray, shift: HostArray) -> bool:
-    shifted = _shifted(weight, shift)
-    return bool(shifted.min() >= -128 and shifted.max() <= 127)
 
 
 def _shifted(weight: HostArray, shift: HostArray) -> HostArray:
@@ -235,7 +231,6 @@ class QLinearConvKernel(ChannelsLastKernel):
         if not libraries.numba().is_usable or self._geometry.groups > 1:
             return None
         from .quantized_convolution import TaskConvolution
-        from .zeroed_weight import ZeroedWeight
 
         zero_points = int(parameters.x_zero_point[0]), int(parameters.y_zero_point[0])
         shift = np.zeros(1, np.int16) if parameters.weight_shift is None else parameters.weight_shift

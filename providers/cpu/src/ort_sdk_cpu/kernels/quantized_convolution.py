@@ -55,6 +55,8 @@ MOST_SPREAD = 4
 _MOST_COPIED = 1 << 13
 """Bytes of arrays that lie otherwise than the task wants, up to which NumPy copies them."""
 _LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
+_LARGEST_NUMBER = 255
+"""Of weights, less their zero points."""
 _FOUR_BYTES, _FLIPPED = 0x01010101, 0x80808080
 _MOST_AXES = 4
 _INT8, _FLOAT = np.dtype(np.int8), np.dtype(np.float32)
@@ -100,8 +102,9 @@ class LineOrder(NamedTuple):
         """Int8 (M, C, *kernel) in the order of a window's lines: (M, lines, length)."""
         outputs, channels, *kernel = weight.shape
         pixel = MOST_SPREAD if self.is_spread else channels
-        lying = np.zeros((outputs, math.prod(kernel), pixel), np.int8)
-        lying[..., :channels] = np.moveaxis(weight, 1, -1).reshape(outputs, -1, channels)
+        lying: HostArray = np.moveaxis(weight, 1, -1).reshape(outputs, -1, channels)
+        if pixel > channels:
+            lying = np.pad(lying, ((0, 0), (0, 0), (0, pixel - channels)))
         lines: HostArray = lying if self.has_gaps else lying.reshape(outputs, -1, kernel[-1] * pixel)
         return lines
 
@@ -136,16 +139,22 @@ class PackedWeight:
             order: of what is multiplied.
         """
         numbers, zero_points = weight.numbers, weight.zero_points
-        outputs = len(numbers)
-        rows = weight.centred().reshape(outputs, -1)
-        offsets = -x_zero_point * rows.sum(axis=1, dtype=np.int64) + (0 if bias is None else bias)
-        largest = 255 * np.abs(rows).sum(axis=1, dtype=np.int64) + np.abs(offsets)
+        outputs, depth = len(numbers), math.prod(numbers.shape[1:])
+        offsets = np.zeros(outputs, np.int64) + (0 if bias is None else bias)
+        if x_zero_point:
+            offsets -= x_zero_point * weight.sums().astype(np.int64)
         factors = np.ascontiguousarray(np.broadcast_to(scales, (outputs,)), _FLOAT)
-        if largest.max() > _LARGEST_SUM or (largest * np.abs(factors.astype(np.float64))).max() > _LARGEST_STEP:
+        if not _may_be(depth * _LARGEST_NUMBER, offsets, factors) and not _may_be(weight.magnitudes(), offsets, factors):
             return None
         units = None if zero_points is None else order.units_of(numbers)
         columns = columns_of(offsets.astype(np.int32), factors, *([] if zero_points is None else [zero_points]))
-        return cls(rows.shape[1], packed_panels(order.lines_of(numbers)), columns, units)
+        return cls(depth, packed_panels(order.lines_of(numbers)), columns, units)
+
+
+def _may_be(magnitudes: HostArray | int, offsets: HostArray, factors: HostArray) -> bool:
+    """Whether sums and their steps fit into 32 bits for weights whose absolute values have sums up to some."""
+    largest = 255 * magnitudes + np.abs(offsets)
+    return bool(largest.max() <= _LARGEST_SUM and (largest * np.abs(factors.astype(np.float64))).max() <= _LARGEST_STEP)
 
 
 class Image(NamedTuple):

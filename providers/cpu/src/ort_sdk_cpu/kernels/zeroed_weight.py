@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["ZeroedWeight"]
+__all__ = ["ZeroedWeight", "fits_less"]
 
 _INT8, _UINT8, _INT32 = (np.dtype(kind) for kind in (np.int8, np.uint8, np.int32))
 _LARGEST, _LEAST = 127, -128
@@ -31,22 +31,37 @@ class ZeroedWeight(NamedTuple):
             weight: uint8 or int8, (M, C, *kernel).
             zero_points: of its type: (1,) or (M,).
         """
-        zeros = np.broadcast_to(zero_points.astype(np.int16), weight.shape[:1])
-        centred = weight - zeros.reshape(-1, *(1 for _ in weight.shape[1:]))
-        if centred.min() >= _LEAST and centred.max() <= _LARGEST:
-            return cls(np.ascontiguousarray(centred, _INT8), None)
+        if fits_less(weight, zero_points):
+            less = weight.view(_UINT8) - _along_first(zero_points.astype(_UINT8), weight) if zero_points.any() else weight
+            return cls(np.ascontiguousarray(less).view(_INT8), None)
+        zeros = np.broadcast_to(zero_points.astype(_INT32), weight.shape[:1])
         if weight.dtype == _UINT8:
-            return cls(np.ascontiguousarray(weight ^ _SIGN).view(_INT8), zeros.astype(_INT32) - _SIGN)
-        return cls(np.ascontiguousarray(weight), zeros.astype(_INT32))
+            return cls(np.ascontiguousarray(weight ^ _SIGN).view(_INT8), zeros - _SIGN)
+        return cls(np.ascontiguousarray(weight), zeros)
 
-    def centred(self) -> HostArray:
-        """The weight less its zero points: int16, (M, C, *kernel)."""
-        if self.zero_points is None:
-            return self.numbers.astype(np.int16)
-        found: HostArray = self.numbers - self.zero_points.astype(np.int16).reshape(-1, *(1 for _ in self.numbers.shape[1:]))
+    def magnitudes(self) -> HostArray:
+        """The sums of absolute values of the weight less its zero points: int64, (M,)."""
+        centred = self.numbers.astype(np.int16)
+        if self.zero_points is not None:
+            centred -= _along_first(self.zero_points.astype(np.int16), centred)
+        found: HostArray = np.abs(centred).reshape(len(centred), -1).sum(axis=1, dtype=np.int64)
         return found
 
     def sums(self) -> HostArray:
         """Of what is multiplied with each output: int32, (M,)."""
         found: HostArray = self.numbers.reshape(len(self.numbers), -1).sum(axis=1, dtype=_INT32)
         return found if self.zero_points is None else found - self.numbers[0].size * self.zero_points
+
+
+def fits_less(weight: HostArray, zero_points: HostArray) -> bool:
+    """Whether an 8-bit weight less its zero points, (1,) or (M,), fits into int8."""
+    if weight.dtype == _INT8 and not zero_points.any():
+        return True
+    axes = tuple(range(0 if zero_points.size == 1 else 1, weight.ndim))
+    least, largest = (found(weight, axis=axes).astype(np.int16) - zero_points.astype(np.int16) for found in (np.min, np.max))
+    return bool(least.min() >= _LEAST and largest.max() <= _LARGEST)
+
+
+def _along_first(values: HostArray, weight: HostArray) -> HostArray:
+    """A number for each output, to be combined with a weight."""
+    return values.reshape(-1, *(1 for _ in weight.shape[1:]))

@@ -1,0 +1,31 @@
+"""8-bit weights less their zero points: as 16 bits give them."""
+
+import numpy as np
+import pytest
+from ort_sdk_cpu.kernels.zeroed_weight import ZeroedWeight, fits_less
+
+SHAPE = (5, 3, 2, 2)
+
+
+@pytest.mark.parametrize("zero_type", [np.uint8, np.int8, np.int16])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("spread", [20, 256])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_numbers_and_sums(spread, count, dtype, zero_type, is_turned):
+    rng = np.random.default_rng(0)
+    middle = 128 if dtype == np.uint8 else 0
+    numbers = rng.integers(middle - spread // 2, middle + spread // 2, SHAPE).astype(dtype)
+    weight = np.asfortranarray(numbers) if is_turned else numbers
+    limits = np.iinfo(zero_type)
+    for zero_points in (np.zeros(count), rng.integers(max(limits.min, middle - 9), min(limits.max, middle + 9) + 1, count)):
+        zeros = zero_points.astype(zero_type)
+        centred = numbers.astype(np.int16) - zeros.astype(np.int16).reshape(-1, 1, 1, 1)
+        is_narrow = centred.min() >= -128 and centred.max() <= 127
+        found = ZeroedWeight.of(weight, zeros)
+        assert fits_less(weight, zeros) == is_narrow == (found.zero_points is None)
+        shifts = 0 if found.zero_points is None else found.zero_points.reshape(-1, 1, 1, 1)
+        np.testing.assert_array_equal(found.numbers.astype(np.int16) - shifts, centred)
+        rows = centred.reshape(len(centred), -1).astype(np.int64)
+        np.testing.assert_array_equal(found.sums(), rows.sum(axis=1))
+        np.testing.assert_array_equal(found.magnitudes(), np.abs(rows).sum(axis=1))
