@@ -76,6 +76,7 @@ ACTIVATIONS = {
     "Sigmoid": (None, lambda y: 1 / (1 + np.exp(-y))),
     "Tanh": (None, np.tanh),
     "HardSigmoid": ([0.1, 0.4], lambda y: np.clip(0.1 * y + 0.4, 0, 1)),
+    "HardSwish": (None, lambda y: y * np.clip(y / 6 + 0.5, 0, 1)),
     "Clip": ([-0.5, 2.0], lambda y: np.clip(y, -0.5, 2)),
     "Softsign": (None, lambda y: y / (1 + np.abs(y))),
 }

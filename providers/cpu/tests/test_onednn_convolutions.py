@@ -70,7 +70,9 @@ def test_random_convolutions(make_kernel, run_both, x_shape, w_shape, attributes
     np.testing.assert_array_equal(bound[0], found[0])
 
 
-@pytest.mark.parametrize("activation", ["Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Clip", "Softsign", "Elu"])
+@pytest.mark.parametrize(
+    "activation", ["Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "HardSwish", "Clip", "Softsign", "Elu"]
+)
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_activations_and_auto_pad(make_kernel, run_both, activation, auto_pad):
     rng = np.random.default_rng(1)

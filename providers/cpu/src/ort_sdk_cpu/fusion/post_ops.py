@@ -9,6 +9,7 @@ from typing import Any
 
 from ort_sdk.api import FusibleProgram, FusibleStep, TensorElementType
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.onednn.activations import eltwise_of
 from ort_sdk_cpu.onednn.constants import Algorithm
 from ort_sdk_cpu.onednn.post_ops import Eltwise
 
@@ -173,7 +174,7 @@ def _function(op_type: str, attributes: Mapping[str, Any]) -> Eltwise | None:
     if op_type == "Clip" and attributes:
         return Eltwise(Algorithm.CLIP_V2, attributes["min"], attributes["max"])
     if op_type == "HardSwish":
-        return Eltwise(Algorithm.HARD_SWISH, 1 / 6, 0.5)
+        return eltwise_of(op_type, ())
     if op_type == "HardSigmoid":
         return Eltwise(Algorithm.HARD_SIGMOID, attributes["alpha"], attributes["beta"])
     if op_type in {"QuickGelu", "Swish"}:

@@ -82,7 +82,9 @@ def _activation(info: KernelInfo) -> tuple[int, float, float] | None:
     if not name:
         return 0, 0.0, 0.0
     found = eltwise_of(name, tuple(parameters))
-    return None if found is None else (_ACTIVATIONS[found.algorithm], float(found.alpha), float(found.beta))
+    if found is None or found.algorithm not in _ACTIVATIONS:
+        return None
+    return _ACTIVATIONS[found.algorithm], float(found.alpha), float(found.beta)
 
 
 def _geometry(windows: Windows) -> tuple[int, ...]:

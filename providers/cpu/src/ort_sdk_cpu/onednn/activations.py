@@ -29,6 +29,8 @@ def eltwise_of(name: str, parameters: Sequence[float]) -> Eltwise | None:
         return Eltwise(Algorithm.RELU, 0.01 if first is None else first)
     if name == "HardSigmoid":
         return Eltwise(Algorithm.HARD_SIGMOID, 0.2 if first is None else first, 0.5 if second is None else second)
+    if name == "HardSwish":
+        return Eltwise(Algorithm.HARD_SWISH, 1 / 6, 0.5)
     if name == "Clip":
         return Eltwise(Algorithm.CLIP_V2, -math.inf if first is None else first, math.inf if second is None else second)
     return None
