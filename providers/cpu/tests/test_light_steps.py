@@ -186,3 +186,18 @@ def test_axes_that_are_fed_and_targets_of_no_dimensions(plans):
         for own, other in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
             np.testing.assert_array_equal(own, other)
     assert plans
+
+
+def test_numbers_that_follow_from_the_shapes_of_a_chain(plans):
+    """A loop over many elements does not tell what is in its midst."""
+    graph = Graph()
+    same = graph.node("Cast", graph.node("Equal", "kept", "kept"), to=TensorProto.INT64)
+    total = graph.node("Add", graph.dimension(same, 0), same)
+    rest = graph.node("Sub", graph.dimension(total, 1), total)
+    model = graph.model({total: TensorProto.INT64, rest: TensorProto.INT64})
+    ours, theirs = session_of(ort_sdk, model), session_of(onnxruntime, model)
+    for seed, shape in enumerate([*SHAPES, (3, 200, 50), (3, 200, 51)]):
+        feeds = feeds_of(*shape, seed)
+        for own, other in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(own, other)
+    assert plans

@@ -72,10 +72,11 @@ class _Writer:
     def fused(self) -> FusedSteps:
         """The steps as one."""
         for positions, chain in self._group.units:
-            if chain is None:
-                self._step(positions[0])
-            else:
+            if chain is not None and self._has_all_numbers(chain):
                 self._chain(chain)
+                continue
+            for position in positions:
+                self._step(position)
         outputs = tuple(sorted(self._outputs))
         own = {index for position in self._group.positions for index in self._program.steps[position].outputs}
         repeated = tuple(sorted(self._repeated - self._group.positions))
@@ -90,6 +91,18 @@ class _Writer:
             )
         )
         return FusedSteps(tuple(sorted(self._group.positions)), kernel, tuple(inputs), outputs, repeated)
+
+    def _has_all_numbers(self, chain: FusedSteps) -> bool:
+        """Whether no numbers follow from shapes that a loop does not tell, or tells when it needs those numbers itself."""
+        own = [self._program.steps[position] for position in chain.positions]
+        group = [self._program.steps[position] for position in self._group.positions]
+        made = {index for step in own for index in step.outputs}
+        return self._spoken_of(own).isdisjoint(made) and self._spoken_of(group).isdisjoint(made.difference(chain.outputs))
+
+    def _spoken_of(self, steps: Sequence[FusibleStep]) -> set[int]:
+        """Values whose shapes tell the numbers that steps read or make."""
+        found = [numbers_of_steps(self._told, index) for step in steps for index in (*step.inputs, *step.outputs) if index]
+        return {value for numbers in found if numbers is not None for value in numbers.values}
 
     def _chain(self, chain: FusedSteps) -> None:
         """One loop where there are many elements, else its steps."""
