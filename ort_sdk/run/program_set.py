@@ -148,9 +148,11 @@ class ProgramSet:
 
     def _make(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
         results, kept = self._made(signature, feeds, control, may_compile=may_compile)
+        if kept.rest is not None:
+            results = kept.rest.go_on(results, control)
         if len(self._programs) == 1 and self._depth == 0:
             _give_back_freed_memory()
-        return results if kept.rest is None else kept.rest.go_on(results, control)
+        return results
 
     def _made(
         self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool

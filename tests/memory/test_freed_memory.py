@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 import ort_sdk as ort
 from ort_sdk.memory import freed_memory
+from ort_sdk.run.program_set import ProgramSet
 
 BLOCK_BYTES, BLOCKS = 60_000, 500
 """Of blocks that come from the heap, however large those were that were freed before."""
@@ -59,3 +60,26 @@ def test_sessions_give_back_what_their_first_runs_leave(monkeypatch):
         session.run(None, {"x": np.ones(size, np.float32)})
     # After the first run, and after the one that made the first program (twice if it was compiled later).
     assert 2 <= len(looks) <= 3
+
+
+def test_what_making_the_programs_of_a_split_plan_leaves_goes_back_when_the_last_is_made(monkeypatch):
+    events = []
+    monkeypatch.setattr(freed_memory, "_functions", lambda: (lambda: events.append("look") or 0, None))
+    go_on = ProgramSet.go_on
+
+    def noted(programs, values, control):
+        results = go_on(programs, values, control)
+        events.append("rest")
+        return results
+
+    monkeypatch.setattr(ProgramSet, "go_on", noted)
+    names = ["x", "places", "a", "b", "c", "y"]
+    ends = zip(("NonZero", "Neg", "Sign", "Abs", "Neg"), names[:-1], names[1:], strict=True)
+    nodes = [helper.make_node(op_type, [first], [second]) for op_type, first, second in ends]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, [1, "m"])
+    model = helper.make_model(helper.make_graph(nodes, "graph", [x], [y]), ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(2):
+        session.run(None, {"x": np.ones(3, np.float32)})
+    assert events == ["look", "rest", "look"]
