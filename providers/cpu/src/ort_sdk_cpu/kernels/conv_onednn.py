@@ -27,7 +27,7 @@ from ort_sdk.api import (
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.onednn.activations import eltwise_of
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of
+from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, ZeroPadding, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import PackedArray, reordered
 from ort_sdk_cpu.onednn.library import is_available, is_loaded, library
@@ -326,7 +326,8 @@ class ConvKernel(ChannelsLastKernel):
         self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray], piece: Piece | None
     ) -> LayoutCall | None:
         """The call on whole arrays, or on a piece of a signal."""
-        variant = replace(variant, x_shape=arrays[0].shape)
+        padding = None if piece is None else _zeros_around(piece, arrays[0])
+        variant = replace(variant, x_shape=arrays[0].shape if piece is None else (*arrays[0].shape[:-1], piece.padded_size))
         is_small = self.work(variant.x_shape, variant.weight_shape) < TEAM_WORK
         with team_of(1) if is_small else contextlib.nullcontext():
             primitive = self._primitive(variant, piece)
@@ -336,7 +337,7 @@ class ConvKernel(ChannelsLastKernel):
         if self._has_constant_weight:
             constants.append((Argument.WEIGHTS, weights, self._weight_in(weights, inputs[WEIGHT])))
         arguments = self._arguments(variant, weights, arrays)
-        return PrimitiveCall(primitive, arguments, constants, self.scratch, is_small=is_small)
+        return PrimitiveCall(primitive, arguments, constants, self.scratch, is_small=is_small, padding=padding)
 
     def _pieces(self, variant: Variant) -> Sequence[Piece]:
         """Pieces of a long signal; none of anything else."""
@@ -393,7 +394,7 @@ class ConvKernel(ChannelsLastKernel):
         padding = geometry.padding(x_shape, shape)
         out_shape = geometry.output_shape(x_shape, shape)
         if piece is not None:
-            x_shape, out_shape = (1, x_shape[1], piece.size), (1, out_shape[1], piece.out_count)
+            x_shape, out_shape = (1, x_shape[1], piece.padded_size), (1, out_shape[1], piece.out_count)
             padding = replace(padding, begins=(piece.begin,), ends=(piece.end,))
         if min(*padding.begins, *padding.ends) < 0:
             return None
@@ -422,6 +423,12 @@ class NoKernel:
         raise RuntimeException(
             f"a convolution fused with what follows it got inputs {shapes}, which are not those it was made for"
         )
+
+
+def _zeros_around(piece: Piece, x: HostArray) -> ZeroPadding | None:
+    """What is copied around the elements of a piece of a signal."""
+    is_padded = piece.before or piece.behind
+    return ZeroPadding((1, x.shape[1], piece.size), piece.before, piece.behind) if is_padded else None
 
 
 def _shape_of(info: KernelInfo, index: int) -> tuple[Any, ...] | None:

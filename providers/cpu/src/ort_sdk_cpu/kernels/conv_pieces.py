@@ -1,7 +1,8 @@
 """Convolutions of long signals, a piece at a time: primitives are made for the pieces, and serve signals of every length.
 
 OneDNN looks for the best block among all lengths of a block, which for a signal of some ten thousand elements takes longer than
-convolving it many times.
+convolving it many times. Where windows reach out of X, a piece has zeros around it instead of padding: then the primitive of the
+other pieces computes it, and none is made that has code and descriptions for each number of elements it may skip.
 """
 
 from __future__ import annotations
@@ -27,19 +28,28 @@ class Piece(NamedTuple):
     """First element of X."""
     size: int
     """Elements of X."""
-    begin: int
-    """Padding before them; for ConvTranspose what is cut off the result."""
-    end: int
+    before: int
+    """Zeros before them."""
+    behind: int
     """And behind them."""
+    begin: int
+    """What is cut off the beginning of the result, for ConvTranspose."""
+    end: int
+    """And off its end."""
     out_start: int
     """First element of the result."""
     out_count: int
     """Elements of the result."""
 
     @property
-    def kind(self) -> tuple[int, int, int, int]:
-        """Equal for pieces that the same primitive computes."""
-        return self.size, self.begin, self.end, self.out_count
+    def kind(self) -> tuple[int, ...]:
+        """Equal for pieces that the same call computes."""
+        return self[1:-2] + self[-1:]
+
+    @property
+    def padded_size(self) -> int:
+        """Elements that the primitive gets."""
+        return self.before + self.size + self.behind
 
 
 def pieces_of(length: int, out_length: int, reach: int, stride: int, begin: int, *, transposed: bool) -> Sequence[Piece]:
@@ -66,15 +76,17 @@ def _gathered(out: int, size: int, length: int, reach: int, stride: int, begin: 
     """The elements under windows."""
     first, behind = out * stride - begin, (out + size - 1) * stride + reach - begin
     start, stop = max(first, 0), min(behind, length)
-    return Piece(start, stop - start, start - first, behind - stop, out, size)
+    return Piece(start, stop - start, start - first, behind - stop, 0, 0, out, size)
 
 
 def _spread(out: int, size: int, length: int, reach: int, stride: int, begin: int) -> Piece:
     """The elements whose windows lie in the result."""
     place = out + begin
-    start, last = max(0, -((reach - 1 - place) // stride)), min(length - 1, (place + size - 1) // stride)
-    cut = place - start * stride
-    return Piece(start, last - start + 1, cut, (last - start) * stride + reach - cut - size, out, size)
+    first, last = -((reach - 1 - place) // stride), (place + size - 1) // stride
+    start, stop = max(first, 0), min(last + 1, length)
+    cut = place - first * stride
+    cut_behind = (last - first) * stride + reach - cut - size
+    return Piece(start, stop - start, start - first, last + 1 - stop, cut, cut_behind, out, size)
 
 
 class _Call(Protocol):
@@ -115,7 +127,7 @@ class PiecedCall:
         parts = [self._parts(piece, arrays) for piece in self._pieces]
         calls = [self._make(piece, part).fixed(*part) for piece, part in zip(self._pieces, parts, strict=True)]
         run: Callable[[], Any] = in_turn(calls)
-        run.copy_count = sum(getattr(call, "copy_count", 0) for call in calls[:1])  # type: ignore[attr-defined]
+        run.copy_count = min(getattr(call, "copy_count", 0) for call in calls)  # type: ignore[attr-defined]
         return run
 
     def _parts(self, piece: Piece, arrays: Sequence[HostArray]) -> list[HostArray]:

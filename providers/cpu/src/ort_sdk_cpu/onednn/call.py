@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LayoutCall",
     "PrimitiveCall",
+    "ZeroPadding",
     "channels_last",
     "channels_last_strides",
     "empty_channels_last",
@@ -82,6 +83,11 @@ def _reorder(source: MemoryDescriptor, target: MemoryDescriptor, *, is_small: bo
     return Execution(primitive, {Argument.SRC: source, Argument.DST: target}, is_small=is_small)
 
 
+def _copying(source: MemoryDescriptor, target: MemoryDescriptor, *, is_small: bool) -> ArgumentSetter:
+    return _copy_task(source, target) or _reorder(source, target, is_small=is_small)
+
+
+_FLOAT = np.dtype(np.float32)
 TEAM_BYTES = 1 << 17
 """Of an array up to which one thread has copied it before another is awake."""
 OWN_BYTES = 1 << 16
@@ -99,21 +105,24 @@ class _Copy:
         is_small: whether it is not worth a team.
     """
 
-    __slots__ = ("_name", "_scratch", "execution", "nbytes")
+    __slots__ = ("_name", "_scratch", "executions", "nbytes")
 
     def __init__(
         self, argument: int, source: MemoryDescriptor, target: MemoryDescriptor, scratch: Scratch, *, is_small: bool
     ) -> None:
         self.nbytes = max(source.nbytes, target.nbytes)
-        is_small = is_small or self.nbytes <= TEAM_BYTES
-        self.execution: ArgumentSetter = _copy_task(source, target) or _reorder(source, target, is_small=is_small)
-        """The copy of arrays that were aimed at."""
+        self.executions: tuple[ArgumentSetter, ...] = self._made(source, target, is_small or self.nbytes <= TEAM_BYTES)
+        """What copies the arrays that were aimed at, one after the other."""
         self._name, self._scratch = f"onednn {argument}", scratch
+
+    def _made(self, source: MemoryDescriptor, target: MemoryDescriptor, is_small: bool) -> tuple[ArgumentSetter, ...]:
+        return (_copying(source, target, is_small=is_small),)
 
     def aim(self, source: HostArray, target: HostArray) -> None:
         """Use arrays for both sides."""
-        self.execution.set(Argument.SRC, source)
-        self.execution.set(Argument.DST, target)
+        for execution in self.executions:
+            execution.set(Argument.SRC, source)
+            execution.set(Argument.DST, target)
 
     def memory(self) -> HostArray:
         """Working memory for either side."""
@@ -122,9 +131,68 @@ class _Copy:
     def __call__(self, source: HostArray, target: HostArray) -> None:
         """Copy; keeps neither array."""
         self.aim(source, target)
-        self.execution()
-        self.execution.forget(Argument.SRC)
-        self.execution.forget(Argument.DST)
+        for execution in self.executions:
+            execution()
+            execution.forget(Argument.SRC)
+            execution.forget(Argument.DST)
+
+
+class ZeroPadding(NamedTuple):
+    """Zeros around a signal."""
+
+    shape: tuple[int, int, int]
+    """(1, C, L) of the signal."""
+    before: int
+    """Elements of a channel that are 0 before it."""
+    behind: int
+    """And behind it."""
+
+
+class _PaddingCopy(_Copy):
+    """Copies a signal between zeros, channels last.
+
+    Args:
+        argument: as for every copy, like those that follow.
+        source: layout of the signal.
+        target: that of the signal with the zeros.
+        scratch: working memory.
+        padding: the zeros.
+        is_small: whether it is not worth a team.
+    """
+
+    __slots__ = ("_padding", "_starts", "_zeros")
+
+    def __init__(
+        self,
+        argument: int,
+        source: MemoryDescriptor,
+        target: MemoryDescriptor,
+        scratch: Scratch,
+        padding: ZeroPadding,
+        *,
+        is_small: bool,
+    ) -> None:
+        self._padding = padding
+        super().__init__(argument, source, target, scratch, is_small=is_small)
+
+    def _made(self, source: MemoryDescriptor, target: MemoryDescriptor, is_small: bool) -> tuple[ArgumentSetter, ...]:
+        (_, channels, length), before, behind = self._padding
+        self._zeros = np.zeros(channels * max(before, behind), _FLOAT)
+        found: list[ArgumentSetter] = []
+        self._starts: list[int] = []
+        for start, count, given in ((before, length, source), (0, before, None), (before + length, behind, None)):
+            if count:
+                place = channels_last((1, channels, count), _FLOAT)
+                found.append(_copying(given or place, place, is_small=is_small))
+                self._starts.append(start * channels * _FLOAT.itemsize)
+        return tuple(found)
+
+    def aim(self, source: HostArray, target: HostArray) -> None:
+        """Use arrays for both sides; the target is bytes."""
+        for execution, start in zip(self.executions, self._starts, strict=True):
+            execution.set(Argument.SRC, self._zeros)
+            execution.set(Argument.DST, target[start:])
+        self.executions[0].set(Argument.SRC, source)
 
 
 class ArgumentSetter(Protocol):
@@ -152,6 +220,7 @@ class LayoutCall:
         arguments: of a call, in order, DST last: (argument, layout of the array, layout the execution wants).
         scratch: memory for copies.
         is_small: whether copies are not worth a team.
+        padding: zeros that the execution wants around SRC, and the array lacks.
     """
 
     def __init__(
@@ -161,11 +230,15 @@ class LayoutCall:
         scratch: Scratch,
         *,
         is_small: bool = False,
+        padding: ZeroPadding | None = None,
     ) -> None:
         self._execution = execution
         self._arguments = tuple(argument for argument, _, _ in arguments)
         self._copies: list[_Copy | None] = []
         for argument, given, target in arguments:
+            if argument == Argument.SRC and padding is not None:
+                self._copies.append(_PaddingCopy(argument, given, target, scratch, padding, is_small=is_small))
+                continue
             ends = (target, given) if argument == Argument.DST else (given, target)
             self._copies.append(None if given.is_same_layout(target) else _Copy(argument, *ends, scratch, is_small=is_small))
 
@@ -197,7 +270,7 @@ class LayoutCall:
             self._execution.set(argument, array)
         if not self.copy_count:
             return self._execution
-        *before, after = (() if copy is None else (copy.execution,) for copy in self._copies)
+        *before, after = (() if copy is None else copy.executions for copy in self._copies)
         steps = (*itertools.chain(*before), self._execution, *after)
         ends = zip(self._arguments, arrays, self._copies, strict=True)
         memory = _CopyMemory(self._execution, [(argument, array, copy) for argument, array, copy in ends if copy is not None])
@@ -267,6 +340,7 @@ class PrimitiveCall(LayoutCall):
         constants: arguments that are the same in every call: (argument, layout, array).
         scratch: memory for copies.
         is_small: whether the primitive was made for one thread; see ``Execution``.
+        padding: see ``LayoutCall``.
     """
 
     def __init__(
@@ -277,12 +351,13 @@ class PrimitiveCall(LayoutCall):
         scratch: Scratch,
         *,
         is_small: bool = False,
+        padding: ZeroPadding | None = None,
     ) -> None:
         wanted = {argument: target for argument, _, target in arguments}
         execution = Execution(primitive, wanted | {argument: layout for argument, layout, _ in constants}, is_small=is_small)
         for argument, _, array in constants:
             execution.set(argument, array)
-        super().__init__(execution, arguments, scratch, is_small=is_small)
+        super().__init__(execution, arguments, scratch, is_small=is_small, padding=padding)
 
 
 @functools.lru_cache(maxsize=1024)
