@@ -1,5 +1,8 @@
 """Convolutions of long signals, which are done a piece at a time."""
 
+import gc
+import weakref
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -129,3 +132,15 @@ def test_zeros_are_written_anew_where_convolutions_share_working_memory(monkeypa
     for _ in range(3):
         x = rng.standard_normal((1, 16, length), dtype=np.float32)
         np.testing.assert_allclose(session.run(None, {"x0": x})[0], reference.run(None, {"x0": x})[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not is_available(), reason="no oneDNN")
+def test_the_signal_of_the_first_run_is_not_kept():
+    length = 2 * PIECE + 7
+    session = ort.InferenceSession(_layered_model(length), providers=["CPUExecutionProvider"])
+    x = np.ones((1, 16, length), np.float32)
+    session.run(None, {"x0": x})
+    kept = weakref.ref(x)
+    del x
+    gc.collect()
+    assert kept() is None

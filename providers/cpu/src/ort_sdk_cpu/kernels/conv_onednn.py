@@ -315,17 +315,15 @@ class ConvKernel(ChannelsLastKernel):
 
     def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | PiecedCall | None:
         """The call for operands and output like these arrays."""
-        pieces = self._pieces(variant)
+        pieces, weight = self._pieces(variant), inputs[WEIGHT] if self._has_constant_weight else None
         if not pieces or any(self._primitive(variant, piece) is None for piece in pieces):
-            return self._call_on(variant, inputs, arrays, None)
+            return self._call_on(variant, weight, arrays, None)
         same = (not self._has_constant_weight) + variant.has_bias
         roles = ("x", *[""] * same, *["out"] * (len(arrays) - 1 - same))
-        return PiecedCall(pieces, lambda piece, parts: self._call_on(variant, inputs, parts, piece), roles)
+        return PiecedCall(pieces, lambda piece, parts: self._call_on(variant, weight, parts, piece), roles)
 
-    def _call_on(
-        self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray], piece: Piece | None
-    ) -> LayoutCall | None:
-        """The call on whole arrays, or on a piece of a signal."""
+    def _call_on(self, variant: Variant, weight: Any, arrays: Sequence[HostArray], piece: Piece | None) -> LayoutCall | None:
+        """The call on whole arrays, or on a piece of a signal; the weight is read if it is constant and was not packed."""
         padding = None if piece is None else _zeros_around(piece, arrays[0])
         variant = replace(variant, x_shape=arrays[0].shape if piece is None else (*arrays[0].shape[:-1], piece.padded_size))
         is_small = self.work(variant.x_shape, variant.weight_shape) < TEAM_WORK
@@ -335,7 +333,7 @@ class ConvKernel(ChannelsLastKernel):
             return None
         weights, constants = primitive.layout(Argument.WEIGHTS), []
         if self._has_constant_weight:
-            constants.append((Argument.WEIGHTS, weights, self._weight_in(weights, inputs[WEIGHT])))
+            constants.append((Argument.WEIGHTS, weights, self._weight_in(weights, weight)))
         arguments = self._arguments(variant, weights, arrays)
         return PrimitiveCall(primitive, arguments, constants, self.scratch, is_small=is_small, padding=padding)
 
