@@ -11,6 +11,7 @@ import pytest
 
 from ort_sdk.api import CPU_DEVICE, Allocator, Array, HostArray, OrtMemoryInfo, TensorElementType
 
+from .collection import only_new_objects
 from .compare import assert_same_bytes
 from .suite import ProviderSuite, sample
 
@@ -54,6 +55,7 @@ class AllocatorSuite(ProviderSuite):
         for array, wanted in zip(arrays, contents, strict=True):
             assert_same_bytes(self.read_back(array), wanted)
 
+    @only_new_objects()
     def test_memory_given_back_is_used_again_and_no_other(self) -> None:
         """A5."""
         allocator, element_type = self.allocator(), min(self.stored_types)

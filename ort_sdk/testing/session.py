@@ -14,6 +14,7 @@ from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry, OrtSdkErro
 
 from .case_runs import RUNS, check_case, is_random
 from .cases import ModelCase
+from .collection import only_new_objects
 from .compare import assert_same
 from .kernel_cases import node_cases, whole_model_cases
 from .suite import ProviderSuite
@@ -32,6 +33,7 @@ class SessionSuite(ProviderSuite):
         case = whole_model_cases(self.subject.registry)[whole_model]
         check_case(case, self.open_session(case.model_bytes()))
 
+    @only_new_objects()
     def test_two_sessions_do_not_disturb_each_other(self) -> None:
         """S2."""
         case = self.small_case()
@@ -45,6 +47,7 @@ class SessionSuite(ProviderSuite):
         for feeds, result in zip(alternatives, wanted, strict=True):
             assert_all_same(second.run(None, feeds), result)
 
+    @only_new_objects()
     def test_results_outlive_their_session(self) -> None:
         """S3."""
         case = self.small_case()

@@ -19,6 +19,7 @@ from ort_sdk.loader.mapped_tensor import MappedTensor
 from ort_sdk.loader.memory_map import map_file
 from ort_sdk.loader.messages import parse_model
 from ort_sdk.loader.wire import MIN_PAYLOAD_BYTES, Message, Payload
+from ort_sdk.testing.collection import only_new_objects
 
 
 def address(array: np.ndarray) -> int:
@@ -60,6 +61,7 @@ def test_aligned_ranges_are_views_and_others_one_shared_copy(add_model, external
     np.testing.assert_array_equal(second.numpy(), np.arange(4))
 
 
+@only_new_objects()
 def test_models_of_one_file_share_its_map_until_the_last_is_gone(rich_model, tmp_path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(rich_model, path)
@@ -73,6 +75,7 @@ def test_models_of_one_file_share_its_map_until_the_last_is_gone(rich_model, tmp
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of maps")
+@only_new_objects()
 def test_maps_are_read_only_and_unmapped_with_their_last_view(tmp_path) -> None:
     path = tmp_path / "data"
     path.write_bytes(bytes(range(256)) * 4096)

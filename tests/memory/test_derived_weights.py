@@ -16,6 +16,7 @@ from ort_sdk.graph.derived_tensor import StreamedTensor
 from ort_sdk.loader.checksum import RunningChecksum, checksum
 from ort_sdk.opset import add_opset
 from ort_sdk.plugins import plugin_manager
+from ort_sdk.testing.collection import only_new_objects
 from ort_sdk.testing.strict_provider import STRICT_PROVIDER, StrictProvider
 from tests.optimizer.extended.fused_graph import feeds_of
 from tests.optimizer.extended.quantized_models import EXACT, product, quantized, real
@@ -118,6 +119,7 @@ def test_sessions_of_one_file_share_what_they_derive(path, provider, computed):
     assert len(computed) == len(set(computed)) == 3
 
 
+@only_new_objects()
 def test_the_last_session_frees_it(path, plain):
     first, second = start(path, plain), start(path, plain)
     assert_right(first, path)

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ort_sdk
 from ort_sdk.api import CPU_DEVICE, Fail, PluginHooks, hookimpl
 from ort_sdk.plugins import plugin_manager
+from ort_sdk.testing.collection import only_new_objects
 from ort_sdk.testing.strict_provider import StrictProvider
 from tests.memory.models import WEIGHT, X, close_to, product_model, run
 from tests.memory.test_saved_prepacked import SAVE
@@ -181,6 +182,7 @@ def test_refused_paths_are_refused_with_loaders_too(source, location):
     assert loader.loaded == []
 
 
+@only_new_objects()
 def test_a_host_loader_takes_the_place_of_the_map(source, tmp_path):
     loader = source(HostLoader())
     path = encrypted(tmp_path)
@@ -250,6 +252,7 @@ def test_sub_byte_and_boolean_weights(source, tmp_path):
     assert f.tolist() == [1, 2, 3, 4]
 
 
+@only_new_objects()
 def test_saved_packed_weights_work_with_a_loader(source, provider, start, tmp_path):
     path = tmp_path / "saved.onnx"
     start(product_model().SerializeToString(), SAVE, saved_to=path)
@@ -289,6 +292,7 @@ def copies(strict, monkeypatch):
     return counted
 
 
+@only_new_objects()
 def test_one_file_on_two_devices_is_read_once_per_device(strict, tmp_path, monkeypatch):
     path = file_model(tmp_path)
     counted = copies(strict, monkeypatch)

@@ -9,6 +9,7 @@ import pytest
 import ort_sdk
 from ort_sdk import PrepackedWeightsContainer
 from ort_sdk.api import NOT_PACKED
+from ort_sdk.testing.collection import only_new_objects
 from tests.memory.models import WEIGHT, X, branching_model, close_to, product_model, run
 from tests.memory.packing import PackingMatMul
 from tests.memory.test_saved_prepacked import SAVE
@@ -105,6 +106,7 @@ def test_the_plan_lets_go_of_what_is_packed(start, model_path):
 
 
 @pytest.mark.parametrize("place", ["container", "folder", "model"])
+@only_new_objects()
 def test_what_is_kept_is_packed_at_creation(provider, start, model_path, tmp_path, place):
     options, more = ort_sdk.SessionOptions(), {}
     if place == "container":

@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 
 import ort_sdk
+from ort_sdk.testing.collection import only_new_objects
 from tests.memory.models import WEIGHT, X, close_to, product_model, run
 from tests.memory.test_saved_prepacked import SAVE, entries
 
@@ -35,6 +36,7 @@ def session_of(path, config, saved_to=None):
     return ort_sdk.InferenceSession(path, options, providers=CPU)
 
 
+@only_new_objects()
 def test_the_cache_folder_holds_the_aligned_copy(path, tmp_path):
     config = {"session.prepack_cache_dir": tmp_path / "cache"}
     for _ in range(2):

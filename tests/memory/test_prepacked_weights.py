@@ -16,10 +16,17 @@ import ort_sdk
 from ort_sdk import PrepackedWeightsContainer
 from ort_sdk.loader.byte_source import wrap_buffer
 from ort_sdk.memory.prepack_cache import _MAGIC, _PREFIX, _header, _Target
+from ort_sdk.testing.collection import only_new_objects
 from tests.memory.models import WEIGHT, X, branching_model, close_to, product_model, run
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = "session.prepack_cache_dir"
+
+
+@pytest.fixture(autouse=True)
+def _only_new_objects():
+    with only_new_objects():
+        yield
 
 
 def test_kernels_of_a_session_share(provider, start):

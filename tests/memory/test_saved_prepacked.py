@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from ort_sdk.testing.collection import only_new_objects
 from tests.memory.models import WEIGHT, X, branching_model, close_to, product_model, run
 
 SAVE = {
@@ -16,6 +17,12 @@ SAVE = {
     "session.optimized_model_external_initializers_file_name": "saved.bin",
     "session.optimized_model_external_initializers_min_size_in_bytes": "16",
 }
+
+
+@pytest.fixture(autouse=True)
+def _only_new_objects():
+    with only_new_objects():
+        yield
 
 
 @pytest.fixture

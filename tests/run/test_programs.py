@@ -11,6 +11,7 @@ import ort_sdk as ort
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, KernelRegistry, OpKernel, ProviderHooks, hookimpl
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.run.program_set import MAX_PROGRAMS, RUNS_THAT_PAY, SIGNATURES_PER_SIGHTING
+from ort_sdk.testing.collection import only_new_objects
 from tests.models_for_tests import model_bytes, value
 
 node = helper.make_node
@@ -385,6 +386,7 @@ def test_threads_use_program_sets_of_their_own(counting):
     assert wrong == []
 
 
+@only_new_objects()
 def test_programs_do_not_keep_feeds_or_results_alive():
     model = model_bytes([node("Relu", ["x"], ["r"]), node("Neg", ["r"], ["y"])], [value("x", ["n"])], [value("y", ["n"])])
     session = _session(model)

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 import ort_sdk
 from ort_sdk.api import Fail, KernelRegistry
 from ort_sdk.plugins import plugin_manager
+from ort_sdk.testing.collection import only_new_objects
 from tests.memory.packing import PackingProvider
 
 CPU = ["CPUExecutionProvider"]
@@ -102,6 +103,7 @@ def test_kernels_cannot_write_into_it():
 
 
 @pytest.mark.parametrize("call", ["keyword", "options", "onnxruntime"])
+@only_new_objects()
 def test_buffers_live_as_long_as_their_sessions(call):
     class Owner(bytearray):
         pass
@@ -128,6 +130,7 @@ def test_buffers_live_as_long_as_their_sessions(call):
     assert alive() is None
 
 
+@only_new_objects()
 def test_kinds_of_buffers(tmp_path):
     path = tmp_path / "anything"
     path.write_bytes(CONTENT)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ort_sdk.api import CPU_DEVICE, InvalidArgument, OrtDevice, OrtMemoryInfo, RuntimeException, TensorElementType
+from ort_sdk.testing.collection import only_new_objects
 from ort_sdk.testing.strict_memory import POISON, peek
 from ort_sdk.testing.strict_provider import StrictProvider
 
@@ -136,6 +137,7 @@ def test_a_released_array_is_poison_and_cannot_be_used(transfer, allocator):
     assert set(storage.view(np.uint8).tolist()) == {POISON}
 
 
+@only_new_objects()
 def test_a_collected_array_leaves_poison(transfer):
     array = ones(transfer)
     device, storage = array.strict_device, array.cell.storage

@@ -11,6 +11,7 @@ from ort_sdk.api import CPU_DEVICE, InvalidArgument, OrtSdkError, RuntimeExcepti
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.session.inference_session import InferenceSession
+from ort_sdk.testing.collection import only_new_objects
 from ort_sdk.testing.strict_provider import STRICT_PROVIDER, STRICT_TYPES, StrictExecutionProvider, StrictProvider
 
 
@@ -62,6 +63,7 @@ def test_results_are_right_on_either_device_run_after_run(strict, device_id):
             np.testing.assert_array_equal(one, other)
 
 
+@only_new_objects()
 def test_nothing_stays_on_the_devices_after_a_session(strict):
     session = InferenceSession(model_bytes(), providers=[STRICT_PROVIDER])
     session.run(None, feeds())

@@ -12,6 +12,7 @@ from ort_sdk_cpu.onednn import call
 from ort_sdk_cpu.onednn.library import is_available
 
 import ort_sdk as ort
+from ort_sdk.testing.collection import only_new_objects
 
 WINDOWS = [(7, 1, 1, (3, 3)), (3, 5, 1, (5, 5)), (5, 1, 2, (2, 2)), (8, 1, 4, (0, 3)), (3, 1, 1, (2, 0))]
 """Taps, dilation, stride, padding."""
@@ -135,6 +136,7 @@ def test_zeros_are_written_anew_where_convolutions_share_working_memory(monkeypa
 
 
 @pytest.mark.skipif(not is_available(), reason="no oneDNN")
+@only_new_objects()
 def test_the_signal_of_the_first_run_is_not_kept():
     length = 2 * PIECE + 7
     session = ort.InferenceSession(_layered_model(length), providers=["CPUExecutionProvider"])

@@ -14,6 +14,7 @@ from ort_sdk_cpu.kernels import matmul_nbits
 from ort_sdk_cpu.machine_code import TaskCall
 
 import ort_sdk
+from ort_sdk.testing.collection import only_new_objects
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
 
@@ -111,6 +112,7 @@ TYPES = [
 
 
 @pytest.mark.parametrize(("name", "sizes"), TYPES)
+@only_new_objects()
 def test_the_cache_folder_holds_the_operators_layout(tmp_path, packed, name, sizes):
     product = Product(tmp_path, name, **sizes)
     config = EXACT | {CACHE: tmp_path / "cache"}
@@ -168,6 +170,7 @@ def test_shared_weights_are_packed_once(tmp_path, packed, config, monkeypatch):
         assert len(packed) == 2
 
 
+@only_new_objects()
 def test_other_contents_are_packed_anew(tmp_path, packed):
     config = EXACT | {CACHE: tmp_path / "cache"}
     for seed in range(3):
@@ -177,6 +180,7 @@ def test_other_contents_are_packed_anew(tmp_path, packed):
     assert len(packed) == 6
 
 
+@only_new_objects()
 def test_damaged_files_are_packed_anew(tmp_path, packed):
     product, folder = Product(tmp_path), tmp_path / "cache"
     start(product.path, EXACT | {CACHE: folder})

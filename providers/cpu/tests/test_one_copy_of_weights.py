@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
 
 from ort_sdk import InferenceSession
+from ort_sdk.testing.collection import only_new_objects
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
 
@@ -25,6 +26,7 @@ def _model(weight):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@only_new_objects()
 def test_the_weight_is_kept_once(tmp_path, dtype):
     """``uint8`` weights above 127 have zero points even if theirs is 0."""
     limits, path = np.iinfo(dtype), str(tmp_path / "model.onnx")

@@ -9,6 +9,8 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels import recycled
 from ort_sdk_cpu.kernels.recycled import FEW_RUNS, RecycledMemory, ResultMemory
 
+from ort_sdk.testing.collection import only_new_objects
+
 SHAPE = (300, 100)
 
 
@@ -27,6 +29,7 @@ def test_memory_is_used_again_when_its_array_is_gone(memory):
 
 
 @pytest.mark.parametrize("look", [lambda x: x.T, lambda x: x.reshape(-1)[7:], lambda x: x[1:2][:, 3], lambda x: x.view(np.int32)])
+@only_new_objects()
 def test_a_view_keeps_its_memory(memory, look):
     array = memory.empty(SHAPE)
     array.fill(7)
@@ -58,6 +61,7 @@ def test_waiting_memory_is_bounded(memory, monkeypatch):
     assert len(places) == 5
 
 
+@only_new_objects()
 def test_arrays_outlive_the_memory_that_made_them():
     memory = RecycledMemory()
     array = memory.empty(SHAPE)

@@ -11,6 +11,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels.signal_conv import SignalConvKernel
 
 import ort_sdk as ort
+from ort_sdk.testing.collection import only_new_objects
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
 
@@ -156,6 +157,7 @@ def model_of_two(doc_string):
 
 @pytest.mark.parametrize("shift", range(4))
 @pytest.mark.parametrize("programs", ["0", "1"])
+@only_new_objects()
 def test_a_weight_is_kept_once_wherever_it_lies(shift, programs):
     model, weight = model_of_two("." * shift)
     options, plain = ort.SessionOptions(), numpy_helper.to_array(weight)

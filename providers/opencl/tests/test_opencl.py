@@ -23,6 +23,8 @@ COVERED = re.compile(r"test_(add|mul|relu|reshape|transpose|concat|matmul|softma
 CASES = [case for case in load_cases("node") if COVERED.match(case.name)]
 CASES += [case for kind in ("pytorch-converted", "pytorch-operator") for case in load_cases(kind)]
 CASES += [case for case in load_cases("real") if case.name in ("test_squeezenet", "test_resnet50")]
+SLOW = {"test_resnet50"}
+"""Half a minute where a processor is the device; another real network stays."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -46,7 +48,9 @@ def _float(name, shape):
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name in SLOW else []) for case in CASES]
+)
 def test_case(case):
     model = case.model_bytes()
     graph = onnx.ModelProto.FromString(model).graph
