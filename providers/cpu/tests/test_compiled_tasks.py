@@ -301,6 +301,15 @@ def test_without_libraries(disabled):
     assert done.returncode == 0, done.stderr
 
 
+@needs_numba
+@pytest.mark.parametrize(("version", "is_usable"), [("0.61.2", False), ("0.9", False), ("0.62.0rc1", True), ("1.0", True)])
+def test_numba_that_is_too_old_is_not_used(version, is_usable, monkeypatch):
+    monkeypatch.setattr(libraries, "version_of", lambda _name: version)
+    found = libraries.numba.__wrapped__()
+    assert found.is_usable == is_usable
+    assert is_usable or str(found) == f"numba: not used: {version} is installed, 0.62 is needed; pip install 'numba>=0.62'"
+
+
 def test_unknown_libraries_are_refused():
     done = in_process("from ort_sdk_cpu import libraries; libraries.numba()", ORT_SDK_CPU_DISABLE="mkl")
     assert "mkl" in done.stderr

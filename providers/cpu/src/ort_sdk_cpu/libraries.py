@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,8 @@ DISABLE_VARIABLE = "ORT_SDK_CPU_DISABLE"
 """Environment variable: names of libraries to do without, separated by commas."""
 
 NAMES = ("onednn", "numba")
+LEAST_NUMBA = (0, 62)
+"""The first with a compiler that reads addresses without the type of what is there, which the kernels' text has."""
 ONEDNN_DISTRIBUTION = "onednn-cpu-gomp"
 ONEDNN_FILE = "libdnnl.so.3"
 OPENMP_FILE = "libgomp.so.1"
@@ -84,7 +87,15 @@ def numba() -> Library:
     version = version_of("numba")
     if not version or importlib.util.find_spec("numba") is None:
         return Library("numba", reason="not installed", remedy="pip install numba")
+    if _first_two(version) < LEAST_NUMBA:
+        least = ".".join(map(str, LEAST_NUMBA))
+        return Library("numba", reason=f"{version} is installed, {least} is needed", remedy=f"pip install 'numba>={least}'")
     return Library("numba", version)
+
+
+def _first_two(version: str) -> tuple[int, ...]:
+    """Major and minor number."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 @functools.cache
