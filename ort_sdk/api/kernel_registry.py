@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableSet, Sequence
+from collections.abc import Callable, Iterable, Mapping, MappingView, MutableSet, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Any, TypeVar
@@ -247,7 +247,7 @@ class KernelRegistry:
             source: asked at most once per operator.
             operators: (domain, op_type) pairs the source may have kernels for. A set that cannot be changed is kept, not copied.
         """
-        if not isinstance(operators, AbstractSet) or isinstance(operators, MutableSet):
+        if not isinstance(operators, AbstractSet) or isinstance(operators, MutableSet | MappingView):
             operators = frozenset(operators)
         self._sources.append((source, operators))
         self._cache.clear()

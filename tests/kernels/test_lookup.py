@@ -118,3 +118,14 @@ def test_operators_without_a_schema_match_by_name_and_version():
     registry = _registry(KernelDef("Wanted", 1, domain="acme"))
     node = Node("Wanted", ["x"], ["y"], domain="acme", since_version=3)
     assert _lookup(registry, node).lookup(node) is not None
+
+
+@pytest.mark.parametrize("given", [lambda rows: rows.keys(), set, list, iter], ids=["view", "set", "list", "iterator"])
+def test_a_sources_operators_are_those_it_was_added_with(given):
+    rows, registry = {("", "Abs"): 1}, KernelRegistry("some")
+    operators = given(rows)
+    registry.add_source(lambda _domain, _op_type: [], operators)
+    rows["", "Neg"] = 2
+    if isinstance(operators, set | list):
+        operators.clear()
+    assert registry.operators() == (("", "Abs"),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
@@ -76,7 +76,7 @@ def flatten(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-def _squeezed(info: KernelInfo, shape: Sequence[int], axes: Iterable[int] | None) -> tuple[int, ...]:
+def _squeezed(info: KernelInfo, shape: Sequence[int], axes: Sequence[int] | None) -> tuple[int, ...]:
     if not axes:
         return tuple(dim for dim in shape if dim != 1)
     dropped = normalize_axes(info, axes, len(shape))

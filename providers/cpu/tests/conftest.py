@@ -146,6 +146,26 @@ def _layouts(shape, dtype=np.float32, seed=0):
     return found
 
 
+GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+
+
+def _recurrent_inputs(op_type, directions, sizes, hidden=5):
+    """X, W, R, B, no lengths, and first states."""
+    rng = np.random.default_rng(0)
+    steps, batch, inputs = sizes
+    rows = GATES[op_type] * hidden
+    shapes = [(steps, batch, inputs), (directions, rows, inputs), (directions, rows, hidden), (directions, 2 * rows)]
+    states = [(directions, batch, hidden)] * (2 if op_type == "LSTM" else 1)
+    made = [rng.standard_normal(shape).astype(np.float32) / max(2, hidden**0.5) for shape in (*shapes, *states)]
+    return [*made[:4], None, *made[4:]]
+
+
+@pytest.fixture
+def recurrent_inputs():
+    """``recurrent_inputs(op_type, directions, (steps, batch, inputs), hidden)``: a layer's inputs but for lengths."""
+    return _recurrent_inputs
+
+
 @pytest.fixture
 def unaligned_constant():
     """``unaligned_constant(array)``: a constant as it may lie in a file."""

@@ -7,7 +7,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk
 
-GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 LAYERS = {
     "clipped LSTM with peepholes": ("LSTM", {"clip": 0.4}, True),
     "LSTM with peepholes": ("LSTM", {}, True),
@@ -26,17 +25,6 @@ LAYERS = {
     "clipped RNN": ("RNN", {"clip": 0.2}, False),
     "clipped RNN of Relu": ("RNN", {"clip": 0.2, "activations": ["Relu"]}, False),
 }
-
-
-def inputs_of(op_type, directions, sizes, hidden):
-    """X, W, R, B, numbers of steps, and first states."""
-    rng = np.random.default_rng(0)
-    steps, batch, inputs = sizes
-    rows = GATES[op_type] * hidden
-    shapes = [(steps, batch, inputs), (directions, rows, inputs), (directions, rows, hidden), (directions, 2 * rows)]
-    states = [(directions, batch, hidden)] * (2 if op_type == "LSTM" else 1)
-    made = [rng.standard_normal(shape).astype(np.float32) / max(2, hidden**0.5) for shape in (*shapes, *states)]
-    return [*made[:4], (np.arange(batch, dtype=np.int32) + 1) % steps + 1, *made[4:]]
 
 
 def model_of(op_type, attributes, inputs, peepholes, direction):
@@ -68,10 +56,11 @@ def model_of(op_type, attributes, inputs, peepholes, direction):
     ids=str,
 )
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_as_onnxruntime_computes_them(name, direction, sizes, hidden):
+def test_layers_as_onnxruntime_computes_them(name, direction, sizes, hidden, recurrent_inputs):
     op_type, attributes, has_peepholes = LAYERS[name]
     directions = 2 if direction == "bidirectional" else 1
-    inputs = inputs_of(op_type, directions, sizes, hidden)
+    inputs = recurrent_inputs(op_type, directions, sizes, hidden)
+    inputs[4] = (np.arange(sizes[1], dtype=np.int32) + 1) % sizes[0] + 1
     rng = np.random.default_rng(1)
     peepholes = rng.standard_normal((directions, 3 * hidden)).astype(np.float32) if has_peepholes else None
     repeated = {key: value * directions if isinstance(value, list) else value for key, value in attributes.items()}
