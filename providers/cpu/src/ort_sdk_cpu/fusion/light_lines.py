@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, OrtSdkError, TensorElementType
+from ort_sdk.api.data_classes import dataclass, field
 
 from .expressions import Expressions, Numbers, function_of_lines
 from .varying import SMALLEST_WORK
