@@ -195,7 +195,7 @@ _CHILD = """
 import numpy as np, sys
 sys.path.insert(0, {folder!r})
 import test_in_place_products as tests
-for rows in (1, 4, 6, 20, 50):
+for rows in (1, 4, 6, 9, 20, 50):
     for is_transposed in (False, True):
         tests.check(rows, 600, 131, is_transposed=is_transposed, offset=1)
 """

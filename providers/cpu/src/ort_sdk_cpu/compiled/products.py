@@ -55,6 +55,8 @@ _DOTTED_BYTES = 1 << 16
 """Bytes of them that stay in the caches near the core while they are multiplied by row after row."""
 _AHEAD = 12
 """Rows asked for before they are read."""
+_LAST_BYTE = 63
+"""Of a cache line. A vector in two lines, asked for by this byte, brings the second: the first came with its neighbour."""
 
 
 @inner
@@ -171,6 +173,38 @@ def _group(
 
 
 @inner
+def _two_tiles(
+    a: int,
+    a_row: int,
+    rows: int,
+    steps: int,
+    is_first: int,
+    b: int,
+    panels: int,
+    panel_bytes: int,
+    c: int,
+    c_row: int,
+    left: int,
+    rest: int,
+    following: int,
+    b_row: int,
+) -> None:
+    """As ``_group`` of so few rows, a panel at a time, which stays in the cache next to the core."""
+    half = rows // 2
+    later, x = steps // 2 * b_row, a + half * a_row
+    for column in range(0, left, _WIDTH):
+        panel, target, target_row = panels, c + column * 4, c_row
+        ahead = _LAST_BYTE + (b + (column + _WIDTH) * 4 if column + _WIDTH < left else following)
+        if left - column < _WIDTH:
+            panel, target, target_row = panels + column // _WIDTH * panel_bytes, rest, _WIDTH * 4
+            tile(half, panel, _WIDTH * 4, 64, a, a_row, steps, target, target_row, is_first, ahead, b_row, 1)
+        else:
+            copying_tile(half, b + column * 4, b_row, panel, a, a_row, steps, target, target_row, is_first, ahead, b_row, 1)
+        y = target + half * target_row
+        tile(rows - half, panel, _WIDTH * 4, 64, x, a_row, steps, y, target_row, is_first, ahead + later, b_row, 1)
+
+
+@inner
 def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: int, stop: int, work: int) -> None:
     k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
     a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
@@ -203,7 +237,10 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
             if direct < left:
                 following = b + end * b_row + first * 4 if column + left == stop else place + left * 4
                 y, z, rest_left = place + direct * 4, target + direct * 4, left - direct
-                _group(x, x_row, rows, steps, is_first, y, work, panel_bytes, z, c_row, rest_left, rest, following, b_row)
+                if ROWS < rows <= 2 * ROWS:
+                    _two_tiles(x, x_row, rows, steps, is_first, y, work, panel_bytes, z, c_row, rest_left, rest, following, b_row)
+                else:
+                    _group(x, x_row, rows, steps, is_first, y, work, panel_bytes, z, c_row, rest_left, rest, following, b_row)
             if is_last:
                 if whole < left:
                     _copy_results(rest, _WIDTH * 4, rows, left - whole, target + whole * 4, c_row)
