@@ -9,17 +9,21 @@ from ort_sdk_cpu.kernels import turned
 RNG = np.random.default_rng(0)
 HALF, TWICE = np.float32([1, 1, 0.5, 0.5]), np.float32([1, 1, 2, 2])
 FACTORS = np.float32(RNG.uniform(0.5, 1.5, (2, 24)))
+OPSETS = {"GroupNormalization": 21, "ReduceLogSumExp": 18}
 
 
 def by_onnxruntime(op_type, inputs, attributes, outputs):
     names = ["" if value is None else f"x{index}" for index, value in enumerate(inputs)]
     given = {name: value for name, value in zip(names, inputs, strict=True) if name}
     node = helper.make_node(op_type, names, [f"y{index}" for index in range(outputs)], **attributes)
-    arguments = [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in given.items()]
+    arguments = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in given.items()
+    ]
     types = [TensorProto.FLOAT, TensorProto.INT64][:outputs]
     results = [helper.make_tensor_value_info(f"y{index}", kind, None) for index, kind in enumerate(types)]
     graph = helper.make_graph([node], "one node", arguments, results)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSETS.get(op_type, 17))], ir_version=10)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(None, given)
 
@@ -31,6 +35,13 @@ def by_onnxruntime(op_type, inputs, attributes, outputs):
     ("Resize", (None, HALF), {"mode": "nearest"}, 1),
     ("MaxPool", (), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 0]}, 2),
     ("InstanceNormalization", tuple(FACTORS), {}, 1),
+    ("CumSum", (np.asarray(2),), {}, 1),
+    ("CumSum", (np.asarray(3),), {"reverse": 1}, 1),
+    ("Softmax", (), {"axis": 3}, 1),
+    ("LogSoftmax", (), {"axis": -1}, 1),
+    ("LpNormalization", (), {"axis": 3}, 1),
+    ("ReduceLogSumExp", (np.int64([2, 3]),), {}, 1),
+    ("GroupNormalization", tuple(FACTORS), {"num_groups": 4}, 1),
 ])  # fmt: skip
 def test_row_major_results(run_both, monkeypatch, op_type, others, attributes, outputs):
     copy, copied = turned.copy_elements, []

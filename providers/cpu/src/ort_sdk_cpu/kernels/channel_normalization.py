@@ -13,7 +13,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from .bindable import MakeWriter, Writer, bindable, copied
 from .scratch import scratch_of
 from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
-from .turned import TurnedInput
+from .turned import of_rows
 
 __all__: list[str] = []
 
@@ -33,7 +33,7 @@ def instance_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if not fits or not are_floats((*inputs, *outputs)) or not is_worth_a_task(x.size, MODULE, PLANES):
             return copied(compute)
         writer = _ChannelWriter(x.shape, epsilon, copied(compute))
-        return TurnedInput(writer, scratch) if outputs[0].flags.c_contiguous and not x.flags.c_contiguous else writer
+        return of_rows(writer, x, scratch) if outputs[0].flags.c_contiguous else writer
 
     return make
 
@@ -42,7 +42,7 @@ def instance_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
 def group_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Data (N, C, *spatial), in the order of its axes."""
     epsilon, groups = float(info.attribute("epsilon", 1e-5)), int(info.attribute("num_groups"))
-    is_per_group = info.since_version < 21
+    is_per_group, scratch = info.since_version < 21, scratch_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, scale, shift = inputs
@@ -55,7 +55,7 @@ def group_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return copied(compute)
         arguments = (samples, groups, count, math.prod(x.shape[2:]), shared, epsilon)
         threads = min(threads_for(x.size * COST), samples * groups)
-        return TaskWriter(MODULE, GROUPS, arguments, (0, 3, 1, 2), copied(compute), threads)
+        return of_rows(TaskWriter(MODULE, GROUPS, arguments, (0, 3, 1, 2), copied(compute), threads), x, scratch)
 
     return make
 

@@ -15,6 +15,7 @@ from .bindable import MakeWriter, Writer, bindable
 from .scratch import scratch_of
 from .softmax_columns import columns_writer
 from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
+from .turned import of_rows
 
 __all__ = ["softmax_last"]
 
@@ -34,7 +35,7 @@ def _row_blocks(rows: int, width: int) -> list[slice]:
 def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
     """exp(x) over its sum: along the last axes by blocks of rows, along another one at once."""
     axis = info.attribute("axis", -1 if info.since_version >= 13 else 1)
-    is_flattened = info.since_version < 13
+    is_flattened, scratch = info.since_version < 13, scratch_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         shape = outputs[0].shape
@@ -43,7 +44,7 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
             return lambda x, out: np.copyto(out, compute(x))
         if not is_flattened and math.prod(shape[first + 1 :]) > 1:
             return columns_writer(inputs[0], outputs[0], first, lambda x, out: softmax_along(x, out, first))
-        return _softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), outputs[0])
+        return of_rows(_softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), outputs[0]), inputs[0], scratch)
 
     return make
 

@@ -15,7 +15,7 @@ from .bindable import MakeWriter, Writer
 from .plane_pooling import plane_geometry
 from .scratch import Scratch
 from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
-from .turned import TurnedInput
+from .turned import of_rows
 
 __all__ = ["place_writer"]
 
@@ -50,7 +50,7 @@ def place_writer(
         counts = (1, windows.input_shape[0]) if is_column_major else (windows.input_shape[-1], 1)
         arguments = (math.prod(x.shape[:2]), *plane_geometry(windows), *counts)
         writer = TaskWriter(MODULE, NAME, arguments, (0, 1, 2), otherwise, threads_for(reads))
-        return writer if x.flags.c_contiguous else TurnedInput(writer, scratch)
+        return of_rows(writer, x, scratch)
 
     return make
 

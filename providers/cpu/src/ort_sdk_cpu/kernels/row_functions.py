@@ -14,7 +14,9 @@ from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
 from .recycled import ResultMemory
+from .scratch import Scratch, scratch_of
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
+from .turned import of_rows
 
 __all__: list[str] = []
 
@@ -33,7 +35,7 @@ def log_softmax(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
     rows_of = _rows(info.attribute("axis", -1 if info.since_version >= 13 else 1), is_flattened=info.since_version < 13)
-    return _RowTask("log_softmax", rows_of, (), EXPONENTIAL_WORK, compute)
+    return _RowTask("log_softmax", rows_of, (), EXPONENTIAL_WORK, compute, scratch_of(info))
 
 
 @bindable("LpNormalization")
@@ -41,9 +43,8 @@ def lp_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Rows divided by their norms; along other axes by the shared set."""
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
-    return _RowTask(
-        "normalized", _rows(info.attribute("axis", -1), is_flattened=False), (int(info.attribute("p", 2)),), 1, compute
-    )
+    rows_of = _rows(info.attribute("axis", -1), is_flattened=False)
+    return _RowTask("normalized", rows_of, (int(info.attribute("p", 2)),), 1, compute, scratch_of(info))
 
 
 def _rows(axis: int, *, is_flattened: bool) -> Any:
@@ -67,11 +68,12 @@ class _RowTask:
         arguments: what the task takes behind sizes.
         work: elements of a few instructions each that one takes as long as.
         compute: the shared set's function.
+        scratch: working memory.
     """
 
-    def __init__(self, name: str, rows_of: Any, arguments: tuple[int, ...], work: int, compute: Any) -> None:
+    def __init__(self, name: str, rows_of: Any, arguments: tuple[int, ...], work: int, compute: Any, scratch: Scratch) -> None:
         self._name, self._rows_of, self._arguments, self._work = name, rows_of, arguments, work
-        self._otherwise = copied(compute)
+        self._otherwise, self._scratch = copied(compute), scratch
         self._results = ResultMemory()
 
     def _sizes(self, x: HostArray) -> tuple[int, int] | None:
@@ -84,7 +86,8 @@ class _RowTask:
         if sizes is None:
             return self._otherwise
         threads = min(threads_for(inputs[0].size * self._work), sizes[0])
-        return TaskWriter(MODULE, self._name, (*sizes, *self._arguments), (0, 1), self._otherwise, threads)
+        writer = TaskWriter(MODULE, self._name, (*sizes, *self._arguments), (0, 1), self._otherwise, threads)
+        return of_rows(writer, inputs[0], self._scratch)
 
     def call(self, x: HostArray) -> Any:
         """The result, or ``NotImplemented``."""
@@ -104,7 +107,7 @@ def reduce_log_sum_exp(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Logarithms of sums of powers over the last axes; over others by the shared set."""
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
-    given, otherwise = info.attribute("axes", None), copied(compute)
+    given, otherwise, scratch = info.attribute("axes", None), copied(compute), scratch_of(info)
     noop = bool(info.attribute("noop_with_empty_axes", 0))
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
@@ -118,7 +121,8 @@ def reduce_log_sum_exp(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if width != math.prod(x.shape[first:]) or not is_worth_a_task(x.size, MODULE, "log_sum_exp"):
             return otherwise
         threads = min(threads_for(x.size * EXPONENTIAL_WORK), rows)
-        return TaskWriter(MODULE, "log_sum_exp", (rows, width), (0, len(inputs)), otherwise, threads)
+        writer = TaskWriter(MODULE, "log_sum_exp", (rows, width), (0, len(inputs)), otherwise, threads)
+        return of_rows(writer, x, scratch)
 
     return make
 
@@ -136,7 +140,7 @@ def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
     task = None if element_type is None else _RUNNING.get(element_type)
     if task is None:
         return None
-    options = (int(info.attribute("exclusive", 0)), int(info.attribute("reverse", 0)))
+    options, scratch = (int(info.attribute("exclusive", 0)), int(info.attribute("reverse", 0))), scratch_of(info)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x, along = inputs
@@ -147,7 +151,8 @@ def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return otherwise
         axis %= x.ndim
         sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
-        return TaskWriter(MODULE, task, (*sizes, *options), (0, 2), otherwise, min(threads_for(x.size), sizes[0] * sizes[2]))
+        threads = min(threads_for(x.size), sizes[0] * sizes[2])
+        return of_rows(TaskWriter(MODULE, task, (*sizes, *options), (0, 2), otherwise, threads), x, scratch)
 
     return make
 

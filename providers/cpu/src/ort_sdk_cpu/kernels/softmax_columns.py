@@ -11,6 +11,7 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu.fusion.loops import Loops
 
 from .bindable import Writer
+from .copies import copy_elements
 from .task_writer import are_floats, is_worth_a_task, threads_for
 
 __all__ = ["columns_writer"]
@@ -45,12 +46,12 @@ def columns_writer(x: HostArray, out: HostArray, axis: int, otherwise: Writer) -
 
 
 def _staged_writer(out: HostArray, axis: int, otherwise: Writer) -> Writer:
-    """A writer that first copies its input to where it lies as the output does."""
+    """A writer that first copies its input to where it lies as the output does, by a task where it is large."""
     staged = np.empty_like(out)
     write = columns_writer(staged, out, axis, otherwise)
 
     def copy_and_write(x: HostArray, out: HostArray) -> None:
-        np.copyto(staged, x)
+        copy_elements(staged, x)
         write(staged, out)
 
     return copy_and_write

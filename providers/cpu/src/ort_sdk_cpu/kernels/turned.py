@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk.api import HostArray
+
 from .bindable import Writer
 from .copies import copy_elements
 from .scratch import Scratch
 
-__all__ = ["TurnedInput", "TurnedOutput"]
+__all__ = ["TurnedInput", "TurnedOutput", "of_rows"]
 
 NAME = "turned"
 
@@ -33,6 +35,17 @@ class TurnedInput:
             x = self._scratch.array(NAME, x.shape, x.dtype)
             copy_elements(x, arrays[0])
         self._writer(x, *arrays[1:])
+
+
+def of_rows(writer: Writer, x: HostArray, scratch: Scratch) -> Writer:
+    """A writer for inputs that lie like ``x``, over one of row-major arrays.
+
+    Args:
+        writer: of row-major arrays.
+        x: an array like its first input.
+        scratch: working memory.
+    """
+    return writer if x.flags.c_contiguous else TurnedInput(writer, scratch)
 
 
 class TurnedOutput:
