@@ -15,11 +15,26 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd import functions
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.float_rows import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
-from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, copying_tile, narrow_tile, tile, wide_columns, wide_tile
+from ort_sdk_cpu.simd.float_tiles import ROWS, narrow_tile, tile, wide_columns, wide_tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.shuffles import transpose_rows
+
+from .panels import (
+    AHEAD,
+    COPY_ROW_BYTES,
+    GROUP,
+    LOW_GROUP,
+    PANEL_BYTES,
+    STEPS,
+    WIDTH,
+    copy_panel,
+    copy_results,
+    copy_rows,
+    multiply_panels,
+    steps_of,
+)
 
 __all__ = [
     "dots_of_rows",
@@ -33,30 +48,14 @@ __all__ = [
 
 _wide_columns = inner(wide_columns)
 _rows_added = inner(rows_added)
-_WIDTH = 16 * COLUMNS
-"""Columns of a panel."""
-_STEPS = 128
-"""Steps along K for which a panel is made: so it stays in the cache near the core."""
-_FEW_STEPS, _FEWEST_STEPS = 48, 16
-"""The same of two tiles of rows, and of one: memory takes the time then, and gives most if few rows of it are read far along."""
 _ROW_STEPS = 128
 """Steps of rows summed before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
-_PANEL = (_STEPS + 1) * _WIDTH * 4
-"""Most bytes of a panel."""
-_COPY_ROW = _STEPS * 4 + 64
-"""Bytes from row to row of copied rows: whatever number of them, they do not meet in the cache."""
 _SUMS = 4096
 """Sums that are made at a time: they stay near the core."""
-_GROUP, _LOW_GROUP = 8, 16
-"""Panels made at a time, at most: of ``_STEPS``, and of fewer."""
 _BLOCK = 192
 """Rows of a transposed matrix multiplied at a time."""
 _DOTTED_BYTES = 1 << 16
 """Bytes of them that stay in the caches near the core while they are multiplied by row after row."""
-_AHEAD = 12
-"""Rows asked for before they are read."""
-_LAST_BYTE = 63
-"""Of a cache line. A vector in two lines, asked for by this byte, brings the second: the first came with its neighbour."""
 
 
 @inner
@@ -93,157 +92,42 @@ def _finish_part(record: int, batch: int, first_row: int, rows: int, first: int,
 
 
 @inner
-def _copy_panel(b: int, b_row: int, steps: int, left: int, panel: int) -> None:
-    """The last columns of a matrix, zeros behind them."""
-    soon = _AHEAD * b_row
-    for step in range(steps):
-        place, target = b + step * b_row, panel + step * _WIDTH * 4
-        for column in range(0, _WIDTH, 16):
-            prefetch(place + soon + column * 4)
-            store_f32(target + column * 4, load_f32_first(place + column * 4, left - column))
-
-
-@inner
-def _copy_results(source: int, source_row: int, rows: int, columns: int, c: int, c_row: int) -> None:
-    for row in range(rows):
-        for column in range(0, columns, 16):
-            store_f32_first(c + row * c_row + column * 4, load_f32(source + row * source_row + column * 4), columns - column)
-
-
-@inner
-def _slowness(tiles: int) -> int:
-    """Power of two of tiles, not more than there are."""
-    found = 0
-    while 2 << found <= tiles:
-        found += 1
-    return found
-
-
-@inner
-def _copy_of_rows(a: int, a_row: int, rows: int, steps: int, copy: int) -> None:
-    for row in range(rows):
-        for step in range(0, steps, 16):
-            left = steps - step
-            store_f32_first(copy + row * _COPY_ROW + step * 4, load_f32_first(a + row * a_row + step * 4, left), left)
-
-
-@inner
-def _steps_of(rows: int) -> int:
-    """Steps along K that so many rows are multiplied at a time."""
-    few = _FEW_STEPS if rows > ROWS else _FEWEST_STEPS
-    return few if rows <= 2 * ROWS else _STEPS
-
-
-@inner
-def _group(
-    a: int,
-    a_row: int,
-    rows: int,
-    steps: int,
-    is_first: int,
-    b: int,
-    panels: int,
-    panel_bytes: int,
-    c: int,
-    c_row: int,
-    left: int,
-    rest: int,
-    following: int,
-    b_row: int,
-) -> None:
-    """Product of some rows and steps with some panels, the columns of the last one maybe into ``rest``."""
-    tiles = (rows + ROWS - 1) // ROWS
-    slowness = _slowness(tiles)
-    for index in range(tiles):
-        first = rows * index // tiles
-        count, x = rows * (index + 1) // tiles - first, a + first * a_row
-        soon = following + min(index * (steps >> slowness), steps) * b_row
-        for column in range(0, left, _WIDTH):
-            target, target_row = c + first * c_row + column * 4, c_row
-            if left - column < _WIDTH:
-                target, target_row = rest + first * _WIDTH * 4, _WIDTH * 4
-            panel = panels + column // _WIDTH * panel_bytes
-            ahead = soon + column * 4
-            if index == 0 and tiles > 1 and left - column >= _WIDTH:
-                copying_tile(
-                    count, b + column * 4, b_row, panel, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness
-                )
-            else:
-                tile(count, panel, _WIDTH * 4, 64, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness)
-
-
-@inner
-def _two_tiles(
-    a: int,
-    a_row: int,
-    rows: int,
-    steps: int,
-    is_first: int,
-    b: int,
-    panels: int,
-    panel_bytes: int,
-    c: int,
-    c_row: int,
-    left: int,
-    rest: int,
-    following: int,
-    b_row: int,
-) -> None:
-    """As ``_group`` of so few rows, a panel at a time, which stays in the cache next to the core."""
-    half = rows // 2
-    later, x = steps // 2 * b_row, a + half * a_row
-    for column in range(0, left, _WIDTH):
-        panel, target, target_row = panels, c + column * 4, c_row
-        ahead = _LAST_BYTE + (b + (column + _WIDTH) * 4 if column + _WIDTH < left else following)
-        if left - column < _WIDTH:
-            panel, target, target_row = panels + column // _WIDTH * panel_bytes, rest, _WIDTH * 4
-            tile(half, panel, _WIDTH * 4, 64, a, a_row, steps, target, target_row, is_first, ahead, b_row, 1)
-        else:
-            copying_tile(half, b + column * 4, b_row, panel, a, a_row, steps, target, target_row, is_first, ahead, b_row, 1)
-        y = target + half * target_row
-        tile(rows - half, panel, _WIDTH * 4, 64, x, a_row, steps, y, target_row, is_first, ahead + later, b_row, 1)
-
-
-@inner
 def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: int, stop: int, work: int) -> None:
     k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
     a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
     b = argument(record, 1) + batch * argument(record, 12)
     c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
-    rest = work + _GROUP * _PANEL
-    own_rows = rest + rows * _WIDTH * 4
-    panels = max(1, (stop - first + _WIDTH - 1) // _WIDTH)
-    most_steps = _steps_of(rows)
-    most, panel_bytes = _GROUP if most_steps == _STEPS else _LOW_GROUP, (most_steps + 1) * _WIDTH * 4
+    rest = work + GROUP * PANEL_BYTES
+    own_rows = rest + rows * WIDTH * 4
+    panels = max(1, (stop - first + WIDTH - 1) // WIDTH)
+    most_steps = steps_of(rows)
+    most, panel_bytes = GROUP if most_steps == STEPS else LOW_GROUP, (most_steps + 1) * WIDTH * 4
     groups, blocks = (panels + most - 1) // most, (k + most_steps - 1) // most_steps
-    width = (panels + groups - 1) // groups * _WIDTH
+    width = (panels + groups - 1) // groups * WIDTH
     for block in range(blocks):
         start, end = k * block // blocks, k * (block + 1) // blocks
         steps, is_first, is_last = end - start, int(block == 0), block == blocks - 1
         x, x_row = a + start * 4, a_row
         if a_row % 4096 == 0:
-            _copy_of_rows(x, a_row, rows, steps, own_rows)
-            x, x_row = own_rows, _COPY_ROW
+            copy_rows(x, a_row, rows, steps, own_rows)
+            x, x_row = own_rows, COPY_ROW_BYTES
         for column in range(first, stop, width):
             left = min(stop - column, width)
             place, target = b + start * b_row + column * 4, c + column * 4
-            whole = left // _WIDTH * _WIDTH
+            whole = left // WIDTH * WIDTH
             direct = whole if rows <= ROWS else 0
-            for strip in range(0, direct, _WIDTH):
+            for strip in range(0, direct, WIDTH):
                 source, out = place + strip * 4, target + strip * 4
                 tile(rows, source, b_row, 64, x, x_row, steps, out, c_row, is_first, source + steps * b_row, b_row, 0)
             if whole < left:
-                _copy_panel(place + whole * 4, b_row, steps, left - whole, work + (whole - direct) // _WIDTH * panel_bytes)
+                copy_panel(place + whole * 4, b_row, steps, left - whole, work + (whole - direct) // WIDTH * panel_bytes)
             if direct < left:
                 following = b + end * b_row + first * 4 if column + left == stop else place + left * 4
-                y, z, rest_left = place + direct * 4, target + direct * 4, left - direct
-                if ROWS < rows <= 2 * ROWS:
-                    _two_tiles(x, x_row, rows, steps, is_first, y, work, panel_bytes, z, c_row, rest_left, rest, following, b_row)
-                else:
-                    _group(x, x_row, rows, steps, is_first, y, work, panel_bytes, z, c_row, rest_left, rest, following, b_row)
+                y, z, others = place + direct * 4, target + direct * 4, left - direct
+                multiply_panels(x, x_row, rows, steps, is_first, y, work, panel_bytes, z, c_row, others, rest, following, b_row)
             if is_last:
                 if whole < left:
-                    _copy_results(rest, _WIDTH * 4, rows, left - whole, target + whole * 4, c_row)
+                    copy_results(rest, WIDTH * 4, rows, left - whole, target + whole * 4, c_row)
                 _finish_part(record, batch, first_row, rows, column, left)
 
 
@@ -251,26 +135,26 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
 def _few_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows: int, k: int, columns: int) -> int:
     """Product of few rows with columns, of which as many are read as fit; how many."""
     width = _wide_columns(rows) * 16
-    wide, whole, blocks = columns // width * width, columns // _WIDTH * _WIDTH, (k + _STEPS - 1) // _STEPS
+    wide, whole, blocks = columns // width * width, columns // WIDTH * WIDTH, (k + STEPS - 1) // STEPS
     for column in range(0, wide, width):
         for block in range(blocks):
             start = k * block // blocks
             steps, first = k * (block + 1) // blocks - start, int(start == 0)
             x, place, target = a + start * 4, b + start * b_row + column * 4, c + column * 4
-            wide_tile(rows, place, b_row, 64, x, a_row, steps, target, c_row, first, place + _AHEAD * b_row, b_row, 0)
-    for column in range(wide, whole, _WIDTH):
+            wide_tile(rows, place, b_row, 64, x, a_row, steps, target, c_row, first, place + AHEAD * b_row, b_row, 0)
+    for column in range(wide, whole, WIDTH):
         for block in range(blocks):
             start = k * block // blocks
             steps, first = k * (block + 1) // blocks - start, int(start == 0)
             x, place, target = a + start * 4, b + start * b_row + column * 4, c + column * 4
-            tile(rows, place, b_row, 64, x, a_row, steps, target, c_row, first, place + _AHEAD * b_row, b_row, 0)
+            tile(rows, place, b_row, 64, x, a_row, steps, target, c_row, first, place + AHEAD * b_row, b_row, 0)
     return whole
 
 
 @inner
 def _added_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows: int, k: int, columns: int, sums: int) -> None:
     """Product of few rows with columns, as sums of B's rows: as many columns at a time as the sums stay near the core for."""
-    count, blocks = _rows_added(rows), (k + _STEPS - 1) // _STEPS
+    count, blocks = _rows_added(rows), (k + STEPS - 1) // STEPS
     most = _SUMS // rows // 16 * 16
     sums_row = most * 4 + 64
     for place in range(sums, sums + rows * sums_row, 64):
@@ -299,13 +183,13 @@ def _transpose(a: int, a_row: int, rows: int, k: int, width: int, target: int, s
 @inner
 def _width_of_group(left: int) -> int:
     """Columns of a panel for so many rows."""
-    return 16 if left <= 16 else _WIDTH
+    return 16 if left <= 16 else WIDTH
 
 
 @inner
 def _transposed_rows(a: int, a_row: int, rows: int, k: int, panels: int, spare: int) -> None:
     """All rows as panels of columns, one behind the other."""
-    for group in range(0, rows, _WIDTH):
+    for group in range(0, rows, WIDTH):
         width = _width_of_group(rows - group)
         for start in range(group, min(group + width, rows), 16):
             target = panels + group * k * 4 + (start - group) * 4
@@ -327,18 +211,18 @@ def _block_of_rows(
     own_rows: int,
 ) -> None:
     """Sums of the products of some rows of B with all panels, for some steps."""
-    tiles, is_copied = (count + ROWS - 1) // ROWS, b_row % 4096 == 0 and rows > _WIDTH
+    tiles, is_copied = (count + ROWS - 1) // ROWS, b_row % 4096 == 0 and rows > WIDTH
     for index in range(tiles):
         first = count * index // tiles
         height = count * (index + 1) // tiles - first
         x, x_row = b + first * b_row + start * 4, b_row
         if is_copied:
-            _copy_of_rows(x, b_row, height, steps, own_rows)
-            x, x_row = own_rows, _COPY_ROW
-        for group in range(0, rows, _WIDTH):
+            copy_rows(x, b_row, height, steps, own_rows)
+            x, x_row = own_rows, COPY_ROW_BYTES
+        for group in range(0, rows, WIDTH):
             width, target = _width_of_group(rows - group), sums + first * sums_row + group * 4
             panel = panels + group * k * 4 + start * width * 4
-            if width < _WIDTH:
+            if width < WIDTH:
                 narrow_tile(height, panel, 64, 64, x, x_row, steps, target, sums_row, int(start == 0), panel, 0, 0)
             else:
                 tile(height, panel, width * 4, 64, x, x_row, steps, target, sums_row, int(start == 0), panel, 0, 0)
@@ -359,8 +243,8 @@ def _part_of_rows(record: int, batch: int, first_row: int, rows: int, first: int
     a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
     b = argument(record, 1) + batch * argument(record, 12)
     c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
-    sums_row = (rows + _WIDTH - 1) // _WIDTH * _WIDTH * 4 + 64
-    spare, own_rows, sums = work, work + 1024, work + 1024 + ROWS * _COPY_ROW
+    sums_row = (rows + WIDTH - 1) // WIDTH * WIDTH * 4 + 64
+    spare, own_rows, sums = work, work + 1024, work + 1024 + ROWS * COPY_ROW_BYTES
     panels, blocks = sums + _BLOCK * sums_row, (k + _ROW_STEPS - 1) // _ROW_STEPS
     _transposed_rows(a, a_row, rows, k, panels, spare)
     for column in range(first, stop, _BLOCK):
@@ -397,7 +281,7 @@ def panels_of_columns(record: int, part: int, parts: int) -> None:
     """B is (K, N): panels of it are copied, unless there are so few rows that it is read once."""
     work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
     for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, _WIDTH)
+        batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
         for row in range(0, rows, at_once):
             _part_of_columns(record, batch, first_row + row, min(at_once, rows - row), first, stop, work)
 
@@ -408,7 +292,7 @@ def rows_of_columns(record: int, part: int, parts: int) -> None:
     k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
     work = argument(record, 4) + part * argument(record, 22)
     for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, _WIDTH)
+        batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
         a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
         b = argument(record, 1) + batch * argument(record, 12)
         c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
@@ -450,7 +334,7 @@ def sums_of_columns(record: int, part: int, parts: int) -> None:
     """B is (K, N), A has up to ``SUM_ROWS`` rows: sums of B's rows."""
     k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
     for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, _WIDTH)
+        batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
         a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
         b = argument(record, 1) + batch * argument(record, 12) + first * 4
         c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row + first * 4
@@ -465,7 +349,7 @@ def _product_with_panel(a: int, a_row: int, rows: int, steps: int, panel: int, c
     for index in range(tiles):
         first, stop = rows * index // tiles, rows * (index + 1) // tiles
         x, y = a + first * a_row, c + first * c_row
-        tile(stop - first, panel, _WIDTH * 4, 64, x, a_row, steps, y, c_row, is_first, panel, 0, 0)
+        tile(stop - first, panel, WIDTH * 4, 64, x, a_row, steps, y, c_row, is_first, panel, 0, 0)
 
 
 @inner
@@ -475,24 +359,24 @@ def _part_of_halves(record: int, batch: int, first_row: int, rows: int, first: i
     a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
     b = argument(record, 1) + batch * argument(record, 12)
     c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
-    panel, rest, blocks = work + SPARE_BYTES, work + SPARE_BYTES + _PANEL, (k + _STEPS - 1) // _STEPS
+    panel, rest, blocks = work + SPARE_BYTES, work + SPARE_BYTES + PANEL_BYTES, (k + STEPS - 1) // STEPS
     for block in range(blocks):
         start = k * block // blocks
         steps, is_first = k * (block + 1) // blocks - start, int(block == 0)
         x, x_row = a + start * 4, a_row
         if a_row % 4096 == 0:
-            x, x_row = rest + rows * _WIDTH * 4, _COPY_ROW
-            _copy_of_rows(a + start * 4, a_row, rows, steps, x)
-        for column in range(first, stop, _WIDTH):
+            x, x_row = rest + rows * WIDTH * 4, COPY_ROW_BYTES
+            copy_rows(a + start * 4, a_row, rows, steps, x)
+        for column in range(first, stop, WIDTH):
             left = stop - column
             if is_rows:
-                widen_rows(b + column * b_row + start * 2, b_row, steps, left, panel, _WIDTH, work)
+                widen_rows(b + column * b_row + start * 2, b_row, steps, left, panel, WIDTH, work)
             else:
-                widen_columns(b + start * b_row + column * 2, b_row, steps, left, panel, _WIDTH)
-            target, target_row = (c + column * 4, c_row) if left >= _WIDTH else (rest, _WIDTH * 4)
+                widen_columns(b + start * b_row + column * 2, b_row, steps, left, panel, WIDTH)
+            target, target_row = (c + column * 4, c_row) if left >= WIDTH else (rest, WIDTH * 4)
             _product_with_panel(x, x_row, rows, steps, panel, target, target_row, is_first)
-            if left < _WIDTH and block == blocks - 1:
-                _copy_results(rest, _WIDTH * 4, rows, left, c + column * 4, c_row)
+            if left < WIDTH and block == blocks - 1:
+                copy_results(rest, WIDTH * 4, rows, left, c + column * 4, c_row)
     _finish_part(record, batch, first_row, rows, first, stop - first)
 
 
@@ -500,7 +384,7 @@ def _part_of_halves(record: int, batch: int, first_row: int, rows: int, first: i
 def _products_with_halves(record: int, part: int, parts: int, is_rows: int) -> None:
     work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
     for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, _WIDTH)
+        batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
         if rows > 1:
             for row in range(0, rows, at_once):
                 _part_of_halves(record, batch, first_row + row, min(at_once, rows - row), first, stop, work, is_rows)

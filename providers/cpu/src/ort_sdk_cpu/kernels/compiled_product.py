@@ -41,7 +41,7 @@ FEWEST_ROWS_OF_PART, ROWS_OF_PART = 8, 128
 NUMBERS_PER_ROW = 1 << 13
 """Numbers of the second operand for each of so many rows between them."""
 _STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES, _HALF_SPARE_BYTES = 128, 8, 192, 4, 1024, 2048
-"""As in the compiled module."""
+"""As in the compiled modules."""
 _A, _B, _C, _ADDEND, _WORK = range(5)
 KINDS = "q" * 17 + "f" * 3 + "q" * 4
 """Of the tasks' arguments."""

@@ -1,0 +1,177 @@
+"""Panels of a matrix's columns, and their products with rows of another one, a few steps along K at a time."""
+
+from __future__ import annotations
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, copying_tile, tile
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
+
+__all__ = [
+    "AHEAD",
+    "COPY_ROW_BYTES",
+    "GROUP",
+    "LOW_GROUP",
+    "PANEL_BYTES",
+    "STEPS",
+    "WIDTH",
+    "copy_panel",
+    "copy_results",
+    "copy_rows",
+    "multiply_panels",
+    "steps_of",
+]
+
+WIDTH = 16 * COLUMNS
+"""Columns of a panel."""
+STEPS = 128
+"""Steps along K for which a panel is made: so it stays in the cache near the core."""
+_FEW_STEPS, _FEWEST_STEPS = 48, 16
+"""The same of two tiles of rows, and of one: memory takes the time then, and gives most if few rows of it are read far along."""
+PANEL_BYTES = (STEPS + 1) * WIDTH * 4
+"""Most bytes of a panel."""
+COPY_ROW_BYTES = STEPS * 4 + 64
+"""Bytes from row to row of copied rows: whatever number of them, they do not meet in the cache."""
+GROUP, LOW_GROUP = 8, 16
+"""Panels made at a time, at most: of ``STEPS``, and of fewer."""
+AHEAD = 12
+"""Rows asked for before they are read."""
+_LAST_BYTE = 63
+"""Of a cache line. A vector in two lines, asked for by this byte, brings the second: the first came with its neighbour."""
+
+
+@inner
+def copy_panel(b: int, b_row: int, steps: int, left: int, panel: int) -> None:
+    """The last columns of a matrix, zeros behind them."""
+    soon = AHEAD * b_row
+    for step in range(steps):
+        place, target = b + step * b_row, panel + step * WIDTH * 4
+        for column in range(0, WIDTH, 16):
+            prefetch(place + soon + column * 4)
+            store_f32(target + column * 4, load_f32_first(place + column * 4, left - column))
+
+
+@inner
+def copy_results(source: int, source_row: int, rows: int, columns: int, c: int, c_row: int) -> None:
+    """Columns of some rows to where they belong."""
+    for row in range(rows):
+        for column in range(0, columns, 16):
+            store_f32_first(c + row * c_row + column * 4, load_f32(source + row * source_row + column * 4), columns - column)
+
+
+@inner
+def _slowness(tiles: int) -> int:
+    """Power of two of tiles, not more than there are."""
+    found = 0
+    while 2 << found <= tiles:
+        found += 1
+    return found
+
+
+@inner
+def copy_rows(a: int, a_row: int, rows: int, steps: int, copy: int) -> None:
+    """Some steps of rows, ``COPY_ROW_BYTES`` apart."""
+    for row in range(rows):
+        for step in range(0, steps, 16):
+            left = steps - step
+            store_f32_first(copy + row * COPY_ROW_BYTES + step * 4, load_f32_first(a + row * a_row + step * 4, left), left)
+
+
+@inner
+def steps_of(rows: int) -> int:
+    """Steps along K that so many rows are multiplied at a time."""
+    few = _FEW_STEPS if rows > ROWS else _FEWEST_STEPS
+    return few if rows <= 2 * ROWS else STEPS
+
+
+@inner
+def _multiply_group(
+    a: int,
+    a_row: int,
+    rows: int,
+    steps: int,
+    is_first: int,
+    b: int,
+    panels: int,
+    panel_bytes: int,
+    c: int,
+    c_row: int,
+    left: int,
+    rest: int,
+    following: int,
+    b_row: int,
+) -> None:
+    """As ``multiply_panels``, a tile of rows at a time."""
+    tiles = (rows + ROWS - 1) // ROWS
+    slowness = _slowness(tiles)
+    for index in range(tiles):
+        first = rows * index // tiles
+        count, x = rows * (index + 1) // tiles - first, a + first * a_row
+        soon = following + min(index * (steps >> slowness), steps) * b_row
+        for column in range(0, left, WIDTH):
+            target, target_row = c + first * c_row + column * 4, c_row
+            if left - column < WIDTH:
+                target, target_row = rest + first * WIDTH * 4, WIDTH * 4
+            panel = panels + column // WIDTH * panel_bytes
+            ahead = soon + column * 4
+            if index == 0 and tiles > 1 and left - column >= WIDTH:
+                copying_tile(
+                    count, b + column * 4, b_row, panel, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness
+                )
+            else:
+                tile(count, panel, WIDTH * 4, 64, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness)
+
+
+@inner
+def _multiply_two_tiles(
+    a: int,
+    a_row: int,
+    rows: int,
+    steps: int,
+    is_first: int,
+    b: int,
+    panels: int,
+    panel_bytes: int,
+    c: int,
+    c_row: int,
+    left: int,
+    rest: int,
+    following: int,
+    b_row: int,
+) -> None:
+    """As ``multiply_panels``, a panel at a time, which stays in the cache next to the core."""
+    half = rows // 2
+    later, x = steps // 2 * b_row, a + half * a_row
+    for column in range(0, left, WIDTH):
+        panel, target, target_row = panels, c + column * 4, c_row
+        ahead = _LAST_BYTE + (b + (column + WIDTH) * 4 if column + WIDTH < left else following)
+        if left - column < WIDTH:
+            panel, target, target_row = panels + column // WIDTH * panel_bytes, rest, WIDTH * 4
+            tile(half, panel, WIDTH * 4, 64, a, a_row, steps, target, target_row, is_first, ahead, b_row, 1)
+        else:
+            copying_tile(half, b + column * 4, b_row, panel, a, a_row, steps, target, target_row, is_first, ahead, b_row, 1)
+        y = target + half * target_row
+        tile(rows - half, panel, WIDTH * 4, 64, x, a_row, steps, y, target_row, is_first, ahead + later, b_row, 1)
+
+
+@inner
+def multiply_panels(
+    a: int,
+    a_row: int,
+    rows: int,
+    steps: int,
+    is_first: int,
+    b: int,
+    panels: int,
+    panel_bytes: int,
+    c: int,
+    c_row: int,
+    left: int,
+    rest: int,
+    following: int,
+    b_row: int,
+) -> None:
+    """Product of some rows and steps with some panels, the columns of the last one maybe into ``rest``."""
+    if ROWS < rows <= 2 * ROWS:
+        _multiply_two_tiles(a, a_row, rows, steps, is_first, b, panels, panel_bytes, c, c_row, left, rest, following, b_row)
+    else:
+        _multiply_group(a, a_row, rows, steps, is_first, b, panels, panel_bytes, c, c_row, left, rest, following, b_row)
