@@ -125,6 +125,22 @@ def test_displaced_taps(channels, outputs, attributes, has_mask, samples):
     _check([node], feeds, {"y": 1}, constants, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_displaced_taps_between_convolutions(groups):
+    weights = {"v": (16, 8, 1, 1), "o": (18, 16, 3, 3), "m": (9, 16, 3, 3), "d": (16, 16 // groups, 3, 3), "y": (12, 16, 1, 1)}
+    constants = [(f"w{name}", _random(*shape, seed=seed) / 4) for seed, (name, shape) in enumerate(weights.items())]
+    around = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "wv"], ["v"]),
+        *(helper.make_node("Conv", ["v", f"w{name}"], [name], **around) for name in "om"),
+        helper.make_node("Sigmoid", ["m"], ["s"]),
+        helper.make_node("DeformConv", ["v", "wd", "o", "", "s"], ["d"], group=groups, **around),
+        helper.make_node("Relu", ["d"], ["r"]),
+        helper.make_node("Conv", ["r", "wy"], ["y"]),
+    ]
+    _check(nodes, {"x": _random(2, 8, 40, 41)}, {"d": 1, "y": 1}, constants, rtol=1e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize("displacement", [np.nan, np.inf, -np.inf, 1e30, -1e30, 11.5])
 @pytest.mark.parametrize("factor", [1.0, np.inf, np.nan])
 def test_taps_displaced_out_of_the_picture(displacement, factor):

@@ -1,4 +1,4 @@
-"""DeformConv as a task that samples windows, and a product of matrices."""
+"""DeformConv as a task that samples windows, and one that multiplies them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
+from .compiled_product import ProductFunction
+from .copies import copy_elements
 from .scratch import scratch_of
 from .task_writer import are_floats, is_worth_a_task, threads_for
 
@@ -20,6 +22,7 @@ __all__: list[str] = []
 
 MODULE, NAME = "deformation", "sample_windows"
 KINDS = "q" * 19
+FLOAT = np.dtype(np.float32)
 SAMPLE_WORK = 8
 """Elements of a few instructions each that one sampled takes as long as."""
 
@@ -57,7 +60,7 @@ class _DeformConv:
             return NotImplemented
         x, weight = inputs[:2]
         assert x is not None and weight is not None  # noqa: S101, PT018 - such windows were found
-        out = np.empty((len(x), len(weight), *windows.output_shape), np.float32)
+        out = np.moveaxis(np.empty((len(x), *windows.output_shape, len(weight)), FLOAT), -1, 1)
         self._write(windows, inputs, out)
         return out
 
@@ -81,33 +84,53 @@ class _DeformConv:
     def _write(self, windows: Windows, inputs: Sequence[Any], out: HostArray) -> None:
         x, weight, offset, bias, mask = (*inputs, None, None)[:5]
         rows = self._sampled(windows, x, offset, mask)
-        depth = weight.shape[1]
-        sums = np.empty((rows.shape[0], len(weight)), np.float32)
         taps = rows.reshape(len(rows), -1, x.shape[1])
-        outputs = len(weight) // self._groups
+        depth, outputs = weight.shape[1], len(weight) // self._groups
         for group in range(self._groups):
-            own = taps[:, :, group * depth : (group + 1) * depth].reshape(len(rows), -1)
-            columns = slice(group * outputs, (group + 1) * outputs)
-            matrix = weight[columns].transpose(2, 3, 1, 0).reshape(-1, outputs)
-            np.matmul(own, matrix, out=sums[:, columns])
-        if bias is not None:
-            sums += bias
-        np.copyto(out, sums.reshape(len(x), *windows.output_shape, -1).transpose(0, 3, 1, 2))
+            channels, columns = (slice(group * size, (group + 1) * size) for size in (depth, outputs))
+            own = np.ascontiguousarray(taps[:, :, channels])
+            vector = None if bias is None else np.ascontiguousarray(bias[columns])
+            self._multiply(own.reshape(len(rows), -1), weight[columns], vector, out[:, columns])
+
+    def _multiply(self, rows: HostArray, weight: HostArray, bias: HostArray | None, out: HostArray) -> None:
+        """Write sums of a group's windows, straight into an output with channels last."""
+        inner, outputs = rows.shape[1], len(weight)
+        matrix = self._scratch.array("deformed weight", (*weight.shape[2:], weight.shape[1], outputs), FLOAT)
+        copy_elements(matrix, weight.transpose(2, 3, 1, 0))
+        pixels = np.moveaxis(out, 1, -1)
+        sums = pixels if pixels.flags.c_contiguous else self._scratch.array("deformed sums", pixels.shape, FLOAT)
+        ProductFunction(inner, outputs, self._scratch)(len(rows), rows, matrix, bias, sums)
+        if sums is not pixels:
+            copy_elements(out, np.moveaxis(sums, -1, 1))
 
     def _sampled(self, windows: Windows, x: HostArray, offset: HostArray, mask: HostArray | None) -> HostArray:
         """Windows as rows (samples * output pixels, taps * channels)."""
         from ort_sdk_cpu.machine_code import task_function
 
-        pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-        offset, mask = np.ascontiguousarray(offset), None if mask is None else np.ascontiguousarray(mask)
+        pixels, offset = self._in_rows("deformed pixels", np.moveaxis(x, 1, -1)), self._in_rows("offsets", offset)
+        mask = None if mask is None else self._in_rows("factors", mask)
         count = len(x) * math.prod(windows.output_shape)
         width = math.prod(windows.kernel_shape) * x.shape[1]
-        rows = self._scratch.array("deformed", (count, width), np.dtype(np.float32))
+        rows = self._scratch.array("deformed", (count, width), FLOAT)
         steps = (*windows.strides, *windows.dilations, *windows.pads_begin)
         sizes = (len(x), x.shape[1], *x.shape[2:], *windows.output_shape, *windows.kernel_shape, *steps, self._offset_groups)
         addresses = (address_of(pixels), address_of(offset), 0 if mask is None else address_of(mask), address_of(rows))
         task_function(MODULE, NAME, KINDS)(threads_for(rows.size * SAMPLE_WORK), *addresses, *sizes)
         return rows
+
+    def _in_rows(self, name: str, array: HostArray) -> HostArray:
+        """The array, or a copy in row-major order that lasts until the next of its name."""
+        if array.flags.c_contiguous:
+            return array
+        copy = self._scratch.array(name, array.shape, array.dtype)
+        copy_elements(copy, array)
+        return copy
+
+
+class _DeformKernel(DirectlyBindable):
+    """Its result has channels last, as what samples it or is convolved with it wants."""
+
+    binds_any_layout = True
 
 
 @bindable("DeformConv")
@@ -119,4 +142,4 @@ def deform_conv(info: KernelInfo, compute: Any) -> MakeWriter:
 @made_by("DeformConv")
 def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The kernel over the task, for arrays of any shape."""
-    return DirectlyBindable(kernel, make_writer, make_writer.call) if isinstance(make_writer, _DeformConv) else None
+    return _DeformKernel(kernel, make_writer, make_writer.call) if isinstance(make_writer, _DeformConv) else None
