@@ -179,10 +179,10 @@ def _look(monkeypatch, count=2, **known):
     """What a thread that never looked before finds at first, and later."""
     for name, value in known.items():
         monkeypatch.setattr(contention, name, lambda *_, value=value: value)
-    monkeypatch.setattr(contention, "_state", contention._State())
+    monkeypatch.setattr(contention._local, "state", contention._State())
     found = [contention.works_alone(count)]
     for _ in range(2):
-        contention._state.look_at_ns = 0
+        contention._local.state.look_at_ns = 0
         found.append(contention.works_alone(count))
     return tuple(found)
 
@@ -208,7 +208,7 @@ def test_between_two_looks_nothing_changes(monkeypatch):
     assert _look(monkeypatch, _running_threads=PROCESSORS, _team=(_Thread(False),)) == ALONE
     monkeypatch.setattr(contention, "_running_threads", lambda: 1)
     assert contention.works_alone(2)
-    contention._state.look_at_ns = 0
+    contention._local.state.look_at_ns = 0
     assert not contention.works_alone(2)
 
 
@@ -312,6 +312,6 @@ def test_a_forked_process_goes_on_without_the_threads_that_stayed(name, tmp_path
 def test_a_forked_thread_says_that_it_has_no_team(monkeypatch):
     current = threads._Current()
     current.is_forked, current.levels = True, 1
-    monkeypatch.setattr(threads, "_current", current)
+    monkeypatch.setattr(threads._local, "current", current)
     with pytest.raises(RuntimeException, match="spawn"):
         threads.with_team(lambda: None)

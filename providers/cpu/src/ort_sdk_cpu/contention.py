@@ -12,10 +12,10 @@ import ctypes
 import functools
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter_ns
 
 __all__ = ["expect_teams", "works_alone"]
 
@@ -58,22 +58,32 @@ class _Thread:
         return os.pread(self._file, 512, 0).rpartition(b") ")[2].split()
 
 
-class _State(threading.local):
+class _State:
     """What a thread that starts teams knows."""
 
-    works_alone = False
-    has_met = False
-    """Whether the last look found others."""
-    look_at_ns = 0
-    began_ns = 0
-    """When the last run began."""
-    runs_after_rest = 0
-    """Of those still to come."""
-    team: tuple[_Thread, ...] = ()
-    """The others in its team, which OpenMP keeps for it."""
+    __slots__ = ("began_ns", "has_met", "look_at_ns", "runs_after_rest", "team", "works_alone")
+
+    def __init__(self) -> None:
+        self.works_alone = False
+        self.has_met = False
+        """Whether the last look found others."""
+        self.look_at_ns = 0
+        self.began_ns = 0
+        """When the last run began."""
+        self.runs_after_rest = 0
+        """Of those still to come."""
+        self.team: tuple[_Thread, ...] = ()
+        """The others in its team, which OpenMP keeps for it."""
 
 
-_state = _State()
+class _Local(threading.local):
+    """Asked once a run: each look at what a thread has of its own takes as long as a call."""
+
+    def __init__(self) -> None:
+        self.state = _State()
+
+
+_local = _Local()
 
 
 class _Teams:
@@ -98,8 +108,7 @@ def works_alone(threads: int) -> bool:
     """
     if threads > LARGEST_TEAM:
         return False
-    state = _state
-    now = time.perf_counter_ns()
+    state, now = _local.state, perf_counter_ns()
     began, state.began_ns = state.began_ns, now
     if now - began > _REST_NS:
         state.runs_after_rest = _RUNS_AFTER_REST

@@ -42,32 +42,45 @@ THREADS_KEY = "session.intra_op_num_threads"
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
-class _Current(threading.local):
-    threads: int | None = None
-    levels: int | None = None
-    """How deep teams might be nested before they were limited to one thread; None if they are not."""
-    is_forked = False
-    limits_blas = False
-    """Whether the run of this thread has limited NumPy's BLAS."""
+class _Current:
+    """What a thread runs."""
+
+    __slots__ = ("is_forked", "levels", "limits_blas", "threads")
+
+    def __init__(self) -> None:
+        self.threads: int | None = None
+        self.levels: int | None = None
+        """How deep teams might be nested before they were limited to one thread; None if they are not."""
+        self.is_forked = False
+        self.limits_blas = False
+        """Whether the run of this thread has limited NumPy's BLAS."""
 
 
-_current = _Current()
+class _Local(threading.local):
+    """Asked once for all: each look at what a thread has of its own takes as long as a call."""
+
+    def __init__(self) -> None:
+        self.current = _Current()
+
+
+_local = _Local()
 
 
 def current_threads() -> int:
     """Threads a kernel may use now: those of the session that this thread runs, or the default."""
-    return _current.threads or default_threads()
+    return _local.current.threads or default_threads()
 
 
 def is_alone() -> bool:
     """Whether teams that this thread starts have one thread now: others use the processors, or have gone with a fork."""
-    return _current.levels is not None
+    return _local.current.levels is not None
 
 
 def matrix_product(a: HostArray, b: HostArray, out: HostArray | None = None) -> HostArray:
     """NumPy's ``matmul``; in a run, BLAS uses one thread from the first product to the end."""
-    if _current.threads is not None and not _current.limits_blas:
-        _current.limits_blas = True
+    current = _local.current
+    if current.threads is not None and not current.limits_blas:
+        current.limits_blas = True
         _blas_limit.enter()
     return np.matmul(a, b, out)
 
@@ -78,13 +91,13 @@ def with_team(call: Callable[[], object]) -> None:
     Raises:
         RuntimeException: this thread has been forked; its team is in another process.
     """
-    if _current.is_forked:
+    if _local.current.is_forked:
         raise RuntimeException(
             "a kernel that needs several threads cannot run on the thread that was forked from a process with a session; "
             "run the session on another thread, set intra_op_num_threads to 1, or start processes with 'spawn'"
         )
     openmp = _openmp()
-    openmp.omp_set_max_active_levels(_current.levels)
+    openmp.omp_set_max_active_levels(_local.current.levels)
     try:
         call()
     finally:
@@ -152,31 +165,31 @@ class RunScope:
         threads: of the session.
     """
 
-    __slots__ = ("_errors", "_is_alone", "_openmp", "_previous", "_threads")
+    __slots__ = ("_current", "_errors", "_is_alone", "_openmp", "_previous", "_threads")
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
 
     def __enter__(self) -> None:
         self._errors = ignore_errors()
-        self._previous = _current.threads
-        _current.threads = threads = self._threads
-        self._openmp, self._is_alone = None, False
-        if _openmp() is not None:
-            self._openmp = _openmp_threads(threads)
-            if threads > 1 and _current.levels is None and works_alone(threads):
-                self._is_alone = True
-                _keep_to_one_thread()
+        self._current = current = _local.current
+        self._previous = current.threads
+        current.threads = threads = self._threads
+        self._openmp, self._is_alone = _openmp_threads(threads), False
+        if threads > 1 and current.levels is None and _openmp() is not None and works_alone(threads):
+            self._is_alone = True
+            _keep_to_one_thread()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if _current.limits_blas:
-            _current.limits_blas = False
+        current = self._current
+        if current.limits_blas:
+            current.limits_blas = False
             _blas_limit.leave()
         if self._is_alone:
             _allow_teams()
         if self._openmp is not None:
             _openmp_threads(self._openmp)
-        _current.threads = self._previous
+        current.threads = self._previous
         restore_errors(self._errors)
 
 
@@ -195,21 +208,21 @@ def _openmp_threads(count: int) -> int | None:
 def _keep_to_one_thread() -> None:
     """Let teams that this thread starts have one thread."""
     openmp = _openmp()
-    _current.levels = openmp.omp_get_max_active_levels()
+    _local.current.levels = openmp.omp_get_max_active_levels()
     openmp.omp_set_max_active_levels(0)
 
 
 def _allow_teams() -> None:
-    _openmp().omp_set_max_active_levels(_current.levels)
-    _current.levels = None
+    _openmp().omp_set_max_active_levels(_local.current.levels)
+    _local.current.levels = None
 
 
 def _after_fork() -> None:
     """OpenMP would wait for threads that the parent process has kept: the thread that forked goes on without them."""
     from . import libraries
 
-    if libraries.is_openmp_loaded() and _openmp() is not None and not _current.is_forked:
-        _current.is_forked = True
+    if libraries.is_openmp_loaded() and _openmp() is not None and not _local.current.is_forked:
+        _local.current.is_forked = True
         if not is_alone():
             _keep_to_one_thread()
 
@@ -225,7 +238,8 @@ def _openmp() -> Any:
 
     if not (libraries.onednn().is_usable or libraries.numba().is_usable) or not libraries.has_openmp():
         return None
-    return ctypes.CDLL(libraries.OPENMP_FILE)
+    # Its settings are told at once: nothing else of this process has to go on meanwhile.
+    return ctypes.PyDLL(libraries.OPENMP_FILE)
 
 
 class _BlasLimit:
