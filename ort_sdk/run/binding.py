@@ -369,9 +369,21 @@ def _escaping(specialisation: Specialisation, indices: set[int], providers: Mapp
     for launched in reversed(specialisation.steps):
         is_bound = any(index in indices for index in launched.outputs)
         reaches_user = any(index in escaping or index in specialisation.fetches for index in launched.outputs)
-        if not is_bound and reaches_user and not _is_small_view(launched, specialisation, providers):
+        if is_bound or not reaches_user or _are_maps(launched, specialisation):
+            continue
+        if not _is_small_view(launched, specialisation, providers):
             escaping.update(launched.inputs)
     return escaping
+
+
+def _are_maps(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether a step gives lists of maps from and to Python's numbers and texts, as ZipMap does: nothing of them is a view."""
+    values = [specialisation.values[index] for index in _asked_for(launched)]
+    return all(isinstance(value, list) and bool(value) and all(map(_is_plain_map, value)) for value in values)
+
+
+def _is_plain_map(value: Any) -> bool:
+    return isinstance(value, dict) and {*map(type, value.values())} <= {float, int, str}
 
 
 def _input_slot(index: int, specialisation: Specialisation, bound: BoundSteps) -> ValueSlot:

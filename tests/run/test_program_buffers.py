@@ -75,3 +75,20 @@ def test_feeds_may_change_between_runs(outputs, layout, size):
     for found, expected in kept:
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_what_becomes_maps_lies_in_a_buffer():
+    scores = helper.make_node("Normalizer", ["x"], ["scores"], domain="ai.onnx.ml", norm="L1")
+    maps = helper.make_node("ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", classlabels_strings=["a", "b"])
+    kind = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    graph = helper.make_graph(
+        [scores, maps],
+        "maps",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2])],
+        [helper.make_value_info("maps", helper.make_sequence_type_proto(kind))],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    session = ort_sdk.InferenceSession(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    kept = [session.run(None, {"x": np.array([[1, 3 + run], [2, 2]], np.float32)})[0] for run in range(5)]
+    for run, found in enumerate(kept):
+        assert found == [{"a": pytest.approx(1 / (4 + run)), "b": pytest.approx((3 + run) / (4 + run))}, {"a": 0.5, "b": 0.5}]
