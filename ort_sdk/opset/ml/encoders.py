@@ -9,10 +9,14 @@ import numpy as np
 from ort_sdk.api import Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo, Tensor
 from ort_sdk.opset.definition import operator
 
-from .lookup import as_vector, position_finder, string_mapper
+from .lookup import as_vector, element_mapper, position_finder
 
 DOMAIN = "ai.onnx.ml"
 
+_FEW_ELEMENTS = 1 << 4
+"""Numbers that are looked up one by one in less time than NumPy takes to be called."""
+_FEW_KEYS = 1 << 10
+"""For which there may be a dictionary beside a table."""
 _DEFAULTS = {"strings": "_Unused", "int64s": -1, "floats": -0.0}
 
 
@@ -87,13 +91,25 @@ def _between(info: KernelInfo, strings: HostArray, integers: HostArray) -> Compu
 
 def _mapping(keys: HostArray, values: HostArray, default: Any) -> Compute:
     if keys.dtype == object:
-        kept = np.asarray(default, values.dtype).item()
-        return string_mapper(keys.tolist(), values.tolist(), kept, values.dtype)
+        return _one_by_one(keys, values, default)
     find = position_finder(keys)
     choices = np.empty(values.size + 1, dtype=values.dtype)
     choices[:-1] = values
     choices[-1] = default
-    return lambda x: np.asarray(choices[find(x)], dtype=choices.dtype)
+
+    def compute(x: HostArray) -> HostArray:
+        return np.asarray(choices[find(x)], dtype=choices.dtype)
+
+    # What is no number is one key in a table, and none in a dictionary.
+    if keys.size > _FEW_KEYS or np.isnan(keys).any():
+        return compute
+    few = _one_by_one(keys, values, default)
+    return lambda x: few(x) if x.size <= _FEW_ELEMENTS else compute(x)
+
+
+def _one_by_one(keys: HostArray, values: HostArray, default: Any) -> Compute:
+    kept = np.asarray(default, values.dtype).item()
+    return element_mapper(keys.tolist(), values.tolist(), kept, values.dtype)
 
 
 def _given_list(info: KernelInfo, kind: str) -> tuple[str, HostArray]:

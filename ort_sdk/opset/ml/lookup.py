@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["as_vector", "integer_table", "position_finder", "string_mapper"]
+__all__ = ["as_vector", "element_mapper", "integer_table", "position_finder"]
 
 FEW_ENTRIES, ENTRIES_PER_KEY = 1 << 10, 8
 """Up to so many, and so many for each key, a table has one entry for each integer between the least and the largest key."""
@@ -84,7 +84,7 @@ def _integer_finder(least: np.int64, table: HostArray) -> Callable[[HostArray], 
 
 
 def _string_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
-    return string_mapper(keys.tolist(), range(keys.size), -1, np.dtype(np.intp))
+    return element_mapper(keys.tolist(), range(keys.size), -1, np.dtype(np.intp))
 
 
 class _Defaulting(dict[Any, Any]):
@@ -97,15 +97,15 @@ class _Defaulting(dict[Any, Any]):
         return self.default
 
 
-def string_mapper(
-    keys: Sequence[str], values: Sequence[Any], default: Any, dtype: np.dtype[Any]
+def element_mapper(
+    keys: Sequence[Any], values: Sequence[Any], default: Any, dtype: np.dtype[Any]
 ) -> Callable[[HostArray], HostArray]:
-    """Function that gives the value of each string of an array (same shape), or a default. The first of equal keys counts.
+    """Function that gives the value of each element of an array (same shape), or a default. The first of equal keys counts.
 
     Args:
-        keys: strings.
+        keys: strings, or numbers, all of them comparable.
         values: one for each.
-        default: for strings that are no keys.
+        default: for elements that are no keys.
         dtype: of the values.
     """
     # The first of equal keys is entered last.
@@ -113,8 +113,8 @@ def string_mapper(
     table.default = default
     get = table.__getitem__
 
-    def find(texts: HostArray) -> HostArray:
-        found = map(get, texts.ravel().tolist())
-        return np.fromiter(found, dtype=dtype, count=texts.size).reshape(texts.shape)
+    def find(elements: HostArray) -> HostArray:
+        found = map(get, elements.ravel().tolist())
+        return np.fromiter(found, dtype=dtype, count=elements.size).reshape(elements.shape)
 
     return find
