@@ -38,7 +38,7 @@ def svm_regressor(info: KernelInfo, xp: Any) -> Compute:
     def finish(scores: HostArray) -> HostArray:
         return np.where(scores > 0, np.float32(1), np.float32(-1)) if one_class else scores.astype(np.float32)
 
-    return Machine(kernel, coefficients[:, np.newaxis], _floats(info, "rho")[:1], finish)
+    return Machine(kernel, coefficients[:, np.newaxis], _floats(info, "rho")[:1], finish, is_one_class=one_class)
 
 
 @operator("SVMClassifier", domain=DOMAIN, host_only=True)
@@ -97,16 +97,16 @@ def _svc(info: KernelInfo, labels: HostArray, sizes: list[int]) -> Compute:
             winners = (winners[:, :, np.newaxis] == np.arange(labels.size)).sum(axis=1).argmax(axis=1, keepdims=True)
         return np.asarray(labels[winners[:, 0]])
 
-    def finish(scores: HostArray, probabilities: HostArray | None = None) -> tuple[HostArray, HostArray]:
+    def finish(scores: HostArray) -> tuple[HostArray, HostArray]:
         top = top_of(scores)
         if coupling is not None:
-            return top, transform(coupling(scores).astype(np.float32) if probabilities is None else probabilities)
+            return top, transform(coupling(scores).astype(np.float32))
         scores = scores.astype(np.float32)
         if labels.size == 2:
             return top, expand_binary(scores, name, is_probability=name != "NONE")
         return top, transform(scores)
 
-    return Machine(kernel, weights, rho, finish, coupling)
+    return Machine(kernel, weights, rho, finish, coupling, labels=labels, post_transform=name)
 
 
 def _elected(scores: list[float], pairs: list[tuple[int, int]], classes: int) -> int:
@@ -124,9 +124,11 @@ class Machine:
         kernel: from rows to kernel values (N, vectors), in float64; a function that only widens them for a linear machine.
         weights: of each support vector for each score, float64 (vectors, scores).
         rho: what is added, float64 (scores,).
-        finish: from scores (N, scores) to outputs; from probabilities (N, classes), float32, too, if there is a coupling and
-            they are at hand.
+        finish: from scores (N, scores) to outputs.
         coupling: makes probabilities of scores; None if the outputs have none.
+        labels: of the classes; None for a regressor.
+        post_transform: what is done to a classifier's scores.
+        is_one_class: whether a regressor tells no more than whether a score is above zero.
     """
 
     def __init__(
@@ -134,14 +136,20 @@ class Machine:
         kernel: Callable[[HostArray], HostArray],
         weights: HostArray,
         rho: HostArray,
-        finish: Callable[..., Any],
+        finish: Callable[[HostArray], Any],
         coupling: Coupling | None = None,
+        *,
+        labels: HostArray | None = None,
+        post_transform: str = "NONE",
+        is_one_class: bool = False,
     ) -> None:
-        self.kernel, self.weights, self.rho, self.finish, self.coupling = kernel, weights, rho, finish, coupling
+        self.kernel, self.weights, self.rho, self.coupling = kernel, weights, rho, coupling
+        self.labels, self.post_transform, self.is_one_class = labels, post_transform, is_one_class
+        self._finish = finish
 
     def __call__(self, x: HostArray) -> Any:
         """The node's outputs."""
-        return self.finish(self.kernel(x) @ self.weights + self.rho)
+        return self._finish(self.kernel(x) @ self.weights + self.rho)
 
 
 def _pair_weights(info: KernelInfo, sizes: list[int], pairs: list[tuple[int, int]]) -> HostArray:

@@ -84,6 +84,24 @@ def test_classifiers(kind, classes, has_probabilities, has_names):
         np.testing.assert_allclose(scores, expected[1], rtol=0, atol=5e-6 * np.abs(expected[1]).max())
 
 
+@pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_transforms_behind_the_task(transform, classes, rows):
+    pairs = classes * (classes - 1) // 2
+    attributes = _regressor("RBF", 40 * classes, 5) | {"classlabels_ints": list(range(classes)), "post_transform": transform}
+    del attributes["n_supports"]
+    coefficients = _floats(40 * classes * (classes - 1), seed=3) / 10
+    attributes |= {"coefficients": coefficients.tolist(), "vectors_per_class": [40] * classes, "rho": [0.1] * pairs}
+    model, x = _model("SVMClassifier", {"label": TensorProto.INT64, "scores": TensorProto.FLOAT}, **attributes), _floats(rows, 5)
+    expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    session = ort_sdk.InferenceSession(model)
+    for _ in range(3):
+        label, scores = session.run(None, {"x": x})
+        np.testing.assert_array_equal(label, expected[0])
+        np.testing.assert_allclose(scores, expected[1], rtol=0, atol=1e-5)
+
+
 def test_rows_of_another_width():
     session = ort_sdk.InferenceSession(_model("SVMRegressor", {"y": TensorProto.FLOAT}, **_regressor("RBF", 90, 6)))
     with pytest.raises(InvalidArgument, match=r"must be \[N, 6\]"):

@@ -1,4 +1,4 @@
-"""Support vector machines over rows of float32: 16 support vectors at a time."""
+"""Support vector machines over rows of float32: scores, 16 support vectors at a time, votes and probabilities."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from ort_sdk_cpu.simd.memory import (
     load_f32_first,
     read_f32,
     read_f64,
+    read_i64,
     store_f32,
     write_f32,
     write_f64,
+    write_i64,
 )
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["class_probabilities", "machine_scores"]
+__all__ = ["machine"]
 
 _POLY, _RBF, _SIGMOID = 1, 2, 3
+_SIGN, _BOTH, _PROBABILITIES = 1, 2, 3
 _ROUNDS, _CLOSE, _LEAST = 100, 0.005, 1e-7
 _F64 = ir.DoubleType()
 
@@ -33,7 +36,7 @@ _F64 = ir.DoubleType()
 @inner
 def _values(record: int, x: int, supports: int) -> Any:
     """Kernel values of a row with 16 support vectors."""
-    features, step, kind = argument(record, 6), argument(record, 7) * 4, argument(record, 9)
+    features, step, kind = argument(record, 10), argument(record, 11) * 4, argument(record, 15)
     total = zero_f32()
     for feature in range(features):
         own, other = broadcast_f32(x + feature * 4), load_f32(supports + feature * step)
@@ -41,45 +44,53 @@ def _values(record: int, x: int, supports: int) -> Any:
             own = subtract(own, other)
             other = own
         total = fused_multiply_add(own, other, total)
-    gamma = splat_f32(number(record, 11))
+    gamma = splat_f32(number(record, 18))
     if kind == _RBF:
         return exp_of_negative(multiply(total, gamma))
     if kind == _POLY:
-        base = fused_multiply_add(total, gamma, splat_f32(number(record, 12)))
+        base = fused_multiply_add(total, gamma, splat_f32(number(record, 19)))
         total = base
-        for _ in range(1, argument(record, 10)):
+        for _ in range(1, argument(record, 16)):
             total = multiply(total, base)
     elif kind == _SIGMOID:
-        total = tanh(fused_multiply_add(total, gamma, splat_f32(number(record, 12))))
+        total = tanh(fused_multiply_add(total, gamma, splat_f32(number(record, 19))))
     return total
 
 
-@task
-def machine_scores(record: int, part: int, parts: int) -> None:
-    """Weighted sums of kernel values.
-
-    Arguments: addresses of x (rows, features), the scores (rows, scores), support vectors (features, vectors), weights (scores,
-    vectors) and working memory, 4 bytes for each vector and part; rows, features, vectors (a multiple of 16, those that fill it
-    without weight), scores; the kernel (0: product, 1: power, 2: exponential of the squared distance, 3: hyperbolic tangent);
-    the power's exponent, from 1; gamma (minus gamma for 2), the number added to products.
-    """
-    rows, features, vectors, scores = argument(record, 5), argument(record, 6), argument(record, 7), argument(record, 8)
-    values = argument(record, 4) + part * vectors * 4
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        x = argument(record, 0) + row * features * 4
+@inner
+def _score(record: int, x: int, values: int, found: int) -> None:
+    """Scores of a row: weighted sums of kernel values, and what is added."""
+    supports, weights, vectors, scores = argument(record, 3), argument(record, 4), argument(record, 11), argument(record, 12)
+    for place in range(0, vectors * 4, 64):
+        store_f32(values + place, _values(record, x, supports + place))
+    for score in range(scores):
+        total = zero_f32()
         for place in range(0, vectors * 4, 64):
-            store_f32(values + place, _values(record, x, argument(record, 2) + place))
-        for score in range(scores):
-            weights, total = argument(record, 3) + score * vectors * 4, zero_f32()
-            for place in range(0, vectors * 4, 64):
-                total = fused_multiply_add(load_f32(values + place), load_f32(weights + place), total)
-            write_f32(argument(record, 1) + (row * scores + score) * 4, np.float32(reduce_add(total)))
+            total = fused_multiply_add(load_f32(values + place), load_f32(weights + score * vectors * 4 + place), total)
+        own = np.float64(reduce_add(total)) + read_f64(argument(record, 5) + score * 8)
+        write_f32(found + score * 4, np.float32(own))
+
+
+@inner
+def _winner(scores: int, classes: int) -> int:
+    """The first class of those with the most votes: of each pair, the first has one if the score is above zero."""
+    best, most = 0, -1
+    for own in range(classes):
+        votes = 0
+        for other in range(classes):
+            first, second = min(own, other), max(own, other)
+            if first != second:
+                pair = first * (2 * classes - first - 1) // 2 + second - first - 1
+                votes += int((read_f32(scores + pair * 4) > np.float32(0)) == (own == first))
+        if votes > most:
+            best, most = own, votes
+    return best
 
 
 @inner
 def _pairwise(record: int, scores: int, found: int) -> None:
     """How likely the first class of each pair is, beside the second."""
-    pairs, slopes = argument(record, 5), argument(record, 1)
+    pairs, slopes = argument(record, 12), argument(record, 7)
     for place in range(0, pairs, 16):
         left = pairs - place
         shift = load_f32_first(slopes + (pairs + place) * 4, left)
@@ -144,20 +155,58 @@ def _couple(matrix: int, p: int, qp: int, classes: int) -> None:
         _improve(matrix, p, qp, total, classes)
 
 
-@task
-def class_probabilities(record: int, part: int, parts: int) -> None:
-    """Probabilities of classes from pair scores.
-
-    Arguments: addresses of scores (rows, pairs), slopes and shifts (2, pairs), the output (rows, classes) and working memory;
-    rows, pairs, classes, bytes of working memory per part.
-    """
-    rows, classes = argument(record, 4), argument(record, 6)
-    matrix = argument(record, 3) + part * argument(record, 7)
+@inner
+def _probabilities(record: int, scores: int, likely: int, out: int) -> None:
+    """Probabilities of the classes from a row's pair scores; working memory is behind the pairs' likelihoods."""
+    classes = argument(record, 13)
+    matrix = likely + (argument(record, 12) + 15) // 16 * 64
     p, qp = matrix + classes * classes * 8, matrix + (classes + 1) * classes * 8
-    likely = qp + classes * 8
+    _pairwise(record, scores, likely)
+    _fill(matrix, likely, classes)
+    _couple(matrix, p, qp, classes)
+    for own in range(classes):
+        write_f32(out + own * 4, np.float32(read_f64(p + own * 8)))
+
+
+@inner
+def _finish(record: int, row: int, scores: int, likely: int) -> None:
+    """A row's scores as the node gives them."""
+    finish, count = argument(record, 17), argument(record, 12)
+    if finish == _PROBABILITIES:
+        _probabilities(record, scores, likely, argument(record, 1) + row * argument(record, 13) * 4)
+    elif finish == _BOTH:
+        score = read_f32(scores)
+        write_f32(argument(record, 1) + row * 8, -score)
+        write_f32(argument(record, 1) + row * 8 + 4, score)
+    else:
+        for place in range(0, count * 4, 4):
+            score = read_f32(scores + place)
+            if finish == _SIGN:
+                score = np.float32(1) if score > np.float32(0) else np.float32(-1)
+            write_f32(argument(record, 1) + row * count * 4 + place, score)
+
+
+@task
+def machine(record: int, part: int, parts: int) -> None:
+    """Labels and scores.
+
+    Arguments: addresses of x (rows, features), of the scores and the labels (0 for none), of support vectors (features, vectors),
+    weights (scores, vectors), what is added to scores, float64, the classes' labels, slopes and shifts of pairs (2, scores), and
+    working memory; rows, features, vectors (a multiple of 16, those that fill it without weight), scores, classes (0 for a
+    regressor), bytes of working memory per part: 4 for each vector, twice 4 for each score, whole vectors of 16 each, and for
+    probabilities 8 for each of (classes + 2) * classes numbers; the kernel (0: product, 1: power, 2: exponential of the squared
+    distance, 3: hyperbolic tangent); the power's exponent, from 1; what scores are given as (0: themselves, 1: their signs,
+    2: the one of two classes with its opposite before it, 3: probabilities of classes); gamma (minus gamma for 2), the number
+    added to products.
+    """
+    rows, features, classes = argument(record, 9), argument(record, 10), argument(record, 13)
+    values = argument(record, 8) + part * argument(record, 14)
+    scores = values + argument(record, 11) * 4
+    likely = scores + (argument(record, 12) + 15) // 16 * 64
     for row in range(rows * part // parts, rows * (part + 1) // parts):
-        _pairwise(record, argument(record, 0) + row * argument(record, 5) * 4, likely)
-        _fill(matrix, likely, classes)
-        _couple(matrix, p, qp, classes)
-        for own in range(classes):
-            write_f32(argument(record, 2) + (row * classes + own) * 4, np.float32(read_f64(p + own * 8)))
+        _score(record, argument(record, 0) + row * features * 4, values, scores)
+        if classes and argument(record, 2):
+            label = argument(record, 6) + _winner(scores, classes) * 8
+            write_i64(argument(record, 2) + row * 8, read_i64(label))
+        if argument(record, 1):
+            _finish(record, row, scores, likely)

@@ -38,6 +38,7 @@ __all__ = [
     "first_made_by",
     "has_half_weight",
     "made_by",
+    "written",
 ]
 
 Writer = Callable[..., Any]
@@ -116,6 +117,18 @@ def copied(compute: Callable[..., Any]) -> Writer:
 
     def write(*arrays: Any) -> None:
         np.copyto(arrays[-1], compute(*arrays[:-1]))
+
+    return write
+
+
+def written(compute: Callable[..., Any]) -> Writer:
+    """A writer of those outputs that are asked for, of a function of one input that gives several."""
+
+    def write(x: HostArray, *outputs: HostArray | None) -> None:
+        found = compute(x)
+        for value, out in zip(found if isinstance(found, tuple) else (found,), outputs, strict=False):
+            if out is not None:
+                np.copyto(out, value)
 
     return write
 
