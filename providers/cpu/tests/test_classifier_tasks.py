@@ -3,7 +3,7 @@
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels.any_layout import FixedSlot
 
@@ -192,6 +192,51 @@ def test_rows_of_wider_types(modes, dtype):
         labels, scores = session.run(None, {"x": x})
         np.testing.assert_array_equal(labels, expected[0])
         np.testing.assert_allclose(scores, expected[1], rtol=1e-5, atol=1e-6)
+
+
+COMPARISONS = dict(zip(MODES, ("__le__", "__lt__", "__ge__", "__gt__", "__eq__", "__ne__"), strict=True))
+
+
+def _walked(row, nodes, splits, votes):
+    """Sums of the three classes for a row: onnxruntime moves some splits of float64 by steps of float32."""
+    node_at = {place: number for number, place in enumerate(zip(nodes["nodes_treeids"], nodes["nodes_nodeids"], strict=True))}
+    sums = np.zeros(3)
+    for tree in sorted(set(nodes["nodes_treeids"])):
+        own = 0
+        while (mode := nodes["nodes_modes"][number := node_at[tree, own]]) != "LEAF":
+            feature = float(row[nodes["nodes_featureids"][number]])
+            holds = getattr(feature, COMPARISONS[mode])(splits[number])
+            holds |= np.isnan(feature) and bool(nodes["nodes_missing_value_tracks_true"][number])
+            own = nodes["nodes_truenodeids" if holds else "nodes_falsenodeids"][number]
+        for place, (voter, leaf) in enumerate(zip(votes["class_treeids"], votes["class_nodeids"], strict=True)):
+            if (voter, leaf) == (tree, own):
+                sums[votes["class_ids"][place]] += votes["class_weights"][place]
+    return sums
+
+
+@pytest.mark.parametrize("modes", [*([mode] for mode in MODES), MODES])
+@pytest.mark.parametrize(("rows", "has_names"), [(1, False), (31, False), (31, True)])
+def test_splits_of_float64(modes, rows, has_names):
+    nodes, leaves = _random_trees(5, modes, missing=True)
+    splits, votes = np.array(nodes.pop("nodes_values")) / 3, _votes(leaves, "class", range(3))
+    x = _rows(rows, missing=True).astype(np.float64) / 3
+    x[1::3], x[2::3] = np.nextafter(x[1::3], np.inf), np.nextafter(x[2::3], -np.inf)
+    sums = np.array([_walked(row, nodes, splits, votes) for row in x])
+    names = np.array(["a", "b", "c"], object) if has_names else np.array([4, 5, 6])
+    given = {**nodes, **votes, "nodes_values_as_tensor": numpy_helper.from_array(splits)}
+    given["class_weights_as_tensor"] = numpy_helper.from_array(np.array(given.pop("class_weights")))
+    given["classlabels_strings" if has_names else "classlabels_int64s"] = names.tolist()
+    value = helper.make_tensor_value_info
+    node = helper.make_node("TreeEnsembleClassifier", ["x"], ["label", "scores"], domain=DOMAIN, **given)
+    label = TensorProto.STRING if has_names else TensorProto.INT64
+    outputs = [value("label", label, None), value("scores", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([node], "g", [value("x", TensorProto.DOUBLE, [None, 5])], outputs)
+    opsets = [helper.make_opsetid(DOMAIN, 3), helper.make_opsetid("", 17)]
+    session = ort_sdk.InferenceSession(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    for _ in range(3):
+        labels, scores = session.run(None, {"x": x})
+        np.testing.assert_array_equal(labels, names[sums.argmax(axis=1)])
+        np.testing.assert_allclose(scores, sums, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])

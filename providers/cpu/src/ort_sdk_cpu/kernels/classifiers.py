@@ -1,7 +1,8 @@
-"""Ensembles of decision trees and linear classifiers, by compiled tasks of rows of float32."""
+"""Ensembles of decision trees and linear classifiers, by compiled tasks of rows of float32, or of ranks among splits."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,16 +15,18 @@ from ort_sdk.opset.ml.linear import LinearClassifier
 from ort_sdk.opset.ml.tree_ensemble import TreeClassifier, TreeRegressor
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.native_call import in_turn
 
-from .bindable import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
+from .bindable import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from .direct_kernel import directly
-from .task_writer import TaskWriter, is_worth_a_task
-from .tree_table import TreeTable, as_float32
+from .task_writer import TaskWriter, is_worth_a_task, threads_for
+from .tree_table import Ranks, TreeTable
 
 __all__: list[str] = []
 
 DOMAIN = "ai.onnx.ml"
 MODULE = "classifiers"
+RANKS = "ranks"
 KINDS = "q" * 19 + "fqqq"
 WORK_PER_THREAD = 3 << 7
 """Walks down a tree that take some times as long as waking a thread up."""
@@ -35,6 +38,10 @@ SHAPES = 16
 """Shapes of rows whose calls are kept."""
 ROWS_AT_ONCE = 32
 """As in the compiled module."""
+RANK_WORK = 1 << 3
+"""Elements of a few instructions each that finding a rank takes as long as."""
+RANKED_BYTES = 1 << 20
+"""Ranks that a program keeps memory for."""
 _AGGREGATES = {"SUM": 0, "AVERAGE": 1, "MIN": 2, "MAX": 3}
 _TRANSFORMS = {"NONE": 0, "SOFTMAX": 1, "LOGISTIC": 2}
 
@@ -46,13 +53,11 @@ class _Task:
 
     Args:
         model: the shared set's function.
-        is_float: whether rows are float32.
+        ranks: of an ensemble that reads them in place of numbers.
     """
 
-    def __init__(self, model: Model, *, is_float: bool) -> None:
-        self.model, self.is_float = model, is_float
-        self.rounding: np.float32 | None = None
-        """See ``TreeTable``."""
+    def __init__(self, model: Model, ranks: Ranks | None) -> None:
+        self.model, self.ranks = model, ranks
         self.classifies = not isinstance(model, TreeRegressor)
         labels = np.zeros(1) if isinstance(model, TreeRegressor) else model.labels
         self.has_names = labels.dtype == object
@@ -69,9 +74,10 @@ class _Task:
             self.work = max(1, scores * -(-self.features // 16) // PRODUCTS_PER_WALK)
             self._room = 8 * (self.targets + 17)
             return
-        table = TreeTable(model.sums, model.base)
+        splits = model.sums.trees.nodes.splits.astype(np.float32) if ranks is None else ranks.of_nodes
+        table = TreeTable(model.sums, model.base, splits)
         self.name, self.features, self.targets = "trees", model.sums.trees.nodes.feature_count, table.base.size
-        self._kept, self._places, self.rounding = (table,), table.addresses(), table.rounding
+        self._kept, self._places = (table,), table.addresses()
         self._sizes = (table.roots.size, self.targets, _AGGREGATES[model.sums.aggregate], transform)
         self._rest = (*_decision(model), table.ways, table.form, address_of(table.flags))
         self.work, self._room = table.roots.size, self.targets * ROWS_AT_ONCE
@@ -92,7 +98,8 @@ class _Task:
 
     def arguments(self, rows: int, width: int) -> tuple[tuple[int, ...], tuple[int | float, ...]]:
         """What follows the addresses of rows, scores and labels, before and behind that of the working memory."""
-        return (*self._places, address_of(self.labels)), (rows, width * 4, *self._sizes, *self._rest)
+        x_row = 4 * (width if self.ranks is None else self.features)
+        return (*self._places, address_of(self.labels)), (rows, x_row, *self._sizes, *self._rest)
 
 
 def _decision(model: TreeClassifier | TreeRegressor) -> tuple[int, int, int, float]:
@@ -106,16 +113,19 @@ def _decision(model: TreeClassifier | TreeRegressor) -> tuple[int, int, int, flo
 
 
 def _task_of(info: KernelInfo, compute: Any) -> _Task | None:
-    """The task; None where rows, splits or scores are of other types than it knows, or what follows is."""
+    """The task; None where rows or scores are of other types than it knows, or what follows is."""
     if not isinstance(compute, Model) or not libraries.numba().is_usable or compute.post_transform not in _TRANSFORMS:
-        return None
-    if isinstance(compute, TreeClassifier | TreeRegressor) and not _are_float32(compute.sums.trees.nodes.splits):
         return None
     output = info.output_element_type(0 if isinstance(compute, TreeRegressor) else 1)
     if output not in {TensorElementType.FLOAT, None}:
         return None
-    task = _Task(compute, is_float=info.input_element_type(0) is TensorElementType.FLOAT)
-    return task if task.is_float or task.rounding is not None else None
+    is_float = info.input_element_type(0) is TensorElementType.FLOAT
+    if isinstance(compute, LinearClassifier):
+        return _Task(compute, None) if is_float else None
+    if is_float and _are_float32(compute.sums.trees.nodes.splits):
+        return _Task(compute, None)
+    ranks = Ranks(compute.sums.trees.nodes)
+    return _Task(compute, ranks) if ranks.are_exact else None
 
 
 def _are_float32(values: HostArray) -> bool:
@@ -128,26 +138,20 @@ def classifier(info: KernelInfo, compute: Any) -> MakeWriter | None:
     task = _task_of(info, compute)
     if task is None or task.has_names:
         return None
-    rounded = None if task.is_float else _written(directly(_call_of(task), compute))
+    write = written(compute)
+    by_call = written(directly(_call_of(task), compute))
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        if rounded is not None:
-            return rounded
-        write = _written(compute)
-        return _ModelWriter(task, inputs[0], len(outputs), write) if task.takes(inputs[0]) else write
+        x = inputs[0]
+        if not task.takes(x):
+            return write
+        if task.ranks is None:
+            return _ModelWriter(task, x, len(outputs), write)
+        is_bound = x.dtype == np.float64 and len(x) * task.features * 4 <= RANKED_BYTES
+        return _RankedWriter(task, task.ranks, x, len(outputs), write) if is_bound else by_call
 
     make.task = task  # type: ignore[attr-defined]
     return make
-
-
-def _written(compute: Callable[[HostArray], Any]) -> Writer:
-    def write(x: HostArray, *outputs: HostArray | None) -> None:
-        found = compute(x)
-        for value, out in zip(found if isinstance(found, tuple) else (found,), outputs, strict=False):
-            if out is not None:
-                np.copyto(out, value)
-
-    return write
 
 
 class _ModelWriter(TaskWriter):
@@ -167,6 +171,45 @@ class _ModelWriter(TaskWriter):
         before, behind = task.arguments(*x.shape)
         places = (0, 2 if outputs > 1 else None, 1) if task.classifies else (0, 1, None)
         super().__init__(MODULE, task.name, (*before, address_of(room), *behind), places, otherwise, threads)
+
+
+class _RankedWriter:
+    """The same on rows of float64, by their ranks.
+
+    Args:
+        task: of the model.
+        ranks: its own.
+        x: rows of the shape to expect.
+        outputs: how many are written.
+        otherwise: writes what is not contiguous.
+    """
+
+    def __init__(self, task: _Task, ranks: Ranks, x: HostArray, outputs: int, otherwise: Writer) -> None:
+        self._ranked = np.empty((len(x), task.features), np.float32)
+        self._otherwise = otherwise
+        arguments, threads = _rank_arguments(ranks, *x.shape)
+        self._rank = TaskWriter(MODULE, RANKS, arguments, (0, 1), otherwise, threads)
+        self._write = _ModelWriter(task, self._ranked, outputs, otherwise)
+
+    def __call__(self, x: HostArray, *outputs: HostArray | None) -> None:
+        """Write the outputs."""
+        if not all(array is None or array.flags.c_contiguous for array in (x, *outputs)):
+            self._otherwise(x, *outputs)
+            return
+        self._rank(x, self._ranked)
+        self._write(self._ranked, *outputs)
+
+    def fixed(self, x: HostArray, *outputs: HostArray | None) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if one is not contiguous."""
+        calls = self._rank.fixed(x, self._ranked), self._write.fixed(self._ranked, *outputs)
+        return None if calls[0] is None or calls[1] is None else in_turn([calls[0], calls[1]])
+
+
+def _rank_arguments(ranks: Ranks, rows: int, width: int) -> tuple[tuple[int, ...], int]:
+    """What follows the addresses of rows and of their ranks; and threads worth waking up."""
+    features = ranks.starts.size - 1
+    places = (address_of(ranks.starts), address_of(ranks.splits))
+    return (*places, rows, width * 8, features), threads_for(rows * features * RANK_WORK)
 
 
 @made_by("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=DOMAIN)
@@ -207,11 +250,9 @@ def _call_of(task: _Task) -> Callable[..., Any]:
     names = task.model.labels if task.has_names else None  # type: ignore[union-attr]
     plans: dict[tuple[int, ...], _Plan] = {}
     targets, empty, float_type = task.targets, np.empty, np.float32
-    rounding = None if task.is_float else task.rounding
+    rank = None if task.ranks is None else _ranking(task.ranks)
 
     def call(x: HostArray) -> Any:
-        if rounding is not None:
-            x = as_float32(x, rounding)
         plan = plans.get(x.shape)
         if plan is None:
             if not task.takes(x):
@@ -222,6 +263,8 @@ def _call_of(task: _Task) -> Callable[..., Any]:
         if not x.flags.c_contiguous:
             return NotImplemented
         rows = len(x)
+        if rank is not None:
+            x = rank(x)
         scores, room = empty((rows, targets), float_type), empty(plan.room)
         labels = empty(rows, np.int64) if task.classifies else None
         places = (address_of(x), address_of(scores), 0 if labels is None else address_of(labels))
@@ -229,6 +272,25 @@ def _call_of(task: _Task) -> Callable[..., Any]:
         return scores if labels is None else (labels if names is None else names.take(labels), scores)
 
     return call
+
+
+def _ranking(ranks: Ranks) -> Callable[[HostArray], HostArray]:
+    """Ranks of rows of any type, compared as float64."""
+    features = ranks.starts.size - 1
+
+    @functools.cache  # the code is loaded when it is needed
+    def function() -> Callable[..., None]:
+        from ort_sdk_cpu.machine_code import task_function
+
+        return task_function(MODULE, RANKS, "q" * 7)
+
+    def rank(x: HostArray) -> HostArray:
+        wide, found = np.ascontiguousarray(x, np.float64), np.empty((len(x), features), np.float32)
+        arguments, threads = _rank_arguments(ranks, *x.shape)
+        function()(threads, address_of(wide), address_of(found), *arguments)
+        return found
+
+    return rank
 
 
 NAMING.update(dict.fromkeys(((DOMAIN, "LinearClassifier"), (DOMAIN, "TreeEnsembleClassifier")), _naming))

@@ -9,7 +9,7 @@ from ort_sdk.opset.ml.tree_ensemble import TreeSums
 from ort_sdk.opset.ml.tree_nodes import TreeNodes
 from ort_sdk_cpu.addresses import address_of
 
-__all__ = ["TreeTable", "as_float32"]
+__all__ = ["Ranks", "TreeTable"]
 
 _FOUR_WAYS = np.dtype([("children", np.int32, 4), ("feature", np.int32), ("split", np.float32)])
 _TWO_WAYS = np.dtype([("split", np.float32), ("feature", np.int32), ("children", np.int32, 2)])
@@ -17,23 +17,50 @@ _VOTE = np.dtype([("target", np.int64), ("weight", np.float64)])
 _LESS, _EQUAL, _GREATER, _UNORDERED = range(4)
 _IN_LEAVES, _IN_TABLE = -1, 0
 """As in the compiled module."""
+_LARGEST_RANK = 1 << 24
+"""From which not every integer is a float32."""
+
+
+class Ranks:
+    """All splits of each feature in order. A number's rank is twice the count of those below it, and one more if it is a split.
+
+    Ranks, which float32 holds, compare as the numbers do in float64.
+
+    Args:
+        nodes: of the ensemble.
+    """
+
+    def __init__(self, nodes: TreeNodes) -> None:
+        inner = np.flatnonzero(~nodes.is_leaf)
+        features, splits = nodes.features[inner], nodes.splits[inner].astype(np.float64)
+        order = np.lexsort((splits, features))
+        features, splits = features[order], splits[order]
+        is_new = np.ones(order.size, dtype=np.bool_)
+        is_new[1:] = (features[1:] != features[:-1]) | (splits[1:] != splits[:-1])
+        self.splits = splits[is_new]
+        self.starts = np.searchsorted(features[is_new], np.arange(nodes.feature_count + 1)).astype(np.int64)
+        """Where each feature's splits begin, and where the last one's end."""
+        ranks = 2 * (np.cumsum(is_new) - 1 - self.starts[features]) + 1
+        self.are_exact = ranks.max(initial=0) < _LARGEST_RANK
+        self.of_nodes = np.zeros(nodes.splits.size, np.float32)
+        """The rank of each node's split."""
+        self.of_nodes[inner[order]] = np.where(np.isnan(splits), np.nan, ranks)
 
 
 class TreeTable:
     """An ensemble's arrays. Features and roots go by their distance in bytes from the first, children by that from their node.
 
     Args:
-        sums: the ensemble; its splits are float32, or float64 of the same values.
+        sums: the ensemble.
         base: what each row starts with.
+        splits: what its nodes compare with, float32.
     """
 
-    def __init__(self, sums: TreeSums, base: HostArray) -> None:
+    def __init__(self, sums: TreeSums, base: HostArray, splits: HostArray) -> None:
         trees, nodes = sums.trees, sums.trees.nodes
-        children, splits = nodes.children.reshape(-1, 4), nodes.splits.astype(np.float32)
-        self.ways = _ways(nodes, children)
+        children = nodes.children.reshape(-1, 4)
+        self.ways = _ways(splits, children)
         """0 for nodes of four ways; of two: 1 if what is no number always goes the second, else 2."""
-        self.rounding = _rounding(nodes, children) if self.ways else None
-        """What numbers between two of float32 are rounded towards for all comparisons to stay as they are; None for nothing."""
         self.nodes = np.zeros(nodes.features.size, _TWO_WAYS if self.ways else _FOUR_WAYS)
         distances = children - np.arange(len(children))[:, np.newaxis]
         self.nodes["children"] = (distances[:, [_LESS, _GREATER]] if self.ways else distances) * self.nodes.itemsize
@@ -68,11 +95,11 @@ class TreeTable:
         return tuple(address_of(array) for array in (self.nodes, self.roots, self.starts, self.votes, self.base))
 
 
-def _ways(nodes: TreeNodes, children: HostArray) -> int:
+def _ways(splits: HostArray, children: HostArray) -> int:
     """As ``TreeTable.ways``: nodes of two ways ask whether a feature is at most a split, or can do so."""
     less, equal, greater, unordered = children.T
     is_below = (less != equal) & (equal == greater)
-    if ((less != equal) & ~is_below).any() or np.isneginf(nodes.splits[is_below]).any():
+    if ((less != equal) & ~is_below).any() or np.isneginf(splits[is_below]).any():
         return 0
     return 1 if (unordered == greater).all() else 2
 
@@ -81,18 +108,3 @@ def _splits(splits: HostArray, children: HostArray) -> HostArray:
     """The splits of nodes of two ways: those that ask whether a feature is below one ask for the number before."""
     is_below = children[:, _LESS] != children[:, _EQUAL]
     return np.where(is_below, np.nextafter(splits, np.float32(-np.inf)), splits)
-
-
-def _rounding(nodes: TreeNodes, children: HostArray) -> np.float32 | None:
-    """As ``TreeTable.rounding``: up where nodes of two ways ask for at most a split, down where all ask for less."""
-    are_below = (children[:, _LESS] != children[:, _EQUAL])[~nodes.is_leaf]
-    if not are_below.any():
-        return np.float32(np.inf)
-    return np.float32(-np.inf) if are_below.all() else None
-
-
-def as_float32(x: HostArray, towards: np.float32) -> HostArray:
-    """Numbers of any type, compared as float64, as float32; those between two are rounded towards an infinity."""
-    wide = x.astype(np.float64, copy=False)
-    near = wide.astype(np.float32, order="C")
-    return np.nextafter(near, towards, out=near, where=near < wide if towards > 0 else near > wide)
