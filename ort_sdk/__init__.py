@@ -186,7 +186,10 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f".{home}", __name__), _OTHER_NAMES.get(name, name))
+    from .session.collection_pause import collection_pause
+
+    with collection_pause:
+        value = getattr(importlib.import_module(f".{home}", __name__), _OTHER_NAMES.get(name, name))
     globals()[name] = value
     return value
 

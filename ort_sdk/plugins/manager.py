@@ -11,7 +11,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pluggy
@@ -27,6 +26,7 @@ from ort_sdk.api import (
     ProviderRefusedError,
     ProviderUnavailableError,
 )
+from ort_sdk.api.data_classes import dataclass
 
 from .checks import PLUGIN_HOOK_NAMES, PROVIDER_HOOK_NAMES, check_plugin, may_be_marked, wraps_provider_hook
 from .discovery import Discovered, read_entry_points
@@ -46,7 +46,7 @@ DISABLED_PLUGINS = "ORT_SDK_DISABLED_PLUGINS"
 logger = logging.getLogger("ort_sdk.plugins")
 
 
-@dataclass
+@dataclass(slots=True)
 class _Entry:
     """One entry point with what came of it; ``plugin`` is set while it is registered."""
 
@@ -345,7 +345,7 @@ class PluginManager:
         return (ProviderRefusedError if refused else ProviderUnavailableError)(f"{text}. {remedies}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Filter:
     """Which entry points the environment keeps out."""
 

@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, stopped for as long as sessions are made."""
+"""Python's cyclic garbage collector, stopped for as long as sessions are made, and their modules imported."""
 
 from __future__ import annotations
 

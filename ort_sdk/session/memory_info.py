@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import Fail, InvalidArgument
 from ort_sdk.api import OrtDevice as Device
+from ort_sdk.api.data_classes import dataclass
 
 from .enums import OrtAllocatorType, OrtDeviceMemoryType, OrtMemoryInfoDeviceType, OrtMemType
 
@@ -98,7 +98,7 @@ class OrtMemoryInfo:
         return f"OrtMemoryInfo({self.name!r}, {self.allocator_type.name}, {self.device_id}, {self.mem_type.name})"
 
 
-@dataclass(init=False, slots=True)
+@dataclass(slots=True)
 class OrtArenaCfg:
     """How an arena grows. Accepted for ONNX Runtime's sake: host memory is NumPy's, device memory the provider's.
 
