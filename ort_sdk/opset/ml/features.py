@@ -56,8 +56,12 @@ def feature_vectorizer(info: KernelInfo, xp: Any) -> Compute:
             f"{info.describe()}: inputdimensions {sizes} must give a size >= 0 for each of {len(info.inputs)} inputs"
         )
     to_type = xp.astype
+    widths = sizes or [None] * len(info.inputs)
+    are_float = info.element_types() == {TensorElementType.FLOAT}
 
     def columns(x: Array, size: int | None) -> Array:
+        if are_float and x.ndim == 2 and size in (None, x.shape[1]):
+            return x
         rows = x.shape[0] if x.ndim > 1 else 1
         matrix = to_type(xp.reshape(x, (rows, -1)), TensorElementType.FLOAT)
         missing = 0 if size is None else size - matrix.shape[1]
@@ -66,7 +70,7 @@ def feature_vectorizer(info: KernelInfo, xp: Any) -> Compute:
         return matrix if size is None else matrix[:, :size]
 
     def compute(*inputs: Array) -> Array:
-        matrices = [columns(x, size) for x, size in zip(inputs, sizes or [None] * len(inputs), strict=True)]
+        matrices = [columns(x, size) for x, size in zip(inputs, widths, strict=True)]
         if len({matrix.shape[0] for matrix in matrices}) > 1:
             shapes = [tuple(x.shape) for x in inputs]
             raise InvalidArgument(f"{info.describe()}: inputs of shapes {shapes} must all have the same number of rows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,9 @@ __all__ = ["concat", "split", "split_attribute", "split_input_1"]
 
 _MAX_VIEWS = 64
 """Outputs a Split may declare as views of its input; a node with more copies."""
+
+_KEPT_CUTS = 16
+"""Sizes of the axis, and lengths, for which a node keeps where it cuts."""
 
 _VIEWS = tuple((0, index) for index in range(_MAX_VIEWS))
 
@@ -41,22 +45,22 @@ def _splitter(info: KernelInfo, xp: Any, axis: int) -> Callable[[Array, Sequence
     count = len(info.outputs)
     copies = count > _MAX_VIEWS
 
-    def part(x: Array, axis: int, bounds: slice) -> Array:
-        view = x[axis_slice(axis, bounds)]
-        return xp.asarray(view, copy=True) if copies else view
+    @functools.lru_cache(_KEPT_CUTS)
+    def indices(along: int, dim: int, lengths: tuple[int, ...] | None) -> list[tuple[slice, ...]]:
+        """Of the parts; kept, as all but this takes little time."""
+        given = _even_parts(dim, count) if lengths is None else lengths
+        if sum(given) != dim or len(given) != count or min(given) < 0:
+            raise InvalidArgument(
+                f"{info.describe()}: cannot split {dim} elements of axis {along} into {list(given)}; "
+                f"give {count} lengths, one per output, that sum up to {dim}"
+            )
+        ends = itertools.accumulate(given, initial=0)
+        return [axis_slice(along, slice(begin, end)) for begin, end in itertools.pairwise(ends)]
 
     def cut(x: Array, lengths: Sequence[int] | None) -> tuple[Array, ...]:
         along = normalize_axis(info, axis, x.ndim)
-        dim = x.shape[along]
-        if lengths is None:
-            lengths = _even_parts(dim, count)
-        if sum(lengths) != dim or len(lengths) != count or min(lengths) < 0:
-            raise InvalidArgument(
-                f"{info.describe()}: cannot split {dim} elements of axis {along} into {list(lengths)}; "
-                f"give {count} lengths, one per output, that sum up to {dim}"
-            )
-        ends = list(itertools.accumulate(lengths, initial=0))
-        return tuple(part(x, along, slice(begin, end)) for begin, end in itertools.pairwise(ends))
+        parts = [x[index] for index in indices(along, x.shape[along], None if lengths is None else tuple(lengths))]
+        return tuple([xp.asarray(part, copy=True) for part in parts] if copies else parts)
 
     return cut
 
