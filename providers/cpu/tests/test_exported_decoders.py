@@ -50,8 +50,8 @@ class Decoder:
 
     Args:
         key_heads: of the cache.
-        features: what it has, of: rotates, partly, normalizes, later, splits, cuts, slices, gemm, crosses, masked, turns, hides,
-            told.
+        features: what it has, of: rotates, partly, normalizes, later, splits, cuts, slices, chosen, parts, gemm, sums, crosses,
+            masked, turns, hides, told.
     """
 
     def __init__(self, key_heads, features):
@@ -87,6 +87,12 @@ class Decoder:
         sizes = [self.dimension(x, axis) for axis in (0, 1)]
         return self.reshape(self.node("Gemm", self.reshape(x, -1, rows), weight, bias), *sizes, columns)
 
+    def summed(self, inner, x):
+        """The product that all that came before it is added to."""
+        weight = self.constant(random(INNER, WIDTH, seed=len(self.weights), scale=INNER**-0.5))
+        rows = [self.reshape(inner, -1, INNER), weight, self.reshape(x, -1, WIDTH)]
+        return self.reshape(self.node("Gemm", *rows), *[self.dimension(x, axis) for axis in (0, 1)], WIDTH)
+
     def norm(self, x):
         scale, shift = (self.constant(random(WIDTH, seed=len(self.weights), scale=0.1) + start) for start in (1, 0))
         return self.node("LayerNormalization", x, scale, shift, axis=-1)
@@ -113,6 +119,20 @@ class Decoder:
         last = self.constant(np.array([-1]))
         return [self.node("Slice", apart, *bounds[place : place + 2], last) for place in range(3)]
 
+    def chosen_heads(self, x):
+        """Heads of queries, and behind them those of keys and values that all share."""
+        whole = self.reshape(self.linear(x, WIDTH, WIDTH + 2 * SIZE), *self.lead(x), HEADS + 2, SIZE)
+        bounds = [self.constant(np.array([number])) for number in (0, -2, 2, 1)]
+        chosen = [self.node("Slice", whole, *bounds)]
+        chosen += [self.node("Gather", whole, self.constant(np.array([place])), axis=2) for place in (-2, -1)]
+        return [self.node("Transpose", heads, perm=[0, 2, 1, 3]) for heads in chosen]
+
+    def parts_of_heads(self, x):
+        """The same as ``cut_heads`` by an axis of their own."""
+        whole = self.reshape(self.linear(x, WIDTH, 3 * WIDTH), *self.lead(x), HEADS, 3, SIZE)
+        parts = [self.node("Gather", whole, self.constant(np.array(place)), axis=-2) for place in (0, 1, -1)]
+        return [self.node("Transpose", heads, perm=[0, 2, 1, 3]) for heads in parts]
+
     def rotated(self, x):
         if "partly" not in self.features:
             return self.turned(x, SIZE)
@@ -131,7 +151,7 @@ class Decoder:
     def repeated(self, x):
         """Heads of the cache for all that share one."""
         group = HEADS // self.key_heads
-        if group == 1:
+        if group == 1 or "chosen" in self.features:
             return x
         wide = self.node("Unsqueeze", x, self.constant(np.array([2])))
         sizes = [self.dimension(x, 0), self.key_heads, group, self.dimension(x, 2), SIZE]
@@ -155,7 +175,9 @@ class Decoder:
         return self.linear(self.reshape(whole, *self.lead(whole), WIDTH), WIDTH, WIDTH)
 
     def self_attended(self, x, layer):
-        query, key, value = self.cut_heads(x) if "cuts" in self.features else self.apart_heads(x, layer)
+        makers = {"cuts": self.cut_heads, "chosen": self.chosen_heads, "parts": self.parts_of_heads}
+        make = next((maker for name, maker in makers.items() if name in self.features), None)
+        query, key, value = self.apart_heads(x, layer) if make is None else make(x)
         if "rotates" in self.features:
             query, key = self.rotated(query), self.rotated(key)
         for name, new in zip(("key", "value"), (key, value), strict=True):
@@ -190,7 +212,7 @@ class Decoder:
                 query = self.heads(self.linear(self.norm(x), WIDTH, WIDTH), HEADS)
                 x = self.node("Add", x, self.attended(query, "frames.key", "frames.value", self.frames_mask()))
             inner = self.node("Gelu" if "gemm" in self.features else "Relu", self.linear(self.norm(x), WIDTH, INNER))
-            x = self.node("Add", x, self.linear(inner, INNER, WIDTH))
+            x = self.summed(inner, x) if "sums" in self.features else self.node("Add", x, self.linear(inner, INNER, WIDTH))
         self.node("MatMul", self.norm(x), self.constant(random(WIDTH, WORDS, scale=0.1)), outputs=["y"])
         return self._whole()
 
@@ -250,6 +272,8 @@ KINDS = [
     (4, ("rotates", "partly", "cuts", "told")),
     (4, ("rotates", "cuts", "slices")),
     (1, ("rotates", "normalizes", "later")),
+    (1, ("rotates", "chosen", "told")),
+    (4, ("parts", "sums", "told")),
 ]
 
 

@@ -222,3 +222,14 @@ def test_sums_that_are_read_before_they_are_multiplied(done):
     rows = writer.node("Add", total, writer.weight(1, INNER))
     check(writer.model([("x", 3)], [(scaled, 3), (rows, 3), (total, 3)]), texts((1, 1), (1, 30)))
     assert done == [True] * 2
+
+
+def test_products_of_a_turned_operand_and_rows_that_are_added(done):
+    """The first is no product of rows, also where it is square; the last adds what came before, times a number."""
+    writer = Writer()
+    turned = writer.node("Gemm", "x", writer.weight(WIDTH, WIDTH), transA=1)
+    inner = writer.linear(writer.node("Relu", writer.linear(turned, WIDTH, INNER)), INNER, WIDTH)
+    y = writer.node("Gemm", inner, writer.weight(WIDTH, WIDTH), turned, beta=0.5)
+    rows = [*range(40, 40 + RUNS_BEFORE_FUSING), WIDTH, 1, 5, 30]
+    check(writer.model([("x", 2)], [(y, 2)]), [{"x": random(WIDTH, count)} for count in rows])
+    assert done == [True] * 4

@@ -134,7 +134,10 @@ def _of_new(group: AttentionGroup, operands: Sequence[Heads], out: int, _program
         out: value that the rows of the result are.
     """
     query, key, value = operands
-    heads, size, shared = query.heads, query.size, group.key.shared
+    heads, size = query.heads, query.size
+    # A single head is all heads' without being repeated.
+    is_common = key.heads == value.heads == 1 == group.key.shared and group.key.target is None is group.value.target
+    shared = heads if is_common else group.key.shared
     if {(each.heads * shared, each.size) for each in (key, value)} != {(heads, size)} or size % VECTOR:
         return None
     pasts = (group.key.past, group.value.past, group.key.present, group.value.present)

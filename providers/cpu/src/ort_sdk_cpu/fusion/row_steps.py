@@ -188,30 +188,41 @@ def _row_product(step: FusibleStep, program: FusibleProgram) -> RowProduct | Non
     if not isinstance(call, SmallProduct) or len(program.values[step.inputs[0]].shape) < 2:
         return None
     constants: list[Any] = [program.values[index].constant if index in program.values else None for index in step.inputs[1:3]]
-    has_bias = bool(_given(step, 2))
-    if constants[0] is None or constants[0].ndim != 2 or (has_bias and constants[1] is None):
+    if constants[0] is None or constants[0].ndim != 2:
         return None
-    return call.row_product(constants[0], constants[1] if has_bias else None)
+    if _given(step, 2) and constants[1] is None:
+        return call.row_product(constants[0], None, share=1.0)
+    return call.row_product(constants[0], constants[1] if _given(step, 2) else None)
 
 
 def _product(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
-    product = _row_product(step, program)
-    return None if product is None else _product_task(product, step.inputs[0], step.outputs[0], product.bias, product.epilogue)
+    product, x, out = _row_product(step, program), step.inputs[0], step.outputs[0]
+    if product is None:
+        return None
+    if not product.share:
+        return _product_task(product, x, out, product.bias, product.epilogue)
+    activation, alpha, _, slope = product.epilogue
+    if _shape(program, step.inputs[2]) != _shape(program, out) or program.values[step.inputs[2]].constant is not None:
+        return None
+    return _product_task(product, x, out, None, (activation, alpha, product.share, slope), step.inputs[2])
 
 
-def _product_task(product: RowProduct, x: int, out: int, vector: HostArray | None, epilogue: tuple[int | float, ...]) -> RowStep:
+def _product_task(
+    product: RowProduct, x: int, out: int, vector: HostArray | None, epilogue: tuple[int | float, ...], rows: int = 0
+) -> RowStep:
+    """A product to which a vector is added, or rows, if there are any."""
     sizes = ProductSizes(product.inner, product.columns, product.is_transposed, product.is_half)
-    bias = 0 if vector is None else address_of(vector)
+    bias: Word = _value(rows) if rows else 0 if vector is None else address_of(vector)
     a_row, c_row = sizes.inner * FLOAT_BYTES, sizes.columns * FLOAT_BYTES
     places = (_value(x), address_of(product.weight), _value(out), bias, WORK)
     b_row = (a_row if sizes.is_transposed else c_row) // (2 if sizes.is_half else 1)
-    steps = (a_row, b_row, c_row, 0, 0, 0, 0, 1)
+    steps = (a_row, b_row, c_row, 0, 0, 0, c_row if rows else 0, 1)
     parts = (_split(sizes, 0), _split(sizes, 1), WORK_BYTES, _split(sizes, 2))
     words = (*places, ROWS, sizes.columns, sizes.inner, *steps, *epilogue, *parts)
     return RowStep(
         TaskWords("products", sizes.of_rows(SOME_ROWS).task, words),
-        {x: sizes.inner, out: sizes.columns},
-        (x,),
+        {x: sizes.inner, out: sizes.columns} | ({rows: sizes.columns} if rows else {}),
+        (x, rows) if rows else (x,),
         (out,),
         product=sizes,
         kept=(product.weight, vector),
@@ -226,7 +237,7 @@ def followed_product(position: int, program: FusibleProgram) -> tuple[tuple[int,
     """
     step = program.steps[position]
     product = _row_product(step, program)
-    if product is None or product.epilogue[0] or not _are_floats(step, program):
+    if product is None or product.epilogue[0] or product.share or not _are_floats(step, program):
         return None
     positions: tuple[int, ...] = (position,)
     out, vector, words = step.outputs[0], product.bias, product.epilogue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -56,6 +57,10 @@ class Heads:
     def behind(self, position: int) -> Heads:
         """The same as it is behind a step that only turns it."""
         return replace(self, rows=replace(self.rows, steps=self.rows.steps | {position}))
+
+    def among(self, first: int, count: int, position: int) -> Heads:
+        """Some of the heads, which a step takes."""
+        return replace(self.behind(position), start=self.start + first * self.step, heads=count)
 
     def cut(self, start: int, size: int, steps: frozenset[int]) -> Heads:
         """Some elements of each head, which steps take out of it."""
@@ -130,20 +135,65 @@ class RowViews:
         """A value (batch, tokens, heads, size) as a part of rows."""
         if value in self._laid_out[False]:
             return self._laid_out[False][value]
-        position, reshape = self._maker(value)
-        if reshape is None or reshape.op_type != "Reshape" or len(self._shape(value)) != 4:
+        if len(self._shape(value)) != 4:
             return None
+        chosen = self._chosen(value)
+        if chosen is not None:
+            return chosen
         heads, size = self._shape(value)[2:]
-        x = reshape.inputs[0]
-        if len(self._shape(x)) not in (2, 3) or self._shape(x)[-1] != heads * size:
+        split = self._split(value)
+        return None if split is None else Heads(*split, heads, size, size)
+
+    def _split(self, value: int) -> tuple[SameRows, int, int] | None:
+        """Rows, their width, and where in them begins what a Reshape makes (batch, tokens, ...) of; else None."""
+        position, reshape = self._maker(value)
+        if reshape is None or reshape.op_type != "Reshape":
             return None
-        kept = self._kept(reshape, x, (str(heads), str(size)))
+        tail, x = self._shape(value)[2:], reshape.inputs[0]
+        if len(self._shape(x)) not in (2, 3) or self._shape(x)[-1] != math.prod(tail):
+            return None
+        kept = self._kept(reshape, x, tuple(map(str, tail)))
         if kept is None:
             return None
         own, start, split = self._part(x)
         rows = self.rows(own)
         steps = rows.steps | kept.steps | split | {position}
-        return Heads(SameRows(rows.value, steps, rows.required | kept.required), self._shape(own)[-1], start, heads, size, size)
+        return SameRows(rows.value, steps, rows.required | kept.required), self._shape(own)[-1], start
+
+    def _chosen(self, value: int) -> Heads | None:
+        """Some heads of (batch, tokens, heads, size), or one part of all of (batch, tokens, heads, parts, size)."""
+        position, step = self._maker(value)
+        whole = 0 if step is None else step.inputs[0]
+        rank = len(self._shape(whole))
+        if step is None or step.op_type not in {"Gather", "Slice"} or rank not in (4, 5):
+            return None
+        first = self._first_of(step, rank - 2)
+        if first is None:
+            return None
+        if rank == 4:
+            parted = self.parted(whole)
+            return None if parted is None else parted.among(first, self._shape(value)[2], position)
+        split = self._split(whole)
+        if split is None or step.op_type == "Slice":
+            return None
+        rows, width, start = split
+        heads, parts, size = self._shape(whole)[2:]
+        return Heads(rows, width, start + first * size, heads, size, parts * size).behind(position)
+
+    def _first_of(self, step: FusibleStep, axis: int) -> int | None:
+        """The first of what a step takes along an axis, where it takes what is side by side, the same in every run."""
+        given = [self._told.constant(index) for index in step.inputs[1:]]
+        whole, shape = self._shape(step.inputs[0]), self._shape(step.outputs[0])
+        if not given or any(array is None or array.size != 1 for array in given):
+            return None
+        numbers = [int(array.reshape(-1)[0]) for array in given]
+        if step.op_type == "Gather":
+            is_one = step.attributes.get("axis", 0) % len(whole) == axis and math.prod(shape) * whole[axis] == math.prod(whole)
+            return numbers[0] % whole[axis] if is_one else None
+        if len(numbers) < 3 or numbers[2] % len(whole) != axis or numbers[3:] not in ([], [1]):
+            return None
+        begin, end, _ = slice(numbers[0], numbers[1]).indices(whole[axis])
+        return begin if end - begin == shape[axis] else None
 
     def unchanged(self, step: FusibleStep) -> SameRows | None:
         """The input (batch, heads, tokens, size) of a Reshape that asks for just that; None for others."""
@@ -223,7 +273,9 @@ class RowViews:
         if value in self._sources:
             return self._sources[value]
         own, _, steps = self._cut(value)
-        return own if steps and axis < len(self._shape(value)) - 1 else 0
+        if steps and axis < len(self._shape(value)) - 1:
+            return own
+        return self._program.steps[self.maker(value)].inputs[0] if axis < 2 and self._chosen(value) else 0
 
     def maker(self, value: int) -> int:
         """Position of the step that makes a value; -1 for none."""

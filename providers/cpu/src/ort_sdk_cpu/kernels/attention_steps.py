@@ -74,7 +74,9 @@ class AttentionSteps:
             return NotImplemented
         batch, heads, _, size = q.shape
         keys = k.shape[2] + (0 if past_key is None else past_key.shape[2])
-        matrices = batch * heads
+        matrices, targets = batch * heads, (key_target, value_target)
+        if k.shape[1] != heads and targets != (None, None):
+            return NotImplemented
         if not (_is_shape(key_target, (matrices, keys, size)) and _is_shape(value_target, (matrices, keys, v.shape[3]))):
             return NotImplemented
         scores = (*shape[:-1], keys)
@@ -93,16 +95,16 @@ class AttentionSteps:
 
     def _run(self, q: Any, k: Any, v: Any, past_key: Any, past_value: Any, mask: Any) -> CachedAttention:
         """Attention of arrays of four axes, done."""
-        batch, heads, length, size = q.shape
+        (batch, heads, length, size), key_heads = q.shape, k.shape[1]
         past = 0 if past_key is None else past_key.shape[2]
         keys = past + k.shape[2]
         cached = CachedAttention(
             heads=heads,
-            key_heads=heads,
+            key_heads=key_heads,
             scale=self._scale,
             q=q,
-            keys=k if past_key is None else self._results.empty((batch, heads, keys, size)),
-            values=v if past_key is None else self._results.empty((batch, heads, keys, v.shape[3])),
+            keys=k if past_key is None else self._results.empty((batch, key_heads, keys, size)),
+            values=v if past_key is None else self._results.empty((batch, key_heads, keys, v.shape[3])),
             out=self._results.empty((batch, length, heads, v.shape[3])).transpose(0, 2, 1, 3),
             counts=common_counts(batch, past, past, keys),
             most_keys=keys,
@@ -149,8 +151,10 @@ def _is_shape(target: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
 
 
 def _fit(q: HostArray, k: HostArray, v: HostArray, past_key: HostArray | None, past_value: HostArray | None) -> bool:
-    """Whether the arrays are of one attention in which no heads share keys, and tasks can read them."""
-    if not q.size or not k.size or k.shape[:3] != v.shape[:3] or k.shape[:2] != q.shape[:2] or k.shape[3] != q.shape[3]:
+    """Whether the arrays are of one attention in which no heads share keys, or all the same, and tasks can read them."""
+    if not q.size or not k.size or k.shape[:3] != v.shape[:3] or k.shape[::3] != q.shape[::3]:
+        return False
+    if k.shape[1] not in {1, q.shape[1]}:
         return False
     if not is_readable(q, k, v) or past_key is None or past_value is None:
         return is_readable(q, k, v) and past_key is past_value

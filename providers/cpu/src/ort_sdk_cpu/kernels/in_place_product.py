@@ -57,6 +57,8 @@ class RowProduct:
     bias: HostArray | None
     epilogue: tuple[int | float, ...]
     """As the task takes it."""
+    share: float = 0.0
+    """Factor of the third input, rows that are added to the result; 0 if nothing but the bias is."""
 
 
 class InPlaceProduct(BindableKernel):
@@ -127,10 +129,11 @@ class InPlaceProduct(BindableKernel):
     @property
     def row_product(self) -> RowProduct | None:
         """The product as a task needs it; None if it is not one task."""
-        if self._weight is None or self._tail.finish is not None:
+        weight, share = self._weight, self._tail.share
+        if weight is None or (self._tail.finish is not None and not share):
             return None
-        words = epilogue(**self._epilogue)
-        return RowProduct(self._inner, self._columns, self._transposed, self._is_half, self._weight, self._tail.bias, words)
+        sizes, words = (self._inner, self._columns, self._transposed, self._is_half), epilogue(**self._epilogue)
+        return RowProduct(*sizes, weight, self._tail.bias, words, share)
 
     def _product(self, shape: tuple[int, ...]) -> CompiledProduct:
         sizes = Sizes(math.prod(shape[:-1]), self._inner, self._columns, self._transposed, self._is_half)

@@ -35,6 +35,8 @@ class Tail:
     """Applied by the primitive: its algorithm and alpha."""
     finish: Finish | None = None
     """Anything else, after all that."""
+    share: float = 0.0
+    """Factor of the third input, if ``finish`` only adds that."""
 
 
 _ACTIVATIONS: dict[str, tuple[Algorithm, float]] = {
@@ -51,7 +53,8 @@ def tail_of(info: KernelInfo) -> Tail:
     alpha = float(info.attribute("alpha", 1.0))
     bias, activation = _constant_bias(info), _fused_activation(info)
     if info.has_input(ADDEND) and bias is None:
-        return Tail(alpha, finish=_finish(info))
+        share = 0.0 if info.attribute("activation", "") else float(info.attribute("beta", 1.0))
+        return Tail(alpha, finish=_finish(info), share=share)
     if activation is None and info.attribute("activation", ""):
         return Tail(alpha, bias, finish=_activate(info))
     return Tail(alpha, bias, activation)

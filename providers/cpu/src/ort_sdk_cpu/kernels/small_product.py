@@ -38,14 +38,20 @@ class SmallProduct:
             )
         )
 
-    def row_product(self, weight: HostArray, bias: HostArray | None) -> RowProduct | None:
-        """The product with constants as a task of any number of rows; None where they do not lie as it needs them."""
+    def row_product(self, weight: HostArray, bias: HostArray | None, share: float = 0.0) -> RowProduct | None:
+        """The product with constants as a task of any number of rows; None where they do not lie as it needs them.
+
+        Args:
+            weight: the second operand.
+            bias: added to each row.
+            share: factor of rows that are added, without an activation.
+        """
         columns, inner = weight.shape if self._transposed else weight.shape[::-1]
         is_fit = weight.dtype == np.float32 and weight.flags.c_contiguous and (bias is None or bias.size == columns)
-        if not is_fit or (self._transposed and inner < SHORTEST_DOT):
+        if not is_fit or (self._transposed and inner < SHORTEST_DOT) or (share and self._epilogue[0]):
             return None
         vector = None if bias is None else np.ascontiguousarray(bias.reshape(-1))
-        return RowProduct(inner, columns, self._transposed, False, weight, vector, self._epilogue)
+        return RowProduct(inner, columns, self._transposed, False, weight, vector, self._epilogue, share)
 
     def __call__(self, a: HostArray, b: HostArray, c: HostArray | None = None) -> Any:
         """The product in a new array; ``NotImplemented`` for a larger one, for stacks, and for C that is no row."""

@@ -17,6 +17,9 @@ __all__ = ["TransposedProduct"]
 class TransposedProduct(InPlaceProduct):
     """As its base, with the last two axes of the first operand swapped."""
 
+    row_product = None
+    """Its first operand has no rows."""
+
     def _run(self, a: HostArray, *others: Any) -> Any:
         return super()._run(np.matrix_transpose(a), *others)
 
