@@ -57,6 +57,10 @@ class Payload(NamedTuple):
     end: int
 
 
+def _is_no_model(found: str) -> InvalidProtobuf:
+    return InvalidProtobuf(f"Protobuf parsing failed: {found}. This is no ONNX model, or not all of one: get it anew from its source")
+
+
 class Message:
     """A message: its values are attributes, those of fields that are not there are protobuf's defaults."""
 
@@ -77,7 +81,7 @@ class Message:
         try:
             _View(data, 0).read(found, 0, len(data), 1)
         except IndexError:
-            raise InvalidProtobuf(f"Protobuf parsing failed: the last of {len(data)} bytes is in the middle of a field") from None
+            raise _is_no_model(f"the last of {len(data)} bytes is in the middle of a field") from None
         return found
 
     def HasField(self, name: str) -> bool:  # noqa: N802 - protobuf's name
@@ -153,7 +157,7 @@ class _Piece:
                 else:
                     read(values, value)
         if position > end:
-            raise self.malformed(position, "the end of a field whose message ends before")
+            raise self.malformed(position, f"the end of a field whose message ends at byte {self.offset + end}")
 
     def check_unknown(self, tag: int, position: int) -> None:
         """Refuse a field that is none, before a place; others that are not known are skipped."""
@@ -205,7 +209,7 @@ class _Piece:
 
     def malformed(self, position: int, found: str) -> InvalidProtobuf:
         """The error for what was found at a place."""
-        return InvalidProtobuf(f"Protobuf parsing failed: at byte {self.offset + position} there is {found}")
+        return _is_no_model(f"at byte {self.offset + position} there is {found}")
 
 
 class _View(_Piece):

@@ -64,6 +64,12 @@ def test_other_files(data) -> None:
         load_model(data)
 
 
+def test_part_of_a_file(add_model) -> None:
+    data = add_model().SerializeToString()
+    with pytest.raises(InvalidProtobuf, match=rf"ends at byte {len(data) - 9}\. This is no ONNX model, or not all of one"):
+        load_model(data[:-9])
+
+
 def test_newer_versions(add_model) -> None:
     with pytest.raises(Fail, match="IR version: 99"):
         load_model(add_model(ir_version=99).SerializeToString())
