@@ -58,7 +58,7 @@ class Payload(NamedTuple):
 
 
 def _is_no_model(found: str) -> InvalidProtobuf:
-    return InvalidProtobuf(f"Protobuf parsing failed: {found}. This is no ONNX model, or not all of one: get it anew from its source")
+    return InvalidProtobuf(f"Protobuf parsing failed: {found}. This is no ONNX model, or not all of one: get it anew")
 
 
 class Message:

@@ -44,11 +44,11 @@ def _scales_in_order(matcher: GraphMatcher, scales: Node, node: Node) -> tuple[s
 
 
 def _is_scale_of_a(matcher: GraphMatcher, name: str, node: Node) -> bool:
-    """The scale that the quantiser of A makes, or else one constant number."""
+    """The scale that the quantiser of A makes, or else one number."""
     quantizer = matcher.graph.producer(node.inputs[0])
     if quantizer is not None and quantizer.op_type == "DynamicQuantizeLinear":
         return quantizer.outputs[1] == name
-    return matcher.is_constant(name) and matcher.argument(name).shape in ((), (1,))
+    return matcher.argument(name).shape in ((), (1,))
 
 
 def _is_scale_of_b(matcher: GraphMatcher, name: str, node: Node) -> bool:

@@ -61,7 +61,17 @@ def test_largest_sums():
     a[0, 0] = 254
     found, is_compiled = _run(a, b)
     np.testing.assert_array_equal(found, _exact(a, b, None, None))
-    assert not is_compiled
+    assert is_compiled
+
+
+@pytest.mark.parametrize("types", [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8)])
+@pytest.mark.parametrize("zeros", [(0, 0), (255, 255), (100, 7)])
+def test_sums_that_float_does_not_hold(types, zeros):
+    a, b = _numbers(types[0], 2, 3, 1543), _numbers(types[1], 1543, 40, seed=1)
+    a_zero, b_zero = (np.array(zero).astype(dtype) for zero, dtype in zip(zeros, types, strict=True))
+    found, is_compiled = _run(a, b, a_zero, b_zero)
+    np.testing.assert_array_equal(found, _exact(a, b, a_zero, b_zero))
+    assert is_compiled
 
 
 def test_zero_points_of_rows_are_the_shared_sets():

@@ -221,3 +221,40 @@ def test_matmul_integer_to_float_of_shared_values():
     model = build(nodes, [("x", FLOAT, [3, 6])], [("y", FLOAT, None), ("z", FLOAT, None)], CONSTANTS | {"w": FACTOR})
     assert op_types(model) == ["Cast", "DynamicQuantizeLinear", "MatMulIntegerToFloat"]
     assert_same_results(model)
+
+
+def by_hand():
+    """How a range is quantized by models of operator sets that have no DynamicQuantizeLinear."""
+    return [
+        node("ReduceMax", ["x"], ["high"], keepdims=0),
+        node("ReduceMin", ["x"], ["low"], keepdims=0),
+        node("Sub", ["high", "low"], ["range"]),
+        node("Div", ["range", "levels"], ["s"]),
+        node("Div", ["low", "s"], ["lowest_level"]),
+        node("Sub", ["none", "lowest_level"], ["level"]),
+        node("Floor", ["level"], ["whole"]),
+        node("Cast", ["whole"], ["zp"], to=UINT8),
+        node("QuantizeLinear", ["x", "s", "zp"], ["q"]),
+        *dynamic(with_bias=True)[1:],
+    ]
+
+
+def test_matmul_integer_to_float_of_a_range_by_hand():
+    constants = CONSTANTS | {"w": FACTOR, "bias": f32([1, 2, 3, 4]), "levels": f32(255), "none": f32(0)}
+    model = build(by_hand(), [("x", FLOAT, [3, 6])], [("y", FLOAT, None)], constants, 10)
+    fused = op_types(model)
+    assert "MatMulIntegerToFloat" in fused
+    assert not {"MatMulInteger", "Mul", "Add"} & set(fused)
+    assert_same_results(model)
+
+
+def test_matmul_integer_with_a_scale_for_each_row_is_left():
+    nodes = [
+        node("MatMulInteger", ["x", "w"], ["i"]),
+        node("Cast", ["i"], ["c"], to=FLOAT),
+        node("Mul", ["s", "ws"], ["t"]),
+        node("Mul", ["c", "t"], ["y"]),
+    ]
+    model = build(nodes, [MATRIX, ("s", FLOAT, [3, 1])], [("y", FLOAT, None)], CONSTANTS | {"w": FACTOR})
+    assert "MatMulInteger" in op_types(model)
+    assert_same_results(model)

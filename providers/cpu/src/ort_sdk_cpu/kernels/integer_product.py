@@ -34,7 +34,7 @@ LARGEST_DIFFERENCE = 255
 EXACT_FLOAT = 1 << 24
 """Whole numbers up to which float32 has all."""
 ROWS_AT_ONCE = 256
-"""Of a weight whose sums are looked at."""
+"""Of a weight whose sums are looked at. Those of so many rows are exact whatever the weight is."""
 _UINT8, _INT8, _INT32, _FLOAT = (np.dtype(kind) for kind in (np.uint8, np.int8, np.int32, np.float32))
 _BYTES = (_UINT8, _INT8)
 
@@ -122,9 +122,13 @@ class IntegerProductKernel(OpKernel):
 
     @functools.cached_property
     def _convolution(self) -> FloatConvolution:
-        """The product as a convolution whose image is one column of the rows of A."""
-        shape = (self._columns, self._inner, 1, 1)
-        return FloatConvolution(ConvGeometry.of(self._info), shape, self._weight, self.finish(), self._scratch)
+        return self.product_with(slice(0, self._inner))
+
+    def product_with(self, rows: slice) -> FloatConvolution:
+        """The product with some rows of B as a convolution whose image is one column of the rows of A."""
+        shape = (self._columns, rows.stop - rows.start, 1, 1)
+        weight = functools.partial(self._weight, rows)
+        return FloatConvolution(ConvGeometry.of(self._info), shape, weight, self.finish(), self._scratch)
 
     def finish(self) -> FloatFinish:
         """What follows the sums."""
@@ -133,11 +137,11 @@ class IntegerProductKernel(OpKernel):
         assert scales is not None  # noqa: S101 - it was seen to be constant
         return FloatFinish(scales.reshape(-1), info.constant_input(self.bias) if info.has_input(self.bias) else None)
 
-    def _weight(self) -> ZeroedWeight:
+    def _weight(self, rows: slice) -> ZeroedWeight:
         matrix, zeros = self._info.constant_input(1), self._info.constant_input(self.b_zero_point)
         assert matrix is not None  # noqa: S101 - it was seen to be constant
         shifts = np.zeros(1, matrix.dtype) if zeros is None else zeros.reshape(-1)
-        return ZeroedWeight.of(matrix.T[:, :, None, None], shifts)
+        return ZeroedWeight.of(matrix[rows].T[:, :, None, None], shifts)
 
     def can_compute(self, inputs: Sequence[Any]) -> bool:
         """Whether the inputs are what is computed here."""
@@ -258,7 +262,7 @@ class _QuantizedKernel(IntegerProductKernel):
 
 
 class _SumsKernel(IntegerProductKernel):
-    """Sums in int32, all of which float32 holds."""
+    """Sums in int32: at once where float32 holds all of them, else those of some rows of B after the other."""
 
     b_zero_point, bias = 3, 4
     output_type = _INT32
@@ -275,22 +279,37 @@ class _SumsKernel(IntegerProductKernel):
     def can_compute(self, inputs: Sequence[Any]) -> bool:
         zero_point = inputs[2] if len(inputs) > 2 else None
         fits = super().can_compute(inputs) and inputs[0].dtype in _BYTES
-        return fits and (zero_point is None or zero_point.size == 1) and self._is_exact
+        return fits and (zero_point is None or zero_point.size == 1)
 
     def operand(self, inputs: Sequence[Any], codes: HostArray | None) -> _Operand:
         a, zero_point = inputs[0], inputs[2] if len(inputs) > 2 else None
         given = np.zeros(1, a.dtype) if zero_point is None else zero_point
         return _Operand(a.reshape(-1, self._inner), given, np.ones(1, _FLOAT))
 
+    @functools.cached_property
+    def _parts(self) -> Sequence[tuple[slice, FloatConvolution]]:
+        """Rows of B, and the product with them."""
+        starts = range(0, self._inner, ROWS_AT_ONCE)
+        found = [slice(start, min(start + ROWS_AT_ONCE, self._inner)) for start in starts]
+        return [(rows, self.product_with(rows)) for rows in found]
+
     def _put(self, inputs: Sequence[Any], out: HostArray) -> None:
         sums = self._scratch.array("sums", out.shape, _FLOAT)
-        self._write(inputs, sums)
-        np.copyto(out, sums, casting="unsafe")
+        if self._is_exact:
+            self._write(inputs, sums)
+            np.copyto(out, sums, casting="unsafe")
+            return
+        whole = self.operand(inputs, None)
+        out[...] = 0
+        for rows, product in self._parts:
+            images = _images(whole._replace(codes=np.ascontiguousarray(whole.codes[:, rows])), sums)
+            product.call(*images).run(*images)
+            np.add(out, sums, out=out, casting="unsafe")
 
     def _fixed(self, inputs: Sequence[Slot], output: Slot) -> Callable[[], Any] | None:
         """The call on arrays that stay: sums go to memory of its own."""
         out = output.array
-        if out.nbytes > OWN_BYTES or not out.flags.c_contiguous:
+        if out.nbytes > OWN_BYTES or not out.flags.c_contiguous or not self._is_exact:
             return None
         sums = np.empty(out.shape, _FLOAT)
         product = super()._fixed(inputs, FixedSlot(sums))
