@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import onnx
 
@@ -45,13 +46,18 @@ def case_operators(case: ModelCase) -> frozenset[Operator]:
 @functools.cache
 def reached_operators(case: ModelCase, registry: KernelRegistry) -> frozenset[Operator]:
     """Operators of a case for which the registry has a kernel that matches in version, types and its own predicate."""
-    possible = case_operators(case) & set(registry.operators())
+    possible = case_operators(case) & _operators(registry)
     if not possible:
         return frozenset()
     try:
         return operators_with_kernels(case.model_bytes(), registry)
     except OrtSdkError:
         return possible  # a case that cannot be loaded fails by itself, and takes no other with it
+
+
+@functools.cache
+def _operators(registry: KernelRegistry) -> frozenset[Operator]:
+    return frozenset(registry.operators())
 
 
 def operators_with_kernels(model_bytes: bytes, registry: KernelRegistry) -> frozenset[Operator]:
@@ -68,21 +74,22 @@ def operators_with_kernels(model_bytes: bytes, registry: KernelRegistry) -> froz
     return frozenset((node.domain, node.op_type) for node in model.graph.nodes if lookup.lookup(node) is not None)
 
 
-def matching_cases(kind: str, registry: KernelRegistry | None) -> dict[str, ModelCase]:
+@functools.cache
+def matching_cases(kind: str, registry: KernelRegistry | None) -> Mapping[str, ModelCase]:
     """Cases of a kind of which at least one node has a matching kernel, by name."""
     if registry is None:
         return {}
-    return {case.name: case for case in load_cases(kind) if reached_operators(case, registry)}
+    return MappingProxyType({case.name: case for case in load_cases(kind) if reached_operators(case, registry)})
 
 
-def node_cases(registry: KernelRegistry | None) -> dict[str, ModelCase]:
+def node_cases(registry: KernelRegistry | None) -> Mapping[str, ModelCase]:
     """Matching node cases."""
     return matching_cases("node", registry)
 
 
-def whole_model_cases(registry: KernelRegistry | None) -> dict[str, ModelCase]:
+def whole_model_cases(registry: KernelRegistry | None) -> Mapping[str, ModelCase]:
     """Matching cases that are small models; the large ones of kind ``real`` are left out."""
-    found: dict[str, Any] = {}
+    found: dict[str, ModelCase] = {}
     for kind in KINDS:
         if kind not in ("node", "real"):
             found.update(matching_cases(kind, registry))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ __all__ = ["as_double", "double_cases", "double_model"]
 DOUBLE = "tensor(double)"
 
 
-def double_cases(cases: dict[str, ModelCase], registry: KernelRegistry | None) -> list[str]:
+def double_cases(cases: Mapping[str, ModelCase], registry: KernelRegistry | None) -> list[str]:
     """Names of the cases whose node, made one of doubles, has a matching kernel."""
     return [] if registry is None else [name for name, case in cases.items() if _runs_in_double(case, registry)]
 
