@@ -1,6 +1,7 @@
 """Text of functions that numba translates: complete by itself, and nothing of it is left in numba."""
 
 import ctypes
+import gc
 
 import pytest
 from ort_sdk_cpu import libraries
@@ -54,4 +55,18 @@ def test_a_function_that_cannot_be_translated_leaves_numba_as_it_was(squared):
 
     with pytest.raises(TypingError):
         translated(lambda x: x.nothing, "int64(int64)")
+    assert gc.isenabled()
     assert numba.njit("int64(int64)")(doubled_square(squared))(3) == 18
+
+
+def test_the_collector_waits(squared, monkeypatch):
+    import numba
+    from ort_sdk_cpu.images.translation import translated
+
+    njit, enabled = numba.njit, []
+    monkeypatch.setattr(
+        numba, "njit", lambda *arguments, **options: enabled.append(gc.isenabled()) or njit(*arguments, **options)
+    )
+    translated(doubled_square(squared), "int64(int64)")
+    assert enabled == [False]
+    assert gc.isenabled()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ def translated(function: Callable[..., Any], signature: Any) -> tuple[str, str]:
     import numba
 
     options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    with _without_machine_code():
+    with _without_machine_code(), _without_collection():
         dispatcher = numba.njit(signature, **options)(function)
     (result,) = dispatcher.overloads.values()
     return str(result.fndesc.llvm_func_name), str(result.library.optimized_text())
@@ -41,6 +42,18 @@ def _without_machine_code() -> Iterator[None]:
         finally:
             for name in own:
                 delattr(codegen, name)
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Let the cyclic garbage collector wait: what numba makes lives on, and is looked through again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @functools.cache
