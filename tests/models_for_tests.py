@@ -3,6 +3,8 @@
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from ort_sdk.loader.to_proto import graph_to_proto
+
 
 def value(name, shape=None, element_type=TensorProto.FLOAT):
     return helper.make_tensor_value_info(name, element_type, shape)
@@ -16,3 +18,8 @@ def model_bytes(nodes, inputs, outputs, initializers=None, opset=17, domains=(),
     model = helper.make_model(graph, opset_imports=imports, functions=list(functions))
     model.ir_version = 10
     return model.SerializeToString()
+
+
+def optimized_graph(session):
+    """What a session runs: its graph after all rewrites, with its constants, as bytes."""
+    return graph_to_proto(session._built.model.graph).SerializeToString(deterministic=True)

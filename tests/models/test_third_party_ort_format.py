@@ -20,6 +20,7 @@ from ort_sdk.loader import load_model
 from ort_sdk.loader.ort_format.flatbuffer import FlatBuffer
 from ort_sdk.loader.ort_format.slots import SessionSlot
 from tests.loader.ort_files import convert, quiet_options
+from tests.models_for_tests import optimized_graph
 
 LENGTH = 315
 """Characters of the input; 0 stands for none."""
@@ -66,18 +67,28 @@ def test_what_the_file_is(path):
     assert model.producer_name == "tf2onnx"
 
 
-@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
-@pytest.mark.parametrize("programs", ["0", "1"], ids=["programs", "steps"])
-def test_results(path, expected, level, programs):
+def session_at(path, level, programs="0"):
     options = ort_sdk.SessionOptions()
     options.graph_optimization_level = getattr(ort_sdk.GraphOptimizationLevel, level)
     options.add_session_config_entry("session.disable_programs", programs)
-    session = ort_sdk.InferenceSession(path, options)
+    return ort_sdk.InferenceSession(path, options)
+
+
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED"])
+@pytest.mark.parametrize("programs", ["0", "1"], ids=["programs", "steps"])
+def test_results(path, expected, level, programs):
+    session = session_at(path, level, programs)
     for sentences in (SENTENCES[:1], SENTENCES, SENTENCES[:1], SENTENCES[2:]):
         (result,) = session.run(None, feeds(*sentences))
         wanted = expected(*sentences)
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(result.argmax(axis=-1), wanted.argmax(axis=-1))
+
+
+def test_the_highest_level_leaves_the_graph_of_the_one_below(path):
+    """So its results are those above."""
+    extended, highest = (optimized_graph(session_at(path, level)) for level in ("ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"))
+    assert highest == extended
 
 
 def test_it_vocalises(path):
