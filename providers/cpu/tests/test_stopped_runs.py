@@ -13,11 +13,11 @@ from ort_sdk.api import Fail
 from ort_sdk.api.stopping import StopFlag, Stoppable, check_stopped, current
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="calls are joined by compiled code")
-SIZE, LAYERS = 512, 120
+SIZE, LAYERS = 512, 60
 
 
 def _products():
-    """One product after the other, all of which are one call; several seconds for a thousand rows."""
+    """One product after the other, all of which are one call; long enough for a thousand rows to be stopped on the way."""
     w = (np.random.default_rng(0).standard_normal((SIZE, SIZE)) / SIZE**0.5).astype(np.float32)
     nodes = [helper.make_node("MatMul", [f"x{layer}", "w"], [f"x{layer + 1}"]) for layer in range(LAYERS)]
     graph = helper.make_graph(
