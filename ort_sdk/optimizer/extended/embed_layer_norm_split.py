@@ -49,14 +49,14 @@ class _Split:
     def __init__(self, matcher: GraphMatcher, node: Node) -> None:
         self._matcher, self._node = matcher, node
         self._new = NewNodes(matcher, node.execution_provider)
-        self._type = tensor_type(TensorElementType.FLOAT)
+        self._element = matcher.argument(node.outputs[0]).element_type
+        self._type = "" if self._element is None else tensor_type(self._element)
 
     def make(self) -> bool:
         """Put the nodes in the graph; False if the node has to stay."""
         node, matcher = self._node, self._matcher
         ids, table = (matcher.argument(name).shape for name in (node.inputs[0], node.inputs[2]))
-        is_float = matcher.argument(node.outputs[0]).element_type is TensorElementType.FLOAT
-        if ids is None or len(ids) != 2 or not table or not is_float or matcher.opset() < SLICES_WITH_INPUTS:
+        if ids is None or len(ids) != 2 or not table or self._element is None or matcher.opset() < SLICES_WITH_INPUTS:
             return False
         counted, total = ([*node.outputs, "", ""][index] for index in (1, 2))
         if counted and not self._input(7):

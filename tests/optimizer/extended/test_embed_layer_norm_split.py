@@ -25,11 +25,12 @@ def _feeds():
     }
 
 
-def _model(inputs, *, opset=17, outputs=("y", "count", "sum"), dimension="n"):
+def _model(inputs, *, opset=17, outputs=("y", "count", "sum"), dimension="n", dtype=np.float32):
     sizes = {"word": (9, WIDTH), "position": (7, WIDTH), "segment": (2, WIDTH), "gamma": (WIDTH,), "beta": (WIDTH,)}
-    constants = [numpy_helper.from_array(RNG.standard_normal(size).astype(np.float32), name) for name, size in sizes.items()]
+    constants = [numpy_helper.from_array(RNG.standard_normal(size).astype(dtype), name) for name, size in sizes.items()]
     node = helper.make_node("EmbedLayerNormalization", inputs, outputs, domain="com.microsoft", epsilon=1e-5)
-    types = {"y": TensorProto.FLOAT, "count": TensorProto.INT32, "sum": TensorProto.FLOAT}
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    types = {"y": kind, "count": TensorProto.INT32, "sum": kind}
     values = [
         helper.make_tensor_value_info(name, TensorProto.INT32, ["b", dimension]) for name in inputs if name and name not in sizes
     ]
@@ -39,14 +40,14 @@ def _model(inputs, *, opset=17, outputs=("y", "count", "sum"), dimension="n"):
     return helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
 
 
-def _check(model):
+def _check(model, tolerance=1e-5):
     theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     feeds = {name: array for name, array in _feeds().items() if name in {value.name for value in theirs.get_inputs()}}
     session = ort_sdk.InferenceSession(model, providers=["CPUExecutionProvider"])
     for _ in range(3):
         for found, wanted in zip(session.run(None, feeds), theirs.run(None, feeds), strict=True):
             assert found.dtype == wanted.dtype
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("opset", [11, 13, 17])
@@ -56,6 +57,14 @@ def test_tables_are_read_by_nodes_of_their_own(opset, dimension, absent):
     model = _model(["" if name in absent else name for name in NAMES], opset=opset, dimension=dimension)
     assert "EmbedLayerNormalization" not in op_types(model)
     _check(model)
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("outputs", [("y", "count"), ("y", "count", "sum")])
+def test_tables_of_halves_are_read_where_they_lie(opset, outputs):
+    model = _model(NAMES, opset=opset, outputs=outputs, dtype=np.float16)
+    assert "EmbedLayerNormalization" not in op_types(model)
+    _check(model, float(np.finfo(np.float16).eps))
 
 
 @pytest.mark.parametrize("outputs", [("y", "count"), ("y", "", "sum")])
