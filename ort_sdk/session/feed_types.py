@@ -150,6 +150,8 @@ def _texts(array: HostArray) -> HostArray:
 
 def are_texts(array: HostArray) -> bool:
     """Whether all elements of an array of objects are ``str``, and no class derived from it."""
+    if array.size == 1:
+        return type(array.item()) is str
     return list(map(type, array.reshape(-1).tolist())).count(str) == array.size
 
 

@@ -92,3 +92,25 @@ def test_what_becomes_maps_lies_in_a_buffer():
     kept = [session.run(None, {"x": np.array([[1, 3 + run], [2, 2]], np.float32)})[0] for run in range(5)]
     for run, found in enumerate(kept):
         assert found == [{"a": pytest.approx(1 / (4 + run)), "b": pytest.approx((3 + run) / (4 + run))}, {"a": 0.5, "b": 0.5}]
+
+
+@pytest.mark.parametrize("indices", [[1], [1, 2], [2, 1], [0, 0]])
+@pytest.mark.parametrize("dtype", [np.float32, object])
+def test_features_taken_are_the_users_to_write(indices, dtype):
+    kind = TensorProto.STRING if dtype is object else TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("ArrayFeatureExtractor", ["x", "indices"], ["y"], domain="ai.onnx.ml")],
+        "features",
+        [helper.make_tensor_value_info("x", kind, [None, 3])],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [helper.make_tensor("indices", TensorProto.INT64, [len(indices)], indices)],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    session = ort_sdk.InferenceSession(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    x = np.arange(6).reshape(2, 3).astype(str if dtype is object else dtype).astype(dtype)
+    before = x.copy()
+    for _ in range(4):
+        (found,) = session.run(None, {"x": x})
+        np.testing.assert_array_equal(found, before[:, indices])
+        found.fill(found[0, 0])
+        np.testing.assert_array_equal(x, before)

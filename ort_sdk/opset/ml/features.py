@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 
@@ -14,17 +16,24 @@ DOMAIN = "ai.onnx.ml"
 _FLOATING = (TensorElementType.FLOAT, TensorElementType.DOUBLE)
 
 
-@operator("ArrayFeatureExtractor", domain=DOMAIN, host_inputs=(1,), any_type=True)
+@operator("ArrayFeatureExtractor", domain=DOMAIN, host_inputs=(1,), any_type=True, alias=((0, 0),))
 def array_feature_extractor(info: KernelInfo, xp: Any) -> Compute:
-    """Elements of the last axis at given indices; a vector is taken for a matrix of one row."""
+    """Elements of the last axis at given indices; a vector is taken for a matrix of one row.
+
+    Constant indices that follow each other give a view.
+    """
     known = info.constant_input(1)
     known_bounds = None if known is None else _bounds(known)
+    follow_each_other = known is not None and known.size > 0 and (np.diff(known.reshape(-1)) == 1).all()
 
     def compute(x: Array, y: HostArray) -> Array:
-        indices, length = y.reshape(-1), x.shape[-1] if x.ndim else 0
-        least, greatest = known_bounds or _bounds(indices)
+        length = x.shape[-1] if x.ndim else 0
+        least, greatest = known_bounds or _bounds(y)
         if not 0 <= least <= greatest < length:
             raise InvalidArgument(f"{info.describe()}: indices {y.tolist()} must be one or more in [0, {length})")
+        if follow_each_other and x.ndim > 1:
+            return x[..., least : greatest + 1]
+        indices = y.reshape(-1)
         taken = xp.take(x, xp.from_host(indices), axis=x.ndim - 1)
         return xp.reshape(taken, (1, -1)) if x.ndim == 1 else taken
 

@@ -103,20 +103,33 @@ def _of_texts(categories: HostArray, otherwise: Writer, *, is_complete: bool) ->
         is_complete: whether there may be no others.
     """
     width, find = categories.size, position_finder(categories)
+    # The first of equal categories is entered last.
+    place_of = dict(zip(reversed(categories.tolist()), reversed(range(width)), strict=True)).get
 
-    def write(x: HostArray, out: HostArray) -> None:
-        positions = find(x.reshape(-1))
-        if not out.flags.c_contiguous or (is_complete and positions.min(initial=0) < 0):
+    def write_few(x: HostArray, out: HostArray) -> None:
+        places = [place_of(text) for text in x.ravel().tolist()]
+        if is_complete and None in places:
             otherwise(x, out)
             return
         out.fill(0)
         elements = out.reshape(-1)
-        if positions.size > FEW_ELEMENTS:
-            set_ones(elements, positions, width)
+        for row, place in enumerate(places):
+            if place is not None:
+                elements[row * width + place] = 1
+
+    def write(x: HostArray, out: HostArray) -> None:
+        if not out.flags.c_contiguous:
+            otherwise(x, out)
             return
-        for row, position in enumerate(positions.tolist()):
-            if position >= 0:
-                elements[row * width + position] = 1
+        if x.size <= FEW_ELEMENTS:
+            write_few(x, out)
+            return
+        positions = find(x.reshape(-1))
+        if is_complete and positions.min(initial=0) < 0:
+            otherwise(x, out)
+            return
+        out.fill(0)
+        set_ones(out.reshape(-1), positions, width)
 
     return write
 
