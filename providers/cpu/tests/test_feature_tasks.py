@@ -71,14 +71,17 @@ def test_unknown_categories_that_are_not_allowed(make_kernel):
 
 @pytest.mark.parametrize("zeros", [0, 1])
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (40, 3), (0, 2)])
-def test_one_hot_encoder_of_strings(check, zeros, shape):
+@pytest.mark.parametrize("others", [0, 70])
+def test_one_hot_encoder_of_strings(check, zeros, shape, others):
     x = np.random.default_rng(0).choice(["a", "bb", "c"] if zeros == 0 else ["a", "bb", "c", "", "other"], shape).astype(object)
-    check("OneHotEncoder", x, domain=DOMAIN, cats_strings=["bb", "a", "c", "a"], zeros=zeros)
+    categories = ["bb", "a", "c", "a", *map(str, range(others))]
+    check("OneHotEncoder", x, domain=DOMAIN, cats_strings=categories, zeros=zeros)
 
 
-def test_unknown_strings_that_are_not_allowed(make_kernel):
-    x, out = np.array(["a", "b"], object), np.empty((2, 1), np.float32)
-    kernel = make_kernel("OneHotEncoder", (x,), {"cats_strings": ["a"], "zeros": 0}, DOMAIN, 1, (), ())
+@pytest.mark.parametrize("categories", [["a"], ["a", *map(str, range(70))]])
+def test_unknown_strings_that_are_not_allowed(make_kernel, categories):
+    x, out = np.array(["a", "b"], object), np.empty((2, len(categories)), np.float32)
+    kernel = make_kernel("OneHotEncoder", (x,), {"cats_strings": categories, "zeros": 0}, DOMAIN, 1, (), ())
     with pytest.raises(ValueError, match="is no known category"):
         kernel.bind([FixedSlot(x)], [FixedSlot(out)])()
 

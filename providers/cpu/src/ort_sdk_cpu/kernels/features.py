@@ -22,8 +22,8 @@ __all__: list[str] = []
 
 DOMAIN = "ai.onnx.ml"
 MODULE = "features"
-FEW_ELEMENTS = 16
-"""Elements that are set one by one in less time than NumPy takes to be called."""
+MOST_JOINED = 64
+"""Categories of which each one's row is kept."""
 _NORMS = {"MAX": 0, "L1": 1, "L2": 2}
 
 
@@ -102,34 +102,33 @@ def _of_texts(categories: HostArray, otherwise: Writer, *, is_complete: bool) ->
         otherwise: writes what is not contiguous, and refuses strings that are no category.
         is_complete: whether there may be no others.
     """
+    if categories.size <= MOST_JOINED:
+        return _joined_rows(categories, otherwise, is_complete=is_complete)
     width, find = categories.size, position_finder(categories)
-    # The first of equal categories is entered last.
-    place_of = dict(zip(reversed(categories.tolist()), reversed(range(width)), strict=True)).get
-
-    def write_few(x: HostArray, out: HostArray) -> None:
-        places = [place_of(text) for text in x.ravel().tolist()]
-        if is_complete and None in places:
-            otherwise(x, out)
-            return
-        out.fill(0)
-        elements = out.reshape(-1)
-        for row, place in enumerate(places):
-            if place is not None:
-                elements[row * width + place] = 1
 
     def write(x: HostArray, out: HostArray) -> None:
-        if not out.flags.c_contiguous:
-            otherwise(x, out)
-            return
-        if x.size <= FEW_ELEMENTS:
-            write_few(x, out)
-            return
         positions = find(x.reshape(-1))
-        if is_complete and positions.min(initial=0) < 0:
+        if not out.flags.c_contiguous or (is_complete and positions.min(initial=0) < 0):
             otherwise(x, out)
             return
         out.fill(0)
         set_ones(out.reshape(-1), positions, width)
+
+    return write
+
+
+def _joined_rows(categories: HostArray, otherwise: Writer, *, is_complete: bool) -> Writer:
+    """The same for few categories, whose rows are at hand as bytes."""
+    # The first of equal categories is entered last.
+    rows = dict(zip(reversed(categories.tolist()), map(bytes, np.eye(categories.size, dtype=np.float32)[::-1]), strict=True))
+    nothing = bytes(4 * categories.size)
+
+    def write(x: HostArray, out: HostArray) -> None:
+        found = [rows.get(text, nothing) for text in x.ravel().tolist()]
+        if not out.flags.c_contiguous or (is_complete and nothing in found):
+            otherwise(x, out)
+        elif found:
+            out.data.cast("B")[:] = b"".join(found)
 
     return write
 
