@@ -19,6 +19,7 @@ ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 def quiet_options(*, level="ORT_DISABLE_ALL"):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
+    options.intra_op_num_threads = 1  # a pool of threads takes longer to make than such a model to run
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     return options
 

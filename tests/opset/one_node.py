@@ -41,6 +41,7 @@ def make_model(op_type, inputs, outputs=1, *, domain="", opset=None, attributes=
 def _quiet():
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # a pool of threads takes longer to make than such a model to run
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
 
