@@ -447,3 +447,36 @@ def test_lists_of_any_length_are_one_signature():
     rows = [np.arange(size, dtype=np.float32) for size in (1, 4, 2, 5)]
     session = _check(model, [{"rows": rows[:count]} for count in (2, 4, 1, 3)], runs=2)
     assert [row.signature for row in session.program_report()] == [(list,)]
+
+
+def _scan(**attributes):
+    """Sums of rows, the rows' products with them, and a matrix that is handed on."""
+    nodes = [
+        node("Add", ["state", "row"], ["next"]),
+        node("Mul", ["next", "other"], ["product"]),
+        node("Identity", ["whole"], ["same"]),
+    ]
+    names = ("state", "whole", "row", "other")
+    body = helper.make_graph(nodes, "body", [value(name, None) for name in names], [value(name, None) for name in OUT])
+    scan = node("Scan", ["x", "matrix", "rows", "columns"], ["last", "kept", "all"], body=body, num_scan_inputs=2, **attributes)
+    inputs = [value("x", [3]), value("matrix", [2, 2]), value("rows", ["n", 3]), value("columns", [3, "m"])]
+    return model_bytes([scan], inputs, [value(name, None) for name in ("last", "kept", "all")])
+
+
+OUT = ("next", "same", "product")
+
+
+@pytest.mark.parametrize("backward", [0, 1])
+@pytest.mark.parametrize("length", [1, 6])
+def test_a_scan_of_a_known_length(length, backward):
+    directions = {"scan_input_directions": [backward, 0], "scan_output_directions": [backward]}
+    model = _scan(scan_input_axes=[0, -1], scan_output_axes=[-1], **directions)
+    feeds = [{"x": _x(3, seed=s), "matrix": _x(2, 2), "rows": _x(length, 3, seed=s), "columns": _x(3, length)} for s in (0, 1)]
+    assert not CONTROL.intersection(_operators(_check(model, feeds)))
+
+
+def test_a_scan_of_inputs_of_different_lengths_is_an_error_in_every_run():
+    session = ort.InferenceSession(_scan(scan_input_axes=[0, 1]), providers=["CPUExecutionProvider"])
+    for _ in range(3):
+        with pytest.raises(OrtSdkError, match="lengths"):
+            session.run(None, {"x": _x(3), "matrix": _x(2, 2), "rows": _x(4, 3), "columns": _x(3, 5)})

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ort_sdk.api import Array, Compute, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api import Array, InvalidArgument, InvalidGraph, KernelInfo, OpKernel
+from ort_sdk.api.step_expansion import ExpandingProgram, Foresight, Knowledge
 from ort_sdk.opset.definition import operator
 
 from .bodies import empty_scan_output, fresh, owned, scan_axis, stacked
-
-
-@operator("Scan", since=9, shape_inputs=None, deterministic=False, any_type=True, host_only=True)
-def scan(info: KernelInfo, xp: Any) -> Compute:
-    """Runs the body on one slice of each scan input after the other, passing state on.
-
-    Outputs are the last state, then the scan outputs of all iterations, stacked along their axes.
-
-    Raises:
-        InvalidGraph: attributes and body do not fit each other.
-    """
-    return _Scan(info, xp).compute
+from .expanding import piece, stacked_values
 
 
 class ScanBody:
@@ -76,7 +66,16 @@ class ScanBody:
         return stacked(self.info, self.xp, values, axis, self.body.output_names[position])
 
 
-class _Scan(ScanBody):
+@operator("Scan", since=9, shape_inputs=None, deterministic=False, any_type=True, host_only=True)
+class Scan(ScanBody, OpKernel):
+    """Runs the body on one slice of each scan input after the other, passing state on.
+
+    Outputs are the last state, then the scan outputs of all iterations, stacked along their axes.
+
+    Raises:
+        InvalidGraph: attributes and body do not fit each other.
+    """
+
     def __init__(self, info: KernelInfo, xp: Any) -> None:
         super().__init__(info, xp, len(info.inputs))
         self._input_axes = self.flags("scan_input_axes", self.scan_inputs)
@@ -101,6 +100,59 @@ class _Scan(ScanBody):
             for index, (each, axis, backward) in enumerate(zip(gathered, self._output_axes, self._output_reversed, strict=True))
         ]
         return (*final, *outputs)
+
+    def foretell(self, program: ExpandingProgram, inputs: Sequence[Knowledge]) -> Foresight | None:
+        """What would be known if the shapes of the scan inputs are."""
+        count = self.states + self.scan_inputs
+        state, scans, captured = tuple(inputs[: self.states]), inputs[self.states : count], inputs[count:]
+        if not all(each.shape for each in scans):
+            return None
+        while True:
+            told = program.foresee(self.body, (*state, *scans), captured)
+            after = tuple(first & second for first, second in zip(state, told.outputs, strict=False))
+            if after == state:
+                break
+            state = after
+        outputs = (*state, *told.outputs[self.states :])
+        return told._replace(outputs=outputs, operators=told.operators | {("Scan", True)})
+
+    def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> Sequence[int] | None:
+        """As many copies of the body as the scan inputs are long."""
+        told = self.foretell(program, [program.knowledge(value) for value in inputs])
+        if told is None or not all(each.shape for each in told.outputs):
+            return None
+        scans = inputs[self.states : self.states + self.scan_inputs]
+        shapes = [tuple(program.value(value).shape) for value in scans]
+        axes = [
+            scan_axis(self.info, axis, len(shape), "scan input") for axis, shape in zip(self._input_axes, shapes, strict=True)
+        ]
+        length, *others = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
+        if others or not length or not program.has_room_for(length * max(told.steps, 1)):
+            return None
+        return program.attempt(lambda: self._unrolled(program, inputs, axes, length, told.steps))
+
+    def _unrolled(
+        self, program: ExpandingProgram, inputs: Sequence[int], axes: Sequence[int], length: int, steps: int
+    ) -> list[int] | None:
+        count = self.states + self.scan_inputs
+        state, scans, captured = inputs[: self.states], inputs[self.states : count], inputs[count:]
+        gathered: list[list[int]] = [[] for _ in range(self.scan_outputs)]
+        for iteration in range(length):
+            if not program.has_room_for(max(steps, 1)):
+                return None
+            places = [length - 1 - iteration if backward else iteration for backward in self._input_reversed]
+            pieces = [piece(program, *which) for which in zip(scans, axes, places, strict=True)]
+            outputs = program.take_body(self.body, [*state, *pieces], captured)
+            state = outputs[: self.states]
+            for values, value in zip(gathered, outputs[self.states :], strict=True):
+                values.append(value)
+        return [*state, *(self._expanded_output(program, index, values) for index, values in enumerate(gathered))]
+
+    def _expanded_output(self, program: ExpandingProgram, index: int, values: list[int]) -> int:
+        """A scan output as steps; an error for shapes that differ."""
+        name, rank = self.body.output_names[self.states + index], program.value(values[0]).ndim
+        axis = scan_axis(self.info, self._output_axes[index], rank + 1, name)
+        return stacked_values(program, self.info, self.xp, values[::-1] if self._output_reversed[index] else values, axis)
 
 
 def slices(x: Array, axis: int, backward: int) -> list[Array]:
