@@ -78,6 +78,7 @@ def _allocate_on_host(shape: Sequence[int], element_type: TensorElementType) -> 
     return np.full(tuple(shape), "", dtype) if dtype.hasobject else np.empty(tuple(shape), dtype)
 
 
+_HOST = DeviceAccess(CPU_DEVICE, None)
 _opened: dict[OrtDevice, tuple[ProviderHandle, DeviceAccess]] = {}
 _lock = threading.Lock()
 
@@ -89,7 +90,7 @@ def device_access(device: OrtDevice) -> DeviceAccess:
         Fail: no provider has it.
     """
     if device.is_cpu:
-        return DeviceAccess(CPU_DEVICE, None)
+        return _HOST
     handle = next((found for found in plugin_manager().available_providers() if device in found.devices), None)
     if handle is None:
         raise Fail(f"Can't allocate memory on the device {device}: no installed provider has it")

@@ -75,6 +75,15 @@ class FeedReader:
             InvalidArgument: an unknown name, a missing input, a wrong type, rank or size.
             Fail: None for an input that must be given.
         """
+        values = self._as_they_are(input_feed)
+        if values is None:
+            return self._read_slowly(input_feed)
+        if len(values) != len(input_feed):
+            self._check_names(input_feed)
+        return values
+
+    def _as_they_are(self, input_feed: Mapping[str, Any]) -> list[Array] | None:
+        """Values in the order of the plan's feeds; None if one of them needs a longer look."""
         values: list[Array] = []
         ndarray = np.ndarray
         try:
@@ -88,17 +97,19 @@ class FeedReader:
                     or (value.shape != shape and (shape is not None or not _fits(value, rank, sizes)))
                     or (dtype is _OBJECT and not are_texts(value))
                 ):
-                    return self._read_slowly(input_feed)
+                    return None
                 values.append(value)
         except (LookupError, TypeError, ValueError):
             # A missing name, or no mapping at all.
-            return self._read_slowly(input_feed)
-        if len(values) != len(input_feed):
-            self._check_names(input_feed)
+            return None
         return values
 
     def read_values(self, given: Mapping[str, OrtValue]) -> list[Array]:
         """The same for bound values, of which missing ones are an error of the run."""
+        on_host = {name: value.value for name, value in given.items() if type(value) is OrtValue and value.device == CPU_DEVICE}
+        values = self._as_they_are(on_host)
+        if values is not None and len(values) == len(given):
+            return values
         self._check_names(given)
         for name in self._required:
             if name not in given:
