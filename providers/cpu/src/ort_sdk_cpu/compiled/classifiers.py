@@ -1,6 +1,6 @@
 """Ensembles of decision trees, and linear classifiers, over rows of float32: labels of the classes that win, and scores.
 
-Numbers of float64 come to ensembles as ranks, which compare as they do.
+Numbers of float64 come to ensembles as the `ranks` among splits, which compare as they do.
 
 Trees are walked eight at a time, as each step of a walk waits for the one before.
 """
@@ -45,7 +45,7 @@ from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import first_lanes, load_f32_first_or, select_less
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
-__all__ = ["linear_classifier", "ranks", "trees"]
+__all__ = ["linear_classifier", "trees"]
 
 _NODE, _FEATURE, _SPLIT, _VOTE = 24, 16, 20, 16
 """Bytes of a node of four ways, up to its feature and its split; bytes of a vote."""
@@ -358,42 +358,6 @@ def trees(record: int, part: int, parts: int) -> None:
         for row in range(count):
             _together(record, aggregate, targets, sums + row * targets * 8)
             _finish(record, first + row, targets, sums + row * targets * 8)
-
-
-@inner
-def _rank(value: float, splits: int, count: int) -> float:
-    """Twice the count of splits below a number, and one more if it is one of them."""
-    if value != value:  # noqa: PLR0124 - not a number
-        return value
-    first, left = splits, count
-    while left > 1:
-        half = left // 2
-        first += half * 8 * int(read_f64(first + half * 8 - 8) < value)
-        left -= half
-    if left:
-        first += 8 * int(read_f64(first) < value)
-    below = (first - splits) // 8
-    rank = 2 * below
-    if below < count:
-        rank += int(read_f64(first) == value)
-    return np.float64(rank)
-
-
-@task
-def ranks(record: int, part: int, parts: int) -> None:
-    """Numbers' places among those that they are compared with.
-
-    Arguments: addresses of x, of the ranks (rows, features), float32, of where each feature's splits begin, with one more for the
-    end, int64, and of the splits, float64; rows, bytes from row to row of x, features. A row of x has as many float64 or more.
-    """
-    rows, features = argument(record, 4), argument(record, 6)
-    starts, splits = argument(record, 2), argument(record, 3)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        x, out = argument(record, 0) + row * argument(record, 5), argument(record, 1) + row * features * 4
-        for feature in range(features):
-            first = read_i64(starts + feature * 8)
-            count = read_i64(starts + feature * 8 + 8) - first
-            write_f32(out + feature * 4, np.float32(_rank(read_f64(x + feature * 8), splits + first * 8, count)))
 
 
 @inner

@@ -27,6 +27,7 @@ __all__: list[str] = []
 DOMAIN = "ai.onnx.ml"
 MODULE = "classifiers"
 RANKS = "ranks"
+"""A task, and the module that it is alone in."""
 KINDS = "q" * 19 + "fqqq"
 WORK_PER_THREAD = 3 << 7
 """Walks down a tree that take some times as long as waking a thread up."""
@@ -188,7 +189,7 @@ class _RankedWriter:
         self._ranked = np.empty((len(x), task.features), np.float32)
         self._otherwise = otherwise
         arguments, threads = _rank_arguments(ranks, *x.shape)
-        self._rank = TaskWriter(MODULE, RANKS, arguments, (0, 1), otherwise, threads)
+        self._rank = TaskWriter(RANKS, RANKS, arguments, (0, 1), otherwise, threads)
         self._write = _ModelWriter(task, self._ranked, outputs, otherwise)
 
     def __call__(self, x: HostArray, *outputs: HostArray | None) -> None:
@@ -282,7 +283,7 @@ def _ranking(ranks: Ranks) -> Callable[[HostArray], HostArray]:
     def function() -> Callable[..., None]:
         from ort_sdk_cpu.machine_code import task_function
 
-        return task_function(MODULE, RANKS, "q" * 7)
+        return task_function(RANKS, RANKS, "q" * 7)
 
     def rank(x: HostArray) -> HostArray:
         wide, found = np.ascontiguousarray(x, np.float64), np.empty((len(x), features), np.float32)
