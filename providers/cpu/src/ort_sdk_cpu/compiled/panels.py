@@ -10,7 +10,7 @@ __all__ = [
     "AHEAD",
     "COPY_ROW_BYTES",
     "GROUP",
-    "LOW_GROUP",
+    "LAST_BYTE",
     "PANEL_BYTES",
     "STEPS",
     "WIDTH",
@@ -18,6 +18,7 @@ __all__ = [
     "copy_results",
     "copy_rows",
     "multiply_panels",
+    "panels_of",
     "steps_of",
 ]
 
@@ -31,11 +32,11 @@ PANEL_BYTES = (STEPS + 1) * WIDTH * 4
 """Most bytes of a panel."""
 COPY_ROW_BYTES = STEPS * 4 + 64
 """Bytes from row to row of copied rows: whatever number of them, they do not meet in the cache."""
-GROUP, LOW_GROUP = 8, 16
+GROUP, _LOW_GROUP = 8, 16
 """Panels made at a time, at most: of ``STEPS``, and of fewer."""
 AHEAD = 12
 """Rows asked for before they are read."""
-_LAST_BYTE = 63
+LAST_BYTE = 63
 """Of a cache line. A vector in two lines, asked for by this byte, brings the second: the first came with its neighbour."""
 
 
@@ -84,73 +85,11 @@ def steps_of(rows: int) -> int:
 
 
 @inner
-def _multiply_group(
-    a: int,
-    a_row: int,
-    rows: int,
-    steps: int,
-    is_first: int,
-    b: int,
-    panels: int,
-    panel_bytes: int,
-    c: int,
-    c_row: int,
-    left: int,
-    rest: int,
-    following: int,
-    b_row: int,
-) -> None:
-    """As ``multiply_panels``, a tile of rows at a time."""
-    tiles = (rows + ROWS - 1) // ROWS
-    slowness = _slowness(tiles)
-    for index in range(tiles):
-        first = rows * index // tiles
-        count, x = rows * (index + 1) // tiles - first, a + first * a_row
-        soon = following + min(index * (steps >> slowness), steps) * b_row
-        for column in range(0, left, WIDTH):
-            target, target_row = c + first * c_row + column * 4, c_row
-            if left - column < WIDTH:
-                target, target_row = rest + first * WIDTH * 4, WIDTH * 4
-            panel = panels + column // WIDTH * panel_bytes
-            ahead = soon + column * 4
-            if index == 0 and tiles > 1 and left - column >= WIDTH:
-                copying_tile(
-                    count, b + column * 4, b_row, panel, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness
-                )
-            else:
-                tile(count, panel, WIDTH * 4, 64, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness)
-
-
-@inner
-def _multiply_two_tiles(
-    a: int,
-    a_row: int,
-    rows: int,
-    steps: int,
-    is_first: int,
-    b: int,
-    panels: int,
-    panel_bytes: int,
-    c: int,
-    c_row: int,
-    left: int,
-    rest: int,
-    following: int,
-    b_row: int,
-) -> None:
-    """As ``multiply_panels``, a panel at a time, which stays in the cache next to the core."""
-    half = rows // 2
-    later, x = steps // 2 * b_row, a + half * a_row
-    for column in range(0, left, WIDTH):
-        panel, target, target_row = panels, c + column * 4, c_row
-        ahead = _LAST_BYTE + (b + (column + WIDTH) * 4 if column + WIDTH < left else following)
-        if left - column < WIDTH:
-            panel, target, target_row = panels + column // WIDTH * panel_bytes, rest, WIDTH * 4
-            tile(half, panel, WIDTH * 4, 64, a, a_row, steps, target, target_row, is_first, ahead, b_row, 1)
-        else:
-            copying_tile(half, b + column * 4, b_row, panel, a, a_row, steps, target, target_row, is_first, ahead, b_row, 1)
-        y = target + half * target_row
-        tile(rows - half, panel, WIDTH * 4, 64, x, a_row, steps, y, target_row, is_first, ahead + later, b_row, 1)
+def panels_of(rows: int) -> int:
+    """Panels that so many rows are multiplied with at a time: two stay in the cache next to the core for two tiles."""
+    if ROWS < rows <= 2 * ROWS:
+        return 2
+    return _LOW_GROUP if rows <= ROWS else GROUP
 
 
 @inner
@@ -171,7 +110,21 @@ def multiply_panels(
     b_row: int,
 ) -> None:
     """Product of some rows and steps with some panels, the columns of the last one maybe into ``rest``."""
-    if ROWS < rows <= 2 * ROWS:
-        _multiply_two_tiles(a, a_row, rows, steps, is_first, b, panels, panel_bytes, c, c_row, left, rest, following, b_row)
-    else:
-        _multiply_group(a, a_row, rows, steps, is_first, b, panels, panel_bytes, c, c_row, left, rest, following, b_row)
+    tiles = (rows + ROWS - 1) // ROWS
+    slowness = _slowness(tiles)
+    for index in range(tiles):
+        first = rows * index // tiles
+        count, x = rows * (index + 1) // tiles - first, a + first * a_row
+        soon = following + min(index * (steps >> slowness), steps) * b_row
+        for column in range(0, left, WIDTH):
+            target, target_row = c + first * c_row + column * 4, c_row
+            if left - column < WIDTH:
+                target, target_row = rest + first * WIDTH * 4, WIDTH * 4
+            panel = panels + column // WIDTH * panel_bytes
+            ahead = soon + column * 4
+            if index == 0 and tiles > 1 and left - column >= WIDTH:
+                copying_tile(
+                    count, b + column * 4, b_row, panel, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness
+                )
+            else:
+                tile(count, panel, WIDTH * 4, 64, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness)

@@ -25,7 +25,7 @@ from .panels import (
     AHEAD,
     COPY_ROW_BYTES,
     GROUP,
-    LOW_GROUP,
+    LAST_BYTE,
     PANEL_BYTES,
     STEPS,
     WIDTH,
@@ -33,6 +33,7 @@ from .panels import (
     copy_results,
     copy_rows,
     multiply_panels,
+    panels_of,
     steps_of,
 )
 
@@ -100,8 +101,8 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
     rest = work + GROUP * PANEL_BYTES
     own_rows = rest + rows * WIDTH * 4
     panels = max(1, (stop - first + WIDTH - 1) // WIDTH)
-    most_steps = steps_of(rows)
-    most, panel_bytes = GROUP if most_steps == STEPS else LOW_GROUP, (most_steps + 1) * WIDTH * 4
+    most, most_steps = panels_of(rows), steps_of(rows)
+    panel_bytes = (most_steps + 1) * WIDTH * 4
     groups, blocks = (panels + most - 1) // most, (k + most_steps - 1) // most_steps
     width = (panels + groups - 1) // groups * WIDTH
     for block in range(blocks):
@@ -122,7 +123,7 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
             if whole < left:
                 copy_panel(place + whole * 4, b_row, steps, left - whole, work + (whole - direct) // WIDTH * panel_bytes)
             if direct < left:
-                following = b + end * b_row + first * 4 if column + left == stop else place + left * 4
+                following = LAST_BYTE + (b + end * b_row + first * 4 if column + left == stop else place + left * 4)
                 y, z, others = place + direct * 4, target + direct * 4, left - direct
                 multiply_panels(x, x_row, rows, steps, is_first, y, work, panel_bytes, z, c_row, others, rest, following, b_row)
             if is_last:
