@@ -19,6 +19,7 @@ __all__ = [
     "copy_rows",
     "multiply_panels",
     "panels_of",
+    "slowness_of",
     "steps_of",
 ]
 
@@ -60,8 +61,8 @@ def copy_results(source: int, source_row: int, rows: int, columns: int, c: int, 
 
 
 @inner
-def _slowness(tiles: int) -> int:
-    """Power of two of tiles, not more than there are."""
+def slowness_of(tiles: int) -> int:
+    """Power of two of tiles, not more than there are: each asks for as small a share of what comes next."""
     found = 0
     while 2 << found <= tiles:
         found += 1
@@ -111,7 +112,7 @@ def multiply_panels(
 ) -> None:
     """Product of some rows and steps with some panels, the columns of the last one maybe into ``rest``."""
     tiles = (rows + ROWS - 1) // ROWS
-    slowness = _slowness(tiles)
+    slowness = slowness_of(tiles)
     for index in range(tiles):
         first = rows * index // tiles
         count, x = rows * (index + 1) // tiles - first, a + first * a_row

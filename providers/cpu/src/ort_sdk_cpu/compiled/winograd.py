@@ -26,6 +26,8 @@ from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.results import finished
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
+from .panels import slowness_of
+
 __all__ = ["winograd", "winograd_weights"]
 
 _WIDTH = 16 * COLUMNS
@@ -98,19 +100,10 @@ def _transform_input(record: int, first: int, count: int, target: int, row: int,
 
 
 @inner
-def _slowness(tiles: int) -> int:
-    """Power of two of tiles, not more than there are."""
-    found = 0
-    while 2 << found <= tiles:
-        found += 1
-    return found
-
-
-@inner
 def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weights: int, sums: int, sums_row: int) -> None:
     """The 16 products of some tiles with one panel of weights."""
     blocks, tiles = (channels + _STEPS - 1) // _STEPS, (count + ROWS - 1) // ROWS
-    slowness, panel_row = _slowness(tiles), _WIDTH * 4
+    slowness, panel_row = slowness_of(tiles), _WIDTH * 4
     for position in range(_POSITIONS):
         for block in range(blocks):
             start = channels * block // blocks
