@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,8 @@ import pytest
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.batch import Batch
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set, machine_instruction_set
+from ort_sdk_cpu.kernels.matmul_nbits_form import FEW_ROWS
+from ort_sdk_cpu.kernels.matmul_nbits_scales import has_half_scales
 from ort_sdk_cpu.registry import kernel_registry
 
 from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, TensorElementType
@@ -37,15 +40,21 @@ def pack(codes, bits):
     return parts.sum(-1).astype(np.uint8)
 
 
-def quantized(a, block):
-    """Activations as int8 times a scale for each block, in float32's roundings, given in float64."""
+def quantized(a, group):
+    """Activations as int8 times a scale for each group, in float32's roundings, given in float64."""
     rows, size = a.shape
-    blocks = np.zeros((rows, -(-size // block) * block), np.float32)
+    blocks = np.zeros((rows, -(-size // group) * group), np.float32)
     blocks[:, :size] = a
-    blocks = blocks.reshape(rows, -1, block)
+    blocks = blocks.reshape(rows, -1, group)
     scales = np.abs(blocks).max(-1, keepdims=True) / np.float32(127)
     inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales > 0)
     return (np.rint(blocks * inverse) * scales.astype(np.float64)).reshape(rows, -1)[:, :size]
+
+
+def rounded(scales):
+    """Scales as float16, all times the same power of two."""
+    factor = 2.0 ** (np.frexp(np.abs(scales).max())[1] - 15)
+    return (scales / factor).astype(np.float16).astype(np.float32) * np.float32(factor)
 
 
 def of_rank(values, rank):
@@ -89,18 +98,26 @@ class Derived:
 class Case:
     """A node, its operands in one of the layouts, and the weight they stand for."""
 
-    def __init__(self, bits, block, size_k, size_n, *, zeros="none", by_columns=False, signed=False, scale_rank=2, seed=0):
+    def __init__(
+        self, bits, block, size_k, size_n, *, zeros="none", by_columns=False, signed=False, scale_rank=2, seed=0, smallest=None
+    ):
         rng = np.random.default_rng([seed, bits, block, size_k, size_n])
         self.bits, self.block, self.size_k, self.size_n = bits, block, size_k, size_n
         self.blocks, half = -(-size_k // block), 1 << (bits - 1)
         codes = rng.integers(0, 2 * half, (size_n, size_k)).astype(np.uint8)
         shape = {2: (size_n, self.blocks), 1: (size_n, 1), 0: (1, 1)}[scale_rank]
         scales = rng.uniform(0.01, 0.1, shape).astype(np.float32)
+        if smallest is not None:
+            scales[-1, -1] = smallest
         offsets = {"none": np.full(shape, half), "zero": np.zeros(shape)}.get(zeros, rng.integers(0, 2 * half, shape))
         if zeros == "float":
             offsets = rng.uniform(0, 2 * half, shape).astype(np.float32)
         wide = [np.repeat(np.broadcast_to(x, (size_n, self.blocks)), block, 1)[:, :size_k] for x in (scales, offsets)]
         self.weight = (codes - wide[1].astype(np.float64)) * wide[0]
+        self.few_rows, self.weight_of_few = FEW_ROWS[False, by_columns], self.weight
+        self.group = block if by_columns else 32 // bits
+        if not by_columns and not smallest:
+            self.weight_of_few = (codes - wide[1].astype(np.float64)) * rounded(wide[0])
         self.constants = (self.columns if by_columns else self.rows)(codes, scales, offsets, zeros, signed, scale_rank)
 
     def rows(self, codes, scales, offsets, zeros, signed, scale_rank):
@@ -171,8 +188,10 @@ class Case:
         a.flags.writeable = False
         added = rng.standard_normal(self.size_n).astype(np.float32) if bias else None
         kernel = self.kernel(accuracy_level, bias)
-        x = quantized(a, self.block) if accuracy_level == INT8 else a.astype(np.float64)
-        expected = x @ self.weight.T + (0 if added is None else added)
+        x, weight = a.astype(np.float64), self.weight
+        if accuracy_level == INT8:
+            x, weight = self.operands_of_int8(a)
+        expected = x @ weight.T + (0 if added is None else added)
         inputs = [a, None, None, None, None, added] if bias else [a, None, None, *[None] * (3 in self.constants)]
         scale = (np.abs(x) @ np.abs(self.weight).T).max()
         np.testing.assert_allclose(kernel.compute(*inputs) / scale, expected / scale, rtol=0, atol=TOLERANCE)
@@ -182,6 +201,12 @@ class Case:
             call()
             np.testing.assert_array_equal(out, kernel.compute(*inputs))
             assert hasattr(call, "native") == is_fixed
+
+    def operands_of_int8(self, a):
+        """What rows of activations and the weight are taken for."""
+        if len(a) <= self.few_rows:
+            return quantized(a, self.group), self.weight_of_few
+        return quantized(a, self.block), self.weight
 
 
 def bound(kernel, inputs, out, *, is_fixed=True):
@@ -288,7 +313,54 @@ def test_infinities_and_zeros_in_activations():
     kernel = case.kernel(INT8)
     a = np.zeros((2, 64), np.float32)
     a[1, 33] = 2.0
-    np.testing.assert_allclose(kernel.compute(a, None, None), a @ case.weight.T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(kernel.compute(a, None, None), a @ case.weight_of_few.T, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("smallest", [0.0, 1e-12, np.inf])
+@pytest.mark.parametrize("zeros", ["none", "packed"])
+def test_scales_that_float16_does_not_hold_are_read_as_they_are(zeros, smallest):
+    case = Case(4, 32, 1000, 19, zeros=zeros, smallest=smallest)
+    kernel = case.kernel(INT8)
+    assert has_half_scales(kernel.prepack(case.constants[2], 2, None).buffers[0]) == (not smallest)
+    if smallest:
+        case.weight[-1] = case.weight_of_few[-1] = 0
+    a = np.random.default_rng(0).standard_normal((3, 1000)).astype(np.float32)
+    x, weight = case.operands_of_int8(a)
+    found = kernel.compute(a, *[None] * len(case.constants))
+    scale = (np.abs(x) @ np.abs(weight).T).max()
+    np.testing.assert_allclose(found[:, :-1] / scale, (x @ weight.T)[:, :-1] / scale, rtol=0, atol=TOLERANCE)
+
+
+def test_scales_of_a_loader_are_loaded_once():
+    case, loaded = Case(4, 32, 64, 8), []
+
+    class Loaded(Bytes):
+        """Kept while somebody holds it."""
+
+        held = None
+
+        def packed(self):
+            found = self.held and self.held()
+            if found is None:
+                loaded.append(super().packed().copy())
+                self.held = weakref.ref(loaded[-1])
+                found = loaded[-1]
+                loaded[-1] = None
+            return found
+
+    case.constants[2] = Loaded(case.constants[2]._array)
+    kernel = case.kernel(INT8)
+    kernel.compute(np.ones((1, 64), np.float32), None, None)
+    assert loaded == [None]
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_few_rows_lose_less_than_blocks_quantized_would(bits):
+    case = Case(bits, 128, 1024, 256, zeros="packed")
+    a = np.random.default_rng(0).standard_normal((4, 1024)).astype(np.float32)
+    expected = a.astype(np.float64) @ case.weight.T
+    errors = [found - expected for found in (case.kernel(INT8).compute(a, None, None, None), quantized(a, 128) @ case.weight.T)]
+    assert np.square(errors[0]).mean() < 0.7 * np.square(errors[1]).mean()
 
 
 @pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
@@ -307,9 +379,11 @@ def test_joined_calls_share_working_memory(rows, accuracy_level):
             np.testing.assert_array_equal(out, kernel.compute(a, None, None))
 
 
-def test_operands_that_may_change_are_looked_at_each_time():
+@pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
+def test_operands_that_may_change_are_looked_at_each_time(accuracy_level):
     case = Case(4, 32, 64, 8)
-    kernel = case.kernel(EXACT)
+    kernel = case.kernel(accuracy_level)
+    kernel._half_scales = None
     kernel._views.clear()
     operands = [case.constants[index].packed() for index in (1, 2)]
     codes, scales = operands[0].view(np.uint8).reshape(8, 2, 16), operands[1].copy().view(np.float32).reshape(8, 2)

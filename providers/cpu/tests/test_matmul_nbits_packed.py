@@ -229,3 +229,24 @@ def test_transposition_of_scales(shape):
     out = np.zeros(shape[::-1], np.float32)
     TaskCall("matmul_nbits_transposition", "transpose_scales", (scales.ctypes.data, out.ctypes.data, *shape), 2).run()
     np.testing.assert_array_equal(out, scales.T)
+
+
+def test_half_scales_are_kept_in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    codes, scales = rng.integers(0, 256, (256, 32, 16), np.uint8), rng.uniform(0.5, 1.5, (256, 32)).astype(np.float32)
+    constants = [numpy_helper.from_array(codes, "w"), numpy_helper.from_array(scales, "s")]
+    sizes = {"K": 1024, "N": 256, "bits": 4, "block_size": 32, "accuracy_level": 4}
+    node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **sizes)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", size]) for name, size in (("x", 1024), ("y", 256))]
+    graph = helper.make_graph([node], "product", values[:1], values[1:], constants)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), "model.onnx")
+    x, packed = {"x": rng.standard_normal((1, 1024)).astype(np.float32)}, []
+    wanted = start("model.onnx", {}).run(None, x)[0]
+    made = matmul_nbits.pack_half_scales
+    monkeypatch.setattr(matmul_nbits, "pack_half_scales", lambda *arguments: packed.append(1) or made(*arguments))
+    for _ in range(2):
+        gc.collect()
+        np.testing.assert_array_equal(start("model.onnx", {CACHE: "cache"}).run(None, x)[0], wanted)
+        assert len(packed) == 1

@@ -7,10 +7,11 @@ row to row of the target, ``b_stride`` of what there is of each block.
 from __future__ import annotations
 
 from ort_sdk_cpu.jit import inner
-from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.activations import arrange_f32, arrange_i8, sum_blocks
 from ort_sdk_cpu.simd.arithmetic import add
 from ort_sdk_cpu.simd.digits import arrange_digits
+from ort_sdk_cpu.simd.lane_activations import arrange_lanes
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.shuffles import transpose_rows
@@ -21,6 +22,9 @@ __all__ = [
     "arrange_rows_i8",
     "digits_of_rows",
     "gather_tiles",
+    "lanes_of_rows_2",
+    "lanes_of_rows_4",
+    "lanes_of_rows_8",
     "sum_rows",
 ]
 
@@ -40,6 +44,23 @@ def arrange_rows_i8(record: int, part: int, parts: int) -> None:
             argument(record, 6) + row * b_stride,
             argument(record, 7) + row * b_stride,
         )
+
+
+def _lanes_of_rows(bits: int) -> Task:
+    arrange = arrange_lanes[8 // bits]
+
+    def lanes_of_rows(record: int, part: int, parts: int) -> None:
+        rows, k, block = argument(record, 1), argument(record, 2), argument(record, 3)
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            place, sums = argument(record, 5) + row * argument(record, 8), argument(record, 7) + row * argument(record, 9)
+            arrange(argument(record, 0) + row * k * 4, k, block, place, sums)
+
+    lanes_of_rows.__name__ += f"_{bits}"
+    lanes_of_rows.__doc__ = "``arrange_lanes`` of each row; nothing is written to ``scales``."
+    return task(lanes_of_rows)
+
+
+lanes_of_rows_2, lanes_of_rows_4, lanes_of_rows_8 = (_lanes_of_rows(bits) for bits in (2, 4, 8))
 
 
 @task

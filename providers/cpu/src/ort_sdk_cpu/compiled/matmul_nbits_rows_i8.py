@@ -6,8 +6,7 @@ Sixteen blocks, a *group*, are ``lanes`` spans, where ``lanes`` is the number of
 Two rows are read side by side, so that activations are loaded once for both. They lie far apart: each is the next of a long run
 of rows, which processors foresee.
 
-Arguments: see ``simd.nbits_arguments``; ``X`` is of ``arrange_i8``. Without zero points, half the codes' range is meant. ``WORK``
-of a job: 4 KB.
+Arguments: see ``simd.nbits_arguments``; ``X`` is of ``arrange_lanes``. Without zero points, half the codes' range is meant.
 """
 
 from __future__ import annotations
@@ -26,12 +25,10 @@ from ort_sdk_cpu.simd.nbits_arguments import (
     BLOCK,
     BLOCK_STRIDE,
     CODES,
+    HALF_SCALES,
     INDICES,
     OUT,
     SCALES,
-    WORK,
-    WORK_STRIDE,
-    X_SCALES,
     X_STRIDE,
     X_SUMS,
     ZEROS,
@@ -43,7 +40,7 @@ from ort_sdk_cpu.simd.nbits_arguments import (
     X,
 )
 from ort_sdk_cpu.simd.records import argument
-from ort_sdk_cpu.simd.row_pairs import load_code_pair, load_scale_pair
+from ort_sdk_cpu.simd.row_pairs import load_code_pair, load_half_scale_pair, load_scale_pair
 from ort_sdk_cpu.simd.spans import span_operations
 
 __all__ = ["rows_i8_2", "rows_i8_4", "rows_i8_8"]
@@ -69,27 +66,28 @@ def _zero_points(bits: int) -> Any:
 
 def _products(bits: int, rows: int) -> Any:
     """Results of two rows of the weight, some rows apart, with some rows of activations."""
-    operations, zero_points, x_step = span_operations(bits, rows), _zero_points(bits), 64 * (8 // bits)
-    zero, store_factors, write = operations.zero, operations.store_factors, operations.write
-    take_offsets, add_span = operations.take_offsets, operations.add_span
+    operations, zero_points, x_step = span_operations(bits, rows), _zero_points(bits), 64 * (8 // bits) + 64
+    zero, take_offsets, add_span, write = operations.zero, operations.take_offsets, operations.add_span, operations.write
 
     @inner
-    def products(record: int, column: int, apart: int, row: int, blocks: int, lanes: int, work: int) -> None:
+    def products(record: int, column: int, apart: int, row: int, blocks: int, lanes: int) -> None:
         kind, z_stride, x_stride = argument(record, ZEROS_KIND), argument(record, ZEROS_STRIDE), argument(record, X_STRIDE)
         b_stride, indices, x = argument(record, BLOCK_STRIDE), argument(record, INDICES), argument(record, X) + row * x_stride
         codes, scales = argument(record, CODES) + column * blocks * lanes * 4, argument(record, SCALES) + column * blocks * 4
-        zeros, x_scales = argument(record, ZEROS) + column * z_stride, argument(record, X_SCALES) + row * b_stride
+        halves, zeros = argument(record, HALF_SCALES), argument(record, ZEROS) + column * z_stride
         x_sums, total = argument(record, X_SUMS) + row * b_stride, zero()
         for first in range(0, blocks, 16):
             count = blocks - first
-            scale = load_scale_pair(scales + first * 4, apart * blocks * 4, count)
-            store_factors(work, scale[0], scale[1], x_scales + first * 4, b_stride, count)
+            if halves:
+                scale = load_half_scale_pair(halves, column * blocks + first, apart * blocks, count)
+            else:
+                scale = load_scale_pair(scales + first * 4, apart * blocks * 4, count)
             taken = multiply(scale[0], zero_points(zeros, first, count, kind))
             others = multiply(scale[1], zero_points(zeros + apart * z_stride, first, count, kind))
             total = take_offsets(total, taken, others, x_sums + first * 4, b_stride, count)
             for span in range(min(lanes, (count * lanes + 15) // 16)):
                 value = load_code_pair(codes, apart * blocks * lanes * 4, count * lanes - span * 16)
-                total = add_span(total, value[0], value[1], x, x_stride, work, load_i32(indices + span * 64))
+                total = add_span(total, value[0], value[1], scale[0], scale[1], x, x_stride, load_i32(indices + span * 64))
                 codes += 64
                 x += x_step
         n, bias, out = argument(record, N), argument(record, BIAS) + column * 4, argument(record, OUT) + column * 4
@@ -104,30 +102,26 @@ def _task(bits: int) -> Task:
     many, two, one = (_products(bits, rows) for rows in (_MANY, _TWO, _ONE))
 
     @inner
-    def pair_of_columns(record: int, column: int, apart: int, blocks: int, lanes: int, work: int) -> None:
+    def pair_of_columns(record: int, column: int, apart: int, blocks: int, lanes: int) -> None:
         row, rows = 0, argument(record, M)
         while rows - row >= _MANY:
-            many(record, column, apart, row, blocks, lanes, work)
+            many(record, column, apart, row, blocks, lanes)
             row += _MANY
         if rows - row >= _TWO:
-            two(record, column, apart, row, blocks, lanes, work)
+            two(record, column, apart, row, blocks, lanes)
             row += _TWO
         if rows - row:
-            one(record, column, apart, row, blocks, lanes, work)
+            one(record, column, apart, row, blocks, lanes)
 
     def rows_i8(record: int, part: int, parts: int) -> None:
-        n, block, work = (
-            argument(record, N),
-            argument(record, BLOCK),
-            argument(record, WORK) + part * argument(record, WORK_STRIDE),
-        )
+        n, block = argument(record, N), argument(record, BLOCK)
         blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
         first, last = n * part // parts, n * (part + 1) // parts
         half = (last - first) // 2
         for column in range(first, first + half):
-            pair_of_columns(record, column, half, blocks, lanes, work)
+            pair_of_columns(record, column, half, blocks, lanes)
         for column in range(first + 2 * half, last):
-            pair_of_columns(record, column, 0, blocks, lanes, work)
+            pair_of_columns(record, column, 0, blocks, lanes)
 
     rows_i8.__name__ += f"_{bits}"
     return task(rows_i8)

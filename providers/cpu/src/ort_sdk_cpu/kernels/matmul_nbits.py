@@ -26,6 +26,7 @@ from .bindable import BindableKernel, MakeWriter, bindable, made_by
 from .matmul_nbits_operands import BIAS, GROUP_INDEX, SCALES, WEIGHT, ZERO_POINTS, Operands, column_sources, columns_of, rows_of
 from .matmul_nbits_packing import computed_operands, pack_operand
 from .matmul_nbits_product import NBitsProduct, Product, address
+from .matmul_nbits_scales import has_half_scales, pack_half_scales
 from .scratch import scratch_of
 
 __all__ = ["MatMulNBitsKernel"]
@@ -35,6 +36,8 @@ INT8_ACTIVATIONS = 4
 """``accuracy_level`` that allows activations to be quantised."""
 MOST_PRODUCTS = 64
 """Numbers of rows whose calls are kept."""
+HALF_SCALES = "float32 scales of MatMulNBits as float16"
+"""How those are packed that are read with quantised activations."""
 _PACKED = (WEIGHT, SCALES, ZERO_POINTS)
 _ZERO_POINT_TYPES = (TensorElementType.UINT8, TensorElementType.FLOAT)
 
@@ -84,14 +87,21 @@ class MatMulNBitsKernel(BindableKernel):
         self._columns = column_sources(self._weight, info)
         self._computed = computed_operands(info)
         self._views: dict[int, HostArray] = {}
+        self._takes_half_scales = not is_exact and self._columns is None and SCALES not in self._computed
+        self._half_scales: HostArray | None = None
         self._products: dict[int, Product] = {}
 
     def packing_identity(self, input_index: int) -> str | None:
         """What is computed for files is what the operator takes."""
-        return TENSOR_BYTES if input_index in self._computed else None
+        if input_index in self._computed:
+            return TENSOR_BYTES
+        return HALF_SCALES if input_index == SCALES and self._takes_half_scales else None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
-        """A constant operand computed into a file; else a view of its bytes, none where they are read from DequantizeLinear's."""
+        """A constant operand computed into a file; else a view of its bytes, none where they are read from DequantizeLinear's.
+
+        Of scales that are also read as float16 these; the view is kept until they are used, so that nothing is loaded twice.
+        """
         if input_index not in _PACKED:
             return NOT_PACKED
         is_packed = input_index != WEIGHT and WEIGHT in self._views
@@ -99,6 +109,9 @@ class MatMulNBitsKernel(BindableKernel):
             return pack_operand(self._weight, tensor, allocator)
         if self._columns is not None:
             return PrePackedWeights(())
+        if input_index == SCALES and self._takes_half_scales:
+            scales = self._views[SCALES] = tensor.packed().view(np.float32)
+            return PrePackedWeights((pack_half_scales(scales, allocator),))
         return PrePackedWeights((tensor.packed(),))
 
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
@@ -107,6 +120,9 @@ class MatMulNBitsKernel(BindableKernel):
             self._columns = None
         if self._columns is not None:
             return
+        if input_index == SCALES and self._takes_half_scales:
+            self._half_scales = weights.buffers[0] if has_half_scales(weights.buffers[0]) else None
+            weights = PrePackedWeights(())
         view = weights.buffers[0] if weights.buffers else self._info.constants[input_index].packed()
         element_type = self._info.input_element_type(input_index)
         self._views[input_index] = view if element_type is None else view.view(element_type.numpy_dtype)
@@ -184,7 +200,7 @@ class MatMulNBitsKernel(BindableKernel):
         if zero_points is not None:
             self._weight.check_zero_points(zero_points)
             zero_points = np.ascontiguousarray(zero_points)
-        return rows_of(self._weight, np.ascontiguousarray(codes), np.ascontiguousarray(scales), zero_points)
+        return rows_of(self._weight, np.ascontiguousarray(codes), np.ascontiguousarray(scales), zero_points, self._half_scales)
 
 
 class _NBitsWriter:

@@ -103,27 +103,41 @@ def choose_form(weight: BlockWeight, operands: Operands, rows: int, threads: int
         return _panels(weight, operands, rows, parts, is_exact=is_exact)
     if operands.by_columns:
         return _columns(weight, operands, rows, parts, is_exact=is_exact)
-    if is_exact and has_vnni():
-        return _rows_by_digits(weight, rows, parts)
-    return _rows(weight, rows, parts, is_exact=is_exact)
+    if not is_exact:
+        return _rows_by_lanes(weight, rows, parts)
+    return _rows_by_digits(weight, rows, parts) if has_vnni() else _rows(weight, rows, parts)
 
 
 def _name(kind: str, weight: BlockWeight, *, is_exact: bool) -> str:
     return f"{kind}_{'f32' if is_exact else 'i8'}_{weight.bits}"
 
 
-def _rows(weight: BlockWeight, rows: int, parts: int, *, is_exact: bool) -> Form:
+def _rows(weight: BlockWeight, rows: int, parts: int) -> Form:
     """Dot products with rows of a weight [N, ...]."""
     planes, sums = 8 // weight.bits, rows * block_bytes(weight)
-    stride = padded(weight.blocks * weight.block_size, SPAN_BYTES * planes) * (4 if is_exact else 1)
+    stride = padded(weight.blocks * weight.block_size, SPAN_BYTES * planes) * 4
     return Form(
-        module=f"matmul_nbits_rows_{'f32' if is_exact else 'i8'}",
-        task=_name("rows", weight, is_exact=is_exact),
-        arrange="arrange_rows_f32" if is_exact else "arrange_rows_i8",
+        module="matmul_nbits_rows_f32",
+        task=f"rows_f32_{weight.bits}",
+        arrange="arrange_rows_f32",
         planes=planes,
         x_stride=stride,
-        buffers=(rows * stride, SPARE_BYTES * parts if is_exact else sums, sums),
-        work_stride=0 if is_exact else SPARE_BYTES,
+        buffers=(rows * stride, SPARE_BYTES * parts, sums),
+        n_parts=parts,
+    )
+
+
+def _rows_by_lanes(weight: BlockWeight, rows: int, parts: int) -> Form:
+    """The same with activations quantised lane by lane."""
+    planes = 8 // weight.bits
+    stride = padded(weight.blocks * weight.block_size, SPAN_BYTES * planes) // planes * (planes + 1) + SPAN_BYTES
+    return Form(
+        module="matmul_nbits_rows_i8",
+        task=f"rows_i8_{weight.bits}",
+        arrange=f"lanes_of_rows_{weight.bits}",
+        planes=planes,
+        x_stride=stride,
+        buffers=(rows * stride, 0, rows * block_bytes(weight)),
         n_parts=parts,
     )
 

@@ -52,6 +52,8 @@ class Operands:
     """Bytes or float32 numbers, which need not be aligned."""
     scales_stride: int
     """Bytes from block to block of K, of a weight [K, N]; from row to row of one [N, ...]."""
+    half_scales: HostArray | None
+    """The same scales as ``pack_half_scales`` gives them, if there are such."""
     zero_points: HostArray | None
     zero_points_kind: int
     """0: none, 1: packed integers, 2: float32."""
@@ -63,7 +65,9 @@ class Operands:
     """Bits of four bytes of a weight [K, N] and of zero points that are to be turned over."""
 
 
-def rows_of(weight: BlockWeight, codes: HostArray, scales: HostArray, zero_points: HostArray | None) -> Operands:
+def rows_of(
+    weight: BlockWeight, codes: HostArray, scales: HostArray, zero_points: HostArray | None, half_scales: HostArray | None
+) -> Operands:
     """Operands as the operator defines them, as arrays of their types, or of bytes with packed zero points."""
     is_float = zero_points is not None and zero_points.dtype != np.uint8
     width = weight.blocks * 4 if is_float else -(-weight.blocks * weight.bits // 8)
@@ -73,6 +77,7 @@ def rows_of(weight: BlockWeight, codes: HostArray, scales: HostArray, zero_point
         codes_stride=weight.blocks * weight.block_size * weight.bits // 8,
         scales=scales,
         scales_stride=weight.blocks * 4,
+        half_scales=half_scales,
         zero_points=zero_points,
         zero_points_kind=0 if zero_points is None else 1 + is_float,
         zero_points_stride=width,
@@ -120,6 +125,7 @@ def columns_of(weight: BlockWeight, sources: Columns) -> Operands:
         codes_stride=row_bytes,
         scales=scales.packed() if scales.shape else np.full(weight.size_n, scales.numpy(), dtype=np.float32),
         scales_stride=weight.size_n * 4 if len(scales.shape) == 2 else 0,
+        half_scales=None,
         zero_points=zero_points.packed() if kind and zero_points is not None else None,
         zero_points_kind=kind,
         zero_points_stride=row_bytes if zero_points is not None and len(zero_points.shape) == 2 else 0,

@@ -105,6 +105,7 @@ class NBitsProduct:
             places.ROWS_AT_ONCE: form.rows_at_once,
             places.GROUP: form.group,
             places.INDICES: address(self._indices),
+            places.HALF_SCALES: address(operands.half_scales),
         }
 
 

@@ -27,7 +27,16 @@ from .memory import load_f32, load_f32_first, load_i32, store_f32, store_i8, sto
 from .sequences import deinterleave
 from .shuffles import even_bytes, odd_bytes
 
-__all__ = ["SPARE_BYTES", "arrange_f32", "arrange_i8", "clear_rest", "padded_size", "separate_planes", "sum_blocks"]
+__all__ = [
+    "SPARE_BYTES",
+    "arrange_f32",
+    "arrange_i8",
+    "clear_rest",
+    "padded_size",
+    "separate_planes",
+    "separate_span",
+    "sum_blocks",
+]
 
 SPARE_BYTES = 3 * 16 * 64
 """Working memory of ``arrange_f32``."""
@@ -54,7 +63,7 @@ def _quantize_block(row: int, count: int, target: int, scale_place: int, sum_pla
 
 
 @inner
-def _separate_span(place: int, planes: int) -> None:
+def separate_span(place: int, planes: int) -> None:
     """Take the elements of a span apart by their position in a byte."""
     if planes == 2:
         x, y = load_i32(place), load_i32(place + 64)
@@ -87,7 +96,7 @@ def clear_rest(target: int, size: int, block: int, planes: int) -> None:
 def separate_planes(target: int, size: int, block: int, planes: int) -> None:
     """Take the elements of a row's spans apart by their position in a byte."""
     for start in range(0, padded_size(size, block, planes), 64 * planes):
-        _separate_span(target + start, planes)
+        separate_span(target + start, planes)
 
 
 @inner

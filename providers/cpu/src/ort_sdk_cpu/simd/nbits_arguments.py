@@ -11,6 +11,8 @@ one [N, k_blocks, bytes], from row to row of them. A weight [K, N] has rows of w
 * ``PARTIALS``: results [m, n] of all parts of K but the first, which goes to ``OUT``, with the bias, whose address may be 0.
 * ``CHUNK``: blocks to a panel; ``ROWS_AT_ONCE``: rows of activations it is used for; ``GROUP``: strips whose panels take turns.
 * ``ACTIVATIONS``: rows of float32 that ``X`` was made of.
+* ``HALF_SCALES``: the same scales as float16, which tasks may read instead: a float32 to multiply them by, and behind
+  ``HALVES_START`` bytes the numbers; 0 if there are none.
 * ``INDICES``: int32 block that each 4-byte lane of 16 blocks of a row of a weight [N, ...] belongs to.
 """
 
@@ -28,6 +30,8 @@ __all__ = [
     "DEFAULT_ZERO",
     "FLIP",
     "GROUP",
+    "HALF_SCALES",
+    "HALVES_START",
     "INDICES",
     "K_PARTS",
     "N_PARTS",
@@ -51,9 +55,11 @@ __all__ = [
     "X",
 ]
 
-ARGUMENTS = 31
+HALVES_START = 64
+"""Bytes before the first of the numbers of ``HALF_SCALES``."""
+ARGUMENTS = 32
 CODES, CODES_STRIDE, SCALES, SCALES_STRIDE, ZEROS, ZEROS_STRIDE, BIAS, OUT = range(8)
 M, N, K, BLOCK, DEFAULT_ZERO, FLIP = range(8, 14)
 X, X_SCALES, X_SUMS, X_STRIDE, BLOCK_STRIDE, TABLE = range(14, 20)
 WORK, WORK_STRIDE, K_PARTS, N_PARTS, PARTIALS = range(20, 25)
-ZEROS_KIND, CHUNK, ROWS_AT_ONCE, GROUP, INDICES, ACTIVATIONS = range(25, 31)
+ZEROS_KIND, CHUNK, ROWS_AT_ONCE, GROUP, INDICES, ACTIVATIONS, HALF_SCALES = range(25, 32)

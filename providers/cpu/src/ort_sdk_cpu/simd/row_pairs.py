@@ -6,9 +6,12 @@ from typing import Any
 
 from ort_sdk_cpu.jit import inner
 
-from .memory import load_f32_first, load_i32, load_i32_first, prefetch
+from .arithmetic import multiply
+from .halves import load_f16, load_f16_first
+from .memory import broadcast_f32, load_f32_first, load_i32, load_i32_first, prefetch
+from .nbits_arguments import HALVES_START
 
-__all__ = ["load_code_pair", "load_scale_pair"]
+__all__ = ["load_code_pair", "load_half_scale_pair", "load_scale_pair"]
 
 _AHEAD = 2048
 """Bytes ahead of the reading of a row that are asked for."""
@@ -31,3 +34,17 @@ def load_scale_pair(address: int, apart: int, count: int) -> Any:
     prefetch(address + _AHEAD_OF_SCALES)
     prefetch(address + apart + _AHEAD_OF_SCALES)
     return load_f32_first(address, count), load_f32_first(address + apart, count)
+
+
+@inner
+def load_half_scale_pair(start: int, first: int, apart: int, count: int) -> Any:
+    """Of scales of float16, those of up to 16 blocks of a row, from the ``first`` one, and of the row ``apart`` scales behind."""
+    address, factor = start + HALVES_START + first * 2, broadcast_f32(start)
+    prefetch(address + _AHEAD_OF_SCALES)
+    prefetch(address + apart * 2 + _AHEAD_OF_SCALES)
+    if count >= 16:
+        return multiply(load_f16(address), factor), multiply(load_f16(address + apart * 2), factor)
+    return (
+        multiply(load_f16_first(address, count), factor),
+        multiply(load_f16_first(address + apart * 2, count), factor),
+    )

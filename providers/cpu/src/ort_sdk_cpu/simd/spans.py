@@ -27,15 +27,12 @@ class SpanOperations(NamedTuple):
 
     zero: Any
     """``zero()``: sums."""
-    store_factors: Any
-    """``store_factors(target, first, second, x_scales, stride, count)``: for each row of activations, the scales of ``count``
-    blocks of both rows times its own, ``stride`` bytes from row to row: two vectors."""
     take_offsets: Any
     """``take_offsets(sums, first, second, x_sums, stride, count)``: less zero points times scales, given for both rows, times
     the activations' sums."""
     add_span: Any
-    """``add_span(sums, first, second, x, stride, factors, index)``: add the products of the codes of both rows with activations,
-    each lane times the factor that its index names."""
+    """``add_span(sums, first, second, first_scales, second_scales, x, stride, index)``: add the products of the codes of both
+    rows with activations of ``arrange_lanes``, each lane times its scale of these and the scale that its index names."""
     write: Any
     """``write(sums, out, stride, apart, first, second)``: the sums over the lanes, plus a number for each row, ``apart`` bytes
     from one to the other, ``stride`` bytes from row to row of activations."""
@@ -47,9 +44,8 @@ def span_operations(bits: int, rows: int) -> SpanOperations:
     sums, address, nothing = spans.sums, types.intp, types.none
     return SpanOperations(
         operation(sums)(spans.zero),
-        operation(nothing, address, f32x16, f32x16, address, address, address)(spans.store_factors),
         operation(sums, sums, f32x16, f32x16, address, address, address)(spans.take_offsets),
-        operation(sums, sums, i32x16, i32x16, address, address, address, i32x16)(spans.add_span),
+        operation(sums, sums, i32x16, i32x16, f32x16, f32x16, address, address, i32x16)(spans.add_span),
         operation(nothing, sums, address, address, address, types.float32, types.float32)(spans.write),
     )
 
@@ -73,13 +69,6 @@ class _Spans:
     def zero(self, builder: Any) -> Any:
         return ir.Constant(self.sums.llvm, None)
 
-    def store_factors(self, builder: Any, target: Any, first: Any, second: Any, x_scales: Any, stride: Any, count: Any) -> None:
-        for row in range(self.rows):
-            x_scale = emit_load_first(builder, _moved(builder, x_scales, row, stride), count, VF32, "v16f32")
-            for number, scale in enumerate((first, second)):
-                place = _moved(builder, target, row * _ROWS + number, 64)
-                emit_store(builder, place, builder.fmul(scale, x_scale))
-
     def take_offsets(self, builder: Any, sums: Any, first: Any, second: Any, x_sums: Any, stride: Any, count: Any) -> Any:
         taken = [builder.fneg(first), builder.fneg(second)]
         for row in range(self.rows):
@@ -89,17 +78,30 @@ class _Spans:
                 sums = builder.insert_value(sums, _fma(builder, value, x_sum, builder.extract_value(sums, index)), index)
         return sums
 
-    def add_span(self, builder: Any, sums: Any, first: Any, second: Any, x: Any, stride: Any, factors: Any, index: Any) -> Any:
+    def add_span(
+        self,
+        builder: Any,
+        sums: Any,
+        first: Any,
+        second: Any,
+        first_scales: Any,
+        second_scales: Any,
+        x: Any,
+        stride: Any,
+        index: Any,
+    ) -> Any:
         codes = [unpacked(builder, value, self.bits) for value in (first, second)]
+        scales = [emit_lookup(builder, table, index) for table in (first_scales, second_scales)]
+        planes = 8 // self.bits
         for row in range(self.rows):
             line = _moved(builder, x, row, stride)
-            values = [emit_load(builder, _moved(builder, line, plane, 64), VI32) for plane in range(8 // self.bits)]
+            values = [emit_load(builder, _moved(builder, line, plane, 64), VI32) for plane in range(planes)]
+            x_scale = emit_load(builder, _moved(builder, line, planes, 64), VF32)
             for number in range(_ROWS):
                 total = ir.Constant(VI32, None)
-                for planes, value in zip(codes[number], values, strict=True):
-                    total = emit_products(builder, total, planes, value)
-                position = row * _ROWS + number
-                factor = emit_lookup(builder, emit_load(builder, _moved(builder, factors, position, 64), VF32), index)
+                for code, value in zip(codes[number], values, strict=True):
+                    total = emit_products(builder, total, code, value)
+                position, factor = row * _ROWS + number, builder.fmul(scales[number], x_scale)
                 found = _fma(builder, builder.sitofp(total, VF32), factor, builder.extract_value(sums, position))
                 sums = builder.insert_value(sums, found, position)
         return sums
