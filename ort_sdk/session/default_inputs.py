@@ -13,8 +13,8 @@ from typing import Any
 from ort_sdk.plan import Fetch
 from ort_sdk.run import ProgramRow, RunControl
 
+from .bindings import Bindings
 from .fetches import FetchSelection
-from .io_binding import Target
 from .ort_value import OrtValue
 from .runs import SessionRuns
 
@@ -54,11 +54,9 @@ class RunsWithDefaults:
         """Run on host values."""
         return self._runs_for(input_feed).run(output_names, input_feed, control)
 
-    def run_bound(
-        self, given: Mapping[str, OrtValue], names: Sequence[str], targets: Sequence[Target], control: RunControl
-    ) -> list[OrtValue]:
+    def run_bound(self, bindings: Bindings, control: RunControl) -> list[OrtValue]:
         """Run on values wherever they are."""
-        return self._runs_for(given).run_bound(given, names, targets, control)
+        return self._runs_for(bindings.given).run_bound(bindings, control)
 
     def check_required(self, names: Sequence[str]) -> None:
         """Refuse a call that leaves out an input."""

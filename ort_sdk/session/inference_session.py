@@ -19,6 +19,7 @@ from ort_sdk.plan import Step
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.run import ProgramRow, RunControl, StepObserver
 
+from .bindings import Bindings
 from .build import BuildSettings, SessionState, build_session
 from .collection_pause import collection_pause
 from .environment import environment
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from ort_sdk.run.profiler import Profiler
 
     from .default_inputs import RunsWithDefaults
-    from .io_binding import IOBinding, Target
+    from .io_binding import IOBinding
 
 __all__ = ["InferenceSession"]
 
@@ -168,12 +169,12 @@ class InferenceSession:
             return runs.run(output_names, input_feed, _PLAIN)
         return self._watched("model_run", run_options, lambda control: runs.run(output_names, input_feed, control))
 
-    def run_bound(
-        self, given: Mapping[str, OrtValue], names: Sequence[str], targets: Sequence[Target], run_options: RunOptions | None
-    ) -> list[OrtValue]:
-        """Run on bound values (``IOBinding``). Arguments as for ``SessionRuns.run_bound``."""
+    def run_bound(self, bindings: Bindings, run_options: RunOptions | None) -> list[OrtValue]:
+        """Run on bound values (``IOBinding``); results go where they are wanted."""
         runs = self._runs or self._closed()
-        return self._watched("model_run", run_options, lambda control: runs.run_bound(given, names, targets, control))
+        if run_options is None and self._profiler is None:
+            return runs.run_bound(bindings, _PLAIN)
+        return self._watched("model_run", run_options, lambda control: runs.run_bound(bindings, control))
 
     def _watched(self, name: str, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
         if run_options is not None and not isinstance(run_options, RunOptions):
@@ -250,7 +251,7 @@ class InferenceSession:
             if not isinstance(value, OrtValue):
                 raise TypeError(f"input '{name}' must be an OrtValue, got {type(value).__name__}; make one from an array")
         names = list(output_names or runs.selection.names)
-        return self.run_bound(input_dict_ort_values, names, [CPU_DEVICE] * len(names), run_options)
+        return self.run_bound(Bindings(input_dict_ort_values, names, [CPU_DEVICE] * len(names)), run_options)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run on what is bound.
@@ -272,7 +273,8 @@ class InferenceSession:
     ) -> None:
         """Run on a vector of OrtValues; results are appended to ``fetches``, each on its device."""
         given = dict(zip(feed_names, feeds, strict=True))
-        fetches[:] = self.run_bound(given, fetch_names, [device_of(device) for device in fetch_devices], run_options)
+        bindings = Bindings(given, fetch_names, [device_of(device) for device in fetch_devices])
+        fetches[:] = self.run_bound(bindings, run_options)
 
     def io_binding(self) -> IOBinding:
         """A new binding for this session."""

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Fail, InvalidArgument, OrtSdkError, TensorElementType, tensor_type
 from ort_sdk.api import NotImplemented as OrtNotImplemented
-from ort_sdk.api import OrtDevice as Device
-from ort_sdk.plan import Fetch
 
+from .bindings import Bindings, Target
 from .device_access import device_access
 from .feed_types import converter
-from .feeds import check_shape
 from .ort_device import OrtDevice, device_of
 from .ort_value import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
     from .inference_session import InferenceSession
 
-__all__ = ["IOBinding", "check_preallocated", "fill_preallocated"]
-
-Target = Device | OrtValue
-"""Where an output goes: a device on which the session makes it, or memory the caller gave."""
+__all__ = ["IOBinding"]
 
 
 class IOBinding:
@@ -40,6 +35,8 @@ class IOBinding:
         self._inputs: dict[str, OrtValue] = {}
         self._targets: dict[str, Target] = {}
         self._outputs = OrtValueVector()
+        self._bindings: Bindings | None = None
+        """What is bound, since the last run."""
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an input to a host array, which is aliased.
@@ -48,11 +45,14 @@ class IOBinding:
             Fail: no such input, or no array of the declared kind.
         """
         declared = self._declared_type(name)
-        host = device_access(CPU_DEVICE)
         if isinstance(arr_on_cpu, np.ndarray) and arr_on_cpu.dtype.kind not in "UTSO":
-            self._inputs[name] = OrtValue.ortvalue_from_numpy(arr_on_cpu)
+            self._bind_input(name, OrtValue.ortvalue_from_numpy(arr_on_cpu))
         else:
-            self._inputs[name] = OrtValue.wrap(_in_binding(lambda: converter(declared, name)(arr_on_cpu)), host, declared or "")
+            try:
+                value = converter(declared, name)(arr_on_cpu)
+            except OrtSdkError as error:
+                raise Fail(f"Error when binding input: {error.text}") from error
+            self._bind_input(name, OrtValue.wrap(value, device_access(CPU_DEVICE), declared or ""))
 
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
@@ -64,7 +64,7 @@ class IOBinding:
             NotImplemented: memory of another device, which has no portable address; bind an OrtValue instead.
         """
         self._declared_type(name)
-        self._inputs[name] = _at_address(OrtDevice.make(device_type, device_id), element_type, shape, buffer_ptr)
+        self._bind_input(name, _at_address(OrtDevice.make(device_type, device_id), element_type, shape, buffer_ptr))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an input to a value on any device.
@@ -73,7 +73,7 @@ class IOBinding:
             Fail: no such input.
         """
         self._declared_type(name)
-        self._inputs[name] = _checked(ortvalue)
+        self._bind_input(name, _checked(ortvalue))
 
     def bind_output(
         self,
@@ -90,17 +90,17 @@ class IOBinding:
             InvalidArgument: an address without type and shape.
             Fail: no such device.
         """
-        device = device_type if isinstance(device_type, OrtDevice) else OrtDevice.make(device_type, device_id)
         if buffer_ptr is None:
-            self._targets[name] = device_of(device)
+            self._bind_output(name, device_of(device_type, device_id))
         elif element_type is None or shape is None:
             raise InvalidArgument("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
         else:
-            self._targets[name] = _at_address(device, element_type, shape, buffer_ptr)
+            device = device_type if isinstance(device_type, OrtDevice) else OrtDevice.make(device_type, device_id)
+            self._bind_output(name, _at_address(device, element_type, shape, buffer_ptr))
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Ask for an output in the memory of a value."""
-        self._targets[name] = _checked(ortvalue)
+        self._bind_output(name, _checked(ortvalue))
 
     def synchronize_inputs(self) -> None:
         """Nothing to do: copies to a device are in order with its kernels."""
@@ -123,10 +123,12 @@ class IOBinding:
     def clear_binding_inputs(self) -> None:
         """Forget all inputs."""
         self._inputs.clear()
+        self._bindings = None
 
     def clear_binding_outputs(self) -> None:
         """Forget all outputs, and the last run's values."""
         self._targets.clear()
+        self._bindings = None
         self._outputs = OrtValueVector()
 
     def run_in(self, session: InferenceSession, run_options: Any = None) -> None:
@@ -140,18 +142,25 @@ class IOBinding:
             raise InvalidArgument("IOBinding must be used with the session that created it.")
         if not self._targets:
             raise Fail("Error in execution: At least one output should be requested.")
-        names = list(self._targets)
-        self._outputs = OrtValueVector(
-            _in_binding(
-                lambda: self._session.run_bound(self._inputs, names, list(self._targets.values()), run_options),
-                "Error in execution",
-            )
-        )
+        if self._bindings is None:
+            self._bindings = Bindings(dict(self._inputs), list(self._targets), list(self._targets.values()))
+        try:
+            self._outputs = OrtValueVector(session.run_bound(self._bindings, run_options))
+        except OrtSdkError as error:
+            raise Fail(f"Error in execution: {error.text}") from error
 
     @property
     def _iobinding(self) -> IOBinding:
         """Itself: clients of ONNX Runtime's inner class ask for it."""
         return self
+
+    def _bind_input(self, name: str, value: OrtValue) -> None:
+        self._inputs[name] = value
+        self._bindings = None
+
+    def _bind_output(self, name: str, target: Target) -> None:
+        self._targets[name] = target
+        self._bindings = None
 
     def _declared_type(self, name: str) -> str | None:
         for argument in (*self._session.get_inputs(), *self._session.get_overridable_initializers()):
@@ -159,14 +168,6 @@ class IOBinding:
                 return argument.type or None
         known = [argument.name for argument in self._session.get_inputs()]
         raise Fail(f"Failed to find NodeArg with name: {name} in the def list; the model's inputs are {known}")
-
-
-def _in_binding(work: Callable[[], Any], what: str = "Error when binding input") -> Any:
-    """Do it; errors become ``Fail``, as ONNX Runtime's binding path has them."""
-    try:
-        return work()
-    except OrtSdkError as error:
-        raise Fail(f"{what}: {error.text}") from error
 
 
 def _checked(value: Any) -> OrtValue:
@@ -194,28 +195,3 @@ def _host_copy(value: OrtValue) -> Any:
         return value.value_on(CPU_DEVICE)
     array = value.numpy()
     return array.copy() if value.device == CPU_DEVICE else array
-
-
-def check_preallocated(target: OrtValue, fetch: Fetch) -> None:
-    """Refuse given memory that cannot hold an output.
-
-    Raises:
-        InvalidArgument: another type, rank, or size where the model says one.
-    """
-    if fetch.type and target.data_type() != fetch.type:
-        raise InvalidArgument(f"Unexpected output data type. Actual: ({target.data_type()}) , expected: ({fetch.type})")
-    check_shape(fetch.name, tuple(target.shape()), fetch.shape, "output")
-
-
-def fill_preallocated(target: OrtValue, made: OrtValue, name: str) -> None:
-    """Put an output into given memory.
-
-    Raises:
-        InvalidArgument: the output has another type or shape.
-    """
-    if target.shape() != made.shape() or target.data_type() != made.data_type():
-        raise InvalidArgument(
-            f"The output OrtValue provided for output '{name}' is {target.data_type()}{target.shape()} but this run computed "
-            f"{made.data_type()}{made.shape()}. Bind the output to a device instead, or memory of the shape each run makes."
-        )
-    target.overwrite(made)

@@ -120,6 +120,8 @@ def device_of(device: OrtDevice | Device | str, device_id: int = 0) -> Device:
     Raises:
         Fail: no installed provider has such a device.
     """
+    if device == CPU_DEVICE.name and device_id == 0:
+        return CPU_DEVICE
     if isinstance(device, str):
         device = OrtDevice.make(device, device_id)
     wanted = device.device if isinstance(device, OrtDevice) else device

@@ -165,3 +165,86 @@ def test_addresses_of_other_devices():
     binding = ort_sdk.InferenceSession(models.identity(), providers=["CPUExecutionProvider"]).io_binding()
     with pytest.raises(NotImplementedError, match="bind an OrtValue instead"):
         binding.bind_input("x", "cuda", 0, np.float32, [2, 2], 4096)
+
+
+def test_rebinding_after_runs(ort, session):
+    made = session(models.identity())
+    binding = made.io_binding()
+    target = np.zeros((3, 2), np.float32)
+    for rows in (2, 2, 1, 3, 3):
+        fed = np.random.default_rng(rows).random((rows, 2), np.float32)
+        binding.bind_cpu_input("x", fed)
+        binding.bind_output("y")
+        made.run_with_iobinding(binding)
+        np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], fed)
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(target))
+    made.run_with_iobinding(binding)
+    np.testing.assert_array_equal(target, fed)
+    binding.bind_cpu_input("x", X)
+    with pytest.raises(RuntimeError, match="Error in execution: "):
+        made.run_with_iobinding(binding)
+
+
+def test_runs_on_what_is_bound(ort, session):
+    made = session(models.affine())
+    fed, sums, rectified = X.copy(), np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", fed)
+    binding.bind_output("z", "cpu", 0, np.float32, [2, 3], rectified.ctypes.data)
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(sums))
+    for factor in (1, -1, 2, -2):
+        fed[...] = factor * X
+        made.run_with_iobinding(binding)
+        expected = factor * X @ np.arange(6, dtype=np.float32).reshape(2, 3) + 1
+        np.testing.assert_array_equal(sums, expected)
+        np.testing.assert_array_equal(rectified, np.maximum(expected, 0))
+
+
+def test_default_that_is_bound_later():
+    made = ort_sdk.InferenceSession(models.affine(), providers=["CPUExecutionProvider"])
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y")
+    made.run_with_iobinding(binding)
+    with_default = binding.copy_outputs_to_cpu()[0]
+    binding.bind_cpu_input("c", np.zeros(3, np.float32))
+    made.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], with_default - 1)
+
+
+def test_memory_of_an_input_is_filled_last():
+    made = ort_sdk.InferenceSession(models.aliases(), providers=["CPUExecutionProvider"])
+    fed, same = -X, np.zeros_like(X)
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", fed)
+    binding.bind_ortvalue_output("fresh", ort_sdk.OrtValue.ortvalue_from_numpy(fed))
+    binding.bind_ortvalue_output("same", ort_sdk.OrtValue.ortvalue_from_numpy(same))
+    binding.bind_output("transposed")
+    for source in (-X, X):
+        fed[...] = source
+        made.run_with_iobinding(binding)
+        np.testing.assert_array_equal(same, source)
+        np.testing.assert_array_equal(fed, np.maximum(source, 0))
+        np.testing.assert_array_equal(binding.get_outputs()[2].numpy(), source.T)
+
+
+def test_session_that_changes_under_a_binding():
+    made = ort_sdk.InferenceSession(models.identity(), providers=["CPUExecutionProvider"])
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y")
+    made.run_with_iobinding(binding)
+    made.set_providers(["CPUExecutionProvider"])
+    made.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], X)
+
+
+def test_closed_session_runs_no_binding():
+    made = ort_sdk.InferenceSession(models.identity(), providers=["CPUExecutionProvider"])
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y")
+    made.run_with_iobinding(binding)
+    made.close()
+    with pytest.raises(RuntimeError, match="Error in execution: the session was closed"):
+        made.run_with_iobinding(binding)
