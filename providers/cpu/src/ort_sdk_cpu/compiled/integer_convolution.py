@@ -6,15 +6,15 @@ point around them. A line of a window is one piece of memory, so that the loop a
 ``quantized_convolution`` saturates rounded(sums * scales) + zero point; ``quantized_sum`` also adds another tensor to that, and
 ``quantized_unit_convolution`` multiplies weights that have zero points.
 ``float_convolution`` gives float32 of an x whose zero point and scale are known at run time only; ``float_unit_convolution``
-does so with weights that have zero points.
+does so with weights that have zero points. Panels have 64 columns, or as many as the name says; X is uint8, or as it says.
 
 Arguments: addresses of x, packed weights, the output, what belongs to each panel's columns, of what is added or of the units of
 windows, and of working memory; samples, height, width and channels of x, height, width and channels of the output; lines of a
 window, bytes from one to the next, steps of four numbers in each, bytes from window to window; lines from a row of windows to
 the next, lines above and columns left of x, lines from a window's first to its last; bytes of a line; 0 to read where x lies, 1
 out of a frame, 2 out of one in which planes of x lie side by side; x's zero point in all of four bytes (not read for float32);
-windows in a block, whether threads share the columns and not the windows, bytes of working memory per thread; flip of x; for 8
-bits, zero point of the output (as if it were uint8), its flip, flip of what is added, and the numbers of
+windows in a block, whether threads share the columns and not the windows, bytes of working memory per thread; flip of int8 x;
+for 8 bits, zero point of the output (as if it were uint8), its flip, flip of what is added, and the numbers of
 ``quantized_sum_tile``; for float32, the numbers of ``float_tile``.
 """
 
@@ -26,17 +26,32 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import add, multiply, shift_left, splat_i32
 from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first
-from ort_sdk_cpu.simd.integer_float_tiles import float_tile, float_unit_tile
-from ort_sdk_cpu.simd.integer_tiles import PANEL, ROWS, UNIT_ROWS, quantized_sum_tile, quantized_tile, quantized_unit_tile
+from ort_sdk_cpu.simd.integer_float_tiles import float_tile_of, float_unit_tile_of
+from ort_sdk_cpu.simd.integer_tiles import PANEL, ROWS, UNIT_ROWS, most_rows
 from ort_sdk_cpu.simd.memory import load_i32, load_u8_first, store_i32
+from ort_sdk_cpu.simd.quantized_tiles import quantized_sum_tile_of, quantized_tile_of, quantized_unit_tile_of
 from ort_sdk_cpu.simd.records import argument
+from ort_sdk_cpu.simd.vector_types import LANES
 
 __all__ = [
     "float_convolution",
+    "float_convolution_of_int8",
     "float_unit_convolution",
+    "float_unit_convolution_of_int8",
     "quantized_convolution",
+    "quantized_convolution_16",
+    "quantized_convolution_16_of_int8",
+    "quantized_convolution_32",
+    "quantized_convolution_32_of_int8",
+    "quantized_convolution_of_int8",
     "quantized_sum",
+    "quantized_sum_16",
+    "quantized_sum_16_of_int8",
+    "quantized_sum_32",
+    "quantized_sum_32_of_int8",
+    "quantized_sum_of_int8",
     "quantized_unit_convolution",
+    "quantized_unit_convolution_of_int8",
 ]
 
 _X, _WEIGHTS, _OUT, _COLUMNS, _ADDEND, _WORK = range(6)
@@ -47,7 +62,8 @@ _PITCH, _KIND, _FILL = range(21, 24)
 _BLOCK, _BY_COLUMNS, _WORK_BYTES = range(24, 27)
 _FLIP, _ZERO_POINT, _OUT_FLIP, _ADDEND_FLIP, _NUMBERS = range(27, 32)
 _UNITS, _FLOAT_NUMBERS = _ADDEND, _ZERO_POINT
-_STEP_BYTES, _PARAMETER_BYTES, _UNIT_PARAMETER_BYTES, _FLOAT_PARAMETER_BYTES = 4 * PANEL, 8 * PANEL, 12 * PANEL, 16 * PANEL
+_PLAIN_PARAMETERS, _UNIT_PARAMETERS, _FLOAT_PARAMETERS = 2, 3, 4
+"""Numbers that belong to a column."""
 _EVERY_BYTE = 0x01010101
 
 
@@ -112,9 +128,9 @@ def _frame(record: int, fill: Any, sample: int, line: int, lines: int, work: int
 
 
 @inner
-def _panel_bytes(record: int) -> int:
+def _panel_bytes(record: int, width: int) -> int:
     steps: int = argument(record, _LINES) * argument(record, _STEPS)
-    return steps * _STEP_BYTES
+    return steps * 4 * width
 
 
 @inner
@@ -125,87 +141,105 @@ def _windows_at(record: int) -> tuple[int, int, int, int]:
 
 
 @inner
-def _panel_at(record: int, panel: int) -> tuple[int, int, int]:
-    """Where a panel and what belongs to its columns are, and the columns there are from its first on."""
-    weights = argument(record, _WEIGHTS) + panel * _panel_bytes(record)
-    return weights, argument(record, _COLUMNS) + panel * _PARAMETER_BYTES, argument(record, _OUT_CHANNELS) - panel * PANEL
+def _panel_at(record: int, panel: int, width: int, parameters: int) -> tuple[int, int, int]:
+    """Where a panel and the numbers that belong to its columns are, and the columns there are from its first on."""
+    weights = argument(record, _WEIGHTS) + panel * _panel_bytes(record, width)
+    return weights, argument(record, _COLUMNS) + panel * 4 * width * parameters, argument(record, _OUT_CHANNELS) - panel * width
 
 
-@inner
-def _plain_tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
-    """Some windows of a line with a panel; ``offset`` is of the output's first row."""
-    row, line, lines, steps = _windows_at(record)
-    weights, parameters, left = _panel_at(record, panel)
-    quantized_tile(
-        *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
-        *(argument(record, _ZERO_POINT), argument(record, _OUT_FLIP), argument(record, _OUT) + offset),
-        *(argument(record, _OUT_CHANNELS), left),
-    )
+def _plain_tile_of(width: int, *, is_int8: bool) -> Any:
+    quantized_tile = quantized_tile_of(width // LANES, is_int8=is_int8)
+
+    @inner
+    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+        """Some windows of a line with a panel; ``offset`` is of the output's first row."""
+        row, line, lines, steps = _windows_at(record)
+        weights, parameters, left = _panel_at(record, panel, width, _PLAIN_PARAMETERS)
+        quantized_tile(
+            *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
+            *(argument(record, _ZERO_POINT), argument(record, _OUT_FLIP), argument(record, _OUT) + offset),
+            *(argument(record, _OUT_CHANNELS), left),
+        )
+
+    return tile
 
 
-@inner
-def _sum_tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
-    """The same, with what is added."""
-    row, line, lines, steps = _windows_at(record)
-    weights, parameters, left = _panel_at(record, panel)
-    quantized_sum_tile(
-        *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
-        *(argument(record, _ZERO_POINT), argument(record, _OUT_FLIP), argument(record, _OUT) + offset),
-        *(argument(record, _OUT_CHANNELS), left),
-        *(argument(record, _ADDEND) + offset, argument(record, _ADDEND_FLIP), record + _NUMBERS * 8),
-    )
+def _sum_tile_of(width: int, *, is_int8: bool) -> Any:
+    quantized_sum_tile = quantized_sum_tile_of(width // LANES, is_int8=is_int8)
+
+    @inner
+    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+        """The same, with what is added."""
+        row, line, lines, steps = _windows_at(record)
+        weights, parameters, left = _panel_at(record, panel, width, _PLAIN_PARAMETERS)
+        quantized_sum_tile(
+            *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
+            *(argument(record, _ZERO_POINT), argument(record, _OUT_FLIP), argument(record, _OUT) + offset),
+            *(argument(record, _OUT_CHANNELS), left),
+            *(argument(record, _ADDEND) + offset, argument(record, _ADDEND_FLIP), record + _NUMBERS * 8),
+        )
+
+    return tile
 
 
-@inner
-def _unit_tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
-    """The same of weights with zero points."""
-    row, line, lines, steps = _windows_at(record)
-    weights, _, left = _panel_at(record, panel)
-    parameters = argument(record, _COLUMNS) + panel * _UNIT_PARAMETER_BYTES
-    quantized_unit_tile(
-        *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
-        *(argument(record, _ZERO_POINT), argument(record, _OUT_FLIP), argument(record, _OUT) + offset),
-        *(argument(record, _OUT_CHANNELS), left, argument(record, _UNITS)),
-    )
+def _unit_tile_of(*, is_int8: bool) -> Any:
+    quantized_unit_tile = quantized_unit_tile_of(is_int8=is_int8)
+
+    @inner
+    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+        """The same of weights with zero points."""
+        row, line, lines, steps = _windows_at(record)
+        weights, parameters, left = _panel_at(record, panel, PANEL, _UNIT_PARAMETERS)
+        quantized_unit_tile(
+            *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
+            *(argument(record, _ZERO_POINT), argument(record, _OUT_FLIP), argument(record, _OUT) + offset),
+            *(argument(record, _OUT_CHANNELS), left, argument(record, _UNITS)),
+        )
+
+    return tile
 
 
-@inner
-def _float_columns(record: int, panel: int) -> int:
-    address: int = argument(record, _COLUMNS) + panel * _FLOAT_PARAMETER_BYTES
-    return address
+def _float_tile_of(*, is_int8: bool) -> Any:
+    float_tile = float_tile_of(is_int8=is_int8)
+
+    @inner
+    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+        """Some windows of a line with a panel, as float32."""
+        row, line, lines, steps = _windows_at(record)
+        weights, parameters, left = _panel_at(record, panel, PANEL, _FLOAT_PARAMETERS)
+        float_tile(
+            *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
+            *(record + _FLOAT_NUMBERS * 8, argument(record, _OUT) + offset * 4, argument(record, _OUT_CHANNELS) * 4, left),
+        )
+
+    return tile
 
 
-@inner
-def _float_tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
-    """Some windows of a line with a panel, as float32."""
-    row, line, lines, steps = _windows_at(record)
-    weights, _, left = _panel_at(record, panel)
-    float_tile(
-        *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, _float_columns(record, panel), soon, soon_step),
-        *(record + _FLOAT_NUMBERS * 8, argument(record, _OUT) + offset * 4, argument(record, _OUT_CHANNELS) * 4, left),
-    )
+def _float_unit_tile_of(*, is_int8: bool) -> Any:
+    float_unit_tile = float_unit_tile_of(is_int8=is_int8)
+
+    @inner
+    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+        """The same of weights with zero points."""
+        row, line, lines, steps = _windows_at(record)
+        weights, parameters, left = _panel_at(record, panel, PANEL, _FLOAT_PARAMETERS)
+        float_unit_tile(
+            *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
+            *(record + _FLOAT_NUMBERS * 8, argument(record, _OUT) + offset * 4, argument(record, _OUT_CHANNELS) * 4, left),
+            argument(record, _UNITS),
+        )
+
+    return tile
 
 
-@inner
-def _float_unit_tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
-    """The same of weights with zero points."""
-    row, line, lines, steps = _windows_at(record)
-    weights, _, left = _panel_at(record, panel)
-    float_unit_tile(
-        *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, _float_columns(record, panel), soon, soon_step),
-        *(record + _FLOAT_NUMBERS * 8, argument(record, _OUT) + offset * 4, argument(record, _OUT_CHANNELS) * 4, left),
-        argument(record, _UNITS),
-    )
-
-
-def _blocks(tile_of: Any, most_rows: int) -> Any:
+def _blocks(tile_of: Any, most: int, panel_width: int) -> Any:
     """Windows of a sample with panels, by tiles."""
 
     @inner
     def block(record: int, sample: int, first: int, stop: int, begin: int, end: int, base: int, pitch: int) -> None:
         width, row = argument(record, _OUT_WIDTH), argument(record, _ROW_BYTES)
         columns, step = argument(record, _OUT_CHANNELS), argument(record, _STRIDE) * pitch
-        start, panel_bytes = sample * argument(record, _OUT_HEIGHT) * width, _panel_bytes(record)
+        start, panel_bytes = sample * argument(record, _OUT_HEIGHT) * width, _panel_bytes(record, panel_width)
         for panel in range(begin, end):
             place, window, column = base, first, first % width
             # Meanwhile the next panel is asked for, a piece with each tile.
@@ -213,12 +247,12 @@ def _blocks(tile_of: Any, most_rows: int) -> Any:
             soon = argument(record, _WEIGHTS) + (panel if is_last else panel + 1) * panel_bytes
             while window < stop:
                 count = min(width - column, stop - window)
-                tiles = (count + most_rows - 1) // most_rows
+                tiles = (count + most - 1) // most
                 for tile in range(tiles):
                     rows = (count + tiles - 1 - tile) // tiles
                     piece = 0 if is_last else (window - first) * panel_bytes // (stop - first)
-                    soon_step = 0 if is_last else (rows * _STEP_BYTES + stop - first - 1) // (stop - first)
-                    offset = (start + window) * columns + panel * PANEL
+                    soon_step = 0 if is_last else (rows * 4 * panel_width + stop - first - 1) // (stop - first)
+                    offset = (start + window) * columns + panel * panel_width
                     tile_of(record, rows, place + column * row, panel, offset, soon + piece, soon_step)
                     window += rows
                     column += rows
@@ -227,8 +261,8 @@ def _blocks(tile_of: Any, most_rows: int) -> Any:
     return block
 
 
-def _task(name: str, tile_of: Any, fill_of: Any, most_rows: int = ROWS) -> Task:
-    block = _blocks(tile_of, most_rows)
+def _task(name: str, tile_of: Any, fill_of: Any, most: int = ROWS, panel_width: int = PANEL) -> Task:
+    block = _blocks(tile_of, most, panel_width)
 
     @inner
     def windows(record: int, first: int, stop: int, begin: int, end: int, work: int) -> None:
@@ -250,7 +284,7 @@ def _task(name: str, tile_of: Any, fill_of: Any, most_rows: int = ROWS) -> Task:
 
     def convolution(record: int, part: int, parts: int) -> None:
         count = argument(record, _SAMPLES) * argument(record, _OUT_HEIGHT) * argument(record, _OUT_WIDTH)
-        panels, work = (argument(record, _OUT_CHANNELS) + PANEL - 1) // PANEL, argument(record, _WORK)
+        panels, work = (argument(record, _OUT_CHANNELS) + panel_width - 1) // panel_width, argument(record, _WORK)
         work += part * argument(record, _WORK_BYTES)
         if argument(record, _BY_COLUMNS):
             windows(record, 0, count, panels * part // parts, panels * (part + 1) // parts, work)
@@ -261,8 +295,33 @@ def _task(name: str, tile_of: Any, fill_of: Any, most_rows: int = ROWS) -> Task:
     return task(convolution)
 
 
-quantized_convolution = _task("quantized_convolution", _plain_tile, _constant_fill)
-quantized_sum = _task("quantized_sum", _sum_tile, _constant_fill)
-quantized_unit_convolution = _task("quantized_unit_convolution", _unit_tile, _constant_fill, UNIT_ROWS)
-float_convolution = _task("float_convolution", _float_tile, _dynamic_fill)
-float_unit_convolution = _task("float_unit_convolution", _float_unit_tile, _dynamic_fill, UNIT_ROWS)
+def _quantized(name: str, tile_of: Any, width: int = PANEL, *, is_int8: bool = False) -> Task:
+    return _task(name, tile_of(width, is_int8=is_int8), _constant_fill, most_rows(width // LANES), width)
+
+
+def _with_units(name: str, *, is_int8: bool = False) -> Task:
+    return _task(name, _unit_tile_of(is_int8=is_int8), _constant_fill, UNIT_ROWS)
+
+
+def _float(name: str, tile_of: Any, most: int, *, is_int8: bool = False) -> Task:
+    return _task(name, tile_of(is_int8=is_int8), _dynamic_fill, most)
+
+
+quantized_convolution = _quantized("quantized_convolution", _plain_tile_of)
+quantized_convolution_32 = _quantized("quantized_convolution_32", _plain_tile_of, 32)
+quantized_convolution_16 = _quantized("quantized_convolution_16", _plain_tile_of, 16)
+quantized_convolution_of_int8 = _quantized("quantized_convolution_of_int8", _plain_tile_of, is_int8=True)
+quantized_convolution_32_of_int8 = _quantized("quantized_convolution_32_of_int8", _plain_tile_of, 32, is_int8=True)
+quantized_convolution_16_of_int8 = _quantized("quantized_convolution_16_of_int8", _plain_tile_of, 16, is_int8=True)
+quantized_sum = _quantized("quantized_sum", _sum_tile_of)
+quantized_sum_32 = _quantized("quantized_sum_32", _sum_tile_of, 32)
+quantized_sum_16 = _quantized("quantized_sum_16", _sum_tile_of, 16)
+quantized_sum_of_int8 = _quantized("quantized_sum_of_int8", _sum_tile_of, is_int8=True)
+quantized_sum_32_of_int8 = _quantized("quantized_sum_32_of_int8", _sum_tile_of, 32, is_int8=True)
+quantized_sum_16_of_int8 = _quantized("quantized_sum_16_of_int8", _sum_tile_of, 16, is_int8=True)
+quantized_unit_convolution = _with_units("quantized_unit_convolution")
+quantized_unit_convolution_of_int8 = _with_units("quantized_unit_convolution_of_int8", is_int8=True)
+float_convolution = _float("float_convolution", _float_tile_of, ROWS)
+float_convolution_of_int8 = _float("float_convolution_of_int8", _float_tile_of, ROWS, is_int8=True)
+float_unit_convolution = _float("float_unit_convolution", _float_unit_tile_of, UNIT_ROWS)
+float_unit_convolution_of_int8 = _float("float_unit_convolution_of_int8", _float_unit_tile_of, UNIT_ROWS, is_int8=True)

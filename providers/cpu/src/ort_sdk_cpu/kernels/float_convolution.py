@@ -15,7 +15,7 @@ from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 
 from .channels_last import ArraysCall
 from .conv_geometry import ConvGeometry
-from .integer_panels import columns_in_order, panels_in_order
+from .integer_panels import PANEL, columns_in_order, panels_in_order
 from .quantized_convolution import (
     MODULE,
     PLACES,
@@ -28,6 +28,7 @@ from .quantized_convolution import (
     flip_of,
     is_known,
     is_spread_out,
+    task_name,
 )
 from .scratch import Scratch
 from .task_execution import TaskExecution
@@ -107,10 +108,10 @@ class FloatConvolution:
         packed = self._packed_in(LineOrder(is_spread, image.has_gaps))
         work = 2 * out.size * math.prod(shape[1:])
         threads = libraries.thread_count() if work >= TEAM_WORK else 1
-        cut = Cut(image, image.kind(is_spread=is_spread), threads)
+        cut = Cut(image, image.kind(is_spread=is_spread), PANEL, threads)
         finish = (0, 0, float(self._finish.low), float(self._finish.high))
         arguments = (*[0] * 6, *cut.arguments(0), flip_of(x.dtype), *finish)
-        task = TaskCall(MODULE, _TASK if packed.units is None else _UNIT_TASK, arguments, threads)
+        task = TaskCall(MODULE, task_name(_TASK if packed.units is None else _UNIT_TASK, x.dtype), arguments, threads)
         execution = TaskExecution(task, _FLOAT_PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
         execution.set(Argument.WEIGHTS, packed.panels)
         execution.set(Argument.BIAS, packed.columns)

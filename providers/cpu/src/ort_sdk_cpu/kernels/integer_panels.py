@@ -10,43 +10,42 @@ __all__ = ["PANEL", "columns_in_order", "columns_of", "packed_panels", "panels_i
 
 PANEL = 64
 """Columns of a panel, as in ``simd.integer_tiles``."""
-_LANES = (4, 4, 4)
+_LANES = (4, -1, 4)
 """A column's place in a panel: in which part of a vector, in which vector, where in the part."""
 _INT32 = np.dtype(np.int32)
 
 
-def packed_panels(lines: HostArray) -> HostArray:
+def packed_panels(lines: HostArray, panel: int) -> HostArray:
     """Int8 weights in panels: (panels, steps, vectors, lanes, 4).
 
     Args:
         lines: (columns, lines, numbers in a line); zeros are put behind each line up to a multiple of four, and zero columns up
             to whole panels.
+        panel: columns of one, a multiple of 16.
     """
-    _, count, length = lines.shape
-    fours = _in_fours(lines).reshape(-1, *_LANES, count * -(-length // 4))
-    return fours.transpose(0, 4, 2, 1, 3).copy()
+    fours = _in_fours(lines, panel)
+    return fours.reshape(len(fours) // panel, *_LANES, fours[0].size).transpose(0, 4, 2, 1, 3).copy()
 
 
 def panels_in_order(lines: HostArray) -> HostArray:
     """The same with a panel's columns side by side: int32, (panels, steps, columns)."""
-    _, count, length = lines.shape
-    fours = _in_fours(lines).reshape(-1, PANEL, count * -(-length // 4))
-    return fours.transpose(0, 2, 1).copy()
+    fours = _in_fours(lines, PANEL)
+    return fours.reshape(-1, PANEL, fours[0].size).transpose(0, 2, 1).copy()
 
 
-def _in_fours(lines: HostArray) -> HostArray:
+def _in_fours(lines: HostArray, panel: int) -> HostArray:
     """Four numbers of a line in an int32: (columns of whole panels, lines, fours)."""
     columns, _, length = lines.shape
     whole = np.ascontiguousarray(lines)
-    if columns % PANEL or length % 4:
-        whole = np.pad(whole, ((0, -columns % PANEL), (0, 0), (0, -length % 4)))
+    if columns % panel or length % 4:
+        whole = np.pad(whole, ((0, -columns % panel), (0, 0), (0, -length % 4)))
     fours: HostArray = whole.view(_INT32)
     return fours
 
 
-def columns_of(*rows: HostArray) -> HostArray:
-    """What belongs to each panel's columns, int32 or float32, row behind row in a panel's order: int32, (panels, rows * 64)."""
-    return np.ascontiguousarray(np.concatenate([_in_panels(row) for row in rows], axis=1))
+def columns_of(panel: int, *rows: HostArray) -> HostArray:
+    """What belongs to the columns, int32 or float32, row behind row in a panel's order: int32, (panels, rows * its columns)."""
+    return np.ascontiguousarray(np.concatenate([_in_panels(panel, row) for row in rows], axis=1))
 
 
 def columns_in_order(*rows: HostArray) -> HostArray:
@@ -57,7 +56,8 @@ def columns_in_order(*rows: HostArray) -> HostArray:
     return np.ascontiguousarray(whole.reshape(len(rows), -1, PANEL).transpose(1, 0, 2))
 
 
-def _in_panels(values: HostArray) -> HostArray:
-    whole = np.zeros(-(-values.size // PANEL) * PANEL, _INT32)
+def _in_panels(panel: int, values: HostArray) -> HostArray:
+    panels = -(-values.size // panel)
+    whole = np.zeros(panels * panel, _INT32)
     whole[: values.size] = np.ascontiguousarray(values).view(_INT32)
-    return np.ascontiguousarray(whole.reshape(-1, *_LANES).transpose(0, 2, 1, 3).reshape(-1, PANEL))
+    return np.ascontiguousarray(whole.reshape(panels, *_LANES).transpose(0, 2, 1, 3).reshape(panels, panel))

@@ -41,6 +41,8 @@ __all__ = [
     "flip_of",
     "is_known",
     "is_spread_out",
+    "panel_for",
+    "task_name",
 ]
 
 MODULE, PLAIN = "integer_convolution", "quantized_convolution"
@@ -57,6 +59,8 @@ _MOST_COPIED = 1 << 13
 _LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
 _LARGEST_NUMBER = 255
 """Of weights, less their zero points."""
+_PANELS = {PANEL: (64, 64), 32: (34, 39), 16: (18, 28)}
+"""Columns of a panel, and how long a step with one takes, of uint8 and of int8."""
 _FOUR_BYTES, _FLIPPED = 0x01010101, 0x80808080
 _MOST_AXES = 4
 _INT8, _FLOAT = np.dtype(np.int8), np.dtype(np.float32)
@@ -127,7 +131,7 @@ class PackedWeight:
 
     @classmethod
     def of(
-        cls, weight: ZeroedWeight, scales: HostArray, bias: HostArray | None, x_zero_point: int, order: LineOrder
+        cls, weight: ZeroedWeight, scales: HostArray, bias: HostArray | None, x_zero_point: int, order: LineOrder, panel: int
     ) -> PackedWeight | None:
         """From a weight (M, C, *kernel); None if sums or their steps may not fit into 32 bits.
 
@@ -137,6 +141,7 @@ class PackedWeight:
             bias: int32, (M,).
             x_zero_point: as if X were uint8.
             order: of what is multiplied.
+            panel: columns of one; 64 for a weight with zero points.
         """
         numbers, zero_points = weight.numbers, weight.zero_points
         outputs, depth = len(numbers), math.prod(numbers.shape[1:])
@@ -147,8 +152,8 @@ class PackedWeight:
         if not _may_be(depth * _LARGEST_NUMBER, offsets, factors) and not _may_be(weight.magnitudes(), offsets, factors):
             return None
         units = None if zero_points is None else order.units_of(numbers)
-        columns = columns_of(offsets.astype(np.int32), factors, *([] if zero_points is None else [zero_points]))
-        return cls(depth, packed_panels(order.lines_of(numbers)), columns, units)
+        columns = columns_of(panel, offsets.astype(np.int32), factors, *([] if zero_points is None else [zero_points]))
+        return cls(depth, packed_panels(order.lines_of(numbers), panel), columns, units)
 
 
 def _may_be(magnitudes: HostArray | int, offsets: HostArray, factors: HostArray) -> bool:
@@ -203,6 +208,8 @@ class Cut(NamedTuple):
 
     image: Image
     kind: int
+    panel: int
+    """Columns of one."""
     threads: int
 
     @property
@@ -253,7 +260,7 @@ class Cut(NamedTuple):
         """Whether each thread takes a part of the columns: where there are more weights than input."""
         image = self.image
         weights = math.prod((*image.kernel, image.channels, image.outputs))
-        panels = -(-image.outputs // PANEL)
+        panels = -(-image.outputs // self.panel)
         is_even = panels % self.threads == 0 or panels >= 8 * self.threads
         return is_even and weights > image.samples * math.prod(image.size) * image.channels
 
@@ -296,7 +303,7 @@ class TaskConvolution:
         self.can_add = can_add
         self._x_zero_point, self._y_zero_point = zero_points
         self._scratch = scratch
-        self._packed: dict[tuple[LineOrder, int], PackedWeight | None] = {}
+        self._packed: dict[tuple[LineOrder, int, int], PackedWeight | None] = {}
 
     def is_for(self, x_shape: Sequence[int]) -> bool:
         """Whether the task computes the convolution of an X of this shape."""
@@ -314,14 +321,17 @@ class TaskConvolution:
         if not is_known(shape, self._geometry, x.shape):
             return None
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
-        weight = self._packed_for(x.dtype, LineOrder(is_spread, image.has_gaps))
+        is_large = 2 * out.size * math.prod(shape[1:]) >= TEAM_WORK
+        panel = panel_for(shape[0], x.dtype) if is_large and self.can_add else PANEL
+        weight = self._packed_for(x.dtype, LineOrder(is_spread, image.has_gaps), panel)
         if weight is None:
             return None
-        threads = libraries.thread_count() if 2 * out.size * weight.depth >= TEAM_WORK else 1
-        cut = Cut(image, image.kind(is_spread=is_spread), threads)
+        threads = libraries.thread_count() if is_large else 1
+        cut = Cut(image, image.kind(is_spread=is_spread), panel, threads)
         finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
         arguments = (*[0] * 6, *cut.arguments(self._x_zero_point), flip_of(x.dtype), *finish)
-        task = TaskCall(MODULE, _SUM if added else PLAIN if weight.units is None else WITH_ZERO_POINTS, arguments, threads)
+        name = _SUM if added else PLAIN if weight.units is None else WITH_ZERO_POINTS
+        task = TaskCall(MODULE, task_name(name, x.dtype, panel), arguments, threads)
         execution = TaskExecution(task, PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
         execution.set(Argument.WEIGHTS, weight.panels)
         execution.set(Argument.BIAS, weight.columns)
@@ -334,13 +344,23 @@ class TaskConvolution:
         flip = flip_of(out.dtype)
         return (self._y_zero_point + (128 if flip else 0), flip)
 
-    def _packed_for(self, dtype: np.dtype[Any], order: LineOrder) -> PackedWeight | None:
+    def _packed_for(self, dtype: np.dtype[Any], order: LineOrder, panel: int) -> PackedWeight | None:
         shift = 128 if flip_of(dtype) else 0
-        key = (order, shift)
+        key = (order, shift, panel)
         if key not in self._packed:
             x_zero_point = self._x_zero_point + shift
-            self._packed[key] = PackedWeight.of(self._weight(), self._scales, self._bias, x_zero_point, order)
+            self._packed[key] = PackedWeight.of(self._weight(), self._scales, self._bias, x_zero_point, order, panel)
         return self._packed[key]
+
+
+def task_name(name: str, dtype: np.dtype[Any], panel: int = PANEL) -> str:
+    """Of the task for an X of a type and panels of some columns."""
+    return name + ("" if panel == PANEL else f"_{panel}") + ("_of_int8" if dtype == _INT8 else "")
+
+
+def panel_for(outputs: int, dtype: np.dtype[Any]) -> int:
+    """Columns of a panel for so many outputs: what takes least time, with columns that are not there."""
+    return min(_PANELS, key=lambda panel: -(-outputs // panel) * _PANELS[panel][dtype == _INT8])
 
 
 def call_on(

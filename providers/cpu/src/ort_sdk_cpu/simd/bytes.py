@@ -19,6 +19,7 @@ __all__ = [
     "broadcast_u8",
     "emit_load_bytes_first",
     "emit_store_bytes_first",
+    "emit_store_part",
     "load_bytes_first",
     "lookup_bytes",
     "store_bytes_first",
@@ -50,8 +51,15 @@ def emit_store_bytes_first(builder: Any, address: Any, value: Any, count: Any) -
         with whole:
             emit_store(builder, address, value)
         with part:
-            target, one = pointer(builder, address, I8X64), ir.Constant(I32, 1)
-            call(builder, "llvm.masked.store.v64i8.p0", ir.VoidType(), value, target, one, _mask(builder, count))
+            emit_store_part(builder, address, value, count)
+
+
+def emit_store_part(builder: Any, address: Any, value: Any, count: Any) -> None:
+    """LLVM code of a store of the first bytes of 64 or fewer, of which there are more."""
+    lanes = ir.Constant(_LANES, [min(lane, value.type.count) for lane in range(BYTES)])
+    whole = builder.shuffle_vector(value, ir.Constant(value.type, None), lanes)
+    target, one = pointer(builder, address, I8X64), ir.Constant(I32, 1)
+    call(builder, "llvm.masked.store.v64i8.p0", ir.VoidType(), whole, target, one, _mask(builder, count))
 
 
 @operation(i32x16, types.intp, types.intp)

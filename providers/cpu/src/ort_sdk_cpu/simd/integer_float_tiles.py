@@ -15,7 +15,7 @@ from .integer_tiles import PANEL, ROWS, UNIT_ROWS, Operands, emit_columns, emit_
 from .memory import emit_load, splat
 from .vector_types import F32, I8, I32, VF32, VI32, operation
 
-__all__ = ["float_tile", "float_unit_tile"]
+__all__ = ["float_tile_of", "float_unit_tile_of"]
 
 _COLUMN_BYTES = 4 * PANEL
 _WORD = 8
@@ -39,9 +39,9 @@ def _scalar(builder: Any, numbers: Any, place: int) -> Any:
 def _negative_zero_point(builder: Any, numbers: Any, flip: Any) -> Any:
     """Of x as uint8, in every lane."""
     place = emit_load(builder, numbers, ir.IntType(64))
-    byte = builder.xor(
-        builder.zext(emit_load(builder, place, I8), I32), builder.and_(builder.trunc(flip, I32), ir.Constant(I32, 255))
-    )
+    byte = builder.zext(emit_load(builder, place, I8), I32)
+    if flip is not None:
+        byte = builder.xor(byte, builder.and_(builder.trunc(flip, I32), ir.Constant(I32, 255)))
     return splat(builder, builder.neg(byte))
 
 
@@ -82,90 +82,101 @@ def _tile(
     emit_choice(builder, rows, range(1, most_rows + 1), emit)
 
 
-@operation(types.none, *[types.intp] * 15)
-def float_tile(
-    builder: Any,
-    rows: Any,
-    x: Any,
-    x_row: Any,
-    x_line: Any,
-    lines: Any,
-    steps: Any,
-    flip: Any,
-    w: Any,
-    columns: Any,
-    soon: Any,
-    soon_step: Any,
-    numbers: Any,
-    out: Any,
-    out_row: Any,
-    left: Any,
-) -> None:
-    """Multiply, and write sums * scale + bias, within bounds.
+def float_tile_of(*, is_int8: bool) -> Any:
+    """The operation for rows of int8 or uint8."""
 
-    Args:
-        builder: of LLVM code.
-        rows: how many, up to ``ROWS``.
-        x: see ``quantized_tile``, like all up to ``soon_step`` but for ``columns``.
-        x_row: see there.
-        x_line: see there.
-        lines: see there.
-        steps: see there.
-        flip: see there.
-        w: see there.
-        columns: address of the 64 columns' sums of weights less zero points (int32) and, each behind the other, their scales and
-            their bias (float32) and their zero points (int32).
-        soon: see there.
-        soon_step: see there.
-        numbers: address of four words: addresses of x's zero point, a byte, and of its scale (float32); both bounds (float32).
-        out: address of the first row's results.
-        out_row: bytes from row to row.
-        left: columns there are from the first on; the others are not written.
-    """
-    given = Operands(0, x, x_row, x_line, lines, steps, flip, w, soon, soon_step)
-    _tile(builder, rows, ROWS, given, columns, numbers, (out, out_row, left))
+    @operation(types.none, *[types.intp] * 15)
+    def float_tile(
+        builder: Any,
+        rows: Any,
+        x: Any,
+        x_row: Any,
+        x_line: Any,
+        lines: Any,
+        steps: Any,
+        flip: Any,
+        w: Any,
+        columns: Any,
+        soon: Any,
+        soon_step: Any,
+        numbers: Any,
+        out: Any,
+        out_row: Any,
+        left: Any,
+    ) -> None:
+        """Multiply, and write sums * scale + bias, within bounds.
+
+        Args:
+            builder: of LLVM code.
+            rows: how many, up to ``ROWS``.
+            x: see ``quantized_tile``, like all up to ``soon_step`` but for ``columns``.
+            x_row: see there.
+            x_line: see there.
+            lines: see there.
+            steps: see there.
+            flip: see there.
+            w: see there.
+            columns: address of the 64 columns' sums of weights less zero points (int32) and, each behind the other, their scales
+                and their bias (float32) and their zero points (int32).
+            soon: see there.
+            soon_step: see there.
+            numbers: address of four words: addresses of x's zero point, a byte, and of its scale (float32); both bounds
+                (float32).
+            out: address of the first row's results.
+            out_row: bytes from row to row.
+            left: columns there are from the first on; the others are not written.
+        """
+        given = Operands(0, x, x_row, x_line, lines, steps, flip if is_int8 else None, w, soon, soon_step)
+        _tile(builder, rows, ROWS, given, columns, numbers, (out, out_row, left))
+
+    return float_tile
 
 
-@operation(types.none, *[types.intp] * 16)
-def float_unit_tile(
-    builder: Any,
-    rows: Any,
-    x: Any,
-    x_row: Any,
-    x_line: Any,
-    lines: Any,
-    steps: Any,
-    flip: Any,
-    w: Any,
-    columns: Any,
-    soon: Any,
-    soon_step: Any,
-    numbers: Any,
-    out: Any,
-    out_row: Any,
-    left: Any,
-    units: Any,
-) -> None:
-    """As ``float_tile``, for weights that have the columns' zero points.
+def float_unit_tile_of(*, is_int8: bool) -> Any:
+    """The operation for rows of int8 or uint8."""
 
-    Args:
-        builder: of LLVM code.
-        rows: how many, up to ``UNIT_ROWS``.
-        x: as there, like all that is not named below.
-        x_row: see there.
-        x_line: see there.
-        lines: see there.
-        steps: see there.
-        flip: see there.
-        w: see there.
-        columns: see there.
-        soon: see there.
-        soon_step: see there.
-        numbers: see there.
-        out: see there.
-        out_row: see there.
-        left: see there.
-        units: address of four bytes for each step of each line: 1 for what belongs to the window, 0 for what does not.
-    """
-    given = Operands(0, x, x_row, x_line, lines, steps, flip, w, soon, soon_step, units)
-    _tile(builder, rows, UNIT_ROWS, given, columns, numbers, (out, out_row, left))
+    @operation(types.none, *[types.intp] * 16)
+    def float_unit_tile(
+        builder: Any,
+        rows: Any,
+        x: Any,
+        x_row: Any,
+        x_line: Any,
+        lines: Any,
+        steps: Any,
+        flip: Any,
+        w: Any,
+        columns: Any,
+        soon: Any,
+        soon_step: Any,
+        numbers: Any,
+        out: Any,
+        out_row: Any,
+        left: Any,
+        units: Any,
+    ) -> None:
+        """As ``float_tile``, for weights that have the columns' zero points.
+
+        Args:
+            builder: of LLVM code.
+            rows: how many, up to ``UNIT_ROWS``.
+            x: as there, like all that is not named below.
+            x_row: see there.
+            x_line: see there.
+            lines: see there.
+            steps: see there.
+            flip: see there.
+            w: see there.
+            columns: see there.
+            soon: see there.
+            soon_step: see there.
+            numbers: see there.
+            out: see there.
+            out_row: see there.
+            left: see there.
+            units: address of four bytes for each step of each line: 1 for what belongs to the window, 0 for what does not.
+        """
+        given = Operands(0, x, x_row, x_line, lines, steps, flip if is_int8 else None, w, soon, soon_step, units)
+        _tile(builder, rows, UNIT_ROWS, given, columns, numbers, (out, out_row, left))
+
+    return float_unit_tile

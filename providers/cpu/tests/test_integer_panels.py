@@ -1,0 +1,107 @@
+"""Panels of few columns of 8-bit convolutions: all numbers of columns and of rows, beside float64."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, machine_instruction_set
+from ort_sdk_cpu.kernels import quantized_convolution
+from ort_sdk_cpu.onednn import library as onednn_library
+
+import ort_sdk as ort
+
+pytestmark = pytest.mark.skipif(
+    not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is missing"
+)
+
+OUTPUTS = (1, 15, 16, 20, 32, 47, 96)
+WIDTHS = (*range(1, 14), 29)
+SCALE, ZERO = 0.43, 3
+
+
+def _constants(dtype, outputs, channels, kernel):
+    rng = np.random.default_rng(outputs)
+    return {
+        "xs": np.float32(0.02),
+        "xz": dtype(7),
+        "w": rng.integers(-127, 128, (outputs, channels, kernel, kernel)).astype(np.int8),
+        "ws": (rng.random(outputs) / 60 + 0.003).astype(np.float32),
+        "wz": np.zeros(outputs, np.int8),
+        "ys": np.float32(SCALE),
+        "yz": dtype(ZERO),
+        "b": rng.integers(-900, 900, outputs).astype(np.int32),
+    }
+
+
+def _session(dtype, constants, kernel):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = helper.make_node("QLinearConv", ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"], ["y"], pads=[kernel // 2] * 4)
+    infos = [helper.make_tensor_value_info(name, kind, [None] * 4) for name in ("x", "y")]
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph([node], "panels", infos[:1], infos[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def _defined(x, constants, kernel, dtype):
+    """In float64."""
+    limits, pad = np.iinfo(dtype), kernel // 2
+    centred = np.pad(x.astype(np.float64) - int(constants["xz"]), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(centred, (kernel, kernel), axis=(2, 3))
+    sums = np.einsum("nchwij,mcij->nmhw", windows, constants["w"].astype(np.float64)) + constants["b"][:, None, None]
+    scales = float(constants["xs"]) * constants["ws"].astype(np.float64) / float(constants["ys"])
+    return np.clip(np.rint(sums * scales[:, None, None]) + ZERO, limits.min, limits.max)
+
+
+def check(dtype, outputs, kernel=3, channels=8):
+    rng, limits, constants = np.random.default_rng(0), np.iinfo(dtype), _constants(dtype, outputs, channels, kernel)
+    session = _session(dtype, constants, kernel)
+    different = []
+    for width in WIDTHS:
+        x = rng.integers(limits.min, limits.max + 1, (1, channels, 5, width)).astype(dtype)
+        difference = np.abs(session.run(None, {"x": x})[0] - _defined(x, constants, kernel, dtype))
+        assert difference.max() <= 1  # What lies between two steps may fall to either, by the rounding of float32.
+        different.append((difference > 0).mean())
+    assert np.mean(different) < 1e-3
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_few_columns(outputs, dtype, monkeypatch):
+    monkeypatch.setattr(quantized_convolution, "TEAM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.kernels.qlinear_conv_onednn.MINIMUM_WORK", 0)
+    check(dtype, outputs)
+    check(dtype, outputs, kernel=1, channels=5)
+
+
+def test_columns_that_are_there_decide():
+    found = {
+        outputs: quantized_convolution.panel_for(outputs, np.dtype(np.uint8)) for outputs in (1, 16, 17, 48, 64, 80, 96, 256)
+    }
+    assert found == {1: 16, 16: 16, 17: 32, 48: 16, 64: 64, 80: 16, 96: 32, 256: 64}
+    assert quantized_convolution.panel_for(48, np.dtype(np.int8)) == quantized_convolution.PANEL
+
+
+_CHILD = """
+import sys
+sys.path.insert(0, {folder!r})
+import numpy as np
+import test_integer_panels as tests
+from ort_sdk_cpu.kernels import qlinear_conv_onednn
+tests.quantized_convolution.TEAM_WORK = qlinear_conv_onednn.MINIMUM_WORK = 0
+for outputs in (15, 32, 64):
+    tests.check(np.uint8, outputs)
+"""
+
+
+@pytest.mark.instruction_sets
+@pytest.mark.parametrize("level", [level for level in InstructionSet if level < machine_instruction_set()])
+def test_other_instruction_sets(level):
+    environment = {**os.environ, "ORT_SDK_CPU_ISA": level.name.lower()}
+    code = _CHILD.format(folder=str(Path(__file__).parent))
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
