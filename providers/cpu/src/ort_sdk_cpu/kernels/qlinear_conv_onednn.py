@@ -159,20 +159,20 @@ class QLinearConvKernel(ChannelsLastKernel):
         if self._parameters.is_wide and not (has_vnni() and libraries.numba().is_usable):
             return None
         is_slow_otherwise = self._parameters.is_wide or geometry.groups > 1
-        is_cheap = self._is_task_at_hand(x.shape) or (is_slow_otherwise and is_loaded())
+        is_cheap = self._is_task_at_hand(x) or (is_slow_otherwise and is_loaded())
         least = MINIMUM_SLOW_WORK if is_slow_otherwise else MINIMUM_WORK
         return result if work >= least or is_channels_last(x) or is_cheap else None
 
-    def _is_task_at_hand(self, x_shape: Sequence[int]) -> bool:
+    def _is_task_at_hand(self, x: HostArray) -> bool:
         """Whether a task computes the node, and costs little to have."""
         if self._geometry.groups > 1 or not libraries.numba().is_usable:
             return False
         from ort_sdk_cpu.machine_code import is_at_hand
 
-        from .quantized_convolution import MODULE, PLAIN, WITH_ZERO_POINTS, is_known
+        from .quantized_convolution import MODULE, PLAIN, WITH_ZERO_POINTS, is_known, task_name
 
-        name = WITH_ZERO_POINTS if self._parameters.is_wide else PLAIN
-        return is_at_hand(MODULE, name) and is_known(self._parameters.weight_shape, self._geometry, x_shape)
+        name = task_name(WITH_ZERO_POINTS if self._parameters.is_wide else PLAIN, x.dtype)
+        return is_at_hand(MODULE, name) and is_known(self._parameters.weight_shape, self._geometry, x.shape)
 
     def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
         """Type of y_zero_point."""
