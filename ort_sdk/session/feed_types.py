@@ -95,9 +95,11 @@ class _TensorConverter:
                 raise InvalidArgument(
                     f"input '{self._name}' is {self._type_string}, and holds bytes that are no UTF-8"
                 ) from error
-        if array.dtype.newbyteorder("=") != self._dtype or self._dtype.hasobject:
+        is_declared = array.dtype == self._dtype
+        if self._dtype.hasobject or not (is_declared or array.dtype.newbyteorder("=") == self._dtype):
             raise _unexpected(array, self._type_string)
-        return np.require(array, self._dtype, ("C", "A"))
+        is_plain = is_declared and array.flags.c_contiguous and array.flags.aligned
+        return array if is_plain else array.astype(self._dtype, order="C")
 
     def _of_python(self, value: Any) -> HostArray:
         try:
@@ -109,7 +111,11 @@ class _TensorConverter:
                     return array.astype(object)
             elif array.dtype.kind == "f" and _is_integer(self._element_type):
                 return _integers(array, self._dtype)
-            elif array.dtype.kind in "biuf":
+            elif array.dtype.kind == "f":
+                return array.astype(self._dtype)
+            elif array.dtype == self._dtype:
+                return array
+            elif array.dtype.kind in "biu":
                 # From the value itself, so that integers beyond int64 and out of range are seen.
                 return np.array(value, dtype=self._dtype)
         except (TypeError, ValueError, OverflowError) as error:

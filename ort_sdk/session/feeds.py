@@ -169,12 +169,12 @@ def _fits(value: Any, rank: int | None, sizes: tuple[tuple[int, int], ...]) -> b
 
 
 def check_shape(name: str, shape: tuple[int, ...], expected: Sequence[int | str | None] | None, what: str = "input") -> None:
-    """Compare a shape with a declared one.
+    """Compare a shape with a declared one. As in ONNX Runtime, one that is declared to have no dimensions may have some.
 
     Raises:
         InvalidArgument: another rank, or sizes that differ; says all of them.
     """
-    if expected is None:
+    if not expected:
         return
     advice = "Please fix either the inputs/outputs or the model."
     if len(shape) != len(expected):
@@ -191,7 +191,7 @@ def check_shape(name: str, shape: tuple[int, ...], expected: Sequence[int | str 
 
 def _check(feed: Feed) -> _Check:
     element_type = tensor_type_element(feed.type) if feed.type else None
-    shape = feed.shape
+    shape = feed.shape or None
     fixed = shape is not None and all(isinstance(size, int) for size in shape)
     return _Check(
         feed=feed,

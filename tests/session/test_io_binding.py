@@ -130,6 +130,15 @@ def test_memory_that_does_not_fit(ort, bound, shape, dtype, text):
     assert "Error in execution: " in str(caught.value)
 
 
+def test_memory_of_any_rank_where_none_is_declared(ort, session):
+    made, target = session(models.identity(shape=[])), np.zeros(1, np.float32)
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", np.ones(1, np.float32))
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(target))
+    made.run_with_iobinding(binding)
+    assert target == 1
+
+
 def test_address_without_a_type(bound):
     _, binding = bound
     with pytest.raises(ValueError, match="`element_type` and `shape` are to be provided"):

@@ -102,3 +102,9 @@ def test_odd_arrays_run(session, array):
 def test_other_byte_order_is_understood(made):
     """onnxruntime takes the bytes as they are and gives nonsense."""
     np.testing.assert_array_equal(made.run(None, {"x": X.astype(">f4")})[0], X)
+
+
+@pytest.mark.parametrize("fed", [np.ones(1, np.float32), np.ones((1, 1), np.float32), [2.0], np.array(3, np.float32)])
+def test_any_rank_where_none_is_declared(session, fed):
+    (y,) = session(models.identity(shape=[])).run(None, {"x": fed})
+    np.testing.assert_array_equal(y, np.asarray(fed))
