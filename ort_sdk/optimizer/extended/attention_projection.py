@@ -162,11 +162,17 @@ class _Split:
         past, (batch, length) = self._input(_PAST[self._node.op_type]), self._of_input()
         known = self._graph.node_arg(mask)
         is_float = self._graph.node_arg(self._node.outputs[0]).element_type is TensorElementType.FLOAT
-        if past or not is_float or known.element_type is not TensorElementType.INT32 or not known.shape:
+        is_whole = known.element_type is TensorElementType.INT32 and self._has("Where")
+        if past or not is_float or not is_whole or not known.shape:
             return False
         if len(known.shape) == 1:
-            return batch is not None and known.shape[0] == batch and length is not None
+            has_positions = isinstance(length, int) or (length is not None and self._has("Range"))
+            return batch is not None and known.shape[0] == batch and has_positions
         return len(known.shape) == 2 and known.shape[1] == length and length not in {None, 1}
+
+    def _has(self, op_type: str) -> bool:
+        """Whether the model's opset has an operator."""
+        return find_schema(op_type, self._opset) is not None
 
     def _bias_of(self, mask: str, filter_value: float) -> str:
         batch, length = self._of_input()

@@ -108,6 +108,14 @@ def test_ends_of_keys_become_numbers_once(x, ends, opset):
     _check(model, feeds)
 
 
+@pytest.mark.parametrize("opset", [8, 10])
+def test_ends_of_keys_stay_where_the_opset_has_no_positions(opset):
+    feeds = {"x": X, "m": np.array([LENGTH, 4], np.int32)}
+    model = _model(feeds, {"w": WEIGHT, "b": BIAS}, ["x", "w", "b", "m"], opset=opset)
+    assert {"Less", "Range"}.isdisjoint(op_types(model))
+    _check(model, feeds)
+
+
 def test_a_mask_that_hides_nothing_by_its_shape_stays():
     feeds = {"x": X, "m": np.zeros((BATCH, 1), np.int32)}
     model = _model(feeds, {"w": WEIGHT, "b": BIAS}, ["x", "w", "b", "m"])
