@@ -51,7 +51,7 @@ class Decoder:
     Args:
         key_heads: of the cache.
         features: what it has, of: rotates, partly, normalizes, later, splits, cuts, slices, chosen, parts, gemm, sums, crosses,
-            masked, turns, hides, told.
+            masked, turns, hides, told, merged.
     """
 
     def __init__(self, key_heads, features):
@@ -79,12 +79,13 @@ class Decoder:
         """Batch and tokens."""
         return [self.dimension(x, axis) for axis in (0, 1)] if "told" in self.features else [0, 0]
 
-    def linear(self, x, rows, columns):
+    def linear(self, x, rows, columns, like=""):
+        """A product, with the batch and tokens of ``like``."""
         weight = self.constant(random(rows, columns, seed=len(self.weights), scale=rows**-0.5))
         bias = self.constant(random(columns, seed=len(self.weights), scale=0.1))
         if "gemm" not in self.features:
             return self.node("Add", self.node("MatMul", x, weight), bias)
-        sizes = [self.dimension(x, axis) for axis in (0, 1)]
+        sizes = [self.dimension(like or x, axis) for axis in (0, 1)]
         return self.reshape(self.node("Gemm", self.reshape(x, -1, rows), weight, bias), *sizes, columns)
 
     def summed(self, inner, x):
@@ -172,6 +173,8 @@ class Decoder:
         if "hides" in self.features:
             weights = self.node("Where", self.node("IsNaN", weights), self.constant(np.float32(0)), weights)
         whole = self.node("Transpose", self.node("MatMul", weights, values), perm=[0, 2, 1, 3])
+        if "merged" in self.features:
+            return self.linear(self.reshape(whole, -1, WIDTH), WIDTH, WIDTH, self.reshape(whole, 0, 0, -1))
         return self.linear(self.reshape(whole, *self.lead(whole), WIDTH), WIDTH, WIDTH)
 
     def self_attended(self, x, layer):
@@ -274,6 +277,7 @@ KINDS = [
     (1, ("rotates", "normalizes", "later")),
     (1, ("rotates", "chosen", "told")),
     (4, ("parts", "sums", "told")),
+    (4, ("gemm", "splits", "merged")),
 ]
 
 

@@ -14,6 +14,7 @@ from ort_sdk.api import FusibleProgram, FusibleStep
 
 __all__ = ["Expression", "Expressions", "Numbers", "function_of", "function_of_lines"]
 
+_VALUE = re.compile(r"v(\d+)\.")
 _DIMENSION = re.compile(r"v\d+\.shape\[\d\]|\((v\d+\.shape\[\d\]|\d+) \+ (v\d+\.shape\[\d\]|\d+)\)")
 """A dimension, or the sum of two numbers that are none below 0."""
 MOST_NUMBERS = 16
@@ -38,7 +39,9 @@ class Numbers:
         self, texts: Iterable[str], step: int, *, is_vector: bool = True, further: frozenset[int] = frozenset()
     ) -> Numbers:
         """Others, made of these by a step, and by further ones."""
-        return Numbers(tuple(texts), self.values, self.steps | further | {step}, is_vector)
+        told = tuple(texts)
+        values = frozenset(int(value) for text in told for value in _VALUE.findall(text))
+        return Numbers(told, values, self.steps | further | {step}, is_vector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +330,12 @@ def _joined_dims(told: Expressions, position: int, step: FusibleStep) -> Numbers
 
 def _target_dims(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
     target = told.target(step)
-    return None if target is None or "-1" in target.texts else target.with_texts(target.texts, position)
+    if target is None:
+        return None
+    result = step.outputs[0]
+    return target.with_texts(
+        [f"v{result}.shape[{axis}]" if text == "-1" else text for axis, text in enumerate(target.texts)], position
+    )
 
 
 def _reshaped(told: Expressions, position: int, step: FusibleStep) -> Expression | None:

@@ -108,7 +108,7 @@ class _Task:
     @property
     def reads(self) -> tuple[int, ...]:
         """Values that it is given."""
-        return tuple(sorted(self.task.needs))
+        return tuple(sorted(self.task.needs.union(index for index, *_ in self.task.required if index)))
 
 
 @dataclass(slots=True)
