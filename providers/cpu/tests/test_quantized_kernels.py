@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.kernels.any_layout import FixedSlot
 from ort_sdk_cpu.kernels.qgemm_onednn import QGemmKernel
 from ort_sdk_cpu.kernels.qlinear_conv_onednn import QLinearConvKernel, can_compute
 
@@ -153,6 +154,18 @@ def test_elementwise_tasks_give_what_numpy_gives(run_both, monkeypatch, shape, d
             constants = tuple(index for index, value in enumerate(inputs) if value.ndim == 0)
             found, bound = run_both(op_type, *inputs, domain=domain, constants=constants)
             np.testing.assert_array_equal(bound[0], found[0])
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_steps_with_channels_last_become_row_major_numbers_without_numpy(make_kernel, monkeypatch, dtype):
+    rng = np.random.default_rng(4)
+    x = channels_last(of_type(rng, dtype, 2, 21, 30, 31))
+    monkeypatch.setattr("ort_sdk_cpu.kernels.quantized.copied", lambda _compute: None)
+    kernel = make_kernel("DequantizeLinear", (x, number(0.03), number(5, dtype)), {}, "", None, (1, 2), ())
+    out = np.empty(x.shape, np.float32)
+    kernel.bind([FixedSlot(value) for value in (x, number(0.03), number(5, dtype))], [FixedSlot(out)])()
+    np.testing.assert_array_equal(out, (x.astype(np.float32) - 5) * np.float32(0.03))
 
 
 @needs_compiler

@@ -18,7 +18,6 @@ from ort_sdk_cpu.simd.memory import (
     emit_load,
     emit_load_first,
     emit_store,
-    emit_store_first,
     load_f32_first,
     load_i32,
     read_f32,
@@ -30,7 +29,7 @@ from ort_sdk_cpu.simd.memory import (
 )
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.shuffles import emit_interleave, emit_transpose_quarters, row_address
-from ort_sdk_cpu.simd.transposition import transpose_elements
+from ort_sdk_cpu.simd.transposition import emit_store_columns_first, transpose_elements
 from ort_sdk_cpu.simd.vector_types import I32, LANES, VI32, operation
 
 __all__ = [
@@ -60,11 +59,8 @@ def _narrow_transposition(itemsize: int) -> Any:
         loaded = [builder.zext(emit_load_first(builder, place, count, narrow, suffix), VI32) for place in places]
         groups = [emit_interleave(builder, loaded[start : start + 4], 4) for start in range(0, LANES, 4)]
         columns = [emit_transpose_quarters(builder, [group[lane] for group in groups]) for lane in range(4)]
-        none = ir.Constant(rows.type, 0)
-        for lane in range(LANES):
-            wanted = builder.select(builder.icmp_signed(">", count, ir.Constant(count.type, lane)), rows, none)
-            place = builder.add(target, builder.mul(step, ir.Constant(step.type, lane)))
-            emit_store_first(builder, place, builder.trunc(columns[lane % 4][lane // 4], narrow), wanted, suffix)
+        found = [builder.trunc(columns[lane % 4][lane // 4], narrow) for lane in range(LANES)]
+        emit_store_columns_first(builder, found, rows, count, target, step, suffix)
 
     transpose.__name__ += f"_{8 * itemsize}_bits"
     return operation(types.none, *[types.intp] * 6)(transpose)

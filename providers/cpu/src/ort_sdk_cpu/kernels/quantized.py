@@ -14,7 +14,9 @@ from .bindable import BindableKernel, MakeWriter, Writer, bindable, copied, made
 from .given_products import product_writer, quantized_product_writer
 from .quantized_parameters import BYTES, WORDS, flip, limits, parameters_of
 from .quantized_rows import dequantized_rows, quantized_rows
+from .scratch import scratch_of
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
+from .turned import of_rows
 
 __all__: list[str] = []
 
@@ -87,6 +89,7 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
     parameters = parameters_of(info, 1, 2)
     if parameters is None:
         return dequantized_rows(info, compute)
+    scratch = scratch_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
@@ -95,7 +98,8 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return copied(compute)
         zero_point, scale = parameters
         arguments = (out.size, flip(x), zero_point + flip(x), scale)
-        return TaskWriter("quantized", task, arguments, (0, len(inputs)), copied(compute), threads_for(out.size))
+        writer = TaskWriter("quantized", task, arguments, (0, len(inputs)), copied(compute), threads_for(out.size))
+        return of_rows(writer, x, scratch)
 
     return make
 

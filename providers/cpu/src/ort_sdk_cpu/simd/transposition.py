@@ -11,7 +11,7 @@ from .memory import emit_load, emit_store, emit_store_first, splat
 from .shuffles import emit_interleave, emit_transpose
 from .vector_types import LANES, VI32, operation
 
-__all__ = ["MERGE_ROWS", "transpose_elements", "transpose_merged"]
+__all__ = ["MERGE_ROWS", "emit_store_columns_first", "transpose_elements", "transpose_merged"]
 
 _ADDRESS = types.intp
 _GROUP = 4
@@ -102,7 +102,17 @@ def transpose_elements(builder: Any, address: Any, stride: Any, rows: Any, count
         target: of the first column.
         step: bytes from column to column.
     """
+    columns = emit_transpose(builder, address, stride, rows, count)
+    emit_store_columns_first(builder, columns, rows, count, target, step, "v16i32")
+
+
+def emit_store_columns_first(
+    builder: Any, columns: list[Any], rows: Any, count: Any, target: Any, step: Any, suffix: str
+) -> None:
+    """LLVM code of a store of the first columns, of each the first rows; arguments as of ``transpose_elements``."""
     none = ir.Constant(rows.type, 0)
-    for lane, vector in enumerate(emit_transpose(builder, address, stride, rows, count)):
-        wanted = builder.select(builder.icmp_signed(">", count, ir.Constant(count.type, lane)), rows, none)
-        emit_store_first(builder, _offset(builder, target, step, lane), vector, wanted, "v16i32")
+    for lane, vector in enumerate(columns):
+        is_there = builder.icmp_signed(">", count, ir.Constant(count.type, lane))
+        # Where the system has given no memory yet, to write nothing takes hundreds of times as long.
+        place = builder.select(is_there, _offset(builder, target, step, lane), target)
+        emit_store_first(builder, place, vector, builder.select(is_there, rows, none), suffix)
