@@ -30,6 +30,13 @@ CASES = {
     "matrices": (_random(7, 40), _random(40, 33)),
     "one row": (_random(1, 40), _random(40, 33)),
     "one column": (_random(70, 40), _random(40, 1)),
+    "one column of a stack and a matrix": (_random(2, 3, 25, 96), _random(96, 1)),
+    "one column of a matrix and a stack": (_random(70, 96), _random(5, 96, 1)),
+    "one column of two stacks": (_random(2, 3, 70, 40), _random(3, 40, 1)),
+    "one column of heads": (_heads(2, 4, 25, 24), _random(2, 4, 24, 1)),
+    "one column, rows with gaps": (_random(70, 49)[:, :40], _random(40, 1)),
+    "one column, transposed": (_random(40, 70).T, _random(40, 1)),
+    "one column of a matrix": (_random(70, 40), _random(40, 3)[:, :1]),
     "an inner size of one": (_random(19, 1), _random(1, 33)),
     "a stack and a matrix": (_random(2, 3, 25, 96), _random(96, 64)),
     "a stack apart and a matrix": (_random(2, 3, 25, 96)[:, :2], _random(96, 64)),
@@ -86,6 +93,15 @@ def test_addends(addend):
     call = joinable_product(Operands(a, b, out, addend, alpha=0.5, beta=2.0), shared_scratch())
     call()
     np.testing.assert_allclose(out, 0.5 * (a.astype(np.float64) @ b) + 2.0 * addend, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("addend", [_random(70, 1), _random(1, 1), _random(70, 3)[:, 1:2]])
+def test_addends_of_one_column(addend):
+    a, b, out = _random(70, 40), _random(40, 1), np.empty((70, 1), np.float32)
+    call = joinable_product(Operands(a, b, out, addend, 0.5, 2.0, Activation.RELU), shared_scratch())
+    call()
+    expected = np.maximum(0.5 * (a.astype(np.float64) @ b) + 2.0 * addend, 0)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

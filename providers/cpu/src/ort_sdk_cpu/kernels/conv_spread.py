@@ -14,7 +14,7 @@ from ort_sdk_cpu.native_call import in_turn
 
 from .compiled_product import CompiledProduct, Sizes
 from .conv_geometry import ConvGeometry
-from .copies import CopyWriter
+from .copies import CopyWriter, copy_elements
 from .scratch import Scratch
 from .signal_conv import BIAS, WEIGHT, SignalConvKernel, is_channels_last
 
@@ -121,11 +121,11 @@ class _SpreadProduct:
         rows = x.transpose(0, 2, 3, 1)
         if not is_channels_last(x):
             turned = self._scratch.array("rows", rows.shape, FLOAT)
-            np.copyto(turned, rows)
+            copy_elements(turned, rows)
             rows = turned
         windows = self._scratch.array("windows", self._windows, FLOAT)
         self._product(rows, matrix, bias, windows)
-        np.copyto(self._places(out), windows)
+        copy_elements(self._places(out), windows)
 
     def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same, with memory of its own for what lies between."""

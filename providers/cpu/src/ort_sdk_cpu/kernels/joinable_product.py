@@ -69,6 +69,7 @@ def joinable_product(operands: Operands, scratch: Scratch) -> JoinableProduct | 
         operands: arrays that stay.
         scratch: working memory.
     """
+    operands = _turned(operands)
     layout = _layout(operands)
     if layout is None or not is_worth_a_task(operands.out.size * layout.sizes.inner, MODULE, layout.sizes.task):
         return None
@@ -76,6 +77,20 @@ def joinable_product(operands: Operands, scratch: Scratch) -> JoinableProduct | 
         return None
     stacks = list(_stacks(operands, layout))
     return None if len(stacks) > MAX_CALLS else JoinableProduct(operands, layout, stacks, scratch)
+
+
+def _turned(operands: Operands) -> Operands:
+    """A product with one column as the row it is of the transposes: A is read as it lies then, each number once."""
+    a, b, out, addend = operands.a, operands.b, operands.out, operands.addend
+    if min(a.ndim, b.ndim) < 2 or b.shape[-1] != 1 or a.shape[-2] == 1 or b.shape[-2] < SHORTEST_DOT:
+        return operands
+    is_added = addend is None or (out.ndim == 2 and addend.shape == out.shape and _is_dense(addend, -2))
+    if not (is_added and _is_dense(b, -2) and _is_dense(out, -2)):
+        return operands
+    if b.ndim == 2 and a.flags.c_contiguous and out.flags.c_contiguous:
+        a, out = a.reshape(-1, a.shape[-1]), out.reshape(-1, 1)
+    numbers = (operands.alpha, operands.beta, operands.activation, operands.slope)
+    return Operands(b.mT, a.mT, out.mT, None if addend is None else addend.mT, *numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +201,7 @@ class JoinableProduct:
 
     def moves_to(self, operands: Operands) -> bool:
         """Use other arrays that lie as those the tasks were made for; whether they do, in one stack."""
+        operands = _turned(operands)
         if len(self._calls) > 1 or _strides(operands) != self._strides:
             return False
         for place, array in enumerate((operands.a, operands.b, operands.out, operands.addend)):
