@@ -240,6 +240,23 @@ def test_views_with_what_works_out_their_shapes(monkeypatch):
     assert [len(each.repeated) > 3 for each in made] == [True]
 
 
+@pytest.mark.parametrize("leads", [("copied",), ("told",), ("told", "copied")], ids=str)
+def test_shapes_of_a_reshape_that_leaves_a_number_open(leads):
+    """Its lead is that of its input, or of another array; the shape is what a third gets, whose steps may run one by one."""
+    graph = Graph()
+    x, z = graph.node("Relu", "x"), graph.node("Transpose", graph.node("Exp", "z"), perm=[1, 0, 2])
+    known = {"copied": lambda: graph.constant(0), "told": lambda: graph.size(z, 1)}
+    for number, lead in enumerate(leads):
+        target = graph.node("Concat", known[lead](), graph.constant(-1), graph.constant(4), axis=0)
+        parted = graph.node("Reshape", graph.node("Transpose", x, perm=[0, 2, 1]), target)
+        sizes = [graph.size(parted, axis) for axis in (0, 1)]
+        whole = graph.node("Concat", *sizes, graph.constant(-1), axis=0)
+        graph.node("Reshape", graph.node("Transpose", z, perm=[1, 0, 2]), whole, name=f"y{number}")
+    outputs = [f"y{number}" for number in range(len(leads))]
+    model = graph.model({"x": ["batch", 6, "count"], "z": ["count", "batch", 6]}, outputs)
+    check(model, [{"x": random(2, 6, 2 * size), "z": random(2 * size, 2, 6)} for size in (2, 4, 6, 8)])
+
+
 def test_empty_arrays_and_a_dimension_of_0_that_is_copied():
     model = reshaping(("x", 0), ("z", 0), -1)
     check(model, [{"x": random(2, 6, 4), "z": random(count, 3)} for count in (3, 4, 6, 0)])

@@ -13,9 +13,9 @@ from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
 from .attention import AttentionGroup
 from .cached_steps import CacheStep, CacheWords, Given, Rows, attending, scores_added
-from .expressions import Expressions
+from .expressions import OPEN, Expressions
 from .row_steps import RowStep, only_reader
-from .row_views import HEADS_APART, OPEN, Heads, RowViews
+from .row_views import HEADS_APART, Heads, RowViews
 
 __all__ = ["grouped_attention"]
 

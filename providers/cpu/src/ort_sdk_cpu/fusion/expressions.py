@@ -12,11 +12,12 @@ from typing import Any
 
 from ort_sdk.api import FusibleProgram, FusibleStep
 
-__all__ = ["Expression", "Expressions", "Numbers", "function_of", "function_of_lines"]
+__all__ = ["OPEN", "Expression", "Expressions", "Numbers", "function_of", "function_of_lines"]
 
-_VALUE = re.compile(r"v(\d+)\.")
 _DIMENSION = re.compile(r"v\d+\.shape\[\d\]|\((v\d+\.shape\[\d\]|\d+) \+ (v\d+\.shape\[\d\]|\d+)\)")
 """A dimension, or the sum of two numbers that are none below 0."""
+OPEN = "-1"
+"""What a Reshape is given for the number that follows from the others."""
 MOST_NUMBERS = 16
 """Elements of an array that may be written out."""
 INTEGERS = frozenset({6, 7})
@@ -39,9 +40,7 @@ class Numbers:
         self, texts: Iterable[str], step: int, *, is_vector: bool = True, further: frozenset[int] = frozenset()
     ) -> Numbers:
         """Others, made of these by a step, and by further ones."""
-        told = tuple(texts)
-        values = frozenset(int(value) for text in told for value in _VALUE.findall(text))
-        return Numbers(told, values, self.steps | further | {step}, is_vector)
+        return Numbers(tuple(texts), self.values, self.steps | further | {step}, is_vector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,12 +329,11 @@ def _joined_dims(told: Expressions, position: int, step: FusibleStep) -> Numbers
 
 def _target_dims(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
     target = told.target(step)
-    if target is None:
-        return None
-    result = step.outputs[0]
-    return target.with_texts(
-        [f"v{result}.shape[{axis}]" if text == "-1" else text for axis, text in enumerate(target.texts)], position
-    )
+    if target is None or OPEN not in target.texts:
+        return None if target is None else target.with_texts(target.texts, position)
+    x, result = told.dims(step.inputs[0]), step.outputs[0]
+    texts = [f"v{result}.shape[{axis}]" if text == OPEN else text for axis, text in enumerate(target.texts)]
+    return Numbers(tuple(texts), target.values | x.values | {result}, target.steps | x.steps | {position})
 
 
 def _reshaped(told: Expressions, position: int, step: FusibleStep) -> Expression | None:

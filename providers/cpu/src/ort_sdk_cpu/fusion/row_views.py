@@ -12,13 +12,12 @@ from ort_sdk.api import FusibleProgram, FusibleStep
 from ort_sdk.api.data_classes import dataclass
 
 from .cached_steps import FLOAT_BYTES, Rows
-from .expressions import Expressions
+from .expressions import OPEN, Expressions
 
-__all__ = ["HEADS_APART", "OPEN", "Heads", "RowViews", "SameRows"]
+__all__ = ["HEADS_APART", "Heads", "RowViews", "SameRows"]
 
 HEADS_APART = (0, 2, 1, 3)
 """Axes of (batch, tokens, heads, size) as heads are multiplied, and back."""
-OPEN = "-1"
 _DIMENSION = re.compile(r"v(\d+)\.shape\[(\d)\]")
 
 Required = tuple[int, int, int]
