@@ -19,6 +19,7 @@ from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from .direct_kernel import directly
+from .scored_rows import PlansByShape, places_of_outputs
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
 from .tree_table import Ranks, TreeTable
 
@@ -35,8 +36,6 @@ PRODUCTS_PER_WALK = 4
 """Products of 16 features that take about as long as one."""
 ELEMENTS_OF_WORK = 1 << 5
 """About as many elements of other tasks take as long as one of these."""
-SHAPES = 16
-"""Shapes of rows whose calls are kept."""
 ROWS_AT_ONCE = 32
 """As in the compiled module."""
 RANK_WORK = 1 << 3
@@ -170,7 +169,7 @@ class _ModelWriter(TaskWriter):
         room = np.empty(task.room_for(threads))
         self._kept = (task, room)
         before, behind = task.arguments(*x.shape)
-        places = (0, 2 if outputs > 1 else None, 1) if task.classifies else (0, 1, None)
+        places = places_of_outputs(outputs, classifies=task.classifies)
         super().__init__(MODULE, task.name, (*before, address_of(room), *behind), places, otherwise, threads)
 
 
@@ -249,19 +248,13 @@ def _plan(task: _Task, rows: int, width: int) -> _Plan:
 def _call_of(task: _Task) -> Callable[..., Any]:
     """A task as a call on a run's rows."""
     names = task.model.labels if task.has_names else None  # type: ignore[union-attr]
-    plans: dict[tuple[int, ...], _Plan] = {}
+    plans = PlansByShape(task.takes, lambda x: _plan(task, *x.shape))
     targets, empty, float_type = task.targets, np.empty, np.float32
     rank = None if task.ranks is None else _ranking(task.ranks)
 
     def call(x: HostArray) -> Any:
-        plan = plans.get(x.shape)
-        if plan is None:
-            if not task.takes(x):
-                return NotImplemented
-            if len(plans) >= SHAPES:
-                plans.clear()
-            plan = plans[x.shape] = _plan(task, *x.shape)
-        if not x.flags.c_contiguous:
+        plan = plans.get(x.shape) or plans.made_for(x)
+        if plan is None or not x.flags.c_contiguous:
             return NotImplemented
         rows = len(x)
         if rank is not None:

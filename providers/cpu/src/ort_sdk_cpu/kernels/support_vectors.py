@@ -15,6 +15,7 @@ from ort_sdk_cpu.addresses import address_of
 
 from .bindable import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from .direct_kernel import directly
+from .scored_rows import PlansByShape, places_of_outputs
 from .scratch import Scratch, scratch_of
 from .task_writer import TaskWriter, is_worth_a_task
 
@@ -27,8 +28,6 @@ _LANES = 16
 _CODES = {"LINEAR": 0, "POLY": 1, "RBF": 2, "SIGMOID": 3}
 _SCORES, _SIGN, _BOTH, _PROBABILITIES = range(4)
 """As in the compiled module."""
-SHAPES = 16
-"""Shapes of rows whose calls are kept."""
 ROUND_WORK = 1 << 9
 """Products that a class's probability takes as long as."""
 ELEMENTS_OF_WORK = 1 << 3
@@ -178,7 +177,7 @@ class _MachineWriter(TaskWriter):
         threads = task.threads(x)
         room = np.empty(task.room_for(threads), np.uint8)
         self._kept = (task, room)
-        places = (0, 1, None) if task.machine.labels is None else (0, 2 if outputs > 1 else None, 1)
+        places = places_of_outputs(outputs, classifies=task.machine.labels is not None)
         super().__init__(MODULE, NAME, (*task.places, address_of(room), *task.arguments(len(x))), places, otherwise, threads)
 
 
@@ -201,18 +200,12 @@ def _plan(task: _Task, x: HostArray) -> _Plan:
 
 def _call_of(task: _Task, scratch: Scratch) -> Callable[..., Any]:
     """A task as a call on a run's rows."""
-    plans: dict[tuple[int, ...], _Plan] = {}
+    plans = PlansByShape(task.takes, lambda x: _plan(task, x))
     names, classifies = task.names, task.machine.labels is not None
 
     def call(x: HostArray) -> Any:
-        plan = plans.get(x.shape)
-        if plan is None:
-            if not task.takes(x):
-                return NotImplemented
-            if len(plans) >= SHAPES:
-                plans.clear()
-            plan = plans[x.shape] = _plan(task, x)
-        if not x.flags.c_contiguous:
+        plan = plans.get(x.shape) or plans.made_for(x)
+        if plan is None or not x.flags.c_contiguous:
             return NotImplemented
         rows = len(x)
         scores, labels = np.empty((rows, task.columns), np.float32), np.empty(rows, np.int64) if classifies else None
