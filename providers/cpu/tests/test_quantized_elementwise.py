@@ -123,6 +123,15 @@ def test_concatenations(both, axis, dtype):
         np.testing.assert_array_equal(bound, found)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+def test_one_channel_behind_others(both, dtype):
+    rng = np.random.default_rng(4)
+    arrays = [channels_last(of_type(rng, dtype, 2, 64, 5, 6)), of_type(rng, dtype, 2, 1, 5, 6)]
+    operands = [value for array, scale in zip(arrays, (0.5, 0.3), strict=True) for value in (array, *pair(scale, 4, dtype))]
+    found, bound = both("QLinearConcat", *pair(0.5, 3, dtype), *operands, axis=1, lying=channels_last)
+    np.testing.assert_array_equal(bound, found)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(1, 3, 61, 67), (2, 2, 40, 41), (2, 5, 1, 3000)], ids=str)
 def test_many_short_rows(both, shape, threads):
@@ -178,15 +187,18 @@ def test_means_of_pixels(both, shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", [(3, 4, 16, 16), (2, 1000), (7, 5)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 4, 16, 16), -1), ((2, 1000), -1), ((7, 5), -1), ((1, 16, 4, 37), 1), ((3, 21, 50), -2)], ids=str
+)
 @pytest.mark.parametrize("opset", [12, 13])
-def test_softmax(both, shape, opset, dtype):
+def test_softmax(both, shape, axis, opset, dtype):
     x = of_type(np.random.default_rng(5), dtype, *shape)
     parameters = [*pair(0.09, 7, dtype), *pair(1 / 256, -128 if dtype == np.int8 else 0, dtype)]
     powers = np.exp((x.astype(np.float64) - 7) * np.float32(0.09))
-    steps = np.rint(powers / powers.sum(-1, keepdims=True) * 256) + int(parameters[-1])
+    summed = axis if opset >= 13 else tuple(range(axis % len(shape), len(shape)))
+    steps = np.rint(powers / powers.sum(summed, keepdims=True) * 256) + int(parameters[-1])
     limits = np.iinfo(dtype)
-    found, bound = both("QLinearSoftmax", x, *parameters, axis=-1, opset=opset)
+    found, bound = both("QLinearSoftmax", x, *parameters, axis=axis, opset=opset)
     for result in (found, bound):
         assert_within_one_step(result, np.clip(steps, limits.min, limits.max))
 

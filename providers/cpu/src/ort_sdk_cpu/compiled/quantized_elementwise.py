@@ -37,7 +37,7 @@ from ort_sdk_cpu.simd.memory import load_u8, load_u8_first, read_f32
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import first_lanes
 
-__all__ = ["combine", "look_up", "mean_of_pixels", "mean_of_windows", "softmax_of_rows"]
+__all__ = ["combine", "look_up", "mean_of_pixels", "mean_of_windows", "softmax_of_columns", "softmax_of_rows"]
 
 _PIECE = 4096
 """Elements of a row, or of several short ones, that a thread computes at a time."""
@@ -269,3 +269,34 @@ def softmax_of_rows(record: int, part: int, parts: int) -> None:
     rows, count = argument(record, 2), argument(record, 3)
     for row in range(rows * part // parts, rows * (part + 1) // parts):
         _softmax_row(record, argument(record, 0) + row * count, argument(record, 1) + row * count, count)
+
+
+@inner
+def _softmax_of_columns(record: int, x: int, out: int, count: int, step: int, left: int) -> None:
+    zero, scale = splat_f32(number(record, 5)), splat_f32(number(record, 6))
+    largest = zero_f32()
+    for index in range(count):
+        largest = maximum(largest, _numbers(record, x + index * step, left))
+    top, total = multiply(subtract(largest, zero), scale), zero_f32()
+    for index in range(count):
+        value = multiply(subtract(_numbers(record, x + index * step, left), zero), scale)
+        total = add(total, exp_of_negative(subtract(value, top)))
+    for index in range(count):
+        value = multiply(subtract(_numbers(record, x + index * step, left), zero), scale)
+        store_i8_first(out + index * step, _steps(record, 7, divide(exp_of_negative(subtract(value, top)), total)), left)
+
+
+@task
+def softmax_of_columns(record: int, part: int, parts: int) -> None:
+    """Softmax of the columns of matrices, sixteen at a time.
+
+    Arguments: addresses of x and out; matrices, rows of one; flip, zero point and scale of x; zero point and scale of out, its
+    lowest and highest number; columns of a matrix.
+    """
+    rows, columns = argument(record, 3), argument(record, 11)
+    pieces = (columns + 15) // 16
+    units = argument(record, 2) * pieces
+    for unit in range(units * part // parts, units * (part + 1) // parts):
+        first = unit % pieces * 16
+        place = unit // pieces * rows * columns + first
+        _softmax_of_columns(record, argument(record, 0) + place, argument(record, 1) + place, rows, columns, columns - first)

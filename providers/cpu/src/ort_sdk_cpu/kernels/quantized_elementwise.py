@@ -18,6 +18,7 @@ from ort_sdk_cpu.namespace import CpuNamespace
 from ort_sdk_cpu.native_call import NativeCall, Row
 
 from .bindable import MakeWriter, Writer, bindable, copied
+from .copies import copy_elements
 from .quantized_parameters import BYTES, Parameters, flip, limits, parameters_of
 from .task_writer import is_worth_a_task, threads_for
 
@@ -130,7 +131,7 @@ class _Copy:
 
     def run(self) -> None:
         """Copy."""
-        np.copyto(self.target, self._source)
+        copy_elements(self.target, self._source)
 
 
 def _is_worth_it(size: int, name: str) -> bool:
@@ -155,8 +156,13 @@ def _readable(array: HostArray, out: HostArray, copies: list[_Copy]) -> HostArra
     return copies[-1].target
 
 
-def _loops(arrays: Sequence[HostArray]) -> Loops | None:
-    """Over arrays that broadcast to the last one; None if a task does not go over them."""
+def _loops(arrays: Sequence[HostArray], *, by_element: bool = False) -> Loops | None:
+    """Over arrays that broadcast to the last one; None if a task does not go over them.
+
+    Args:
+        arrays: operands and output.
+        by_element: whether rows may have one element, where elements of none follow each other.
+    """
     out = arrays[-1]
     order = memory_order(out)
     strides = [[strides_over(out.shape, array.shape, array.strides)[axis] for axis in order] for array in arrays]
@@ -164,7 +170,15 @@ def _loops(arrays: Sequence[HostArray]) -> Loops | None:
         return None
     loops = Loops.over([out.shape[axis] for axis in order], strides)
     is_fit = all(own[-1] in {0, 1} for own in loops.strides) and (loops.sizes[-1] == 1 or loops.strides[-1][-1] == 1)
-    return loops if is_fit else None
+    if is_fit:
+        return loops
+    return _element_by_element(loops) if by_element else None
+
+
+def _element_by_element(loops: Loops) -> Loops | None:
+    """The same loops over rows of one element; None for too many."""
+    first, *sizes = loops.sizes
+    return Loops((*sizes, 1), tuple((*own[1:], 0) for own in loops.strides)) if first == 1 else None
 
 
 def _words(loops: Loops) -> tuple[int, ...]:
@@ -224,7 +238,7 @@ def _looked_up(arrays: Sequence[Any], source: int, out: HostArray, table: HostAr
     """
     made: list[Any] = []
     x = _readable(arrays[source], out, made)
-    loops = _loops([x, out])
+    loops = _loops([x, out], by_element=True)
     if loops is None:
         return None
     made.append(_Task("look_up", (0, 0, 0, *_words(loops)), out.size // _LOOKED_UP_AT_ONCE))
@@ -345,7 +359,7 @@ def _requantized(info: KernelInfo, triple: Sequence[Any], result: Sequence[Any],
 
 @bindable("QLinearSoftmax", domain=MICROSOFT)
 def qlinear_softmax(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Softmax along the last axis."""
+    """Softmax along an axis, or from one on."""
     own, result = parameters_of(info, 1, 2), parameters_of(info, 3, 4)
     axis, is_coerced = int(info.attribute("axis", -1)), int(info.attribute("opset")) < 13
     if own is None or result is None:
@@ -353,15 +367,18 @@ def qlinear_softmax(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     def tasks(arrays: Sequence[Any]) -> list[Any] | None:
         x, out = arrays[0], arrays[-1]
-        is_last = axis in {-1, x.ndim - 1} or (is_coerced and math.prod(x.shape[axis + 1 :]) == 1)
-        if not is_last or not x.ndim or not (x.flags.c_contiguous and out.flags.c_contiguous):
+        if not x.ndim or not x.size or not out.flags.c_contiguous:
             return None
-        width = x.shape[-1]
-        numbers = (*_real(x, own), *result, *limits(out))
-        made = _Task("softmax_of_rows", (0, 0, x.size // width, width, *numbers), x.size * _SOFTMAX_COST)
-        made.point(0, x, 0, arrays)
+        copies = [] if x.flags.c_contiguous else [_Copy(x, range(x.ndim))]
+        size, behind = x.shape[axis], math.prod(x.shape[axis % x.ndim + 1 :])
+        if is_coerced:
+            size, behind = size * behind, 1
+        arguments = (0, 0, x.size // (size * behind), size, *_real(x, own), *result, *limits(out))
+        name, rest = ("softmax_of_columns", (behind,)) if behind > 1 else ("softmax_of_rows", ())
+        made = _Task(name, (*arguments, *rest), x.size * _SOFTMAX_COST)
+        made.point(0, copies[0].target if copies else x, None if copies else 0, arrays)
         made.point(1, out, -1, arrays)
-        return [made]
+        return [*copies, made]
 
     return _on_bytes(tasks, compute, "softmax_of_rows")
 
