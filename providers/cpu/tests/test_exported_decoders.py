@@ -50,8 +50,8 @@ class Decoder:
 
     Args:
         key_heads: of the cache.
-        features: what it has, of: rotates, partly, normalizes, later, splits, cuts, slices, chosen, parts, gemm, sums, crosses,
-            masked, turns, hides, told, merged.
+        features: what it has, of: rotates, partly, normalizes, later, splits, cuts, slices, chosen, listed, parts, gemm, sums,
+            crosses, masked, turns, open, hides, told, merged.
     """
 
     def __init__(self, key_heads, features):
@@ -124,9 +124,15 @@ class Decoder:
         """Heads of queries, and behind them those of keys and values that all share."""
         whole = self.reshape(self.linear(x, WIDTH, WIDTH + 2 * SIZE), *self.lead(x), HEADS + 2, SIZE)
         bounds = [self.constant(np.array([number])) for number in (0, -2, 2, 1)]
-        chosen = [self.node("Slice", whole, *bounds)]
-        chosen += [self.node("Gather", whole, self.constant(np.array([place])), axis=2) for place in (-2, -1)]
-        return [self.node("Transpose", heads, perm=[0, 2, 1, 3]) for heads in chosen]
+        queries = self.node("Transpose", self.node("Slice", whole, *bounds), perm=[0, 2, 1, 3])
+        return [queries, *(self.chosen_head(whole, place) for place in (-2, -1))]
+
+    def chosen_head(self, whole, place):
+        if "listed" not in self.features:
+            taken = self.node("Gather", whole, self.constant(np.array([place])), axis=2)
+            return self.node("Transpose", taken, perm=[0, 2, 1, 3])
+        heads = self.node("Transpose", whole, perm=[2, 0, 1, 3])
+        return self.node("Transpose", self.node("GatherND", heads, self.constant(np.array([[place]]))), perm=[1, 0, 2, 3])
 
     def parts_of_heads(self, x):
         """The same as ``cut_heads`` by an axis of their own."""
@@ -162,6 +168,9 @@ class Decoder:
     def columns(self, keys):
         if "turns" not in self.features:
             return self.node("Transpose", keys, perm=[0, 1, 3, 2])
+        if "open" in self.features:
+            turned = self.node("Transpose", self.reshape(keys, 0, -1, SIZE), perm=[0, 2, 1])
+            return self.reshape(turned, 0, self.key_heads, SIZE, -1)
         sizes = [self.dimension(keys, axis) for axis in range(4)]
         turned = self.node("Transpose", self.reshape(keys, -1, sizes[2], SIZE), perm=[0, 2, 1])
         return self.reshape(turned, sizes[0], sizes[1], SIZE, sizes[2])
@@ -276,6 +285,7 @@ KINDS = [
     (4, ("rotates", "cuts", "slices")),
     (1, ("rotates", "normalizes", "later")),
     (1, ("rotates", "chosen", "told")),
+    (1, ("rotates", "chosen", "listed", "turns", "open", "told")),
     (4, ("parts", "sums", "told")),
     (4, ("gemm", "splits", "merged")),
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, TensorElementType
 from ort_sdk_cpu.kernels.attention_steps import AttentionSteps
 
-from .expressions import Expression, Expressions, function_of
+from .expressions import OPEN, Expression, Expressions, function_of
 
 __all__ = ["AttentionGroup", "attention_groups"]
 
@@ -360,8 +360,10 @@ class _Finder:
             return None
         # A cache's heads and their size are looked at in each run.
         _, heads, _, size = [{own, str(length)} for own, length in zip(dims, self._shape(value), strict=True)]
-        wanted = ({"-1"}, {dims[2]}, size, {dims[0]}, heads, size, {dims[2]})
-        if any(own not in texts for own, texts in zip(targets[0].texts + targets[1].texts, wanted, strict=False)):
+        matrices = {dims[0]} if "1" in heads else set[str]()
+        merged = {self._told.dims(merge[1].outputs[0]).texts[0]} if targets[0].texts[0] in matrices else set[str]()
+        asked = (matrices, {dims[2]}, size), ({dims[0], *merged}, heads, size, {dims[2]})
+        if not all(_asks_for(target.texts, texts) for target, texts in zip(targets, asked, strict=True) if target is not None):
             return None
         return value, {position, transpose[0], merge[0], *self._on_shapes(targets[0].steps | targets[1].steps)}
 
@@ -417,6 +419,11 @@ class _Finder:
 
     def _is_scores_product(self, step: FusibleStep) -> bool:
         return not any(step.attributes.get(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
+
+
+def _asks_for(target: Sequence[str], wanted: Sequence[set[str]]) -> bool:
+    """Whether a Reshape asks for certain numbers, each in one of several texts, but for one that it leaves open at most."""
+    return target.count(OPEN) < 2 and all(own in {OPEN, *texts} for own, texts in zip(target, wanted, strict=True))
 
 
 def _swaps_last(perm: Sequence[int]) -> bool:

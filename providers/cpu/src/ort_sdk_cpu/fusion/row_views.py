@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from ort_sdk.api import FusibleProgram, FusibleStep
 from ort_sdk.api.data_classes import dataclass
@@ -18,6 +20,10 @@ __all__ = ["HEADS_APART", "Heads", "RowViews", "SameRows"]
 
 HEADS_APART = (0, 2, 1, 3)
 """Axes of (batch, tokens, heads, size) as heads are multiplied, and back."""
+HEADS_FIRST = (2, 0, 1, 3)
+"""Axes of (batch, tokens, heads, size) as some heads are taken from a list of all."""
+HEADS_SECOND = (1, 0, 2, 3)
+"""Axes of (heads, batch, tokens, size) as heads are multiplied."""
 _DIMENSION = re.compile(r"v(\d+)\.shape\[(\d)\]")
 
 Required = tuple[int, int, int]
@@ -124,11 +130,29 @@ class RowViews:
         if steps:
             heads = self.heads(whole)
             return None if heads is None else heads.cut(start, self._shape(value)[-1], steps)
-        turned, transpose = self._maker(value)
-        if transpose is None or transpose.op_type != "Transpose" or tuple(transpose.attributes.get("perm", ())) != HEADS_APART:
+        parted = self._turned(value, HEADS_APART, self.parted)
+        return self._turned(value, HEADS_SECOND, self._listed) if parted is None else parted
+
+    def _turned(self, value: int, axes: tuple[int, ...], find: Callable[[int], Heads | None]) -> Heads | None:
+        """What ``find`` finds in front of a Transpose to these axes; None for what another step makes."""
+        position, step = self._maker(value)
+        if step is None or step.op_type != "Transpose" or tuple(step.attributes.get("perm", ())) != axes:
             return None
-        parted = self.parted(transpose.inputs[0])
-        return None if parted is None else parted.behind(turned)
+        before = find(step.inputs[0])
+        return None if before is None else before.behind(position)
+
+    def _listed(self, value: int) -> Heads | None:
+        """A value (heads, batch, tokens, size) as a part of rows: what indices take from a list of heads."""
+        position, step = self._maker(value)
+        if step is None or step.op_type != "GatherND":
+            return self._turned(value, HEADS_FIRST, self.parted)
+        places = self._told.constant(step.inputs[1])
+        before = self._listed(step.inputs[0]) if places is not None and places.ndim == 2 and places.shape[1] == 1 else None
+        if before is None or step.attributes.get("batch_dims", 0) or not places.size:
+            return None
+        first, count = int(places[0, 0]) % before.heads, len(places)
+        follow = np.array_equal(places[:, 0] % before.heads, np.arange(first, first + count))
+        return before.among(first, count, position) if follow else None
 
     def parted(self, value: int) -> Heads | None:
         """A value (batch, tokens, heads, size) as a part of rows."""
