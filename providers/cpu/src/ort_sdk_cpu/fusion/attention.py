@@ -219,11 +219,16 @@ class _Finder:
         lengthened, values = self._cached(keys, is_turned=not first.attributes.get("transB", 0)), self._cached(product.inputs[1])
         if lengthened is None or values is None or lengthened.present == values.present:
             return plain
-        if lengthened.shared != values.shared:
+        if lengthened.shared != values.shared or not self._are_alike(query, lengthened, values):
             return plain
         positions = tuple(sorted({*members, lengthened.position, values.position}))
         key_rows, value_rows = (self._program.steps[each.position].inputs[1] for each in (lengthened, values))
         return replace(plain, positions=positions, key=lengthened, value=values, new=(key_rows, value_rows), uncached=plain)
+
+    def _are_alike(self, query: int, keys: _Operand, values: _Operand) -> bool:
+        """Whether caches have heads, or are those of a single one, and queries, too."""
+        ranks = {self._told.rank(each.present) for each in (keys, values)}
+        return ranks == {4} or ranks == {self._told.rank(query)}
 
     def _plain_key(self, product: FusibleStep) -> _Operand:
         """Rows of keys as they are."""
@@ -389,7 +394,10 @@ class _Finder:
         self, position: int, concat: FusibleStep, target: Expression | None, steps: frozenset[int]
     ) -> _Operand | None:
         present = concat.outputs[0]
-        if len(concat.inputs) != 2 or self._told.rank(present) != 4 or concat.attributes["axis"] not in (2, -2):
+        rank = self._told.rank(present)
+        if len(concat.inputs) != 2 or rank not in (3, 4) or concat.attributes["axis"] not in (rank - 2, -2):
+            return None
+        if rank == 3 and target is not None:
             return None
         past, new = concat.inputs
         if past == new or not all(self._is_known(index) and self._is_float(index) for index in (past, new, present)):

@@ -15,12 +15,14 @@ from .attention import AttentionGroup
 from .cached_steps import CacheStep, CacheWords, Given, Rows, attending, scores_added
 from .expressions import OPEN, Expressions
 from .row_steps import RowStep, only_reader
-from .row_views import HEADS_APART, Heads, RowViews
+from .row_views import HEADS_APART, Heads, RowViews, SameRows
 
 __all__ = ["grouped_attention"]
 
 FLOAT_BYTES = 4
 VECTOR = 16
+SINGLE = 3
+"""Dimensions of a single head of each sample: (batch, tokens, size)."""
 MASK = 5
 """Words of numbers that are added to scores."""
 RUN = ("batch", "length", "work", "work bytes")
@@ -37,29 +39,22 @@ def grouped_attention(
     Returns:
         Positions and task; None if their operands are no parts of rows.
     """
-    has_cache = group.uncached is not None
-    operands = [views.heads(value) for value in (group.query_value, *(group.new if has_cache else ()))]
-    same = only_reader(group.output, "Reshape", program)
-    apart = None if same is None else views.unchanged(program.steps[same])
-    output = group.output if same is None or apart is None else program.steps[same].outputs[0]
-    turned = only_reader(output, "Transpose", program)
-    reshaped = None if turned is None else only_reader(program.steps[turned].outputs[0], "Reshape", program)
+    has_cache, is_single = group.uncached is not None, told.rank(group.query_value) == SINGLE
+    result = _Result(group.output) if is_single else _side_by_side(group.output, program, views)
+    place = views.single if is_single else views.heads
+    operands = [place(value) for value in (group.query_value, *(group.new if has_cache else ()))]
     heads = [each for each in operands if each is not None]
-    if turned is None or reshaped is None or len(heads) < len(operands):
+    if result is None or len(heads) < len(operands) or (is_single and group.query.steps):
         return None
-    if tuple(program.steps[turned].attributes.get("perm", ())) != HEADS_APART:
-        return None
-    out = program.steps[reshaped].outputs[0]
-    merged = views.merged(program.steps[reshaped], out)
+    out = result.value
     find = _of_new if has_cache else _of_given
-    found = None if merged is None else find(group, heads, out, program)
+    found = find(group, heads, out, program)
     batches = [views.required((operand.batch, OPEN)) for operand in (group.key, group.value) if operand.batch != "1"]
-    if merged is None or found is None or None in batches:
+    if found is None or None in batches:
         return None
     cache, task, widths, reads = found
-    between = () if same is None or apart is None else (same,)
-    positions = tuple(sorted({*group.positions, *between, turned, reshaped}))
-    parts = [merged, *(each.rows for each in heads), *([apart] if apart else [])]
+    positions = tuple(sorted({*group.positions, *result.positions}))
+    parts = [*result.parts, *(each.rows for each in heads)]
     own = [operand.steps | operand.expression.steps for operand in (group.key, group.value)]
     steps = frozenset().union(*own, *(part.steps for part in parts)).difference(positions)
     step = RowStep(
@@ -79,6 +74,33 @@ def grouped_attention(
 
 
 @dataclass(frozen=True, slots=True)
+class _Result:
+    """The rows that an attention makes."""
+
+    value: int
+    positions: tuple[int, ...] = ()
+    """Of the steps that put heads side by side."""
+    parts: tuple[SameRows, ...] = ()
+
+
+def _side_by_side(output: int, program: FusibleProgram, views: RowViews) -> _Result | None:
+    """What a Transpose and a Reshape make of heads, perhaps behind one that keeps their shape; None for anything else."""
+    same = only_reader(output, "Reshape", program)
+    apart = None if same is None else views.unchanged(program.steps[same])
+    output = output if same is None or apart is None else program.steps[same].outputs[0]
+    turned = only_reader(output, "Transpose", program)
+    reshaped = None if turned is None else only_reader(program.steps[turned].outputs[0], "Reshape", program)
+    if turned is None or reshaped is None or tuple(program.steps[turned].attributes.get("perm", ())) != HEADS_APART:
+        return None
+    out = program.steps[reshaped].outputs[0]
+    merged = views.merged(program.steps[reshaped], out)
+    if merged is None:
+        return None
+    between = () if same is None or apart is None else (same,)
+    return _Result(out, (*between, turned, reshaped), (merged, *([apart] if apart else [])))
+
+
+@dataclass(frozen=True, slots=True)
 class GivenKeys:
     """Keys and values that are attended as they are."""
 
@@ -91,6 +113,8 @@ class GivenKeys:
     condition: int
     filter_value: float
     added: int
+    is_single: bool
+    """Whether keys are (batch, rows, size), those of a single head."""
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -105,6 +129,8 @@ class GivenKeys:
     def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
         """See ``RunWords``."""
         keys, values = given[self.keys], given[self.values]
+        if self.is_single and keys.ndim == values.ndim == SINGLE:
+            keys, values = keys[:, None], values[:, None]
         shape = (lead[0], self.heads, keys.shape[2] if keys.ndim == 4 else 0, self.size)
         if keys.shape != shape or values.shape != shape or not shape[2] or lead[1] > MOST_FEW or not is_readable(keys, values):
             return None
@@ -125,13 +151,14 @@ class GivenKeys:
         return CacheWords(tuple(numbers), (), (counts, mask))
 
 
-def _of_new(group: AttentionGroup, operands: Sequence[Heads], out: int, _program: FusibleProgram) -> Any:
+def _of_new(group: AttentionGroup, operands: Sequence[Heads], out: int, program: FusibleProgram) -> Any:
     """Its cache, task, widths of rows and what is read, where it lengthens a cache; None if heads do not go together.
 
     Args:
         group: the steps.
         operands: queries, new keys and new values.
         out: value that the rows of the result are.
+        program: the program.
     """
     query, key, value = operands
     heads, size = query.heads, query.size
@@ -142,7 +169,14 @@ def _of_new(group: AttentionGroup, operands: Sequence[Heads], out: int, _program
         return None
     pasts = (group.key.past, group.value.past, group.key.present, group.value.present)
     condition, number, added = group.condition, group.filter_value, group.added
-    cache = CacheStep(key.heads, shared, size, False, *pasts, condition=condition, filter_value=number, added=added)
+    is_single = len(program.values[group.key.present].shape) == SINGLE
+    cache = CacheStep(
+        *(key.heads, shared, size, False, *pasts),
+        condition=condition,
+        filter_value=number,
+        added=added,
+        is_single=is_single,
+    )
     places = [each.place for each in operands]
     own = (*places, Rows(out, heads * size * FLOAT_BYTES))
     task = attending({"scale": group.scale}, cache, own, None, (None, None))
@@ -155,9 +189,12 @@ def _of_given(group: AttentionGroup, operands: Sequence[Heads], out: int, progra
     (query,), (keys, values) = operands, group.new
     heads, size = query.heads, query.size
     shapes = [program.values[index].shape if index in program.values else () for index in (keys, values)]
-    if any(len(shape) != 4 or (shape[1], shape[3]) != (heads, size) for shape in shapes) or size % VECTOR:
+    rank = len(program.values[group.query_value].shape)
+    apart = [shape if rank > SINGLE or len(shape) != SINGLE else (shape[0], 1, *shape[1:]) for shape in shapes]
+    if any(len(shape) != 4 or (shape[1], shape[3]) != (heads, size) for shape in apart) or size % VECTOR:
         return None
-    given = GivenKeys(out, heads, size, keys, values, group.condition, group.filter_value, group.added)
+    masked = (group.condition, group.filter_value, group.added)
+    given = GivenKeys(out, heads, size, keys, values, *masked, rank == SINGLE)
     row = heads * size * FLOAT_BYTES
     told: list[Word] = [(((kind, out), 1),) for kind in PLACES]
     counts, frames, batch, length, work, work_bytes = _terms(("counts", out), ("frames", out), *RUN)

@@ -97,6 +97,8 @@ class CacheStep:
     """Which scores are kept, broadcast to (batch, heads, tokens, keys); 0 for all."""
     added: int = 0
     """Numbers added to the scores, broadcast in the same way; 0 for none."""
+    is_single: bool = False
+    """Whether caches are (batch, rows, size), those of a single head."""
     memory: ResultMemory = field(default_factory=ResultMemory)
 
     @property
@@ -118,19 +120,20 @@ class CacheStep:
     def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
         """See ``RunWords``."""
         past_key, past_value = given[self.past_key], given[self.past_value]
-        if past_key.ndim != len(lead) + 2 or self.group * lead[1] > MOST_FEW:
+        heads = () if self.is_single else (self.key_heads,)
+        if past_key.ndim != len(heads) + 3 or self.group * lead[1] > MOST_FEW:
             return None
-        past = past_key.shape[2]
+        past = past_key.shape[-2]
         if (self.condition or self.added) and past + lead[1] == 1:
             # A single row may be repeated by the steps.
             return None
-        is_shaped = past_key.shape == past_value.shape == (lead[0], self.key_heads, past, self.size)
+        is_shaped = past_key.shape == past_value.shape == (lead[0], *heads, past, self.size)
         counted = self._counted(given, lead, past, shared) if is_shaped else None
         if counted is None or not past_key.flags.c_contiguous or not past_value.flags.c_contiguous:
             return None
         counts, capacity, mask = counted
         is_in_place = capacity == past and may_overwrite(past_key) and may_overwrite(past_value)
-        shape = (lead[0], self.key_heads, capacity, self.size)
+        shape = (lead[0], *heads, capacity, self.size)
         keys, values = (past_key, past_value) if is_in_place else (self.memory.empty(shape), self.memory.empty(shape))
         own = self.keys
         numbers: list[tuple[Hashable, int]] = [

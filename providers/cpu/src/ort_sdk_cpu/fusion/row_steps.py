@@ -94,6 +94,10 @@ class RowStep:
     """Bytes of working memory of a thread, beside a product's."""
     cache: RunWords | None = None
     """What is known of its arguments in a run only."""
+    lead: int = 0
+    """Value whose shape is (batch, tokens)."""
+    may_fail: bool = False
+    """Whether its first argument is not 0 any more where it could not do it."""
     repeated: frozenset[int] = frozenset()
     """Positions of the steps that only rearrange rows, or work out shapes, whose work it does."""
     required: frozenset[tuple[int, int, int]] = frozenset()

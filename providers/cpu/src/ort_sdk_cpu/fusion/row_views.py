@@ -122,6 +122,14 @@ class RowViews:
             return None
         return self._kept(step, step.inputs[0], (str(shape[-1]),))
 
+    def single(self, value: int) -> Heads | None:
+        """A value (batch, tokens, size) as the only head of rows, or a part of them."""
+        if len(self._shape(value)) != 3:
+            return None
+        own, start, split = self._part(value)
+        rows, size = self.rows(own), self._shape(value)[-1]
+        return Heads(replace(rows, steps=rows.steps | split), self._shape(own)[-1], start, 1, size, size)
+
     def heads(self, value: int) -> Heads | None:
         """A value (batch, heads, tokens, size) as a part of rows."""
         if value in self._laid_out[True]:

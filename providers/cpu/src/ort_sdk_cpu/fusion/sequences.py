@@ -29,6 +29,7 @@ from .loops import strides_over
 from .normalized_heads import normalization_of_heads
 from .rotated_rows import rotation_of_heads
 from .row_layout import RowLayout
+from .row_places import place_step
 from .row_steps import AddedScores, ProductSizes, RowStep, followed_product, row_step
 from .row_views import RowViews
 
@@ -38,6 +39,8 @@ LEAST_STEPS = 3
 """Steps from which a sequence takes less time than they do one by one."""
 MOST_SHAPES = 8
 """Shapes whose words are kept."""
+DIMENSIONS = 3
+"""Of rows, if nothing but (batch, tokens) places of them is given."""
 WORKING_MEMORY = "sequence"
 NUMBERS_WORTH_WAKING = 1 << 19
 """Of all second operands, for each thread, that few rows are multiplied by: a thread that sleeps takes long to wake."""
@@ -60,7 +63,7 @@ def tasks_of(program: FusibleProgram, told: Expressions, groups: Sequence[Attent
     views = RowViews(program, told, {group.output: group.query_value for group in groups})
     for position, step in program.steps.items():
         followed = followed_product(position, program)
-        made = row_step(step, program) if followed is None else None
+        made = row_step(step, program) or place_step(step, program) if followed is None else None
         positions, task = followed if followed is not None else ((position,), made)
         if task is not None:
             tasks[positions] = task.over(views)
@@ -115,15 +118,19 @@ def _segments(tasks: Tasks, program: FusibleProgram, readers: Readers) -> Iterat
     values: set[int] = set()
     made: set[int] = set()
     end = math.inf
+    asked = {index for task in tasks.values() for index, *_ in task.required}
     for positions, task in tasks.items():
         is_unfit = any(index in made for index, *_ in task.required)
+        others = [reader for index in task.outputs for reader in readers.get(index, ()) if reader not in covered]
+        if task.lead and (others or not asked.isdisjoint(task.outputs)):
+            # What asks for their shape would end a sequence that begins with them.
+            continue
         if positions[-1] > end or values.isdisjoint(task.reads) or is_unfit:
             yield members
             members, values, made, end = {}, set(), set(), math.inf
         members[positions] = task
         values.update(task.widths)
         made.update(index for position in positions for index in program.steps[position].outputs if index)
-        others = [reader for index in task.outputs for reader in readers.get(index, ()) if reader not in covered]
         end = min([end, *others])
     yield members
 
@@ -281,7 +288,8 @@ class RowSequence:
         given = [(place, index, widths[index]) for place, index in enumerate(inputs) if index in widths]
         self._given = sorted(given, key=lambda row: -ranks[row[1]])
         """Those of most dimensions first."""
-        most = ranks[self._given[0][1]]
+        self._leads = [inputs.index(step.lead) for step in steps if step.lead]
+        most = ranks[self._given[0][1]] if self._given else DIMENSIONS
         self._flat = {index for index, rank in ranks.items() if rank < most}
         """Values that are a matrix of all rows."""
         required = {own for step in steps for own in step.required}
@@ -296,6 +304,7 @@ class RowSequence:
         self._order = outputs
         self._layout = RowLayout(steps, frozenset((*inputs, *outputs)))
         self._sequence = RecordSequence([self._layout.placed(step) for step in steps])
+        self._failing = [place for place, step in enumerate(steps) if step.may_fail]
         self._products = sorted({step.product for step in steps if step.product is not None}, key=str)
         self._numbers = sum(step.product.inner * step.product.columns for step in steps if step.product is not None)
         """Of all second operands."""
@@ -306,7 +315,7 @@ class RowSequence:
 
     def compute(self, *inputs: HostArray) -> Any:
         """New outputs; ``NotImplemented`` for no rows, and where those of an input are others or lie apart."""
-        lead = inputs[self._given[0][0]].shape[:-1]
+        lead = inputs[self._given[0][0]].shape[:-1] if self._given else inputs[self._leads[0]].shape
         rows = math.prod(lead)
         if not rows or (self._needs_batch and len(lead) != 2) or not self._fit(inputs, lead, rows):
             return NotImplemented
@@ -327,6 +336,8 @@ class RowSequence:
         words = shaped.words.copy()
         self._sequence.add(words, numbers)
         run_sequence(words, shaped.threads)
+        if any(words[_record_of(words, place) + 1] for place in self._failing):
+            return NotImplemented
         if self._hides_nan and any(math.isnan(outputs[index].sum()) for index, *_ in self._outputs):
             return NotImplemented
         made = tuple(outputs[index] for index in self._order)
@@ -393,8 +404,7 @@ class RowSequence:
         words = self._sequence.filled(numbers, threads, self._waits[by_rows])
         for index, step in enumerate(self._steps):
             if step.product is not None:
-                place = words[HEAD_WORDS + STEP_WORDS * index] // WORD
-                words[place] = task_address(step.task.module, plans[step.product].task)
+                words[_record_of(words, index)] = task_address(step.task.module, plans[step.product].task)
         return _Shaped(words, threads, values + work * threads, base)
 
     def _waits_with(self, by_rows: frozenset[ProductSizes]) -> list[bool]:
@@ -411,6 +421,11 @@ class RowSequence:
 
     def _places(self, values: Sequence[int]) -> set[Any]:
         return {self._layout.slots.get(index, index) for index in values}
+
+
+def _record_of(words: HostArray, step: int) -> int:
+    """Where the address of a step's task is, in front of its arguments."""
+    return int(words[HEAD_WORDS + STEP_WORDS * step]) // WORD
 
 
 class _Since:

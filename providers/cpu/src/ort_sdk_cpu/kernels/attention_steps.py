@@ -54,7 +54,7 @@ class AttentionSteps:
             q: queries, (batch, heads, tokens, size) or (matrices, tokens, size).
             k: keys, as queries; new ones (batch, heads, tokens, size) where there is a past.
             v: values, in the same way.
-            past_key: keys of the past, (batch, heads, past tokens, size).
+            past_key: keys of the past, (batch, heads, past tokens, size), or (batch, past tokens, size) as queries.
             past_value: values of the past.
             condition: which scores are kept.
             added: numbers added to the scores.
@@ -66,7 +66,10 @@ class AttentionSteps:
             compiled tasks do not take.
         """
         shape = q.shape
-        if past_key is not None and q.ndim == 3:
+        is_single = past_key is not None and past_value is not None and past_key.ndim == past_value.ndim == 3
+        if is_single:
+            q, k, v, past_key, past_value = (array[:, None] for array in (q, k, v, past_key, past_value))  # type: ignore[index]
+        elif past_key is not None and q.ndim == 3:
             q = q.reshape(*past_key.shape[:2], *shape[1:])
         elif q.ndim == 3:
             q, k, v = q[None], k[None], v[None]
@@ -91,7 +94,9 @@ class AttentionSteps:
         if self._hides_nan and math.isnan(cached.out.sum()):
             return NotImplemented
         result = cached.out if len(shape) == 4 else cached.out.reshape(*shape[:-1], v.shape[3])
-        return result if past_key is None else (cached.keys, cached.values, result)
+        if past_key is None:
+            return result
+        return (cached.keys[:, 0], cached.values[:, 0], result) if is_single else (cached.keys, cached.values, result)
 
     def _run(self, q: Any, k: Any, v: Any, past_key: Any, past_value: Any, mask: Any) -> CachedAttention:
         """Attention of arrays of four axes, done."""
