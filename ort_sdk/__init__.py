@@ -1,10 +1,12 @@
 """ort_sdk: ONNX Runtime's machinery as a plugin-based SDK in Python.
 
-``import ort_sdk as ort`` serves code written for onnxruntime. Names are imported when they are first used.
+``import ort_sdk as ort`` serves code written for onnxruntime. What every session needs is imported with it, so that a program's
+first session does not wait for that; other names are imported when they are first used.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -196,3 +198,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, *_MODULES])
+
+
+with contextlib.suppress(ImportError):  # a package that is missing is told of where the name is used
+    __getattr__("InferenceSession")

@@ -109,7 +109,9 @@ def version_of(name: str) -> str:
 
 def _read(folder: str, name: str) -> str | None:
     try:
-        return Path(folder, name).read_text(encoding="utf-8")
+        path = os.path.join(folder, name) if name else folder  # noqa: PTH118 - a Path for each distribution takes as long again
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            return file.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
         return None
 
