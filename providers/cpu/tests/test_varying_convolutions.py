@@ -9,6 +9,8 @@ from ort_sdk_cpu.kernels import conv_direct, conv_varying
 from ort_sdk_cpu.kernels.channels_last import FEW_SHAPES
 from ort_sdk_cpu.kernels.scratch import Scratch
 from ort_sdk_cpu.kernels.stacked_product import Stack, StackedProduct
+from ort_sdk_cpu.onednn.constants import Algorithm
+from ort_sdk_cpu.onednn.post_ops import Eltwise
 
 import ort_sdk as ort
 
@@ -127,6 +129,7 @@ ACTIVATIONS = [
     ("Tanh", []),
     ("Clip", [-0.5, 1.5]),
     ("HardSigmoid", [0.3, 0.4]),
+    ("HardSwish", []),
 ]
 
 
@@ -143,6 +146,31 @@ def test_activations(counted, activation, parameters, is_depthwise):
     check(model, [{"x": random(batch, 32, height, width)} for batch, height, width in PICTURES])
     is_left = is_depthwise and activation == "Tanh"
     assert counted == [True] * (1 if is_left else 2) * (len(PICTURES) - FEW_SHAPES)
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        [helper.make_node("Sigmoid", ["h"], ["g"]), helper.make_node("Mul", ["h", "g"], ["y"])],
+        [helper.make_node("HardSigmoid", ["h"], ["g"], alpha=1 / 6, beta=0.5), helper.make_node("Mul", ["h", "g"], ["y"])],
+        [helper.make_node("HardSigmoid", ["h"], ["g"], alpha=0.2, beta=0.4), helper.make_node("Mul", ["h", "g"], ["y"])],
+    ],
+    ids=["Swish", "HardSwish", "another HardSwish"],
+)
+def test_gates_behind_windows(counted, gate):
+    node = helper.make_node("Conv", ["x", "w", "b"], ["h"], strides=[2, 2], pads=[1, 1, 1, 1])
+    model = model_of([node, *gate], {"w": random(40, 32, 3, 3) / 16, "b": random(40)}, "x", 4)
+    ours, theirs = (runtime.InferenceSession(model, providers=["CPUExecutionProvider"]) for runtime in (ort, onnxruntime))
+    for width in range(40, 49):
+        fed = {"x": random(2, 32, 41, width)}
+        (found,), (expected,) = ours.run(None, fed), theirs.run(None, fed)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
+    assert counted[-1]
+
+
+@pytest.mark.parametrize(("alpha", "beta", "is_done"), [(1 / 6, 0.5, True), (0.2, 0.5, False), (1 / 6, 0.4, False)])
+def test_only_the_standard_hard_swish_is_done_in_place(alpha, beta, is_done):
+    assert conv_varying._is_in_place(Eltwise(Algorithm.HARD_SWISH, alpha, beta)) == is_done
 
 
 def test_what_is_added(counted):

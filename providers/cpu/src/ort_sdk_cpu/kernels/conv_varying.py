@@ -23,8 +23,10 @@ from ort_sdk_cpu.onednn.post_ops import Eltwise
 from .bounds import clamp
 from .compiled_product import Activation, ProductFunction
 from .conv_geometry import ConvGeometry
+from .direct_task import ACTIVATION_WORK
 from .scratch import Scratch
 from .stacked_product import Stack, StackedProduct
+from .task_writer import threads_for
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
@@ -38,6 +40,7 @@ MOST_WORK = 1 << 26
 _KINDS = "q" * 19 + "ff"
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = _FLOAT.itemsize
+_HALF = 0.5
 _OF_PRODUCTS = {
     Algorithm.RELU: Activation.RELU,
     Algorithm.LOGISTIC: Activation.SIGMOID,
@@ -75,7 +78,7 @@ def varying_convolution(
         return None
     post_op = post_ops[0] if post_ops else None
     convolve = _convolution(geometry, weight, post_op, scratch)
-    if convolve is None or (post_op is not None and not convolve.includes(post_op) and post_op.algorithm not in _IN_PLACE):
+    if convolve is None or (post_op is not None and not convolve.includes(post_op) and not _is_in_place(post_op)):
         return None
     return _Varying(post_op, convolve)
 
@@ -102,10 +105,34 @@ def _hard_sigmoid(post_op: Eltwise, out: HostArray) -> None:
     clamp(out, _FLOAT.type(0), _FLOAT.type(1), out)
 
 
+def _swish(post_op: Eltwise, out: HostArray) -> None:
+    _element_wise("silu", out, float(post_op.alpha))
+
+
+def _hard_swish(_post_op: Eltwise, out: HostArray) -> None:
+    _element_wise("hard_swish", out)
+
+
+def _element_wise(name: str, out: HostArray, *numbers: float) -> None:
+    """A compiled function of each element, in place on an array without gaps."""
+    from ort_sdk_cpu.machine_code import task_function
+
+    task = task_function("elementwise", name, "qqq" + "f" * len(numbers))
+    task(threads_for(ACTIVATION_WORK * out.size), address_of(out), address_of(out), out.size, *numbers)
+
+
 _IN_PLACE: dict[Algorithm, Callable[[Eltwise, HostArray], None]] = {
     Algorithm.CLIP_V2: _clip,
     Algorithm.HARD_SIGMOID: _hard_sigmoid,
+    Algorithm.HARD_SWISH: _hard_swish,
+    Algorithm.SWISH: _swish,
 }
+
+
+def _is_in_place(post_op: Eltwise) -> bool:
+    """Whether there is a function of it: the compiled one of HardSwish has ONNX's numbers."""
+    is_standard = math.isclose(post_op.alpha, 1 / 6, rel_tol=1e-6) and post_op.beta == _HALF
+    return post_op.algorithm in _IN_PLACE and (post_op.algorithm != Algorithm.HARD_SWISH or is_standard)
 
 
 class _Varying:
