@@ -200,5 +200,15 @@ def __dir__() -> list[str]:
     return sorted([*__all__, *_MODULES])
 
 
+def _import_for_sessions() -> None:
+    """Import what every session needs. NumPy comes first: deep in the stack, where modules import it, it takes a tenth longer."""
+    from .session.collection_pause import collection_pause
+
+    with collection_pause:
+        import numpy  # noqa: F401, ICN001
+
+        __getattr__("InferenceSession")
+
+
 with contextlib.suppress(ImportError):  # a package that is missing is told of where the name is used
-    __getattr__("InferenceSession")
+    _import_for_sessions()
