@@ -1,11 +1,15 @@
 """Convolutions by Winograd's minimal filtering: against float64, in every layout, with and without packed weights."""
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.kernels.conv_winograd import WinogradKernel
 from ort_sdk_cpu.onednn import library as onednn_library
 
+import ort_sdk
 from ort_sdk.api import OrtSdkError
 
 pytestmark = pytest.mark.skipif(
@@ -48,6 +52,7 @@ def in_float64(make_kernel, x, w, bias, attributes):
 def test_shapes_and_layouts(make_kernel, run_both, monkeypatch, x_shape, outputs, attributes, threads):
     monkeypatch.setattr("ort_sdk_cpu.kernels.conv_onednn.MINIMUM_WORK", 0)
     monkeypatch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: threads)
+    monkeypatch.setattr("ort_sdk_cpu.kernels.conv_winograd._fills_panels", lambda _outputs: True)
     x, w, bias = operands(x_shape, outputs)
     assert isinstance(make_kernel("Conv", (x, w, bias), attributes, "", None, (1, 2), ()), WinogradKernel)
     expected = in_float64(make_kernel, x, w, bias, attributes)
@@ -88,6 +93,24 @@ def test_packed_weights_and_other_shapes(make_kernel, unaligned_constant):
         expected = in_float64(make_kernel, other, w, bias, {"pads": [1, 1, 1, 1]})
         np.testing.assert_allclose(kernel.compute(other, w, bias), expected, rtol=1e-5, atol=5e-6)
     np.testing.assert_allclose(kernel.plain_inputs([x, w, bias])[1], w, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("sizes", [("h", "w"), (40, "w"), (40, 39)])
+def test_half_empty_panels_are_for_pictures_of_any_size(sizes):
+    rng = np.random.default_rng(0)
+    w = numpy_helper.from_array(random(rng, 16, 24, 3, 3), "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 24, *sizes])]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [w])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    session = ort_sdk.InferenceSession(model, providers=["CPUExecutionProvider"])
+    (step,) = session._state.plan.steps
+    is_known = not any(isinstance(size, str) for size in sizes)
+    assert isinstance(step.kernel, WinogradKernel) != (is_known and instruction_set() >= InstructionSet.AVX512)
+    other = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for samples in (1, 1, 1, 2):
+        feeds = {"x": random(rng, samples, 24, 40, 39)}
+        np.testing.assert_allclose(session.run(None, feeds)[0], other.run(None, feeds)[0], rtol=1e-4, atol=1e-4)
 
 
 def test_weight_of_no_axes_is_refused_in_the_run(make_kernel):

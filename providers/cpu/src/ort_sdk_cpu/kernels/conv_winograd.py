@@ -43,7 +43,10 @@ _ADDED_PLACE, _LAST_PLACE = 3, 23
 
 
 def is_for_winograd(info: KernelInfo) -> bool:
-    """Whether a Conv node's weight is constant and of 3 by 3 taps, and there are enough channels and pixels."""
+    """Whether a Conv node's weight is constant and of 3 by 3 taps, and there are enough channels and pixels.
+
+    With few output channels only where pictures may have any size, for which there is no primitive yet.
+    """
     tensor = info.constants.get(WEIGHT)
     if tensor is None or info.op_type == "ConvTranspose" or int(info.attribute("group", 1)) != 1 or len(tensor.shape) != 4:
         return False
@@ -54,8 +57,15 @@ def is_for_winograd(info: KernelInfo) -> bool:
         return False
     argument = info.inputs[0]
     shape = () if argument is None or argument.shape is None else tuple(argument.shape)
-    is_large = all(size >= LEAST_SIZE for size in shape[2:] if isinstance(size, int))
-    return is_large and Activation.of(info) is not None
+    sizes = [size for size in shape[2:] if isinstance(size, int)]
+    if len(sizes) == len(kernel) and not _fills_panels(outputs):
+        return False  # A primitive, which is made where sizes are known, does half of the work.
+    return all(size >= LEAST_SIZE for size in sizes) and Activation.of(info) is not None
+
+
+def _fills_panels(outputs: int) -> bool:
+    """Whether more than half of a panel is output channels."""
+    return 2 * outputs > _width()
 
 
 class Activation(NamedTuple):
