@@ -24,14 +24,16 @@ WIDTHS = (*range(1, 14), 29)
 SCALE, ZERO = 0.43, 3
 
 
-def _constants(dtype, outputs, channels, kernel):
+def _constants(dtype, outputs, channels, kernel, *, has_zero_points):
     rng = np.random.default_rng(outputs)
+    shape = (outputs, channels, kernel, kernel)
+    wide = {"w": rng.integers(0, 256, shape).astype(np.uint8), "wz": rng.integers(20, 90, outputs).astype(np.uint8)}
+    narrow = {"w": rng.integers(-127, 128, shape).astype(np.int8), "wz": np.zeros(outputs, np.int8)}
     return {
+        **(wide if has_zero_points else narrow),
         "xs": np.float32(0.02),
         "xz": dtype(7),
-        "w": rng.integers(-127, 128, (outputs, channels, kernel, kernel)).astype(np.int8),
         "ws": (rng.random(outputs) / 60 + 0.003).astype(np.float32),
-        "wz": np.zeros(outputs, np.int8),
         "ys": np.float32(SCALE),
         "yz": dtype(ZERO),
         "b": rng.integers(-900, 900, outputs).astype(np.int32),
@@ -53,13 +55,15 @@ def _defined(x, constants, kernel, dtype):
     limits, pad = np.iinfo(dtype), kernel // 2
     centred = np.pad(x.astype(np.float64) - int(constants["xz"]), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     windows = np.lib.stride_tricks.sliding_window_view(centred, (kernel, kernel), axis=(2, 3))
-    sums = np.einsum("nchwij,mcij->nmhw", windows, constants["w"].astype(np.float64)) + constants["b"][:, None, None]
+    weight = constants["w"].astype(np.float64) - constants["wz"][:, None, None, None]
+    sums = np.einsum("nchwij,mcij->nmhw", windows, weight) + constants["b"][:, None, None]
     scales = float(constants["xs"]) * constants["ws"].astype(np.float64) / float(constants["ys"])
     return np.clip(np.rint(sums * scales[:, None, None]) + ZERO, limits.min, limits.max)
 
 
-def check(dtype, outputs, kernel=3, channels=8):
-    rng, limits, constants = np.random.default_rng(0), np.iinfo(dtype), _constants(dtype, outputs, channels, kernel)
+def check(dtype, outputs, kernel=3, channels=8, *, has_zero_points=False):
+    rng, limits = np.random.default_rng(0), np.iinfo(dtype)
+    constants = _constants(dtype, outputs, channels, kernel, has_zero_points=has_zero_points)
     session = _session(dtype, constants, kernel)
     different = []
     for width in WIDTHS:
@@ -79,12 +83,18 @@ def test_few_columns(outputs, dtype, monkeypatch):
     check(dtype, outputs, kernel=1, channels=5)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("outputs", [7, 32, 48])
+def test_few_columns_with_zero_points(outputs, dtype, monkeypatch):
+    monkeypatch.setattr(quantized_convolution, "TEAM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.kernels.qlinear_conv_onednn.MINIMUM_SLOW_WORK", 0)
+    check(dtype, outputs, has_zero_points=True)
+
+
 def test_columns_that_are_there_decide():
-    found = {
-        outputs: quantized_convolution.panel_for(outputs, np.dtype(np.uint8)) for outputs in (1, 16, 17, 48, 64, 80, 96, 256)
-    }
+    found = {outputs: quantized_convolution.panel_for(outputs, is_plain=True) for outputs in (1, 16, 17, 48, 64, 80, 96, 256)}
     assert found == {1: 16, 16: 16, 17: 32, 48: 16, 64: 64, 80: 16, 96: 32, 256: 64}
-    assert quantized_convolution.panel_for(48, np.dtype(np.int8)) == quantized_convolution.PANEL
+    assert quantized_convolution.panel_for(48, is_plain=False) == quantized_convolution.PANEL
 
 
 _CHILD = """
@@ -93,9 +103,10 @@ sys.path.insert(0, {folder!r})
 import numpy as np
 import test_integer_panels as tests
 from ort_sdk_cpu.kernels import qlinear_conv_onednn
-tests.quantized_convolution.TEAM_WORK = qlinear_conv_onednn.MINIMUM_WORK = 0
+tests.quantized_convolution.TEAM_WORK = qlinear_conv_onednn.MINIMUM_WORK = qlinear_conv_onednn.MINIMUM_SLOW_WORK = 0
 for outputs in (15, 32, 64):
     tests.check(np.uint8, outputs)
+    tests.check(np.uint8, outputs, has_zero_points=True)
 """
 
 

@@ -27,7 +27,7 @@ from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import add, multiply, shift_left, splat_i32
 from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first
 from ort_sdk_cpu.simd.integer_float_tiles import float_tile_of, float_unit_tile_of
-from ort_sdk_cpu.simd.integer_tiles import PANEL, ROWS, UNIT_ROWS, most_rows
+from ort_sdk_cpu.simd.integer_tiles import PANEL, ROWS, UNIT_ROWS, most_rows, most_unit_rows
 from ort_sdk_cpu.simd.memory import load_i32, load_u8_first, store_i32
 from ort_sdk_cpu.simd.quantized_tiles import quantized_sum_tile_of, quantized_tile_of, quantized_unit_tile_of
 from ort_sdk_cpu.simd.records import argument
@@ -51,6 +51,10 @@ __all__ = [
     "quantized_sum_32_of_int8",
     "quantized_sum_of_int8",
     "quantized_unit_convolution",
+    "quantized_unit_convolution_16",
+    "quantized_unit_convolution_16_of_int8",
+    "quantized_unit_convolution_32",
+    "quantized_unit_convolution_32_of_int8",
     "quantized_unit_convolution_of_int8",
 ]
 
@@ -182,14 +186,14 @@ def _sum_tile_of(width: int, *, is_int8: bool) -> Any:
     return tile
 
 
-def _unit_tile_of(*, is_int8: bool) -> Any:
-    quantized_unit_tile = quantized_unit_tile_of(is_int8=is_int8)
+def _unit_tile_of(width: int, *, is_int8: bool) -> Any:
+    quantized_unit_tile = quantized_unit_tile_of(width // LANES, is_int8=is_int8)
 
     @inner
     def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
         """The same of weights with zero points."""
         row, line, lines, steps = _windows_at(record)
-        weights, parameters, left = _panel_at(record, panel, PANEL, _UNIT_PARAMETERS)
+        weights, parameters, left = _panel_at(record, panel, width, _UNIT_PARAMETERS)
         quantized_unit_tile(
             *(count, x, row, line, lines, steps, argument(record, _FLIP), weights, parameters, soon, soon_step),
             *(argument(record, _ZERO_POINT), argument(record, _OUT_FLIP), argument(record, _OUT) + offset),
@@ -299,8 +303,8 @@ def _quantized(name: str, tile_of: Any, width: int = PANEL, *, is_int8: bool = F
     return _task(name, tile_of(width, is_int8=is_int8), _constant_fill, most_rows(width // LANES), width)
 
 
-def _with_units(name: str, *, is_int8: bool = False) -> Task:
-    return _task(name, _unit_tile_of(is_int8=is_int8), _constant_fill, UNIT_ROWS)
+def _with_units(name: str, width: int = PANEL, *, is_int8: bool = False) -> Task:
+    return _task(name, _unit_tile_of(width, is_int8=is_int8), _constant_fill, most_unit_rows(width // LANES), width)
 
 
 def _float(name: str, tile_of: Any, most: int, *, is_int8: bool = False) -> Task:
@@ -320,7 +324,11 @@ quantized_sum_of_int8 = _quantized("quantized_sum_of_int8", _sum_tile_of, is_int
 quantized_sum_32_of_int8 = _quantized("quantized_sum_32_of_int8", _sum_tile_of, 32, is_int8=True)
 quantized_sum_16_of_int8 = _quantized("quantized_sum_16_of_int8", _sum_tile_of, 16, is_int8=True)
 quantized_unit_convolution = _with_units("quantized_unit_convolution")
+quantized_unit_convolution_32 = _with_units("quantized_unit_convolution_32", 32)
+quantized_unit_convolution_16 = _with_units("quantized_unit_convolution_16", 16)
 quantized_unit_convolution_of_int8 = _with_units("quantized_unit_convolution_of_int8", is_int8=True)
+quantized_unit_convolution_32_of_int8 = _with_units("quantized_unit_convolution_32_of_int8", 32, is_int8=True)
+quantized_unit_convolution_16_of_int8 = _with_units("quantized_unit_convolution_16_of_int8", 16, is_int8=True)
 float_convolution = _float("float_convolution", _float_tile_of, ROWS)
 float_convolution_of_int8 = _float("float_convolution_of_int8", _float_tile_of, ROWS, is_int8=True)
 float_unit_convolution = _float("float_unit_convolution", _float_unit_tile_of, UNIT_ROWS)

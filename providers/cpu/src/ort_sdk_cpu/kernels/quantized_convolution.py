@@ -60,7 +60,7 @@ _LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
 _LARGEST_NUMBER = 255
 """Of weights, less their zero points."""
 _PANELS = {PANEL: (64, 64), 32: (34, 39), 16: (18, 28)}
-"""Columns of a panel, and how long a step with one takes, of uint8 and of int8."""
+"""Columns of a panel, and how long a step with one takes: of uint8, and of int8 or with weights that have zero points."""
 _FOUR_BYTES, _FLIPPED = 0x01010101, 0x80808080
 _MOST_AXES = 4
 _INT8, _FLOAT = np.dtype(np.int8), np.dtype(np.float32)
@@ -141,7 +141,7 @@ class PackedWeight:
             bias: int32, (M,).
             x_zero_point: as if X were uint8.
             order: of what is multiplied.
-            panel: columns of one; 64 for a weight with zero points.
+            panel: columns of one.
         """
         numbers, zero_points = weight.numbers, weight.zero_points
         outputs, depth = len(numbers), math.prod(numbers.shape[1:])
@@ -322,7 +322,7 @@ class TaskConvolution:
             return None
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
         is_large = 2 * out.size * math.prod(shape[1:]) >= TEAM_WORK
-        panel = panel_for(shape[0], x.dtype) if is_large and self.can_add else PANEL
+        panel = panel_for(shape[0], is_plain=self.can_add and x.dtype != _INT8) if is_large else PANEL
         weight = self._packed_for(x.dtype, LineOrder(is_spread, image.has_gaps), panel)
         if weight is None:
             return None
@@ -358,9 +358,14 @@ def task_name(name: str, dtype: np.dtype[Any], panel: int = PANEL) -> str:
     return name + ("" if panel == PANEL else f"_{panel}") + ("_of_int8" if dtype == _INT8 else "")
 
 
-def panel_for(outputs: int, dtype: np.dtype[Any]) -> int:
-    """Columns of a panel for so many outputs: what takes least time, with columns that are not there."""
-    return min(_PANELS, key=lambda panel: -(-outputs // panel) * _PANELS[panel][dtype == _INT8])
+def panel_for(outputs: int, *, is_plain: bool) -> int:
+    """Columns of a panel for so many outputs: what takes least time, with columns that are not there.
+
+    Args:
+        outputs: at least one.
+        is_plain: whether numbers are multiplied as they lie, and not summed up.
+    """
+    return min(_PANELS, key=lambda panel: -(-outputs // panel) * _PANELS[panel][not is_plain])
 
 
 def call_on(

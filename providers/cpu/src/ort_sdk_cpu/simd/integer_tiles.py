@@ -28,6 +28,7 @@ __all__ = [
     "emit_sums",
     "less_zero_points",
     "most_rows",
+    "most_unit_rows",
 ]
 
 PANEL = 64
@@ -35,7 +36,7 @@ PANEL = 64
 ROWS = 6 if instruction_set() >= InstructionSet.AVX512 else 2
 """Most rows of a tile with all columns."""
 UNIT_ROWS = 5 if instruction_set() >= InstructionSet.AVX512 else ROWS
-"""Most rows of a tile that sums up what it multiplies, too."""
+"""The same of a tile that sums up what it multiplies, too."""
 _VECTORS = PANEL // LANES
 _VECTOR_BYTES = 4 * LANES
 _ROWS_OF_POINTER = 3
@@ -44,6 +45,11 @@ _ROWS_OF_POINTER = 3
 def most_rows(vectors: int) -> int:
     """Of a tile of some vectors of columns: as many sums as there are registers, but no more than hide how long a sum takes."""
     return min(ROWS * _VECTORS // vectors, 2 * ROWS)
+
+
+def most_unit_rows(vectors: int) -> int:
+    """The same of a tile that sums up what it multiplies, too."""
+    return min(UNIT_ROWS * (_VECTORS + 1) // (vectors + 1), 2 * ROWS)
 
 
 class Operands(NamedTuple):

@@ -15,7 +15,7 @@ from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 from .bytes import I8X64, emit_load_bytes_first, emit_store_part
 from .emission import constant, emit_choice, moved
-from .integer_tiles import PANEL, UNIT_ROWS, Operands, emit_columns, emit_sums, less_zero_points, most_rows
+from .integer_tiles import PANEL, Operands, emit_columns, emit_sums, less_zero_points, most_rows, most_unit_rows
 from .memory import emit_load, emit_store, splat
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, operation
 
@@ -192,8 +192,8 @@ def _quantized(builder: Any, rows: Any, most: tuple[int, int], given: Operands, 
     emit_choice(builder, rows, range(1, most_of_rows + 1), emit)
 
 
-def quantized_unit_tile_of(*, is_int8: bool) -> Any:
-    """The operation for rows of int8 or uint8."""
+def quantized_unit_tile_of(vectors: int, *, is_int8: bool) -> Any:
+    """The operation for rows of int8 or uint8 and panels of some vectors of columns."""
 
     @operation(types.none, *[types.intp] * 17)
     def quantized_unit_tile(
@@ -216,11 +216,11 @@ def quantized_unit_tile_of(*, is_int8: bool) -> Any:
         left: Any,
         units: Any,
     ) -> None:
-        """As ``quantized_tile`` with panels of ``PANEL`` columns, for weights that have zero points.
+        """As ``quantized_tile``, for weights that have zero points.
 
         Args:
             builder: of LLVM code.
-            rows: how many, up to ``UNIT_ROWS``.
+            rows: how many, up to ``most_unit_rows``.
             x: as there, like all that is not named below.
             x_row: see there.
             x_line: see there.
@@ -240,7 +240,7 @@ def quantized_unit_tile_of(*, is_int8: bool) -> Any:
         """
         given = Operands(0, x, x_row, x_line, lines, steps, flip if is_int8 else None, w, soon, soon_step, units)
         target = _Target(zero_point, out_flip, out, out_row, left)
-        _quantized(builder, rows, (UNIT_ROWS, PANEL // LANES), given, columns, target)
+        _quantized(builder, rows, (most_unit_rows(vectors), vectors), given, columns, target)
 
     return quantized_unit_tile
 
