@@ -197,6 +197,9 @@ def test_what_is_added(counted):
         ((2, 7), {"auto_pad": "SAME_LOWER", "strides": [3, 2]}),
         ((1, 1), {"strides": [2, 2]}),
         ((1, 1), {"pads": [1, 2, 0, 3]}),
+        ((3, 3), {"dilations": [1, 2], "pads": [1, 2, 1, 2]}),
+        ((2, 4), {"dilations": [3, 5], "strides": [2, 1], "pads": [0, 3, 2, 1]}),
+        ((1, 2), {"dilations": [1, 7]}),
     ],
 )
 @pytest.mark.parametrize("channels", [3, 12])
@@ -234,12 +237,36 @@ def test_products_of_any_length(rows, inner):
     np.testing.assert_allclose(out, a.astype(np.float64) @ b.T, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("attributes", [{"pads": [4, 0]}, {"pads": [0, 7], "strides": [3]}, {}])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"pads": [4, 0]},
+        {"pads": [0, 7], "strides": [3]},
+        {},
+        {"dilations": [5], "pads": [20, 20]},
+        {"dilations": [30], "pads": [120, 120]},
+    ],
+)
 def test_windows_of_a_signal(counted, attributes):
     node = helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes)
     model = model_of([node], {"w": random(64, 24, 9) / 10, "b": random(64)}, "x", 3)
     check(model, [{"x": random(batch, 24, length)} for batch, length in ((1, 600), (1, 601), (2, 602), (1, 777), (3, 801))])
     assert counted == [True] * 3
+
+
+def test_a_residual_that_is_added_last(counted, monkeypatch):
+    monkeypatch.setattr("ort_sdk.run.varying.RUNS_BEFORE_FUSING", 1)
+    nodes = [
+        helper.make_node("LeakyRelu", ["x"], ["r"], alpha=0.1),
+        helper.make_node("Conv", ["r", "w", "b"], ["c"], dilations=[3], pads=[6, 6]),
+        helper.make_node("Add", ["c", "x"], ["y"]),
+    ]
+    model = model_of(nodes, {"w": random(32, 32, 5) / 10, "b": random(32)}, "x", 3)
+    ours, theirs = (library.InferenceSession(model, providers=["CPUExecutionProvider"]) for library in (ort, onnxruntime))
+    for length in range(600, 608):
+        fed = {"x": random(1, 32, length)}
+        np.testing.assert_allclose(ours.run(None, fed)[0], theirs.run(None, fed)[0], rtol=1e-5, atol=2e-5)
+    assert counted[-3:] == [True] * 3
 
 
 @pytest.mark.parametrize("kernel", [(2, 2), (3, 1), (1, 2)])
@@ -256,11 +283,41 @@ def test_elements_spread_to_windows(counted, kernel, batch):
 
 
 @pytest.mark.parametrize(
+    ("kernel", "attributes"),
+    [
+        ((4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+        ((3, 5), {"strides": [1, 3], "pads": [2, 0, 0, 4]}),
+        ((2, 3), {"strides": [3, 1]}),
+        ((3, 2), {}),
+    ],
+)
+@pytest.mark.parametrize("activation", ["", "LeakyRelu"])
+def test_windows_that_overlap(counted, kernel, attributes, activation):
+    nodes = [helper.make_node("Conv", ["x", "e"], ["h"]), helper.make_node("ConvTranspose", ["h", "w", "b"], ["t"], **attributes)]
+    nodes.append(helper.make_node(activation or "Identity", ["t"], ["y"]))
+    constants = {"e": random(24, 32, 1, 1) / 6, "w": random(24, 20, *kernel), "b": random(20)}
+    check(
+        model_of(nodes, constants, "x", 4), [{"x": random(b, 32, 40, width)} for b, width in ((1, 40), (2, 41), (3, 7), (1, 57))]
+    )
+    assert counted == [True] * 4
+
+
+@pytest.mark.parametrize(("taps", "attributes"), [(16, {"strides": [8], "pads": [4, 4]}), (5, {"strides": [2], "pads": [0, 3]})])
+def test_overlapping_windows_of_a_signal(counted, taps, attributes):
+    node = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)
+    model = model_of([node], {"w": random(64, 32, taps) / 10, "b": random(32)}, "x", 3)
+    check(model, [{"x": random(batch, 64, length)} for batch, length in ((1, 40), (1, 41), (2, 42), (1, 1), (3, 801))])
+    assert counted == [True] * 3
+
+
+@pytest.mark.parametrize(
     ("op_type", "shape", "attributes"),
     [
         ("Conv", (16, 16, 3, 3), {"group": 2}),
-        ("Conv", (16, 32, 3, 3), {"dilations": [1, 2]}),
-        ("ConvTranspose", (32, 16, 3, 3), {"strides": [2, 2]}),
+        ("Conv", (16, 32, 3, 3), {"dilations": [1, 2], "strides": [1, 2]}),
+        ("ConvTranspose", (32, 16, 3, 3), {"strides": [2, 2], "dilations": [2, 1]}),
+        ("ConvTranspose", (32, 16, 2, 2), {"strides": [3, 3], "output_padding": [2, 2]}),
     ],
 )
 def test_other_convolutions_stay_with_primitives(counted, op_type, shape, attributes):

@@ -302,7 +302,8 @@ class ConvKernel(ChannelsLastKernel):
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """A task that takes sizes as arguments, for the convolutions that have one."""
-        if not self._has_constant_weight or self._adds_last or inputs[0].dtype != _FLOAT:
+        last = inputs[-1] if self._adds_last else None
+        if not self._has_constant_weight or inputs[0].dtype != _FLOAT or (last is not None and last.shape != out.shape):
             return False
         if not self._varying:
             from .conv_varying import varying_convolution
@@ -311,7 +312,11 @@ class ConvKernel(ChannelsLastKernel):
             self._varying = (varying_convolution(self.geometry, weight, self._post_ops, self.scratch),)
         convolve = self._varying[0]
         bias, added = (*inputs[WEIGHT + 1 :], None, None)[:2]
-        return convolve is not None and convolve(inputs[0], bias, added, out)
+        if convolve is None or not convolve(inputs[0], bias, added, out):
+            return False
+        if last is not None:
+            np.add(out, last, out)
+        return True
 
     def _call(self, variant: Variant, inputs: Sequence[Any], arrays: Sequence[HostArray]) -> LayoutCall | PiecedCall | None:
         """The call for operands and output like these arrays."""

@@ -37,6 +37,8 @@ WORK_PER_THREAD = 1 << 17
 """Multiplications that are worth another thread."""
 MOST_WORK = 1 << 26
 """Multiplications from which on a primitive is worth making, if windows have to be put in order first."""
+MOST_SPREAD_BYTES = 1 << 24
+"""Of a result that is cut out of a larger one: larger ones are worth a primitive."""
 _KINDS = "q" * 19 + "ff"
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = _FLOAT.itemsize
@@ -86,7 +88,9 @@ def varying_convolution(
 def _convolution(geometry: ConvGeometry, weight: HostArray, post_op: Eltwise | None, scratch: Scratch) -> _Convolution | None:
     if geometry.groups == 1:
         if geometry.transpose is not None:
-            return _Spread(geometry, weight, scratch, post_op)
+            steps = tuple(geometry.windows.per_axis("strides", weight.ndim - 2, 1))
+            kind = _Spread if weight.shape[2:] == steps else _Overlapping
+            return kind(geometry, weight, scratch, post_op)
         covers_all = not any(geometry.windows.pads or ()) and set(geometry.windows.strides or (1,)) == {1}
         is_pointwise = covers_all and math.prod(weight.shape[2:]) == 1
         return _Pointwise(weight, scratch, post_op) if is_pointwise else _Dense(geometry, weight, scratch, post_op)
@@ -228,33 +232,56 @@ class _Dense(_OverProduct):
         axes, channels = _Axes.of(self._geometry, self._kernel, x), x.shape[-1]
         taps, columns = axes.kernel[0] * channels * _FLOAT_BYTES, axes.out[1]
         work = out.size * math.prod(axes.kernel) * channels
-        if work > MOST_WORK or min(axes.begins) < 0 or (axes.dilations[1] > 1 and axes.kernel[1] > 1):
+        apart = axes.dilations[1] if axes.kernel[1] > 1 else 1
+        if work > MOST_WORK or min(axes.begins) < 0 or (apart > 1 and axes.strides[1] > 1):
             return False
-        width = (columns - 1) * axes.strides[1] + axes.kernel[1]
-        lines = self._lines(x.reshape(len(x), *axes.size, channels), axes, width)
+        x = x.reshape(len(x), *axes.size, channels)
+        if apart > 1:
+            self._apart(x, axes, apart, bias, out)
+            return True
+        lines = lines_of(x, axes, (columns - 1) * axes.strides[1] + axes.kernel[1], self._scratch)
         step = lines.shape[2] * taps
         stack = Stack(len(x) * axes.out[0], columns, axes.strides[1] * taps, step, columns * out.shape[-1] * _FLOAT_BYTES)
         self._product(stack, address_of(lines), bias, address_of(out))
         return True
 
-    def _lines(self, x: HostArray, axes: _Axes, width: int) -> HostArray:
-        """(N, rows of windows, ``width`` or more, kernel's rows, C), zeros where windows are behind the edges."""
-        samples, height, length, channels = x.shape
-        is_row = axes.kernel[0] == axes.strides[0] == 1 and axes.out[0] == height
-        if is_row and not any(axes.begins) and width <= length:
-            return x.reshape(samples, height, length, 1, channels)
-        lines = self._scratch.array("lines", (samples, axes.out[0], width, axes.kernel[0], channels), _FLOAT)
-        lines.fill(0)
-        (step, _), (dilation, _), (top, left) = axes.strides, axes.dilations, axes.begins
-        count = min(width - left, length)
-        for tap in range(axes.kernel[0]):
-            origin = tap * dilation - top
-            first = max(0, -(origin // step))
-            stop = min(axes.out[0], (height - 1 - origin) // step + 1)
-            if first < stop and count > 0:
-                source = x[:, origin + first * step : origin + (stop - 1) * step + 1 : step, :count]
-                lines[:, first:stop, left : left + count, tap] = source
-        return lines
+    def _apart(self, x: HostArray, axes: _Axes, apart: int, bias: HostArray | None, out: HostArray) -> None:
+        """Windows of elements ``apart`` from each other: those of every so many elements are without gaps."""
+        count = len(x) * axes.out[0]
+        columns = -(-axes.out[1] // apart)
+        width, taps = columns + axes.kernel[1] - 1, axes.kernel[0] * x.shape[-1]
+        lines = lines_of(x, axes, width * apart, self._scratch)[:, :, : width * apart]
+        parts = self._scratch.array("parts of lines", (count, apart, width, taps), _FLOAT)
+        parts[:] = lines.reshape(count, width, apart, taps).swapaxes(1, 2)
+        made = self._scratch.array("parts of results", (count, apart, columns, out.shape[-1]), _FLOAT)
+        step, out_step = width * taps * _FLOAT_BYTES, columns * out.shape[-1] * _FLOAT_BYTES
+        self._product(
+            Stack(count * apart, columns, taps * _FLOAT_BYTES, step, out_step), address_of(parts), bias, address_of(made)
+        )
+        rows = out.reshape(count, axes.out[1], out.shape[-1])
+        for part in range(apart):
+            of_part = rows[:, part::apart]
+            of_part[:] = made[:, part, : of_part.shape[1]]
+
+
+def lines_of(x: HostArray, axes: _Axes, width: int, scratch: Scratch) -> HostArray:
+    """(N, rows of windows, ``width`` or more, kernel's rows, C), zeros where windows are behind the edges."""
+    samples, height, length, channels = x.shape
+    is_row = axes.kernel[0] == axes.strides[0] == 1 and axes.out[0] == height
+    if is_row and not any(axes.begins) and width <= length:
+        return x.reshape(samples, height, length, 1, channels)
+    lines = scratch.array("lines", (samples, axes.out[0], width, axes.kernel[0], channels), _FLOAT)
+    lines.fill(0)
+    (step, _), (dilation, _), (top, left) = axes.strides, axes.dilations, axes.begins
+    count = min(width - left, length)
+    for tap in range(axes.kernel[0]):
+        origin = tap * dilation - top
+        first = max(0, -(origin // step))
+        stop = min(axes.out[0], (height - 1 - origin) // step + 1)
+        if first < stop and count > 0:
+            source = x[:, origin + first * step : origin + (stop - 1) * step + 1 : step, :count]
+            lines[:, first:stop, left : left + count, tap] = source
+    return lines
 
 
 class _Spread(_OverProduct):
@@ -282,6 +309,51 @@ class _Spread(_OverProduct):
         tiled = None if bias is None else np.tile(bias, self._width)
         for index, product in enumerate(self._products):
             product(stack, address_of(x), tiled, address_of(out) + index * line)
+        return True
+
+
+class _Overlapping(_OverProduct):
+    """ConvTranspose whose windows overlap: each element of the input and those before it make as many as a step is long."""
+
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+        self._geometry, self._weight_shape, self._scratch = geometry, weight.shape, scratch
+        steps = (1, *geometry.windows.per_axis("strides", weight.ndim - 2, 1))[-2:]
+        self._steps, square = steps, weight.reshape(*weight.shape[:2], *(1, *weight.shape[2:])[-2:])
+        self._kernel = tuple(-(-size // step) for size, step in zip(square.shape[2:], steps, strict=True))
+        room = [(0, taps * step - size) for taps, step, size in zip(self._kernel, steps, square.shape[2:], strict=True)]
+        whole = np.pad(square, [(0, 0), (0, 0), *room])
+        (rows, columns), (down, across) = self._kernel, steps
+        # (C, M, rows, down, columns, across), the last element of a window first.
+        parted = whole.reshape(*square.shape[:2], rows, down, columns, across)[:, :, ::-1, :, ::-1]
+        filters = parted.transpose(3, 5, 1, 4, 2, 0).reshape(down, across * square.shape[1], -1)
+        activation, slope = self._epilogue(post_op)
+        self._products = [
+            StackedProduct(np.ascontiguousarray(each), scratch, activation=activation, slope=slope) for each in filters
+        ]
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
+        padding = self._geometry.padding((len(x), x.shape[-1], *x.shape[1:-1]), self._weight_shape)
+        size, asked = (1, *x.shape[1:-1])[-2:], (1, *out.shape[1:-1])[-2:]
+        begins: tuple[int, ...] = (0, *padding.begins)[-2:]
+        counts = tuple(own + taps - 1 for own, taps in zip(size, self._kernel, strict=True))
+        whole = tuple(count * step for count, step in zip(counts, self._steps, strict=True))
+        fits = all(0 <= begin <= all_ - own for begin, own, all_ in zip(begins, asked, whole, strict=True))
+        channels = out.shape[-1]
+        shape = (len(x), *whole, channels)
+        if not fits or set(padding.dilations) != {1} or math.prod(shape) * _FLOAT_BYTES > MOST_SPREAD_BYTES:
+            return False
+        before = tuple(taps - 1 for taps in self._kernel)
+        axes = _Axes(size, self._kernel, counts, (1, 1), (1, 1), before)
+        lines = lines_of(x.reshape(len(x), *size, -1), axes, counts[1] + before[1], self._scratch)
+        made = self._scratch.array("spread", shape, _FLOAT)
+        taps, line = self._kernel[0] * x.shape[-1] * _FLOAT_BYTES, whole[1] * channels * _FLOAT_BYTES
+        stack = Stack(len(x) * counts[0], counts[1], taps, lines.shape[2] * taps, len(self._products) * line)
+        tiled = None if bias is None else np.tile(bias, self._steps[1])
+        for index, product in enumerate(self._products):
+            product(stack, address_of(lines), tiled, address_of(made) + index * line)
+        (top, left), (height, width) = begins, asked
+        out.reshape(len(x), *asked, channels)[:] = made[:, top : top + height, left : left + width]
         return True
 
 
