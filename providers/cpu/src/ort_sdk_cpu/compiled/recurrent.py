@@ -40,15 +40,19 @@ from ort_sdk_cpu.simd.memory import (
 )
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.teams import barrier
-from ort_sdk_cpu.simd.unit_sums import UNIT_ROWS, add_four_sums, add_one_sum, add_three_sums, add_two_sums
+from ort_sdk_cpu.simd.unit_sums import UNIT_ROWS
 
 from .row_dots import dots_of_rows
+from .unit_panels import add_products, wide_panel
 
 __all__ = [
+    "GRU",
+    "GRU_RESET_FIRST",
     "LSTM",
     "begin_unit",
     "clear_behind",
     "copy_last",
+    "direction",
     "go_on",
     "gru",
     "gru_reset_first",
@@ -67,14 +71,12 @@ __all__ = [
     "wait",
 ]
 
-LSTM, _GRU, _GRU_RESET_FIRST, _RNN, _RNN_RELU = 0, 1, 2, 3, 4
+LSTM, GRU, GRU_RESET_FIRST, _RNN, _RNN_RELU = 0, 1, 2, 3, 4
 _IDENTITY, _SIGMOID = 0, 1
 """Of activations that a record tells."""
 _FUNCTION_BYTES = 32
 _ASKED_LINES = 8
 """Lines of the cache at the beginning of a panel, behind which the processor goes on by itself."""
-_SUMMED = 64
-"""Products that are added up before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 
 
 @inner
@@ -94,23 +96,8 @@ def begin_unit(kind: int, record: int, gates: int, place: int, rest: int, target
     if kind == LSTM:
         _begin(gates, bias, state_bias, place + 2 * row, rest, target + 128)
         _begin(gates, bias, state_bias, place + 3 * row, rest, target + 192)
-    elif kind == _GRU:
+    elif kind == GRU:
         store_f32(target + 128, load_f32_first(state_bias + place + 2 * row, rest))
-
-
-@inner
-def _add_products(count: int, rows: int, panel: int, x: int, size: int, target: int) -> None:
-    """Add the products of some states with a panel of ``count`` gates to their sums."""
-    for start in range(0, size, _SUMMED):
-        place, value, steps = panel + start * count * 64, x + start * 4, min(_SUMMED, size - start)
-        if count == 4:
-            add_four_sums(rows, place, value, size * 4, steps, target)
-        elif count == 3:
-            add_three_sums(rows, place, value, size * 4, steps, target)
-        elif count == 2:
-            add_two_sums(rows, place, value, size * 4, steps, target)
-        else:
-            add_one_sum(rows, place, value, size * 4, steps, target)
 
 
 @inner
@@ -272,21 +259,21 @@ def _gates_of_input(record: int, count: int, start: int, stop: int) -> None:
 
 
 @inner
-def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -> None:
+def _panel(kind: int, panel_of: Any, add: Any, record: int, step: int, unit: int, stop: int, sums: int) -> None:
     """A step of 16 units of all samples; GRU that resets first stops before the candidate."""
     size, batch, row = argument(record, 10), argument(record, 11), argument(record, 10) * 4
-    count = 4 if kind == LSTM else 3 if kind == _GRU else 2 if kind == _GRU_RESET_FIRST else 1
+    count = 4 if kind == LSTM else 3 if kind == GRU else 2 if kind == GRU_RESET_FIRST else 1
     width = _gates(kind) * row
     gates, after = argument(record, 4) + step * argument(record, 7), argument(record, 6) + step * argument(record, 8)
     source = argument(record, 5) if step == 0 else after - argument(record, 8)
     old = argument(record, 2) if step == 0 else argument(record, 3)
-    panel, unit_place, rest = argument(record, 0) + unit * count * row, unit * 4, stop - unit
+    panel, unit_place, rest = panel_of(argument(record, 0), count, size, unit), unit * 4, stop - unit
     functions = argument(record, 20)
     for first in range(0, batch, UNIT_ROWS):
         rows = min(UNIT_ROWS, batch - first)
         for index in range(rows):
             begin_unit(kind, record, gates + (first + index) * width, unit_place, rest, sums + index * count * 64)
-        _add_products(count, rows, panel, source + first * row, size, sums)
+        add(count, rows, panel, source + first * row, size, sums)
         for index in range(rows):
             own, place, found = gates + (first + index) * width, (first + index) * row + unit_place, sums + index * count * 64
             if not is_within(record, step, first + index):
@@ -295,7 +282,7 @@ def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -
                 _told_lstm_unit(record, found, old + place, argument(record, 3) + place, after + place, unit_place, rest)
             elif kind == LSTM:
                 lstm_unit(found, old + place, argument(record, 3) + place, after + place, rest)
-            elif kind == _GRU:
+            elif kind == GRU:
                 share = unit_place + 2 * row
                 _gru_unit(functions, found, own + share, argument(record, 15) + share, source + place, after + place, rest)
             elif kind >= _RNN:
@@ -306,34 +293,36 @@ def _panel(kind: int, record: int, step: int, unit: int, stop: int, sums: int) -
 
 
 @inner
-def _candidate_panel(record: int, step: int, unit: int, stop: int, sums: int) -> None:
+def _candidate_panel(panel_of: Any, add: Any, record: int, step: int, unit: int, stop: int, sums: int) -> None:
     """The rest of a step of GRU that resets first."""
     size, batch, row = argument(record, 10), argument(record, 11), argument(record, 10) * 4
     bias, state_bias = argument(record, 15), argument(record, 16)
     gates, after = argument(record, 4) + step * argument(record, 7), argument(record, 6) + step * argument(record, 8)
     source = argument(record, 5) if step == 0 else after - argument(record, 8)
-    panel, unit_place, rest = argument(record, 0) + ((size + 15) // 16 * 32 + unit) * row, unit * 4, stop - unit
+    panels = panel_of(argument(record, 0), 2, size, (size + 15) // 16 * 16)
+    panel, unit_place, rest = panel_of(panels, 1, size, unit), unit * 4, stop - unit
     updates, resets, functions = argument(record, 1), argument(record, 1) + batch * row, argument(record, 20)
     for first in range(0, batch, UNIT_ROWS):
         rows = min(UNIT_ROWS, batch - first)
         for index in range(rows):
             own = gates + (first + index) * 3 * row
             _begin(own, bias, state_bias, unit_place + 2 * row, rest, sums + index * 64)
-        _add_products(1, rows, panel, resets + first * row, size, sums)
+        add(1, rows, panel, resets + first * row, size, sums)
         for index in range(rows):
             place = (first + index) * row + unit_place
             if not is_within(record, step, first + index):
-                keep(_GRU_RESET_FIRST, 0, 0, source + place, after + place, rest)
+                keep(GRU_RESET_FIRST, 0, 0, source + place, after + place, rest)
                 continue
             candidate = _candidate(functions, load_f32(sums + index * 64))
             _mix(load_f32_first(updates + place, rest), candidate, source + place, after + place, rest)
 
 
 @inner
-def _ask_for_unit(kind: int, record: int, step: int, unit: int) -> None:
+def _ask_for_unit(kind: int, panel_of: Any, record: int, step: int, unit: int) -> None:
     """What 16 units begin with: the input's share of the first sample's gates, and the first of their panel."""
-    row, count = argument(record, 10) * 4, 4 if kind == LSTM else 2 if kind == _GRU_RESET_FIRST else _gates(kind)
-    share, panel = argument(record, 4) + step * argument(record, 7) + unit * 4, argument(record, 0) + unit * count * row
+    row, count = argument(record, 10) * 4, 4 if kind == LSTM else 2 if kind == GRU_RESET_FIRST else _gates(kind)
+    share = argument(record, 4) + step * argument(record, 7) + unit * 4
+    panel = panel_of(argument(record, 0), count, argument(record, 10), unit)
     for gate in range(_gates(kind)):
         prefetch(share + gate * row)
     for line in range(_ASKED_LINES):
@@ -341,20 +330,21 @@ def _ask_for_unit(kind: int, record: int, step: int, unit: int) -> None:
 
 
 @inner
-def _step(kind: int, between: Any, record: int, step: int, start: int, stop: int, sums: int) -> None:
+def _step(kind: int, panel_of: Any, add: Any, between: Any, record: int, step: int, start: int, stop: int, sums: int) -> None:
     """Panels are met backwards every other time: those at the end are still in the cache near the core then."""
     panels, backwards = (stop - start + 15) // 16, step % 2 == 1
     for index in range(panels):
         unit = start + 16 * (panels - 1 - index if backwards else index)
         if index + 1 == panels:
-            _ask_for_unit(kind, record, step + 1, unit)
+            _ask_for_unit(kind, panel_of, record, step + 1, unit)
         else:
-            _ask_for_unit(kind, record, step, unit - 16 if backwards else unit + 16)
-        _panel(kind, record, step, unit, stop, sums)
-    if kind == _GRU_RESET_FIRST:
+            _ask_for_unit(kind, panel_of, record, step, unit - 16 if backwards else unit + 16)
+        _panel(kind, panel_of, add, record, step, unit, stop, sums)
+    if kind == GRU_RESET_FIRST:
         between()
         for index in range(panels):
-            _candidate_panel(record, step, start + 16 * (panels - 1 - index if backwards else index), stop, sums)
+            unit = start + 16 * (panels - 1 - index if backwards else index)
+            _candidate_panel(panel_of, add, record, step, unit, stop, sums)
 
 
 @inner
@@ -396,13 +386,14 @@ def _gates(kind: int) -> int:
 
 
 @inner
-def _direction(kind: int, between: Any, record: int, part: int, parts: int) -> None:
+def direction(kind: int, panel_of: Any, add: Any, between: Any, record: int, part: int, parts: int) -> None:
+    """All steps, for one part, with panels of the weights that one function finds and another multiplies with."""
     start, stop = share(argument(record, 10), part, parts)
     sums = argument(record, 18) + part * 1024
     if argument(record, 12):
         _gates_of_input(record, _gates(kind), start, stop)
     for step in range(argument(record, 9)):
-        _step(kind, between, record, step, start, stop, sums)
+        _step(kind, panel_of, add, between, record, step, start, stop, sums)
         between()
     if argument(record, 17):
         copy_last(record, start, stop)
@@ -413,58 +404,58 @@ def _direction(kind: int, between: Any, record: int, part: int, parts: int) -> N
 @task
 def lstm(record: int, part: int, parts: int) -> None:
     """All steps of one direction of LSTM, for one part."""
-    _direction(LSTM, go_on, record, part, parts)
+    direction(LSTM, wide_panel, add_products, go_on, record, part, parts)
 
 
 @task
 def lstm_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(LSTM, wait, record, part, parts)
+    direction(LSTM, wide_panel, add_products, wait, record, part, parts)
 
 
 @task
 def gru(record: int, part: int, parts: int) -> None:
     """All steps of one direction of GRU that resets after the product, for one part."""
-    _direction(_GRU, go_on, record, part, parts)
+    direction(GRU, wide_panel, add_products, go_on, record, part, parts)
 
 
 @task
 def gru_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(_GRU, wait, record, part, parts)
+    direction(GRU, wide_panel, add_products, wait, record, part, parts)
 
 
 @task
 def gru_reset_first(record: int, part: int, parts: int) -> None:
     """All steps of one direction of GRU that resets before the product, for one part."""
-    _direction(_GRU_RESET_FIRST, go_on, record, part, parts)
+    direction(GRU_RESET_FIRST, wide_panel, add_products, go_on, record, part, parts)
 
 
 @task
 def gru_reset_first_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(_GRU_RESET_FIRST, wait, record, part, parts)
+    direction(GRU_RESET_FIRST, wide_panel, add_products, wait, record, part, parts)
 
 
 @task
 def rnn(record: int, part: int, parts: int) -> None:
     """All steps of one direction of RNN, for one part."""
-    _direction(_RNN, go_on, record, part, parts)
+    direction(_RNN, wide_panel, add_products, go_on, record, part, parts)
 
 
 @task
 def rnn_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(_RNN, wait, record, part, parts)
+    direction(_RNN, wide_panel, add_products, wait, record, part, parts)
 
 
 @task
 def rnn_relu(record: int, part: int, parts: int) -> None:
     """All steps of one direction of RNN whose activation is Relu, for one part."""
-    _direction(_RNN_RELU, go_on, record, part, parts)
+    direction(_RNN_RELU, wide_panel, add_products, go_on, record, part, parts)
 
 
 @task
 def rnn_relu_team(record: int, part: int, parts: int) -> None:
     """The same for several parts."""
-    _direction(_RNN_RELU, wait, record, part, parts)
+    direction(_RNN_RELU, wide_panel, add_products, wait, record, part, parts)

@@ -7,7 +7,7 @@ from typing import Any
 from ort_sdk.api import NOT_PACKED, TENSOR_BYTES, NotPacked, PrePackedWeights, Tensor
 
 from .bindable import BindableKernel, MakeWriter
-from .recurrent_weights import RECURRENT, UNITS, WEIGHT, LayerWeights
+from .recurrent_weights import RECURRENT, WEIGHT, LayerWeights
 
 __all__ = ["PackedRecurrent"]
 
@@ -30,7 +30,7 @@ class PackedRecurrent(BindableKernel):
 
     def packing_identity(self, input_index: int) -> str | None:
         """The order of R; W stays as it is."""
-        return TENSOR_BYTES if input_index == WEIGHT else f"panels-{UNITS}" if input_index == RECURRENT else None
+        return TENSOR_BYTES if input_index == WEIGHT else self._weights.form if input_index == RECURRENT else None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
         """W's bytes as they lie; R in panels."""

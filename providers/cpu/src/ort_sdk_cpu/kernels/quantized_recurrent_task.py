@@ -99,8 +99,6 @@ def _row_bytes(size: int) -> int:
 class QuantizedRecurrentTask(RecurrentTask):
     """One direction of a layer. For one thread at a time. Arguments as for ``RecurrentTask``."""
 
-    _module = "quantized_recurrent"
-
     def _input_product(self, _scratch: Scratch) -> CompiledProduct | None:
         return None
 

@@ -109,7 +109,8 @@ class _LayerWriters:
                 return functools.partial(self._write_computed, len(inputs))
             write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._scratch)
             return functools.partial(self._write_stepwise, write, len(inputs))
-        return LayerTasks(self._tasks(x, shape), len(inputs), self.weights)
+        tasks = self._tasks(x, shape, are_narrow=self.weights.are_narrow(inputs[RECURRENT]))
+        return LayerTasks(tasks, len(inputs), self.weights)
 
     def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
         x, size = inputs[0], shape[-1] * shape[-2]
@@ -133,15 +134,16 @@ class _LayerWriters:
             if target is not None:
                 np.copyto(target, value)
 
-    def _tasks(self, x: HostArray, shape: tuple[int, ...]) -> list[RecurrentTask]:
+    def _tasks(self, x: HostArray, shape: tuple[int, ...], *, are_narrow: bool) -> list[RecurrentTask]:
         from .recurrent_task import LayerSizes, RecurrentTask
 
         (steps, batch, size), (rows, hidden) = x.shape, shape[-2:]
         backwards = BACKWARDS[self._direction]
         sizes = LayerSizes(steps, batch, size, hidden, rows // hidden, len(backwards))
+        module = "narrow_recurrent" if are_narrow else "recurrent"
         functions = [None] * len(backwards) if self._functions is None else self._functions
         return [
-            RecurrentTask(self._name, sizes, self._scratch, reverse=reverse, functions=each)
+            RecurrentTask(self._name, sizes, self._scratch, reverse=reverse, functions=each, module=module)
             for reverse, each in zip(backwards, functions, strict=True)
         ]
 

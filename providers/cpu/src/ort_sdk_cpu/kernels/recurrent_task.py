@@ -118,13 +118,18 @@ class RecurrentTask:
         scratch: working memory.
         reverse: last step first.
         functions: the activations, as ``recurrent_functions`` tells them; None for the usual ones.
+        module: where the task is.
     """
 
-    _module = "recurrent"
-    """Where the task is."""
-
     def __init__(
-        self, name: str, sizes: LayerSizes, scratch: Scratch, *, reverse: bool, functions: HostArray | None = None
+        self,
+        name: str,
+        sizes: LayerSizes,
+        scratch: Scratch,
+        *,
+        reverse: bool,
+        functions: HostArray | None = None,
+        module: str = "recurrent",
     ) -> None:
         self._functions = functions
         self._sizes, self._resets_first = sizes, name == "gru_reset_first"
@@ -141,7 +146,7 @@ class RecurrentTask:
         place = "backwards " if reverse and sizes.are_apart else ""
         self._working = _Working(sizes, scratch, threads, place, self._more_memory(threads))
         full_name = f"{name}_team" if is_team else name
-        self.call = TaskCall(self._module, full_name, (*arguments, *self._more_arguments()), threads)
+        self.call = TaskCall(module, full_name, (*arguments, *self._more_arguments()), threads)
         """The task itself."""
         self._zeros = np.zeros((sizes.batch, sizes.hidden), _FLOAT)
         self._product = self._input_product(scratch)

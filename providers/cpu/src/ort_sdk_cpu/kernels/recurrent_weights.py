@@ -11,12 +11,12 @@ from ort_sdk.api import HostArray, KernelInfo, OrtMemoryInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.allocator import CpuAllocator
 
+from .narrow_panels import UNITS, are_worth_it, narrow_bytes, narrowed, widened
+
 __all__ = ["BIAS", "RECURRENT", "UNITS", "WEIGHT", "DirectionWeights", "LayerWeights", "panels_of"]
 
 WEIGHT, RECURRENT, BIAS = 1, 2, 3
 """Inputs of LSTM, GRU and RNN."""
-UNITS = 16
-"""Hidden units of a panel: the lanes of a vector."""
 _GATES_TOGETHER = {"lstm": (4,), "gru": (3,), "gru_reset_first": (2, 1), "rnn": (1,), "rnn_relu": (1,)}
 """Task → gates that are computed together: those of a GRU that resets first need all resets before the last."""
 _FLOAT = np.dtype(np.float32)
@@ -29,7 +29,7 @@ class DirectionWeights:
     w: HostArray
     """(gates * hidden, inputs), contiguous; or its bytes, which may lie at any address."""
     panels: HostArray
-    """The recurrent ones as :func:`panels_of` gives them."""
+    """The recurrent ones as :func:`panels_of` gives them, or as ``narrowed`` does."""
     b: HostArray | None
     """(2 * gates * hidden,), the input's bias and the state's; None for none."""
 
@@ -47,12 +47,23 @@ class LayerWeights:
         self._shapes = {index: tuple(info.constants[index].shape) for index in (WEIGHT, RECURRENT) if index in info.constants}
         self.are_constant = all(index in info.constants for index in (WEIGHT, RECURRENT, BIAS) if info.has_input(index))
         self._packed: dict[int, HostArray] = {}
+        self._is_narrow = False
         self._kept: Sequence[DirectionWeights] | None = None
 
     @property
     def are_packed(self) -> bool:
         """Whether the host has them packed, and gives None in their places."""
         return bool(self._packed)
+
+    @property
+    def form(self) -> str:
+        """What R is packed as; text for the identity of what is packed."""
+        is_worth_it = are_worth_it(self._shapes[RECURRENT], _GATES_TOGETHER[self._name])
+        return f"panels-{UNITS}" + ("-of-24-bits-if-spread-allows" if is_worth_it else "")
+
+    def are_narrow(self, r: HostArray | None) -> bool:
+        """Whether tasks find whole numbers in the panels, with R as given to the node."""
+        return r is None and self._is_narrow
 
     def shape_of(self, index: int, inputs: Sequence[Any]) -> tuple[int, ...]:
         """Shape of an input, constant or given."""
@@ -62,12 +73,19 @@ class LayerWeights:
         """What is kept of an input's bytes: those of W as they lie, and panels of R; uint8."""
         if index == WEIGHT:
             return content
-        panels: HostArray = panels_of(content.view(_FLOAT).reshape(self._shapes[index]), self._name).reshape(-1).view(np.uint8)
-        return panels
+        shape, together = self._shapes[index], _GATES_TOGETHER[self._name]
+        panels = panels_of(content.view(_FLOAT).reshape(shape), self._name)
+        narrow = narrowed(panels, shape[-1], together) if are_worth_it(shape, together) else None
+        found: HostArray = (panels if narrow is None else narrow).reshape(-1).view(np.uint8)
+        return found
 
     def use_packed(self, index: int, content: HostArray) -> None:
         """Read an input from what ``packed`` gave."""
         self._packed[index] = content
+        if index == RECURRENT:
+            directions, _, hidden = self._shapes[index]
+            size = sum(narrow_bytes(hidden, gates) for gates in _GATES_TOGETHER[self._name])
+            self._is_narrow = content.nbytes == directions * -(-hidden // UNITS) * size
 
     def of(self, w: HostArray | None, r: HostArray | None, b: HostArray | None) -> Sequence[DirectionWeights]:
         """The weights of all directions, given as the node's inputs, None where they are packed; the same if nothing changed."""
@@ -85,9 +103,14 @@ class LayerWeights:
         """The inputs with the weights as the node has them."""
         if not self._packed:
             return inputs
-        w, panels = (self._packed[index].view(_FLOAT) for index in (WEIGHT, RECURRENT))
+        w, panels = self._packed[WEIGHT].view(_FLOAT), self._panels()
         weights = (w.reshape(self._shapes[WEIGHT]), _restored(panels, self._shapes[RECURRENT], self._name))
         return [inputs[0], *weights, *inputs[BIAS:]]
+
+    def _panels(self) -> HostArray:
+        """R as panels of float32."""
+        content, (directions, _, hidden) = self._packed[RECURRENT], self._shapes[RECURRENT]
+        return widened(content, directions, hidden, _GATES_TOGETHER[self._name]) if self._is_narrow else content.view(_FLOAT)
 
 
 def panels_of(recurrent: HostArray, name: str) -> HostArray:

@@ -6,6 +6,7 @@ best at, and no sums across lanes are needed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -17,22 +18,30 @@ from .emission import constant, emit_choice, emit_if, emit_loop, emit_multiply_a
 from .memory import emit_load, emit_store, splat
 from .vector_types import F32, VF32, operation
 
-__all__ = ["UNIT_ROWS", "add_four_sums", "add_one_sum", "add_three_sums", "add_two_sums"]
+__all__ = [
+    "UNIT_ROWS",
+    "UNROLLED",
+    "Panel",
+    "add_four_sums",
+    "add_one_sum",
+    "add_three_sums",
+    "add_two_sums",
+]
 
 _HAS_MANY_REGISTERS = instruction_set() >= InstructionSet.AVX512
 UNIT_ROWS = 4 if _HAS_MANY_REGISTERS else 1
 """Most vectors multiplied at a time."""
-_UNROLLED = 4
+UNROLLED = 4
 """Steps of a turn of the loop."""
 _FLOAT_BYTES, _VECTOR_BYTES = 4, 64
 
 
 def _chains(vectors: int) -> int:
     """Sums kept for each one wanted where there is one vector: adding to one takes several cycles."""
-    return max(2, _UNROLLED // vectors) if _HAS_MANY_REGISTERS else max(1, 2 // vectors)
+    return max(2, UNROLLED // vectors) if _HAS_MANY_REGISTERS else max(1, 2 // vectors)
 
 
-class _Panel:
+class Panel:
     """LLVM code of products with a panel.
 
     Args:
@@ -45,19 +54,31 @@ class _Panel:
         self._vectors, self._rows, self._x_row = vectors, rows, x_row
         self.chains = _chains(vectors) if rows == 1 else 1
 
+    def vectors_of(self, builder: Any, panel: Any, steps: int) -> Iterator[list[Any]]:
+        """The vectors of each of some steps."""
+        for step in range(steps):
+            places = [self.offset(builder, panel, step * self._vectors + index) for index in range(self._vectors)]
+            yield [emit_load(builder, place, VF32) for place in places]
+
+    def behind(self, builder: Any, panel: Any, steps: int) -> Any:
+        """Where the step behind some is."""
+        return self.offset(builder, panel, steps * self._vectors)
+
+    def scaled(self, _builder: Any, total: Any, _vector: int) -> Any:
+        """A sum of products as a sum of products of what the panel stands for."""
+        return total
+
     def turn(self, builder: Any, values: list[Any], steps: int) -> list[Any]:
         """Some steps: the next of ``[panel, x, *sums]``."""
         panel, x, *sums = values
-        for step in range(steps):
-            places = [self._offset(builder, panel, step * self._vectors + index) for index in range(self._vectors)]
-            vectors = [emit_load(builder, place, VF32) for place in places]
+        for step, vectors in enumerate(self.vectors_of(builder, panel, steps)):
             first = step % self.chains * self._rows * self._vectors
             for row in range(self._rows):
                 place = moved(builder, builder.add(x, constant(step * _FLOAT_BYTES)), row, self._x_row)
                 value = splat(builder, emit_load(builder, place, F32))
                 for index, vector in enumerate(vectors, first + row * self._vectors):
                     sums[index] = emit_multiply_add(builder, value, vector, sums[index])
-        return [self._offset(builder, panel, steps * self._vectors), builder.add(x, constant(steps * _FLOAT_BYTES)), *sums]
+        return [self.behind(builder, panel, steps), builder.add(x, constant(steps * _FLOAT_BYTES)), *sums]
 
     def loop(self, builder: Any, values: list[Any], count: Any, steps: int) -> list[Any]:
         """``count`` turns, if any."""
@@ -71,21 +92,22 @@ class _Panel:
             total = sums[index]
             for chain in range(1, self.chains):
                 total = builder.fadd(total, sums[chain * wanted + index])
-            place = self._offset(builder, target, index)
+            total, place = self.scaled(builder, total, index % self._vectors), self.offset(builder, target, index)
             emit_store(builder, place, builder.fadd(total, emit_load(builder, place, VF32)))
 
     @staticmethod
-    def _offset(builder: Any, address: Any, vectors: int) -> Any:
+    def offset(builder: Any, address: Any, vectors: int) -> Any:
+        """An address some vectors on."""
         return builder.add(address, constant(vectors * _VECTOR_BYTES))
 
 
 def _sums(name: str, vectors: int) -> Any:
     def add_sums(builder: Any, rows: Any, panel: Any, x: Any, x_row: Any, count: Any, target: Any) -> None:
         def emit(case: int) -> None:
-            code = _Panel(vectors, case, x_row)
+            code = Panel(vectors, case, x_row)
             values = [panel, x] + [ir.Constant(VF32, None)] * (case * vectors * code.chains)
-            values = code.loop(builder, values, builder.sdiv(count, constant(_UNROLLED)), _UNROLLED)
-            _, _, *sums = code.loop(builder, values, builder.srem(count, constant(_UNROLLED)), 1)
+            values = code.loop(builder, values, builder.sdiv(count, constant(UNROLLED)), UNROLLED)
+            _, _, *sums = code.loop(builder, values, builder.srem(count, constant(UNROLLED)), 1)
             code.add_to(builder, target, sums)
 
         emit_choice(builder, rows, range(1, UNIT_ROWS + 1), emit)
