@@ -353,3 +353,18 @@ def test_a_result_that_others_read_too(done):
     ours, theirs = (session_of(library, whole.SerializeToString()) for library in (ort_sdk, onnxruntime))
     for run, (past, length, batch) in enumerate(FEW):
         check(ours, theirs, feeds_of(ours, past, length, batch=batch, seed=run, key_heads=2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "op_type"), [((2, ("rotates",)), "Shape"), ((4, ("turns", "hides", "gemm", "splits")), "Concat")]
+)
+def test_numbers_of_shapes_that_are_results(kind, op_type):
+    """What steps work out for layers that are one step is given to the caller, too."""
+    key_heads, features = kind
+    decoder = Decoder(key_heads, features)
+    whole = onnx.load_from_string(decoder.model())
+    names = [node.output[0] for node in decoder.nodes if node.op_type == op_type and node.output[0] not in PRESENTS]
+    whole.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.INT64, None) for name in names[::5])
+    ours, theirs = (session_of(library, whole.SerializeToString()) for library in (ort_sdk, onnxruntime))
+    for run, (past, length, batch) in enumerate(FEW):
+        check(ours, theirs, feeds_of(ours, past, length, batch=batch, seed=run, key_heads=key_heads))

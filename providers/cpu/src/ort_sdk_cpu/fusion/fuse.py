@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,15 +46,21 @@ def _fused_varying(program: FusibleProgram) -> StepFusion:
     products = [step for step in program.steps.values() if step.op_type in PRODUCTS]
     has_rows = any(hasattr(step.kernel, "row_product") or hasattr(step.kernel, "call") for step in products)
     views, readers = fused_views(program, told, light, has_rows=has_rows and libraries.numba().is_usable)
-    left = replace(_without(program, views), readers=readers)
+    left = replace(_without(program, views, readers), readers=readers)
     loops = _fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if light.is_computed(own)}))
     lines = list(light.fused([own for own in left.steps if own in light.positions], loops.fused, readers))
     chains = _fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if own not in light.positions}))
     return StepFusion([*views, *lines, *chains.fused], loops.is_complete and chains.is_complete)
 
 
-def _without(program: FusibleProgram, answers: Sequence[FusedSteps]) -> FusibleProgram:
-    taken = {position for fused in answers for position in (*fused.positions, *fused.repeated)}
+def _without(
+    program: FusibleProgram, answers: Sequence[FusedSteps], readers: Mapping[int, Sequence[int]] | None = None
+) -> FusibleProgram:
+    """What is left of a program, and of steps whose work is repeated those that others read, too."""
+    taken = {position for fused in answers for position in fused.positions}
+    for position in {position for fused in answers for position in fused.repeated}:
+        if readers is None or not any(index in readers for index in program.steps[position].outputs):
+            taken.add(position)
     return replace(program, steps={position: step for position, step in program.steps.items() if position not in taken})
 
 
