@@ -368,3 +368,16 @@ def test_numbers_of_shapes_that_are_results(kind, op_type):
     ours, theirs = (session_of(library, whole.SerializeToString()) for library in (ort_sdk, onnxruntime))
     for run, (past, length, batch) in enumerate(FEW):
         check(ours, theirs, feeds_of(ours, past, length, batch=batch, seed=run, key_heads=key_heads))
+
+
+@pytest.mark.parametrize("features", [("gemm",), ("turns", "hides", "gemm", "splits")], ids="-".join)
+def test_shapes_of_products_that_are_results(features):
+    """A product's rows are taken apart again by a Reshape, whose shape says nothing of the product."""
+    decoder = Decoder(4, features)
+    whole = onnx.load_from_string(decoder.model())
+    names = [node.output[0] for node in decoder.nodes if node.op_type == "Reshape"][::3]
+    whole.graph.node.extend(helper.make_node("Shape", [name], [f"{name}.shape"]) for name in names)
+    whole.graph.output.extend(helper.make_tensor_value_info(f"{name}.shape", TensorProto.INT64, None) for name in names)
+    ours, theirs = (session_of(library, whole.SerializeToString()) for library in (ort_sdk, onnxruntime))
+    for run, (past, length, batch) in enumerate(FEW):
+        check(ours, theirs, feeds_of(ours, past, length, batch=batch, seed=run, key_heads=4))

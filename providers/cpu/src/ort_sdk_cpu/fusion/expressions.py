@@ -329,8 +329,11 @@ def _joined_dims(told: Expressions, position: int, step: FusibleStep) -> Numbers
 
 def _target_dims(told: Expressions, position: int, step: FusibleStep) -> Numbers | None:
     target = told.target(step)
-    if target is None or OPEN not in target.texts:
-        return None if target is None else target.with_texts(target.texts, position)
+    if target is None:
+        return None
+    if OPEN not in target.texts:
+        reshaped = told.array(step.inputs[0])
+        return Numbers(target.texts, target.values | reshaped.values, target.steps | reshaped.steps | {position})
     x, result = told.dims(step.inputs[0]), step.outputs[0]
     texts = [f"v{result}.shape[{axis}]" if text == OPEN else text for axis, text in enumerate(target.texts)]
     return Numbers(tuple(texts), target.values | x.values | {result}, target.steps | x.steps | {position})
