@@ -1,12 +1,10 @@
 """ort_sdk: ONNX Runtime's machinery as a plugin-based SDK in Python.
 
-``import ort_sdk as ort`` serves code written for onnxruntime. What every session needs is imported with it, so that a program's
-first session does not wait for that; other names are imported when they are first used.
+``import ort_sdk as ort`` serves code written for onnxruntime. Names are imported when they are first used.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -198,17 +196,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, *_MODULES])
-
-
-def _import_for_sessions() -> None:
-    """Import what every session needs. NumPy comes first: deep in the stack, where modules import it, it takes a tenth longer."""
-    from .session.collection_pause import collection_pause
-
-    with collection_pause:
-        import numpy  # noqa: F401, ICN001
-
-        __getattr__("InferenceSession")
-
-
-with contextlib.suppress(ImportError):  # a package that is missing is told of where the name is used
-    _import_for_sessions()

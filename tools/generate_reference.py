@@ -329,7 +329,7 @@ def api_page() -> str:
         "Public names",
         "Names that are not listed here are not public, whatever their spelling; they may change in any version.",
         "## `ort_sdk`",
-        "What runs models, with ONNX Runtime's names: `import ort_sdk as ort`. What every session needs is imported with it.",
+        "What runs models, with ONNX Runtime's names: `import ort_sdk as ort`. Each is imported when it is first used.",
         table(("name", "kind", "meaning"), host_rows()),
         "## `ort_sdk.api`",
         "The contract: what a provider may import, beside `ort_sdk.opset`. All names are importable from `ort_sdk.api` itself.",

@@ -41,25 +41,6 @@ def test_import_is_cheap(module, tmp_path):
     assert json.loads(in_fresh_interpreter(code, tmp_path)) == []
 
 
-def test_import_brings_what_every_session_needs(tmp_path):
-    code = "import sys, ort_sdk; print('ort_sdk.session.build' in sys.modules, 'ort_sdk_cpu' in sys.modules)"
-    assert in_fresh_interpreter(code, tmp_path).split() == ["True", "False"]
-
-
-@pytest.mark.parametrize("package", ["numpy", "pluggy"])
-def test_missing_package_is_told_of_where_a_session_is_made(package, tmp_path):
-    code = f"""
-import sys
-sys.modules["{package}"] = None
-import ort_sdk
-try:
-    ort_sdk.InferenceSession
-except ImportError as error:
-    print(error.name)
-"""
-    assert in_fresh_interpreter(code, tmp_path).strip() == package
-
-
 def test_public_names_exist(tmp_path):
     code = "import ort_sdk; print(all(getattr(ort_sdk, name) is not None for name in ort_sdk.__all__))"
     assert in_fresh_interpreter(code, tmp_path).strip() == "True"
