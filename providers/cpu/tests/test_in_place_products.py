@@ -20,7 +20,7 @@ from ort_sdk import InferenceSession, SessionOptions
 needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
 pytestmark = needs_numba
 
-ROWS = (1, 2, 3, 4, 5, 7, 12, 13, 16, 17, 24, 33, 64, 127, 130)
+ROWS = (1, 2, 3, 4, 5, 7, 12, 13, 16, 17, 24, 25, 33, 64, 127, 130)
 SIZES = ((24, 700), (96, 200), (300, 33), (513, 97), (1024, 130), (1300, 64), (301, 2100))
 
 

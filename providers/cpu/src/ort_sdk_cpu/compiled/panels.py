@@ -7,7 +7,6 @@ from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, copying_tile, tile
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
 
 __all__ = [
-    "AHEAD",
     "COPY_ROW_BYTES",
     "GROUP",
     "LAST_BYTE",
@@ -18,24 +17,20 @@ __all__ = [
     "copy_results",
     "copy_rows",
     "multiply_panels",
-    "panels_of",
     "slowness_of",
-    "steps_of",
 ]
 
 WIDTH = 16 * COLUMNS
 """Columns of a panel."""
 STEPS = 128
 """Steps along K for which a panel is made: so it stays in the cache near the core."""
-_FEW_STEPS, _FEWEST_STEPS = 48, 16
-"""The same of two tiles of rows, and of one: memory takes the time then, and gives most if few rows of it are read far along."""
 PANEL_BYTES = (STEPS + 1) * WIDTH * 4
 """Most bytes of a panel."""
 COPY_ROW_BYTES = STEPS * 4 + 64
 """Bytes from row to row of copied rows: whatever number of them, they do not meet in the cache."""
-GROUP, _LOW_GROUP = 8, 16
-"""Panels made at a time, at most: of ``STEPS``, and of fewer."""
-AHEAD = 12
+GROUP = 8
+"""Panels made at a time, at most."""
+_AHEAD = 12
 """Rows asked for before they are read."""
 LAST_BYTE = 63
 """Of a cache line. A vector in two lines, asked for by this byte, brings the second: the first came with its neighbour."""
@@ -44,7 +39,7 @@ LAST_BYTE = 63
 @inner
 def copy_panel(b: int, b_row: int, steps: int, left: int, panel: int) -> None:
     """The last columns of a matrix, zeros behind them."""
-    soon = AHEAD * b_row
+    soon = _AHEAD * b_row
     for step in range(steps):
         place, target = b + step * b_row, panel + step * WIDTH * 4
         for column in range(0, WIDTH, 16):
@@ -79,21 +74,6 @@ def copy_rows(a: int, a_row: int, rows: int, steps: int, copy: int) -> None:
 
 
 @inner
-def steps_of(rows: int) -> int:
-    """Steps along K that so many rows are multiplied at a time."""
-    few = _FEW_STEPS if rows > ROWS else _FEWEST_STEPS
-    return few if rows <= 2 * ROWS else STEPS
-
-
-@inner
-def panels_of(rows: int) -> int:
-    """Panels that so many rows are multiplied with at a time: two stay in the cache next to the core for two tiles."""
-    if ROWS < rows <= 2 * ROWS:
-        return 2
-    return _LOW_GROUP if rows <= ROWS else GROUP
-
-
-@inner
 def multiply_panels(
     a: int,
     a_row: int,
@@ -102,7 +82,6 @@ def multiply_panels(
     is_first: int,
     b: int,
     panels: int,
-    panel_bytes: int,
     c: int,
     c_row: int,
     left: int,
@@ -121,7 +100,7 @@ def multiply_panels(
             target, target_row = c + first * c_row + column * 4, c_row
             if left - column < WIDTH:
                 target, target_row = rest + first * WIDTH * 4, WIDTH * 4
-            panel = panels + column // WIDTH * panel_bytes
+            panel = panels + column // WIDTH * PANEL_BYTES
             ahead = soon + column * 4
             if index == 0 and tiles > 1 and left - column >= WIDTH:
                 copying_tile(

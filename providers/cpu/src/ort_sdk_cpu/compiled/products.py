@@ -15,14 +15,13 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd import functions
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.float_rows import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
-from ort_sdk_cpu.simd.float_tiles import ROWS, narrow_tile, tile, wide_columns, wide_tile
+from ort_sdk_cpu.simd.float_tiles import ROWS, TALL_ROWS, direct_tile, narrow_tile, tall_tile, tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 from .panels import (
-    AHEAD,
     COPY_ROW_BYTES,
     GROUP,
     LAST_BYTE,
@@ -33,8 +32,6 @@ from .panels import (
     copy_results,
     copy_rows,
     multiply_panels,
-    panels_of,
-    steps_of,
 )
 
 __all__ = [
@@ -43,12 +40,12 @@ __all__ = [
     "halves_in_rows",
     "panels_of_columns",
     "panels_of_rows",
-    "rows_of_columns",
     "sums_of_columns",
 ]
 
-_wide_columns = inner(wide_columns)
 _rows_added = inner(rows_added)
+_MEETING_BYTES = 2048
+"""Rows so far apart, or a multiple of that, are copied: more of them than the first cache holds meet in it."""
 _ROW_STEPS = 128
 """Steps of rows summed before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
 _SUMS = 4096
@@ -93,6 +90,33 @@ def _finish_part(record: int, batch: int, first_row: int, rows: int, first: int,
 
 
 @inner
+def _direct_columns(
+    b: int,
+    b_row: int,
+    columns: int,
+    left: int,
+    x: int,
+    x_row: int,
+    rows: int,
+    steps: int,
+    c: int,
+    c_row: int,
+    is_first: int,
+    following: int,
+) -> None:
+    """Product of up to ``TALL_ROWS`` rows with columns that are read once; ``following`` is what comes ``left`` columns on."""
+    width = WIDTH if rows <= ROWS else 16
+    for column in range(0, columns, width):
+        soon = column + 2 * width
+        source = (b if soon < left else following) + soon * 4 + LAST_BYTE
+        place, target = b + column * 4, c + column * 4
+        if rows <= ROWS:
+            direct_tile(rows, place, b_row, x, x_row, steps, target, c_row, is_first, source)
+        else:
+            tall_tile(rows, place, b_row, x, x_row, steps, target, c_row, is_first, source)
+
+
+@inner
 def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: int, stop: int, work: int) -> None:
     k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
     a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
@@ -101,55 +125,33 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
     rest = work + GROUP * PANEL_BYTES
     own_rows = rest + rows * WIDTH * 4
     panels = max(1, (stop - first + WIDTH - 1) // WIDTH)
-    most, most_steps = panels_of(rows), steps_of(rows)
-    panel_bytes = (most_steps + 1) * WIDTH * 4
-    groups, blocks = (panels + most - 1) // most, (k + most_steps - 1) // most_steps
+    groups, blocks = (panels + GROUP - 1) // GROUP, (k + STEPS - 1) // STEPS
     width = (panels + groups - 1) // groups * WIDTH
     for block in range(blocks):
         start, end = k * block // blocks, k * (block + 1) // blocks
         steps, is_first, is_last = end - start, int(block == 0), block == blocks - 1
         x, x_row = a + start * 4, a_row
-        if a_row % 4096 == 0:
+        if a_row % _MEETING_BYTES == 0:
             copy_rows(x, a_row, rows, steps, own_rows)
             x, x_row = own_rows, COPY_ROW_BYTES
         for column in range(first, stop, width):
             left = min(stop - column, width)
             place, target = b + start * b_row + column * 4, c + column * 4
             whole = left // WIDTH * WIDTH
-            direct = whole if rows <= ROWS else 0
-            for strip in range(0, direct, WIDTH):
-                source, out = place + strip * 4, target + strip * 4
-                tile(rows, source, b_row, 64, x, x_row, steps, out, c_row, is_first, source + steps * b_row, b_row, 0)
+            direct = whole if rows <= TALL_ROWS else 0
+            if direct:
+                following = b + end * b_row + first * 4 - (stop - column) * 4
+                _direct_columns(place, b_row, direct, stop - column, x, x_row, rows, steps, target, c_row, is_first, following)
             if whole < left:
-                copy_panel(place + whole * 4, b_row, steps, left - whole, work + (whole - direct) // WIDTH * panel_bytes)
+                copy_panel(place + whole * 4, b_row, steps, left - whole, work + (whole - direct) // WIDTH * PANEL_BYTES)
             if direct < left:
                 following = LAST_BYTE + (b + end * b_row + first * 4 if column + left == stop else place + left * 4)
                 y, z, others = place + direct * 4, target + direct * 4, left - direct
-                multiply_panels(x, x_row, rows, steps, is_first, y, work, panel_bytes, z, c_row, others, rest, following, b_row)
+                multiply_panels(x, x_row, rows, steps, is_first, y, work, z, c_row, others, rest, following, b_row)
             if is_last:
                 if whole < left:
                     copy_results(rest, WIDTH * 4, rows, left - whole, target + whole * 4, c_row)
                 _finish_part(record, batch, first_row, rows, column, left)
-
-
-@inner
-def _few_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows: int, k: int, columns: int) -> int:
-    """Product of few rows with columns, of which as many are read as fit; how many."""
-    width = _wide_columns(rows) * 16
-    wide, whole, blocks = columns // width * width, columns // WIDTH * WIDTH, (k + STEPS - 1) // STEPS
-    for column in range(0, wide, width):
-        for block in range(blocks):
-            start = k * block // blocks
-            steps, first = k * (block + 1) // blocks - start, int(start == 0)
-            x, place, target = a + start * 4, b + start * b_row + column * 4, c + column * 4
-            wide_tile(rows, place, b_row, 64, x, a_row, steps, target, c_row, first, place + AHEAD * b_row, b_row, 0)
-    for column in range(wide, whole, WIDTH):
-        for block in range(blocks):
-            start = k * block // blocks
-            steps, first = k * (block + 1) // blocks - start, int(start == 0)
-            x, place, target = a + start * 4, b + start * b_row + column * 4, c + column * 4
-            tile(rows, place, b_row, 64, x, a_row, steps, target, c_row, first, place + AHEAD * b_row, b_row, 0)
-    return whole
 
 
 @inner
@@ -285,22 +287,6 @@ def panels_of_columns(record: int, part: int, parts: int) -> None:
         batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
         for row in range(0, rows, at_once):
             _part_of_columns(record, batch, first_row + row, min(at_once, rows - row), first, stop, work)
-
-
-@task
-def rows_of_columns(record: int, part: int, parts: int) -> None:
-    """B is (K, N), A has up to ``FEW_ROWS`` rows: B is read once, row by row."""
-    k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
-    work = argument(record, 4) + part * argument(record, 22)
-    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
-        a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
-        b = argument(record, 1) + batch * argument(record, 12)
-        c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
-        done = first + _few_rows(a, a_row, b + first * 4, b_row, c + first * 4, c_row, rows, k, stop - first)
-        if done < stop:
-            _part_of_columns(record, batch, first_row, rows, done, stop, work)
-        _finish_part(record, batch, first_row, rows, first, done - first)
 
 
 @task

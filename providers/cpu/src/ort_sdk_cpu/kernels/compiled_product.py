@@ -23,10 +23,10 @@ __all__ = ["Activation", "CompiledProduct", "ProductFunction", "ProductPlan", "S
 
 MODULE = "products"
 FEW_ROWS = 4
-"""Rows up to which the second operand is met row by row."""
+"""Rows with which the second operand takes longer to read than to multiply."""
 DOTTED_ROWS = 10
 """The same of one that is transposed."""
-LONG_ROWS = {1: 0, 2: 0, 3: 1 << 10, 4: 1 << 11}
+SUMMED_COLUMNS = {1: 0, 2: 0, 3: 1 << 10}
 """Columns from which on it costs less to sum the second operand's rows than to read them a part at a time, for so many rows."""
 PRODUCTS_PER_THREAD = 1 << 18
 """Multiplications that take some times as long as waking a thread up."""
@@ -76,9 +76,8 @@ class Sizes:
             return "halves_in_rows" if self.is_transposed else "halves_in_columns"
         if self.is_transposed:
             return "dots_of_rows" if self.rows <= DOTTED_ROWS else "panels_of_rows"
-        if self.rows > FEW_ROWS:
-            return "panels_of_columns"
-        return "sums_of_columns" if self.columns >= LONG_ROWS[self.rows] else "rows_of_columns"
+        is_summed = self.rows in SUMMED_COLUMNS and self.columns >= SUMMED_COLUMNS[self.rows]
+        return "sums_of_columns" if is_summed else "panels_of_columns"
 
     @property
     def rows_at_once(self) -> int:

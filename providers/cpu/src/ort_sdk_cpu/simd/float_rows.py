@@ -33,7 +33,7 @@ FEW_ROWS = 4
 """Most rows of dots."""
 _DOTS, _DOTS_OF_ONE = 4, LANES
 """Rows of the second operand that dots meet at a time; that those of one row do, whose sums become one vector."""
-SUM_ROWS = 4
+SUM_ROWS = 3
 """Most rows of sums of rows."""
 
 _HOLDS_ONE = instruction_set() >= InstructionSet.AVX512
@@ -43,6 +43,8 @@ _PAGE_BYTES = 4096
 
 _Address = Any
 _FLOAT_BYTES = 4
+_LAST_BYTE = 63
+"""Of a vector that is asked for: where it lies in two cache lines, the first came with the vector before."""
 _FACTORS, _MOST_ADDED = (24, 8) if instruction_set() >= InstructionSet.AVX512 else (8, 4)
 """Registers for factors; rows read side by side."""
 
@@ -66,6 +68,7 @@ def _add_scaled(
 def _emit_rows(builder: Any, rows: int, steps: int, given: tuple[Any, ...]) -> None:
     b, b_row, x, x_row, columns, target, target_row = given
     b_rows = [moved(builder, b, step, b_row) for step in range(steps)]
+    following = [builder.add(moved(builder, row, steps, b_row), constant(_LAST_BYTE)) for row in b_rows]
     numbers = [moved(builder, x, row, x_row) for row in range(rows)]
     factors = [
         [splat(builder, emit_load(builder, builder.add(number, constant(step * _FLOAT_BYTES)), F32)) for step in range(steps)]
@@ -76,6 +79,8 @@ def _emit_rows(builder: Any, rows: int, steps: int, given: tuple[Any, ...]) -> N
     def body(index: Any, _values: list[Any]) -> list[Any]:
         offset = builder.shl(index, constant(6))
         load = lambda place: emit_load(builder, builder.add(place, offset), VF32)  # noqa: E731
+        for place in following:
+            emit_prefetch(builder, builder.add(place, offset), is_second=True)
         found = _add_scaled(builder, load, factors, targets, b_rows)
         for place, value in zip(targets, found, strict=True):
             emit_store(builder, builder.add(place, offset), value)

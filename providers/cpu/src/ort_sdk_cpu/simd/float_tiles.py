@@ -6,6 +6,7 @@ with vectors of another operand.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -19,22 +20,22 @@ from .vector_types import F32, VF32, operation
 
 __all__ = [
     "COLUMNS",
-    "FEW_ROWS",
     "ROWS",
+    "TALL_ROWS",
     "Operands",
     "copying_tile",
+    "direct_tile",
     "emit_sums",
     "narrow_tile",
     "spread_tile",
+    "tall_tile",
     "tile",
-    "wide_columns",
-    "wide_tile",
 ]
 
 ROWS, COLUMNS = (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
 """What the registers hold beside the operands: 32 of 16 lanes, or 16 of 8."""
-FEW_ROWS = 4
-"""Most rows of a wide tile."""
+TALL_ROWS = ROWS * COLUMNS
+"""Most rows of a tall tile, which is one vector wide."""
 
 _Address = Any
 _FLOAT_BYTES, _VECTOR_BYTES = 4, 64
@@ -66,6 +67,8 @@ class Operands(NamedTuple):
     """From step to step along K."""
     copy: Any = None
     """Where the vectors are written, one step behind the other; None: nowhere."""
+    is_second: bool = False
+    """Whether vectors are brought into the second cache only: those of more steps than the first one has room for."""
 
 
 class _Place(NamedTuple):
@@ -81,11 +84,6 @@ def _place(builder: Any, given: Operands, pointers: list[Any]) -> _Place:
     if given.copy is not None:
         return _Place(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:-1]], pointers[-1])
     return _Place(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:]], None)
-
-
-def wide_columns(rows: int) -> int:
-    """Vectors in a wide tile of so many rows."""
-    return ROWS * COLUMNS // max(rows, COLUMNS)
 
 
 def _write(builder: Any, places: list[_Address], sums: list[Any], is_first: Any) -> None:
@@ -129,7 +127,7 @@ def _bring(builder: Any, given: Operands, index: Any) -> None:
     soon = builder.add(given.source, builder.mul(builder.lshr(index, given.slowness), given.source_step))
     for place in (soon, builder.add(soon, given.source_step)):
         for column in range(given.columns):
-            emit_prefetch(builder, builder.add(place, constant(column * _VECTOR_BYTES)))
+            emit_prefetch(builder, builder.add(place, constant(column * _VECTOR_BYTES)), is_second=given.is_second)
 
 
 def emit_sums(builder: Any, given: Operands, initial: list[Any]) -> list[Any]:
@@ -238,6 +236,61 @@ def narrow_tile(
     emit_choice(builder, rows, range(1, ROWS + 1), emit)
 
 
+def _emit_direct_tile(builder: Any, cases: range, columns: int, arguments: Sequence[Any]) -> None:
+    rows, b, b_step, x, x_row, count, target, target_row, is_first, source = arguments
+
+    def emit(case: int) -> None:
+        vectors = (b, b_step, constant(_VECTOR_BYTES))
+        given = Operands(case, columns, *vectors, x, x_row, count, source, b_step, constant(0), is_second=True)
+        _emit_tile(builder, given, target, target_row, is_first)
+
+    emit_choice(builder, rows, cases, emit)
+
+
+_DIRECT_TILE = operation(types.none, *[types.intp] * 10)
+
+
+@_DIRECT_TILE
+def direct_tile(
+    builder: Any,
+    rows: Any,
+    b: Any,
+    b_step: Any,
+    x: Any,
+    x_row: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+    source: Any,
+) -> None:
+    """As ``tile``, of vectors that follow each other, in a matrix that is read once; brings into the second cache.
+
+    The first one would not keep that many, and has to give way to no vectors that it waits for.
+    """
+    arguments = (rows, b, b_step, x, x_row, count, target, target_row, is_first, source)
+    _emit_direct_tile(builder, range(1, ROWS + 1), COLUMNS, arguments)
+
+
+@_DIRECT_TILE
+def tall_tile(
+    builder: Any,
+    rows: Any,
+    b: Any,
+    b_step: Any,
+    x: Any,
+    x_row: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+    source: Any,
+) -> None:
+    """As ``direct_tile``, of more than ``ROWS`` and up to ``TALL_ROWS`` rows and one vector."""
+    arguments = (rows, b, b_step, x, x_row, count, target, target_row, is_first, source)
+    _emit_direct_tile(builder, range(ROWS + 1, TALL_ROWS + 1), 1, arguments)
+
+
 @_TILE
 def copying_tile(
     builder: Any,
@@ -263,32 +316,6 @@ def copying_tile(
         _emit_tile(builder, given, target, target_row, is_first)
 
     emit_choice(builder, rows, range(ROWS // 2, ROWS + 1), emit)
-
-
-@_TILE
-def wide_tile(
-    builder: Any,
-    rows: Any,
-    b: Any,
-    b_step: Any,
-    b_column: Any,
-    x: Any,
-    x_row: Any,
-    count: Any,
-    target: Any,
-    target_row: Any,
-    is_first: Any,
-    source: Any,
-    source_step: Any,
-    slowness: Any,
-) -> None:
-    """As ``tile``, of up to ``FEW_ROWS`` rows and ``wide_columns`` vectors."""
-
-    def emit(case: int) -> None:
-        given = Operands(case, wide_columns(case), b, b_step, b_column, x, x_row, count, source, source_step, slowness)
-        _emit_tile(builder, given, target, target_row, is_first)
-
-    emit_choice(builder, rows, range(1, FEW_ROWS + 1), emit)
 
 
 @operation(types.none, *[types.intp] * 10)
