@@ -29,7 +29,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
 )
 from ort_sdk_cpu.simd.codes import FIRST_CODES
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, prefetch_once, read_f32, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch_second, read_f32, store_f32, store_f32_first
 from ort_sdk_cpu.simd.nbits_arguments import (
     ACTIVATIONS,
     BIAS,
@@ -101,7 +101,7 @@ def _four(codes: int, stride: int, first: int, rows: int) -> Any:
 def _ask(place: int, column: int, width: int, stride: int) -> Any:
     """Ask for four lines of some rows that are read next, in the order of memory; the place and column of those behind them."""
     for line in range(_QUAD):
-        prefetch_once(place + line * _STRIP)
+        prefetch_second(place + line * _STRIP)
     place += _QUAD * _STRIP
     column += _QUAD * _STRIP
     if column < width:
@@ -157,7 +157,7 @@ def _products(bits: int, kind: str) -> Any:
             if ends:
                 place = scales + byte * (8 // bits) * 4
                 for line in range(row_bytes // 64):
-                    prefetch(place + _AHEAD_OF_SCALES + line * 64)
+                    prefetch_second(place + _AHEAD_OF_SCALES + line * 64)
                 finish(sums, rest, total, place, zero_points(record, zeros + byte if zeros else 0), x_scale, x_sum)
             else:
                 store(kept, total)

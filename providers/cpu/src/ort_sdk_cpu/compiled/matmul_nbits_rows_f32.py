@@ -31,7 +31,7 @@ from ort_sdk_cpu.simd.arithmetic import (
 )
 from ort_sdk_cpu.simd.codes import FIRST_CODES
 from ort_sdk_cpu.simd.dequantised_rows import has_finite_sum, plain_dot
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32, load_i32_first, prefetch, read_f32, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32, load_i32_first, prefetch_second, read_f32, write_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BIAS,
     BLOCK,
@@ -60,10 +60,10 @@ __all__ = ["rows_f32_2", "rows_f32_4", "rows_f32_8"]
 @inner
 def _load_rows(address: int, stride: int, count: int) -> Any:
     if count >= 16:
-        prefetch(address + 4 * stride)
-        prefetch(address + 5 * stride)
-        prefetch(address + 6 * stride)
-        prefetch(address + 7 * stride)
+        prefetch_second(address + 4 * stride)
+        prefetch_second(address + 5 * stride)
+        prefetch_second(address + 6 * stride)
+        prefetch_second(address + 7 * stride)
         return load_i32(address), load_i32(address + stride), load_i32(address + 2 * stride), load_i32(address + 3 * stride)
     return (
         load_i32_first(address, count),
@@ -142,10 +142,10 @@ def _add_span(totals: Any, dots: Any, factors: Any, index: Any) -> Any:
 
 @inner
 def _load_scales(address: int, stride: int, count: int) -> Any:
-    prefetch(address + 4 * stride)
-    prefetch(address + 5 * stride)
-    prefetch(address + 6 * stride)
-    prefetch(address + 7 * stride)
+    prefetch_second(address + 4 * stride)
+    prefetch_second(address + 5 * stride)
+    prefetch_second(address + 6 * stride)
+    prefetch_second(address + 7 * stride)
     return (
         load_f32_first(address, count),
         load_f32_first(address + stride, count),

@@ -9,7 +9,6 @@ from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f3
 __all__ = [
     "COPY_ROW_BYTES",
     "GROUP",
-    "LAST_BYTE",
     "PANEL_BYTES",
     "STEPS",
     "WIDTH",
@@ -32,8 +31,6 @@ GROUP = 8
 """Panels made at a time, at most."""
 _AHEAD = 12
 """Rows asked for before they are read."""
-LAST_BYTE = 63
-"""Of a cache line. A vector in two lines, asked for by this byte, brings the second: the first came with its neighbour."""
 
 
 @inner

@@ -17,14 +17,13 @@ from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, mu
 from ort_sdk_cpu.simd.float_rows import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
 from ort_sdk_cpu.simd.float_tiles import ROWS, TALL_ROWS, direct_tile, narrow_tile, tall_tile, tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import LAST_BYTE, load_f32, load_f32_first, prefetch_second, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 from .panels import (
     COPY_ROW_BYTES,
     GROUP,
-    LAST_BYTE,
     PANEL_BYTES,
     STEPS,
     WIDTH,
@@ -200,6 +199,14 @@ def _transposed_rows(a: int, a_row: int, rows: int, k: int, panels: int, spare: 
 
 
 @inner
+def _ask_for_rows(place: int, row_bytes: int, rows: int, steps: int) -> None:
+    """Ask for some steps of rows, each of which is read number by number."""
+    for row in range(rows):
+        for step in range(0, steps, 16):
+            prefetch_second(place + row * row_bytes + step * 4 + LAST_BYTE)
+
+
+@inner
 def _block_of_rows(
     panels: int,
     rows: int,
@@ -212,6 +219,7 @@ def _block_of_rows(
     sums: int,
     sums_row: int,
     own_rows: int,
+    following: int,
 ) -> None:
     """Sums of the products of some rows of B with all panels, for some steps."""
     tiles, is_copied = (count + ROWS - 1) // ROWS, b_row % 4096 == 0 and rows > WIDTH
@@ -219,6 +227,7 @@ def _block_of_rows(
         first = count * index // tiles
         height = count * (index + 1) // tiles - first
         x, x_row = b + first * b_row + start * 4, b_row
+        _ask_for_rows(x + height * b_row if index + 1 < tiles else following, b_row, height, steps)
         if is_copied:
             copy_rows(x, b_row, height, steps, own_rows)
             x, x_row = own_rows, COPY_ROW_BYTES
@@ -255,7 +264,9 @@ def _part_of_rows(record: int, batch: int, first_row: int, rows: int, first: int
         for block in range(blocks):
             start = k * block // blocks
             steps = k * (block + 1) // blocks - start
-            _block_of_rows(panels, rows, b + column * b_row, b_row, count, k, start, steps, sums, sums_row, own_rows)
+            place = b + column * b_row
+            following = place + count * b_row if block + 1 == blocks else place + (start + steps) * 4
+            _block_of_rows(panels, rows, place, b_row, count, k, start, steps, sums, sums_row, own_rows, following)
         _write_transposed(sums, sums_row, count, rows, c + column * 4, c_row, spare)
         _finish_part(record, batch, first_row, rows, column, count)
 

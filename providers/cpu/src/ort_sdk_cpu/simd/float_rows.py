@@ -14,6 +14,7 @@ from ort_sdk_cpu.jit import inner
 from .arithmetic import add, zero_f32
 from .emission import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, emit_prefetch, moved
 from .memory import (
+    LAST_BYTE,
     emit_load,
     emit_load_first,
     emit_store,
@@ -43,8 +44,6 @@ _PAGE_BYTES = 4096
 
 _Address = Any
 _FLOAT_BYTES = 4
-_LAST_BYTE = 63
-"""Of a vector that is asked for: where it lies in two cache lines, the first came with the vector before."""
 _FACTORS, _MOST_ADDED = (24, 8) if instruction_set() >= InstructionSet.AVX512 else (8, 4)
 """Registers for factors; rows read side by side."""
 
@@ -68,7 +67,7 @@ def _add_scaled(
 def _emit_rows(builder: Any, rows: int, steps: int, given: tuple[Any, ...]) -> None:
     b, b_row, x, x_row, columns, target, target_row = given
     b_rows = [moved(builder, b, step, b_row) for step in range(steps)]
-    following = [builder.add(moved(builder, row, steps, b_row), constant(_LAST_BYTE)) for row in b_rows]
+    following = [builder.add(moved(builder, row, steps, b_row), constant(LAST_BYTE)) for row in b_rows]
     numbers = [moved(builder, x, row, x_row) for row in range(rows)]
     factors = [
         [splat(builder, emit_load(builder, builder.add(number, constant(step * _FLOAT_BYTES)), F32)) for step in range(steps)]
@@ -153,7 +152,7 @@ def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], ahead: Any, x: _
         offset = builder.shl(index, constant(6))
         load = lambda row: emit_load(builder, builder.add(row, offset), VF32)  # noqa: E731
         for row in b_rows:
-            emit_prefetch(builder, builder.add(row, builder.add(offset, ahead)))
+            emit_prefetch(builder, builder.add(row, builder.add(offset, ahead)), is_second=True)
         return _dot_step(builder, load, b_rows, x_rows, sums)
 
     sums = _emit_whole(builder, zeros, whole, body)

@@ -11,12 +11,13 @@ from ort_sdk_cpu.jit import inner
 
 from .arithmetic import add, fused_multiply_add, multiply, reduce_add, zero_f32
 from .memory import (
+    LAST_BYTE,
     broadcast_f32,
     emit_load,
     emit_load_first,
     load_f32,
     load_f32_first,
-    prefetch,
+    prefetch_second,
     store_f32,
     store_f32_first,
     write_f32,
@@ -51,7 +52,7 @@ def widen_columns(b: int, b_row: int, steps: int, left: int, panel: int, width: 
     """Rows of a matrix as rows of a panel, zeros behind the last column; what is right of them is asked for."""
     for step in range(steps):
         place, target = b + step * b_row, panel + step * width * 4
-        prefetch(place + width * 2)
+        prefetch_second(place + 4 * width + LAST_BYTE)
         for column in range(0, width, 16):
             if left - column >= 16:
                 store_f32(target + column * 4, load_f16(place + column * 2))
@@ -61,12 +62,13 @@ def widen_columns(b: int, b_row: int, steps: int, left: int, panel: int, width: 
 
 @inner
 def widen_rows(b: int, b_row: int, steps: int, left: int, panel: int, width: int, spare: int) -> None:
-    """Rows of a matrix as columns of a panel; what is in those behind the last row is of no use."""
+    """Rows of a matrix as columns of a panel, of no use behind the last row; what is below them is asked for."""
     for first in range(0, min(width, left), 16):
         count = min(16, left - first)
         for step in range(0, steps, 16):
             for row in range(count):
                 place = b + (first + row) * b_row + step * 2
+                prefetch_second(place + width * b_row + LAST_BYTE)
                 store_f32(spare + row * 64, load_f16_first(place, steps - step))
             transpose_rows(spare, 64, count, 16, spare + 1024)
             for index in range(min(16, steps - step)):
@@ -90,6 +92,9 @@ def _add_eight_rows(a: int, b: int, b_row: int, columns: int, c: int, is_first: 
     t, u, v, w = broadcast_f32(a + 16), broadcast_f32(a + 20), broadcast_f32(a + 24), broadcast_f32(a + 28)
     for column in range(0, columns // 16 * 16, 16):
         upper, lower, target = b + column * 2, b + 4 * b_row + column * 2, c + column * 4
+        ahead = upper + 8 * b_row + LAST_BYTE
+        for row in range(8):
+            prefetch_second(ahead + row * b_row)
         x = multiply(p, load_f16(upper))
         y = multiply(t, load_f16(lower))
         x = fused_multiply_add(q, load_f16(upper + b_row), x)

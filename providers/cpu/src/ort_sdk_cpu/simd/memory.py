@@ -10,6 +10,7 @@ from numba import types
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, f32x16, i32x16, operation, pointer
 
 __all__ = [
+    "LAST_BYTE",
     "broadcast_f32",
     "emit_load",
     "emit_load_first",
@@ -24,7 +25,6 @@ __all__ = [
     "load_u8",
     "load_u8_first",
     "prefetch",
-    "prefetch_once",
     "prefetch_second",
     "read_f32",
     "read_f64",
@@ -44,8 +44,9 @@ __all__ = [
 ]
 
 _I8X16 = ir.VectorType(I8, LANES)
+LAST_BYTE = 63
+"""Of a vector that is asked for: where it lies in two cache lines, the first came with the vector before."""
 _FOR_READING, _INTO_ALL_CACHES, _INTO_SECOND_CACHE, _DATA = (ir.Constant(I32, value) for value in (0, 3, 2, 1))
-_TO_BE_USED_ONCE = ir.Constant(I32, 0)
 
 
 def emit_load(builder: Any, address: Any, llvm: Any) -> Any:
@@ -252,10 +253,3 @@ def prefetch_second(builder: Any, address: Any) -> None:
     """The same, long before it is read: into the second cache only, as the first one would not keep it so long."""
     place = pointer(builder, address, I8)
     call(builder, "llvm.prefetch.p0", ir.VoidType(), place, _FOR_READING, _INTO_SECOND_CACHE, _DATA)
-
-
-@operation(types.none, types.intp)
-def prefetch_once(builder: Any, address: Any) -> None:
-    """The same for what is read once: it need not stay in any cache."""
-    place = pointer(builder, address, I8)
-    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, _FOR_READING, _TO_BE_USED_ONCE, _DATA)

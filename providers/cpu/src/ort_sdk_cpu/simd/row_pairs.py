@@ -8,21 +8,21 @@ from ort_sdk_cpu.jit import inner
 
 from .arithmetic import multiply
 from .halves import load_f16, load_f16_first
-from .memory import broadcast_f32, load_f32_first, load_i32, load_i32_first, prefetch
+from .memory import broadcast_f32, load_f32_first, load_i32, load_i32_first, prefetch_second
 from .nbits_arguments import HALVES_START
 
 __all__ = ["load_code_pair", "load_half_scale_pair", "load_scale_pair"]
 
-_AHEAD = 2048
+_AHEAD = 6144
 """Bytes ahead of the reading of a row that are asked for."""
-_AHEAD_OF_SCALES = 1024
+_AHEAD_OF_SCALES = 2048
 
 
 @inner
 def load_code_pair(address: int, apart: int, count: int) -> Any:
     """Up to 16 lanes of codes of both rows; ``count`` may be more."""
-    prefetch(address + _AHEAD)
-    prefetch(address + apart + _AHEAD)
+    prefetch_second(address + _AHEAD)
+    prefetch_second(address + apart + _AHEAD)
     if count >= 16:
         return load_i32(address), load_i32(address + apart)
     return load_i32_first(address, count), load_i32_first(address + apart, count)
@@ -31,8 +31,8 @@ def load_code_pair(address: int, apart: int, count: int) -> Any:
 @inner
 def load_scale_pair(address: int, apart: int, count: int) -> Any:
     """Scales of up to 16 blocks of both rows."""
-    prefetch(address + _AHEAD_OF_SCALES)
-    prefetch(address + apart + _AHEAD_OF_SCALES)
+    prefetch_second(address + _AHEAD_OF_SCALES)
+    prefetch_second(address + apart + _AHEAD_OF_SCALES)
     return load_f32_first(address, count), load_f32_first(address + apart, count)
 
 
@@ -40,8 +40,8 @@ def load_scale_pair(address: int, apart: int, count: int) -> Any:
 def load_half_scale_pair(start: int, first: int, apart: int, count: int) -> Any:
     """Of scales of float16, those of up to 16 blocks of a row, from the ``first`` one, and of the row ``apart`` scales behind."""
     address, factor = start + HALVES_START + first * 2, broadcast_f32(start)
-    prefetch(address + _AHEAD_OF_SCALES)
-    prefetch(address + apart * 2 + _AHEAD_OF_SCALES)
+    prefetch_second(address + _AHEAD_OF_SCALES)
+    prefetch_second(address + apart * 2 + _AHEAD_OF_SCALES)
     if count >= 16:
         return multiply(load_f16(address), factor), multiply(load_f16(address + apart * 2), factor)
     return (
