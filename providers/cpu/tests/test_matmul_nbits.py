@@ -11,13 +11,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.allocator import CpuAllocator
 from ort_sdk_cpu.batch import Batch
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set, machine_instruction_set
 from ort_sdk_cpu.kernels.matmul_nbits_form import FEW_ROWS
 from ort_sdk_cpu.kernels.matmul_nbits_scales import has_half_scales
 from ort_sdk_cpu.registry import kernel_registry
 
-from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, TensorElementType
+from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, OrtMemoryInfo, TensorElementType
 from ort_sdk.api.element_type import element_type_of
 from ort_sdk.opset.contrib import matmul_nbits_layout
 
@@ -38,6 +39,15 @@ def pack(codes, bits):
     padded[..., : codes.shape[-1]] = codes
     parts = padded.reshape(*codes.shape[:-1], -1, per_byte) << np.arange(0, 8, bits, dtype=np.uint8)
     return parts.sum(-1).astype(np.uint8)
+
+
+class FileMemory(CpuAllocator):
+    """As of a session that keeps packed weights in files."""
+
+    goes_to_file = True
+
+    def __init__(self):
+        super().__init__(OrtMemoryInfo())
 
 
 def quantized(a, group):
@@ -99,7 +109,19 @@ class Case:
     """A node, its operands in one of the layouts, and the weight they stand for."""
 
     def __init__(
-        self, bits, block, size_k, size_n, *, zeros="none", by_columns=False, signed=False, scale_rank=2, seed=0, smallest=None
+        self,
+        bits,
+        block,
+        size_k,
+        size_n,
+        *,
+        zeros="none",
+        by_columns=False,
+        signed=False,
+        scale_rank=2,
+        seed=0,
+        smallest=None,
+        is_stored=False,
     ):
         rng = np.random.default_rng([seed, bits, block, size_k, size_n])
         self.bits, self.block, self.size_k, self.size_n = bits, block, size_k, size_n
@@ -116,7 +138,8 @@ class Case:
         self.weight = (codes - wide[1].astype(np.float64)) * wide[0]
         self.few_rows, self.weight_of_few = FEW_ROWS[False, by_columns], self.weight
         self.group = block if by_columns else 32 // bits
-        if not by_columns and not smallest:
+        self.is_stored = is_stored
+        if is_stored and not smallest:
             self.weight_of_few = (codes - wide[1].astype(np.float64)) * rounded(wide[0])
         self.constants = (self.columns if by_columns else self.rows)(codes, scales, offsets, zeros, signed, scale_rank)
 
@@ -179,7 +202,7 @@ class Case:
         (row,) = kernel_registry().candidates(MICROSOFT, "MatMulNBits")
         kernel = row.create(info)
         for index, tensor in self.constants.items():
-            kernel.use_prepacked(kernel.prepack(tensor, index, None), index)
+            kernel.use_prepacked(kernel.prepack(tensor, index, FileMemory() if self.is_stored else None), index)
         return kernel
 
     def check(self, rows, accuracy_level, *, bias=False):
@@ -224,7 +247,8 @@ SIZES_OF_K = (15, 72, 1000)
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_weight_by_rows(bits, block, zeros, accuracy_level):
     for index, size_k in enumerate((block, *SIZES_OF_K)):
-        case = Case(bits, block, size_k, (1, 19, 45, 64)[index], zeros=zeros)
+        is_stored = accuracy_level == INT8 and index % 2 == 1
+        case = Case(bits, block, size_k, (1, 19, 45, 64)[index], zeros=zeros, is_stored=is_stored)
         for rows in ROW_COUNTS:
             case.check(rows, accuracy_level, bias=rows != 3)
 
@@ -319,9 +343,9 @@ def test_infinities_and_zeros_in_activations():
 @pytest.mark.parametrize("smallest", [0.0, 1e-12, np.inf])
 @pytest.mark.parametrize("zeros", ["none", "packed"])
 def test_scales_that_float16_does_not_hold_are_read_as_they_are(zeros, smallest):
-    case = Case(4, 32, 1000, 19, zeros=zeros, smallest=smallest)
+    case = Case(4, 32, 1000, 19, zeros=zeros, smallest=smallest, is_stored=True)
     kernel = case.kernel(INT8)
-    assert has_half_scales(kernel.prepack(case.constants[2], 2, None).buffers[0]) == (not smallest)
+    assert has_half_scales(kernel.prepack(case.constants[2], 2, FileMemory()).buffers[0]) == (not smallest)
     if smallest:
         case.weight[-1] = case.weight_of_few[-1] = 0
     a = np.random.default_rng(0).standard_normal((3, 1000)).astype(np.float32)
@@ -332,7 +356,7 @@ def test_scales_that_float16_does_not_hold_are_read_as_they_are(zeros, smallest)
 
 
 def test_scales_of_a_loader_are_loaded_once():
-    case, loaded = Case(4, 32, 64, 8), []
+    case, loaded = Case(4, 32, 64, 8, is_stored=True), []
 
     class Loaded(Bytes):
         """Kept while somebody holds it."""

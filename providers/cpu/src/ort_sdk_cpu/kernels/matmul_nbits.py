@@ -71,7 +71,8 @@ class MatMulNBitsKernel(BindableKernel):
     """A MatMulNBits node.
 
     Constant operands are kept as views of their source: the node's own, or those of the DequantizeLinear node it comes from,
-    which then need not be brought into the node's layout. Where packed weights are kept in files, they are, once.
+    which then need not be brought into the node's layout. Where packed weights are kept in files, they are, once, and scales
+    are as float16 where activations are rounded anyway.
 
     Args:
         info: the node; activations are float32, and there is no g_idx.
@@ -100,16 +101,19 @@ class MatMulNBitsKernel(BindableKernel):
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
         """A constant operand computed into a file; else a view of its bytes, none where they are read from DequantizeLinear's.
 
-        Of scales that are also read as float16 these; the view is kept until they are used, so that nothing is loaded twice.
+        Of scales that are read as float16 where a file holds them so these, or nothing; the view is kept until they are used,
+        so that nothing is loaded twice.
         """
         if input_index not in _PACKED:
             return NOT_PACKED
-        is_packed = input_index != WEIGHT and WEIGHT in self._views
-        if input_index in self._computed and (is_packed or getattr(allocator, "goes_to_file", False)):
+        is_packed, goes_to_file = input_index != WEIGHT and WEIGHT in self._views, getattr(allocator, "goes_to_file", False)
+        if input_index in self._computed and (is_packed or goes_to_file):
             return pack_operand(self._weight, tensor, allocator)
         if self._columns is not None:
             return PrePackedWeights(())
         if input_index == SCALES and self._takes_half_scales:
+            if not goes_to_file:
+                return PrePackedWeights(())
             scales = self._views[SCALES] = tensor.packed().view(np.float32)
             return PrePackedWeights((pack_half_scales(scales, allocator),))
         return PrePackedWeights((tensor.packed(),))
@@ -121,7 +125,7 @@ class MatMulNBitsKernel(BindableKernel):
         if self._columns is not None:
             return
         if input_index == SCALES and self._takes_half_scales:
-            self._half_scales = weights.buffers[0] if has_half_scales(weights.buffers[0]) else None
+            self._half_scales = weights.buffers[0] if weights.buffers and has_half_scales(weights.buffers[0]) else None
             weights = PrePackedWeights(())
         view = weights.buffers[0] if weights.buffers else self._info.constants[input_index].packed()
         element_type = self._info.input_element_type(input_index)
