@@ -15,7 +15,7 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd import functions
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.float_rows import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
-from ort_sdk_cpu.simd.float_tiles import ROWS, TALL_ROWS, direct_tile, narrow_tile, tall_tile, tile
+from ort_sdk_cpu.simd.float_tiles import ROWS, TALL_ROWS, direct_tile, narrow_tile, tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
 from ort_sdk_cpu.simd.memory import LAST_BYTE, load_f32, load_f32_first, prefetch_second, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
@@ -108,11 +108,7 @@ def _direct_columns(
     for column in range(0, columns, width):
         soon = column + 2 * width
         source = (b if soon < left else following) + soon * 4 + LAST_BYTE
-        place, target = b + column * 4, c + column * 4
-        if rows <= ROWS:
-            direct_tile(rows, place, b_row, x, x_row, steps, target, c_row, is_first, source)
-        else:
-            tall_tile(rows, place, b_row, x, x_row, steps, target, c_row, is_first, source)
+        direct_tile(rows, b + column * 4, b_row, x, x_row, steps, c + column * 4, c_row, is_first, source)
 
 
 @inner

@@ -6,7 +6,6 @@ with vectors of another operand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -28,14 +27,13 @@ __all__ = [
     "emit_sums",
     "narrow_tile",
     "spread_tile",
-    "tall_tile",
     "tile",
 ]
 
 ROWS, COLUMNS = (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
 """What the registers hold beside the operands: 32 of 16 lanes, or 16 of 8."""
 TALL_ROWS = ROWS * COLUMNS
-"""Most rows of a tall tile, which is one vector wide."""
+"""Most rows of a direct tile: it is one vector wide then."""
 
 _Address = Any
 _FLOAT_BYTES, _VECTOR_BYTES = 4, 64
@@ -236,21 +234,7 @@ def narrow_tile(
     emit_choice(builder, rows, range(1, ROWS + 1), emit)
 
 
-def _emit_direct_tile(builder: Any, cases: range, columns: int, arguments: Sequence[Any]) -> None:
-    rows, b, b_step, x, x_row, count, target, target_row, is_first, source = arguments
-
-    def emit(case: int) -> None:
-        vectors = (b, b_step, constant(_VECTOR_BYTES))
-        given = Operands(case, columns, *vectors, x, x_row, count, source, b_step, constant(0), is_second=True)
-        _emit_tile(builder, given, target, target_row, is_first)
-
-    emit_choice(builder, rows, cases, emit)
-
-
-_DIRECT_TILE = operation(types.none, *[types.intp] * 10)
-
-
-@_DIRECT_TILE
+@operation(types.none, *[types.intp] * 10)
 def direct_tile(
     builder: Any,
     rows: Any,
@@ -266,29 +250,16 @@ def direct_tile(
 ) -> None:
     """As ``tile``, of vectors that follow each other, in a matrix that is read once; brings into the second cache.
 
-    The first one would not keep that many, and has to give way to no vectors that it waits for.
+    The first one would not keep that many, and has to give way to no vectors that it waits for. Of more than ``ROWS`` rows, and
+    up to ``TALL_ROWS``, with one vector.
     """
-    arguments = (rows, b, b_step, x, x_row, count, target, target_row, is_first, source)
-    _emit_direct_tile(builder, range(1, ROWS + 1), COLUMNS, arguments)
 
+    def emit(case: int) -> None:
+        vectors = (COLUMNS if case <= ROWS else 1, b, b_step, constant(_VECTOR_BYTES))
+        given = Operands(case, *vectors, x, x_row, count, source, b_step, constant(0), is_second=True)
+        _emit_tile(builder, given, target, target_row, is_first)
 
-@_DIRECT_TILE
-def tall_tile(
-    builder: Any,
-    rows: Any,
-    b: Any,
-    b_step: Any,
-    x: Any,
-    x_row: Any,
-    count: Any,
-    target: Any,
-    target_row: Any,
-    is_first: Any,
-    source: Any,
-) -> None:
-    """As ``direct_tile``, of more than ``ROWS`` and up to ``TALL_ROWS`` rows and one vector."""
-    arguments = (rows, b, b_step, x, x_row, count, target, target_row, is_first, source)
-    _emit_direct_tile(builder, range(ROWS + 1, TALL_ROWS + 1), 1, arguments)
+    emit_choice(builder, rows, range(1, TALL_ROWS + 1), emit)
 
 
 @_TILE
