@@ -355,8 +355,9 @@ def test_scales_that_float16_does_not_hold_are_read_as_they_are(zeros, smallest)
     np.testing.assert_allclose(found[:, :-1] / scale, (x @ weight.T)[:, :-1] / scale, rtol=0, atol=TOLERANCE)
 
 
-def test_scales_of_a_loader_are_loaded_once():
-    case, loaded = Case(4, 32, 64, 8, is_stored=True), []
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_scales_of_a_loader_are_loaded_once(is_stored):
+    case, loaded = Case(4, 32, 64, 8, is_stored=is_stored), []
 
     class Loaded(Bytes):
         """Kept while somebody holds it."""

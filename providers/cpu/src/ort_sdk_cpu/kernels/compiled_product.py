@@ -23,9 +23,9 @@ __all__ = ["Activation", "CompiledProduct", "ProductFunction", "ProductPlan", "S
 
 MODULE = "products"
 FEW_ROWS = 4
-"""Rows with which the second operand takes longer to read than to multiply."""
+"""Most rows with which the second operand takes longer to read than to multiply."""
 DOTTED_ROWS = 10
-"""The same of one that is transposed."""
+"""Rows up to which a second operand that is transposed is met row by row."""
 SUMMED_COLUMNS = {1: 0, 2: 0, 3: 1 << 10}
 """Columns from which on it costs less to sum the second operand's rows than to read them a part at a time, for so many rows."""
 PRODUCTS_PER_THREAD = 1 << 18
