@@ -19,14 +19,14 @@ RNG = np.random.default_rng(5)
 MICROSOFT = "com.microsoft"
 
 
-def _run_both(nodes, feeds, constants, outputs, rtol, atol, *, shapes=None):
+def _run_both(nodes, feeds, constants, outputs, rtol, atol, *, shapes=None, opset=18):
     infos = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), (shapes or {}).get(name, array.shape))
         for name, array in feeds.items()
     ]
     results = [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()]
     initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(MICROSOFT, 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     graph = helper.make_graph(nodes, "graph", infos, results, initializers)
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
     options = ort.SessionOptions()
@@ -37,6 +37,7 @@ def _run_both(nodes, feeds, constants, outputs, rtol, atol, *, shapes=None):
         for found, wanted in zip(session.run(None, feeds), expected, strict=True):
             assert found.dtype == wanted.dtype
             np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
+    return session
 
 
 def _bytes(kind, *shape):
@@ -81,6 +82,29 @@ def test_quantization_by_range(shape):
     kinds = {"y": TensorProto.UINT8, "s": TensorProto.FLOAT, "z": TensorProto.UINT8}
     for values in (x, np.abs(x) + 3, np.zeros_like(x), -np.abs(x)):
         _run_both([node("DynamicQuantizeLinear", ["x"], list(kinds))], {"x": values}, {}, kinds, 0, 0)
+
+
+@needs_libraries
+@pytest.mark.parametrize("shift", [0, 0.4, 9])
+def test_quantization_by_nodes_of_operator_set_10(shift):
+    quantizer = [
+        *(node("ReduceMin", ["x"], ["low"], keepdims=0), node("ReduceMax", ["x"], ["high"], keepdims=0)),
+        *(node("Sub", ["zero", "low"], ["below"]), node("Sub", ["high", "low"], ["range"]), node("Div", ["range", "most"], ["s"])),
+        *(node("Div", ["below", "s"], ["steps"]), node("Floor", ["steps"], ["floor"])),
+        *(node("Cast", ["floor"], ["z"], to=TensorProto.UINT8), node("QuantizeLinear", ["x", "s", "z"], ["q"])),
+    ]
+    nodes = [
+        *(node("Conv", ["picture", "pointwise"], ["y"]), node("Add", ["y", "shift"], ["x"]), *quantizer),
+        node("ConvInteger", ["q", "w", "z", "wz"], ["sums"], pads=[1, 1, 1, 1]),
+    ]
+    constants = {"zero": np.array(0, np.float32), "most": np.array(255, np.float32), "shift": np.array(shift, np.float32)}
+    constants |= {"pointwise": RNG.integers(-3, 4, (16, 8, 1, 1)).astype(np.float32) / 4}
+    constants |= {"w": _bytes(np.int8, 24, 16, 3, 3), "wz": np.array(0, np.int8)}
+    feeds = {"picture": RNG.integers(-20, 21, (1, 8, 13, 18)).astype(np.float32) / 8}
+    outputs = {"sums": TensorProto.INT32, "s": TensorProto.FLOAT, "z": TensorProto.UINT8}
+    session = _run_both(nodes, feeds, constants, outputs, 0, 0, opset=10)
+    (row,) = session.program_report()
+    assert row.bound_count == len(row.operators)
 
 
 @pytest.mark.parametrize(("weight_kind", "weight_zero"), [(np.int8, 0), (np.uint8, 128), (np.uint8, 90)])

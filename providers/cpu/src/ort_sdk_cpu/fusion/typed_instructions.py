@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+
 from .elements import ELEMENTS, SIGNED
-from .instructions import Emit, FunctionBody, Rule, fold
+from .instructions import FLOAT, Emit, FunctionBody, Rule, fold
 
 __all__ = ["TYPED_RULES"]
 
@@ -157,8 +159,10 @@ def _of_any_numbers(letter: str) -> dict[str, Rule]:
 
 
 def _cast(source: str, target: str) -> Rule:
-    """Conversions by C's rules; those of floats to integers depend on the processor and are left out."""
+    """Conversions by C's rules; those of floats to wide integers depend on the processor and are left out."""
     from_, to = ELEMENTS[source], ELEMENTS[target]
+    if source == "f" and target in "au":
+        return Rule(_byte_of_float, "f", target, cost=3)
     if target == "h" and source in "liaub":
         return _half_of_integer(source)
     if target == "b":
@@ -187,11 +191,21 @@ def _half_of_integer(source: str) -> Rule:
     return Rule(emit, source, "h")
 
 
+def _byte_of_float(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    """The lowest bits of whole numbers of 32 bits; 0 for what is none, as the processors' instruction gives."""
+    is_above = body.value(f"fcmp oge {FLOAT} {values[0]}, splat (float -2147483648.0)")
+    is_below = body.value(f"fcmp olt {FLOAT} {values[0]}, splat (float 2147483648.0)")
+    fits = body.value(f"and <16 x i1> {is_above}, {is_below}")
+    safe = body.value(f"select <16 x i1> {fits}, {FLOAT} {values[0]}, {FLOAT} zeroinitializer")
+    whole = body.value(f"fptosi {FLOAT} {safe} to <16 x i32>")
+    return body.value(f"trunc <16 x i32> {whole} to <16 x i8>")
+
+
 _CONVERTED = {
     **dict.fromkeys("lia", "fhdbliau"),
     "u": "fhdblia",
     "b": "fhdliau",
-    "f": "dhb",
+    "f": "dhbau" if instruction_set() >= InstructionSet.AVX2 else "dhb",
     "d": "fb",
     "h": "f",
 }

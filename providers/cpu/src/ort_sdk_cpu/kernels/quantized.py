@@ -12,7 +12,7 @@ from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
 from .given_products import product_writer, quantized_product_writer
-from .quantized_parameters import BYTES, WORDS, flip, limits, parameters_of
+from .quantized_parameters import BYTES, WORDS, flip, is_of_one_scale, limits, parameters_of
 from .quantized_rows import dequantized_rows, quantized_rows
 from .scratch import scratch_of
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
@@ -108,7 +108,7 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
 @made_by("DequantizeLinear", "QuantizeLinear", domain="com.microsoft")
 def rows_in_order(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """A kernel whose arrays' axes stay in order, where scales run along one of them."""
-    return BindableKernel(kernel, make_writer) if parameters_of(info, 1, 2) is None else None
+    return None if is_of_one_scale(info, 1) else BindableKernel(kernel, make_writer)
 
 
 @bindable("MatMulInteger")

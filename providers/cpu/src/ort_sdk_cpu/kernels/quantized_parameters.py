@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 
-__all__ = ["BYTES", "WORDS", "Parameters", "flip", "limits", "parameters_of"]
+__all__ = ["BYTES", "WORDS", "Parameters", "flip", "is_of_one_scale", "limits", "parameters_of"]
 
 Parameters = tuple[float, float]
 """(zero point, scale)."""
@@ -25,6 +25,12 @@ def parameters_of(info: KernelInfo, scale: int, zero_point: int) -> Parameters |
     if zeros is not None and (zeros.size != 1 or zeros.dtype not in BYTES | WORDS):
         return None
     return 0.0 if zeros is None else float(zeros.reshape(())), float(scales.reshape(()))
+
+
+def is_of_one_scale(info: KernelInfo, scale: int) -> bool:
+    """Whether a scale, constant or not, is known to be one number for the whole tensor."""
+    argument = info.inputs[scale]
+    return argument is not None and argument.shape in {(), (1,)}
 
 
 def flip(array: HostArray) -> int:

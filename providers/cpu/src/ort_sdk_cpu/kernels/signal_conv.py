@@ -39,9 +39,9 @@ PANEL = 32
 """Channels that a product makes at a time."""
 MOST_UNUSED, MOST_UNUSED_COVERED = 1 / 4, 1
 """For each channel of the output, those made that are none: more where windows cover an axis, which others take step by step."""
-TEAM_PRODUCTS = 1 << 22
+TEAM_PRODUCTS = 1 << 21
 """Multiplications from which on a team is worth it. Around such a convolution there is often nothing to do for a second thread,
-which sleeps by then and takes as long to wake."""
+which sleeps by then and takes half as long to wake."""
 MAX_SAMPLES, MAX_SIGNAL_BYTES = 4, 1 << 16
 """Signals for which a bound call is made of calls that need no Python, in memory of its own."""
 SIGNAL_RANK = 3
