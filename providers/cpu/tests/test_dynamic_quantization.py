@@ -89,7 +89,7 @@ def test_quantization_by_range(shape):
 def test_quantization_by_nodes_of_operator_set_10(shift):
     quantizer = [
         *(node("ReduceMin", ["x"], ["low"], keepdims=0), node("ReduceMax", ["x"], ["high"], keepdims=0)),
-        *(node("Sub", ["zero", "low"], ["below"]), node("Sub", ["high", "low"], ["range"]), node("Div", ["range", "most"], ["s"])),
+        *(node("Sub", ["zero", "low"], ["below"]), node("Sub", ["high", "low"], ["all"]), node("Div", ["all", "most"], ["s"])),
         *(node("Div", ["below", "s"], ["steps"]), node("Floor", ["steps"], ["floor"])),
         *(node("Cast", ["floor"], ["z"], to=TensorProto.UINT8), node("QuantizeLinear", ["x", "s", "z"], ["q"])),
     ]
