@@ -117,7 +117,8 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
     a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
     b = argument(record, 1) + batch * argument(record, 12)
     c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
-    rest = work + GROUP * PANEL_BYTES
+    is_direct = rows <= TALL_ROWS
+    rest = work + (1 if is_direct else GROUP) * PANEL_BYTES
     own_rows = rest + rows * WIDTH * 4
     panels = max(1, (stop - first + WIDTH - 1) // WIDTH)
     groups, blocks = (panels + GROUP - 1) // GROUP, (k + STEPS - 1) // STEPS
@@ -133,7 +134,7 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
             left = min(stop - column, width)
             place, target = b + start * b_row + column * 4, c + column * 4
             whole = left // WIDTH * WIDTH
-            direct = whole if rows <= TALL_ROWS else 0
+            direct = whole if is_direct else 0
             if direct:
                 following = b + end * b_row + first * 4 - (stop - column) * 4
                 _direct_columns(place, b_row, direct, stop - column, x, x_row, rows, steps, target, c_row, is_first, following)

@@ -101,12 +101,18 @@ class Sizes:
         if self.is_transposed:
             sums = _BLOCK * (rows * _FLOAT_BYTES + 64)
             return _SPARE_BYTES + 12 * copy_row + sums + rows * self.inner * _FLOAT_BYTES
-        return _GROUP * (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
+        panels = 1 if self.rows_at_once <= _tall_rows() else _GROUP
+        return panels * (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
 
 
 def _width() -> int:
     """Columns of a panel."""
     return 32 if instruction_set() >= InstructionSet.AVX512 else 16
+
+
+def _tall_rows() -> int:
+    """Rows up to which whole panels of the second operand are read where they lie."""
+    return 24 if instruction_set() >= InstructionSet.AVX512 else 6
 
 
 @functools.lru_cache(maxsize=1024)

@@ -75,7 +75,7 @@ class LayerSizes:
         return self.steps * self.batch * self.gates * self._work_units**2 >= APART_PRODUCTS
 
 
-_SMALL_BYTES = 1 << 16
+_SMALL_BYTES = 1 << 17
 """Working memory up to which a task has its own."""
 
 

@@ -42,7 +42,7 @@ MOST_UNUSED, MOST_UNUSED_COVERED = 1 / 4, 1
 TEAM_PRODUCTS = 1 << 21
 """Multiplications from which on a team is worth it. Around such a convolution there is often nothing to do for a second thread,
 which sleeps by then and takes half as long to wake."""
-MAX_SAMPLES, MAX_SIGNAL_BYTES = 4, 1 << 16
+MAX_SAMPLES, MAX_SIGNAL_BYTES = 32, 1 << 16
 """Signals for which a bound call is made of calls that need no Python, in memory of its own."""
 SIGNAL_RANK = 3
 X, WEIGHT, BIAS, ADDED = range(4)
