@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from .emission import emit_prefetch
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, f32x16, i32x16, operation, pointer
 
 __all__ = [
@@ -46,7 +47,6 @@ __all__ = [
 _I8X16 = ir.VectorType(I8, LANES)
 LAST_BYTE = 63
 """Of a vector that is asked for: where it lies in two cache lines, the first came with the vector before."""
-_FOR_READING, _INTO_ALL_CACHES, _INTO_SECOND_CACHE, _DATA = (ir.Constant(I32, value) for value in (0, 3, 2, 1))
 
 
 def emit_load(builder: Any, address: Any, llvm: Any) -> Any:
@@ -244,12 +244,10 @@ def store_f32_first(builder: Any, address: Any, value: Any, count: Any) -> None:
 @operation(types.none, types.intp)
 def prefetch(builder: Any, address: Any) -> None:
     """Ask for the cache line of an address, which need not be mapped."""
-    place = pointer(builder, address, I8)
-    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, _FOR_READING, _INTO_ALL_CACHES, _DATA)
+    emit_prefetch(builder, address)
 
 
 @operation(types.none, types.intp)
 def prefetch_second(builder: Any, address: Any) -> None:
     """The same, long before it is read: into the second cache only, as the first one would not keep it so long."""
-    place = pointer(builder, address, I8)
-    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, _FOR_READING, _INTO_SECOND_CACHE, _DATA)
+    emit_prefetch(builder, address, is_second=True)

@@ -12,9 +12,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .emission import constant, emit_choice
+from .emission import emit_choice
 from .memory import emit_load
-from .unit_sums import UNIT_ROWS, UNROLLED, Panel
+from .unit_sums import UNIT_ROWS, Panel
 from .vector_types import LANES, VF32, VI32, operation
 
 __all__ = ["add_four_narrow_sums", "add_one_narrow_sum", "add_three_narrow_sums", "add_two_narrow_sums"]
@@ -30,6 +30,8 @@ class _NarrowPanel(Panel):
         vectors, rows, x_row: as of ``Panel``.
         scales: address of the vectors to multiply the sums by.
     """
+
+    has_single_steps = False
 
     def __init__(self, vectors: int, rows: int, x_row: Any, scales: Any) -> None:
         super().__init__(vectors, rows, x_row)
@@ -64,13 +66,8 @@ class _NarrowPanel(Panel):
 
 def _sums(name: str, vectors: int) -> Any:
     def add_sums(builder: Any, rows: Any, panel: Any, scales: Any, x: Any, x_row: Any, count: Any, target: Any) -> None:
-        def emit(case: int) -> None:
-            code = _NarrowPanel(vectors, case, x_row, scales)
-            values = [panel, x] + [ir.Constant(VF32, None)] * (case * vectors * code.chains)
-            _, _, *sums = code.loop(builder, values, builder.sdiv(count, constant(UNROLLED)), UNROLLED)
-            code.add_to(builder, target, sums)
-
-        emit_choice(builder, rows, range(1, UNIT_ROWS + 1), emit)
+        add = lambda case: _NarrowPanel(vectors, case, x_row, scales).add_products(builder, panel, x, count, target)  # noqa: E731
+        emit_choice(builder, rows, range(1, UNIT_ROWS + 1), add)
 
     add_sums.__name__ = name
     return operation(types.none, *[types.intp] * 7)(add_sums)
@@ -80,6 +77,6 @@ add_one_narrow_sum = _sums("add_one_narrow_sum", 1)
 add_two_narrow_sums, add_three_narrow_sums, add_four_narrow_sums = (
     _sums(f"add_{count}_narrow_sums", number) for number, count in enumerate(("two", "three", "four"), 2)
 )
-"""``add(rows, panel, scales, x, x_row, count, target)``: as ``unit_sums.add_*``, for a multiple of ``UNROLLED`` steps; the sums
+"""``add(rows, panel, scales, x, x_row, count, target)``: as ``unit_sums.add_*``, for multiples of ``UNROLLED`` steps; the sums
 of products with whole numbers are multiplied by the vectors at ``scales`` before they are added.
 """

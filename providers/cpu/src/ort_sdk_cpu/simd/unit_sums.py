@@ -50,6 +50,9 @@ class Panel:
         x_row: bytes from one to the next.
     """
 
+    has_single_steps = True
+    """Whether their number may be any; else it is a multiple of ``UNROLLED``."""
+
     def __init__(self, vectors: int, rows: int, x_row: Any) -> None:
         self._vectors, self._rows, self._x_row = vectors, rows, x_row
         self.chains = _chains(vectors) if rows == 1 else 1
@@ -85,7 +88,15 @@ class Panel:
         turns = lambda values: emit_loop(builder, values, count, lambda _index, values: self.turn(builder, values, steps))  # noqa: E731
         return emit_if(builder, builder.icmp_signed(">", count, constant(0)), values, turns)
 
-    def add_to(self, builder: Any, target: Any, sums: list[Any]) -> None:
+    def add_products(self, builder: Any, panel: Any, x: Any, count: Any, target: Any) -> None:
+        """Add the sums of ``count`` steps to those at a place."""
+        values = [panel, x] + [ir.Constant(VF32, None)] * (self._rows * self._vectors * self.chains)
+        values = self.loop(builder, values, builder.sdiv(count, constant(UNROLLED)), UNROLLED)
+        if self.has_single_steps:
+            values = self.loop(builder, values, builder.srem(count, constant(UNROLLED)), 1)
+        self._add_to(builder, target, values[2:])
+
+    def _add_to(self, builder: Any, target: Any, sums: list[Any]) -> None:
         """Add the sums to those at a place."""
         wanted = self._rows * self._vectors
         for index in range(wanted):
@@ -103,14 +114,8 @@ class Panel:
 
 def _sums(name: str, vectors: int) -> Any:
     def add_sums(builder: Any, rows: Any, panel: Any, x: Any, x_row: Any, count: Any, target: Any) -> None:
-        def emit(case: int) -> None:
-            code = Panel(vectors, case, x_row)
-            values = [panel, x] + [ir.Constant(VF32, None)] * (case * vectors * code.chains)
-            values = code.loop(builder, values, builder.sdiv(count, constant(UNROLLED)), UNROLLED)
-            _, _, *sums = code.loop(builder, values, builder.srem(count, constant(UNROLLED)), 1)
-            code.add_to(builder, target, sums)
-
-        emit_choice(builder, rows, range(1, UNIT_ROWS + 1), emit)
+        add = lambda case: Panel(vectors, case, x_row).add_products(builder, panel, x, count, target)  # noqa: E731
+        emit_choice(builder, rows, range(1, UNIT_ROWS + 1), add)
 
     add_sums.__name__ = name
     return operation(types.none, *[types.intp] * 6)(add_sums)
