@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo, RuntimeException
+from ort_sdk_cpu import libraries
 from ort_sdk_cpu.instruction_set import has_vnni
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
@@ -24,6 +25,7 @@ from .channels_last import Call, ChannelsLastKernel
 from .conv_geometry import ConvGeometry
 
 if TYPE_CHECKING:
+    from .conv_integer_varying import VaryingSums
     from .float_convolution import FloatConvolution, FloatFinish
     from .zeroed_weight import ZeroedWeight
 
@@ -176,6 +178,7 @@ class ConvIntegerKernel(ChannelsLastKernel):
         self._info, self._geometry = info, ConvGeometry.of(info)
         self._weight_shape = tuple(info.constants[W].shape)
         self._packed: dict[Any, HostArray] = {}
+        self._varying: VaryingSums | None = None
 
     def output_dtype(self, _inputs: Sequence[Any]) -> np.dtype[Any]:
         """Int32."""
@@ -204,12 +207,33 @@ class ConvIntegerKernel(ChannelsLastKernel):
 
     def as_float(self, x_shape: Sequence[int], finish: FloatFinish) -> FloatConvolution | None:
         """What computes the node and what follows its sums, for an X of this shape; None if there is nothing."""
+        made = self._in_float(finish)
+        return made if made is not None and made.is_for(x_shape) else None
+
+    def _in_float(self, finish: FloatFinish) -> FloatConvolution | None:
         from .float_convolution import FloatConvolution
 
         if self._geometry.groups > 1:
             return None
-        made = FloatConvolution(self._geometry, self._weight_shape, self._zeroed_weight, finish, self.scratch)
-        return made if made.is_for(x_shape) else None
+        return FloatConvolution(self._geometry, self._weight_shape, self._zeroed_weight, finish, self.scratch)
+
+    def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """Tasks that take sizes as arguments."""
+        if self._are_digits or not libraries.numba().is_usable:
+            return False
+        if self._varying is None:
+            from .conv_integer_varying import VaryingSums
+            from .float_convolution import FloatFinish
+
+            products = self._in_float(FloatFinish(np.ones(1, np.float32)))
+            self._varying = VaryingSums(self._geometry, products, self._centred_weight, self.scratch)
+        x, zero_point = inputs[X], inputs[X_ZERO_POINT] if len(inputs) > X_ZERO_POINT else None
+        return self._varying(x, np.zeros(1, x.dtype) if zero_point is None else zero_point.reshape(1), out)
+
+    def _centred_weight(self) -> HostArray:
+        weight = _centred(self._info)
+        assert weight is not None  # noqa: S101 - it was seen to be constant
+        return weight
 
     def _zeroed_weight(self) -> ZeroedWeight:
         from .zeroed_weight import ZeroedWeight

@@ -35,6 +35,9 @@ QUANTIZED = {
 }
 """Operators that give 8-bit numbers, element by element → which inputs are the elements."""
 
+BY_RANGE = ("", "DynamicQuantizeLinear")
+"""The one that gives their scale and zero point, too."""
+
 FEWEST_QUANTIZED = 1 << 14
 """Elements from which on they are worth a writer of their own: it takes as long as NumPy with some thousands."""
 
@@ -49,6 +52,8 @@ def through_writer(info: KernelInfo, compute: Callable[..., Any], make_writer: M
     """
     if (info.domain, info.op_type) in QUANTIZED:
         return _quantized(info, compute, make_writer)
+    if (info.domain, info.op_type) == BY_RANGE:
+        return _quantized_by_range(compute, make_writer)
     if (info.domain, info.op_type) not in OPERATORS:
         return compute
     wanted = [info.wants_output(index) for index in range(len(info.outputs))]
@@ -87,6 +92,19 @@ def _quantized(info: KernelInfo, compute: Callable[..., Any], make_writer: MakeW
         out = np.empty_like(x, element_type.numpy_dtype)
         make_writer(arrays, (out,))(*arrays, out)
         return out
+
+    return run
+
+
+def _quantized_by_range(compute: Callable[..., Any], make_writer: MakeWriter) -> Callable[..., Any]:
+    """The function of the operator ``BY_RANGE``: the output lies as the input does."""
+
+    def run(x: HostArray) -> Any:
+        if x.size < FEWEST_QUANTIZED or x.dtype != np.float32 or not is_worth_a_task(x.size):
+            return compute(x)
+        outputs = (np.empty_like(x, np.uint8), np.empty((), np.float32), np.empty((), np.uint8))
+        make_writer((x,), outputs)(x, *outputs)
+        return outputs
 
     return run
 

@@ -1,0 +1,93 @@
+"""Convolutions of integers whose inputs have another shape in each run, beside onnxruntime: sums are exact."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import has_vnni
+from ort_sdk_cpu.kernels import conv_integer_varying
+from ort_sdk_cpu.kernels.channels_last import FEW_SHAPES
+
+import ort_sdk as ort
+
+pytestmark = pytest.mark.skipif(
+    not (libraries.numba().is_usable and libraries.onednn().is_usable and has_vnni()),
+    reason=f"{libraries.numba()}; {libraries.onednn()}; VNNI: {has_vnni()}",
+)
+PICTURES = [(1, 40, 40), (1, 40, 41), (2, 37, 43), (1, 64, 33), (3, 41, 39)]
+OUTPUTS = {"q": TensorProto.UINT8, "s": TensorProto.FLOAT, "z": TensorProto.UINT8, "y": TensorProto.INT32}
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many convolutions were tried by tasks that take sizes as arguments, and whether they were computed."""
+    done = []
+    write = conv_integer_varying.VaryingSums.__call__
+
+    def counting(self, *arguments):
+        done.append(write(self, *arguments))
+        return done[-1]
+
+    monkeypatch.setattr(conv_integer_varying.VaryingSums, "__call__", counting)
+    return done
+
+
+def check(weight, zero_point, spatial, **attributes):
+    """Pictures, or signals of all their elements, quantized by their range."""
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("ConvInteger", ["q", "w", "z", "wz"], ["y"], kernel_shape=weight.shape[2:], **attributes),
+    ]
+    constants = [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.array(zero_point, weight.dtype), "wz")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [f"x{axis}" for axis in range(2 + spatial)])
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in OUTPUTS.items()]
+    graph = helper.make_graph(nodes, "graph", [x], outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_programs", "1")
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    channels = weight.shape[1] * attributes.get("group", 1)
+    for batch, height, width in PICTURES:
+        shape = (batch, channels, height, width) if spatial > 1 else (batch, channels, height * width)
+        fed = {"x": np.random.default_rng(width).standard_normal(shape).astype(np.float32)}
+        for found, expected in zip(session.run(None, fed), theirs.run(None, fed), strict=True):
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+
+
+def weight_of(kind, *shape):
+    bounds = np.iinfo(kind)
+    return np.random.default_rng(shape).integers(bounds.min, bounds.max + 1, shape).astype(kind)
+
+
+@pytest.mark.parametrize(("kind", "zero_point"), [(np.int8, 0), (np.uint8, 128), (np.uint8, 90)])
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ((24, 16, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((40, 16, 1, 1), {}),
+        ((16, 1, 3, 3), {"group": 16, "pads": [1, 1, 1, 1], "strides": [2, 1]}),
+        ((16, 1, 5, 5), {"group": 16, "pads": [2, 0, 1, 2]}),
+    ],
+)
+def test_pictures(counted, kind, zero_point, shape, attributes):
+    check(weight_of(kind, *shape), zero_point, 2, **attributes)
+    assert counted == [True] * (len(PICTURES) - FEW_SHAPES)
+
+
+@pytest.mark.parametrize("group", [1, 12])
+def test_signals(counted, group):
+    check(weight_of(np.int8, 24 if group == 1 else group, 12 // group, 5), 0, 1, group=group, pads=[2, 2], dilations=[2])
+    assert counted == [True] * (len(PICTURES) - FEW_SHAPES)
+
+
+def test_groups_of_several_channels_stay_with_primitives(counted):
+    check(weight_of(np.int8, 32, 8, 3, 3), 0, 2, group=2)
+    assert counted == [False] * (len(PICTURES) - FEW_SHAPES)
+
+
+def test_sums_that_float32_does_not_hold_stay_with_primitives(counted):
+    check(np.full((4, 64, 3, 3), 127, np.int8), 0, 2)
+    assert not counted
