@@ -102,6 +102,29 @@ def test_an_index_out_of_range_names_the_node_and_harms_nothing(op_type, wrong):
         np.testing.assert_array_equal(session.run(None, {"data": data, "indices": good})[0], wanted)
 
 
+@pytest.fixture
+def a_team_for_few_elements(monkeypatch):
+    monkeypatch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: 3)
+    monkeypatch.setattr("ort_sdk_cpu.kernels.task_writer.ELEMENTS_PER_THREAD", 1)
+    monkeypatch.setattr("ort_sdk_cpu.kernels.movement.MAX_TAKEN", 0)
+
+
+@pytest.mark.usefixtures("a_team_for_few_elements")
+@pytest.mark.parametrize(
+    ("shape", "axis", "index_shape"), [((5, 3), 0, (2, 2)), ((3, 5, 17), 1, (2,)), ((4, 5), -1, (3,)), ((4,), 0, (7,))]
+)
+def test_a_team_gathers(shape, axis, index_shape):
+    model = _model("Gather", _random(shape, np.float32), axis, index_shape, np.int64)
+    generator, limit = np.random.default_rng(1), shape[axis]
+    feeds = [
+        {"data": _random(shape, np.float32, seed), "indices": generator.integers(-limit, limit, index_shape)} for seed in (2, 3)
+    ]
+    session = _check(model, feeds)
+    with pytest.raises(OrtSdkError, match="Gather"):
+        session.run(None, feeds[0] | {"indices": np.full(index_shape, limit)})
+    _check(model, feeds[:1])
+
+
 def test_a_table_that_is_constant():
     table = _random((9, 33), np.float32)
     model = _model("Gather", table, 0, (4,), np.int64, table=table)

@@ -19,6 +19,7 @@ from ort_sdk_cpu.simd.memory import (
     emit_store,
     load_f32,
     load_f32_first,
+    prefetch,
     read_f32,
     read_i32,
     read_i64,
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 _ADD, _MULTIPLY, _LARGEST, _LEAST = 1, 2, 3, 4
+_MOST_ASKED = 1024
+"""Words of a slice after which the processor itself asks for those that follow."""
 
 
 @inner
@@ -67,6 +70,13 @@ def _copy(target: int, source: int, words: int) -> None:
 
 
 @inner
+def _ask_for(source: int, words: int) -> None:
+    """Bring a slice, or its beginning, into the cache: it lies where nothing but its index tells."""
+    for word in range(0, min(words, _MOST_ASKED), 16):
+        prefetch(source + word * 4)
+
+
+@inner
 def _element(record: int, place: int) -> int:
     """Which element an index names, for the tasks that have offsets; -1 if it is out of range."""
     size = argument(record, 4)
@@ -74,8 +84,14 @@ def _element(record: int, place: int) -> int:
     return read_i64(argument(record, 7) + place * 8) + index * argument(record, 8) if index >= 0 else -1
 
 
+@inner
+def _report(record: int, parts: int, failed: int) -> None:
+    if failed or parts == 1:
+        write_i64(record, failed)
+
+
 @task
-def take_slices(record: int, _part: int, _parts: int) -> None:
+def take_slices(record: int, part: int, parts: int) -> None:
     """(failed, data, indices, out, size of an index, limit, count, before, words, stride, least): slices of words of 4 bytes.
 
     ``before`` is how often ``limit`` slices follow each other, of which ``count`` are taken; from an index to the next are
@@ -84,16 +100,22 @@ def take_slices(record: int, _part: int, _parts: int) -> None:
     data, indices, out = argument(record, 1), argument(record, 2), argument(record, 3)
     size, limit, count = argument(record, 4), argument(record, 5), argument(record, 6)
     words, stride, least = argument(record, 8), argument(record, 9), argument(record, 10)
-    failed = 0
-    for block in range(argument(record, 7)):
-        for place in range(count):
-            index = _index(indices + place * stride, size, limit)
-            if index < 0 or _given(indices + place * stride, size) < least:
-                failed = 1
-            else:
-                _copy(out, data + (block * limit + index) * words * 4, words)
-            out += words * 4
-    write_i64(record, failed)
+    slices = count * argument(record, 7)
+    first, failed = slices * part // parts, 0
+    block, place = (first // count, first % count) if slices else (0, 0)
+    for taken in range(first, slices * (part + 1) // parts):
+        index = _index(indices + place * stride, size, limit)
+        if index < 0 or _given(indices + place * stride, size) < least:
+            failed = 1
+        else:
+            if words >= LANES and place + 1 < count:
+                following = _index(indices + (place + 1) * stride, size, limit)
+                _ask_for(data + (block * limit + following) * words * 4, words)
+            _copy(out + taken * words * 4, data + (block * limit + index) * words * 4, words)
+        place += 1
+        if place == count:
+            block, place = block + 1, 0
+    _report(record, parts, failed)
 
 
 @task
@@ -248,12 +270,6 @@ def _combine(reduction: int, target: int, source: int, count: int) -> None:
         elif (given > here if reduction == _LARGEST else given < here) or math.isnan(given):
             here = given
         write_f32(target + element * 4, here)
-
-
-@inner
-def _report(record: int, parts: int, failed: int) -> None:
-    if failed or parts == 1:
-        write_i64(record, failed)
 
 
 @task

@@ -19,7 +19,9 @@ from .task_writer import is_worth_a_task, threads_for
 
 __all__ = [
     "MAX_PLACES",
+    "MAX_TAKEN",
     "MIN_COPIED",
+    "WORD",
     "CopyWriter",
     "Pairs",
     "Runs",
@@ -51,7 +53,8 @@ MAX_PLACES = 1 << 18
 """Elements up to which the place of each is worked out, to see what runs they make."""
 MAX_TAKEN = 1 << 16
 """Elements up to which a thread of its own takes them as fast as NumPy."""
-_WORD = 4
+WORD = 4
+"""Bytes that tasks take at a time."""
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -193,9 +196,9 @@ def indexing_words(arrays: Sequence[HostArray], slice_size: int, task: str) -> i
     data, indices, out = arrays
     size = slice_size * data.itemsize
     is_plain = all(array.flags.c_contiguous and array.size for array in (data, out)) and indices.dtype in {_INT32, _INT64}
-    if not is_plain or size % _WORD or out.size > MAX_TAKEN or not is_worth_a_task(out.size, "indexing", task):
+    if not is_plain or size % WORD or out.size > MAX_TAKEN or not is_worth_a_task(out.size, "indexing", task):
         return 0
-    return size // _WORD
+    return size // WORD
 
 
 def even_stride(array: HostArray) -> int | None:
@@ -246,13 +249,13 @@ def _strided(pairs: Pairs) -> Callable[[], Any] | None:
 
 def _task(runs: Runs | None) -> Callable[[], Any] | None:
     """A task's call that moves runs; None for none that are known, and where there is no compiler, or bytes are moved."""
-    if runs is None or (runs[:, 2] % _WORD).any():
+    if runs is None or (runs[:, 2] % WORD).any():
         return None
-    if not is_worth_a_task(int(runs[:, 2].sum()) // _WORD, "movement", "move_runs"):
+    if not is_worth_a_task(int(runs[:, 2].sum()) // WORD, "movement", "move_runs"):
         return None
     from ort_sdk_cpu.machine_code import TaskCall
 
-    table = np.ascontiguousarray(runs // [1, 1, _WORD])
+    table = np.ascontiguousarray(runs // [1, 1, WORD])
     return TaskCall("movement", "move_runs", (address_of(table), len(table))).kept(table)
 
 
