@@ -1,4 +1,4 @@
-"""Convolutions of integers whose inputs have another shape in each run, beside onnxruntime: sums are exact."""
+"""Convolutions of integers whose inputs have another shape in each run, beside onnxruntime."""
 
 import numpy as np
 import onnxruntime
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
     reason=f"{libraries.numba()}; {libraries.onednn()}; VNNI: {has_vnni()}",
 )
 PICTURES = [(1, 40, 40), (1, 40, 41), (2, 37, 43), (1, 64, 33), (3, 41, 39)]
-OUTPUTS = {"q": TensorProto.UINT8, "s": TensorProto.FLOAT, "z": TensorProto.UINT8, "y": TensorProto.INT32}
+OUTPUTS = {"q": TensorProto.UINT8, "s": TensorProto.FLOAT, "z": TensorProto.UINT8, "y": TensorProto.INT32, "r": TensorProto.FLOAT}
 
 
 @pytest.fixture
@@ -39,22 +39,30 @@ def check(weight, zero_point, spatial, **attributes):
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
         helper.make_node("ConvInteger", ["q", "w", "z", "wz"], ["y"], kernel_shape=weight.shape[2:], **attributes),
     ]
-    constants = [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.array(zero_point, weight.dtype), "wz")]
+    constants = {"w": weight, "wz": np.array(zero_point, weight.dtype)}
+    compare(nodes, constants, spatial, weight.shape[1] * attributes.get("group", 1))
+
+
+def compare(nodes, constants, spatial, channels, step=0.0):
+    """Both libraries' results of nodes that read x of so many channels: a step apart where numbers lie between two, if at all."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [f"x{axis}" for axis in range(2 + spatial)])
-    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in OUTPUTS.items()]
-    graph = helper.make_graph(nodes, "graph", [x], outputs, constants)
+    made = {name for node in nodes for name in node.output}
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in OUTPUTS.items() if name in made]
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "graph", [x], outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
     options = ort.SessionOptions()
     options.add_session_config_entry("session.disable_programs", "1")
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    channels = weight.shape[1] * attributes.get("group", 1)
     for batch, height, width in PICTURES:
         shape = (batch, channels, height, width) if spatial > 1 else (batch, channels, height * width)
         fed = {"x": np.random.default_rng(width).standard_normal(shape).astype(np.float32)}
         for found, expected in zip(session.run(None, fed), theirs.run(None, fed), strict=True):
             assert found.dtype == expected.dtype
-            np.testing.assert_array_equal(found, expected)
+            difference = np.abs(found - expected)
+            assert difference.max() <= step * 1.001
+            assert (difference > 0).mean() < 1e-3
 
 
 def weight_of(kind, *shape):
@@ -91,3 +99,26 @@ def test_groups_of_several_channels_stay_with_primitives(counted):
 def test_sums_that_float32_does_not_hold_stay_with_primitives(counted):
     check(np.full((4, 64, 3, 3), 127, np.int8), 0, 2)
     assert not counted
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_filters_of_quantized_pictures(counted, kind, per_channel, has_bias, kernel):
+    channels, rng = 20, np.random.default_rng(3)
+    shift = 120 if kind is np.uint8 else -7
+    constants = {"s": np.array(0.03, np.float32), "z": np.array(shift, kind), "ys": np.array(0.3, np.float32)}
+    constants["w"] = weight_of(np.int8, channels, 1, kernel, kernel)
+    constants["ws"] = (rng.random(channels if per_channel else 1) * 0.02 + 0.001).astype(np.float32)
+    constants |= {"wz": np.zeros(constants["ws"].shape, np.int8), "b": rng.integers(-900, 900, channels).astype(np.int32)}
+    if not has_bias:
+        del constants["b"]
+    inputs = ["xq", "s", "z", "w", "ws", "wz", "ys", "z", *(["b"] if has_bias else [])]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        helper.make_node("QLinearConv", inputs, ["yq"], group=channels, pads=[1, 1, 1, 1], strides=[1, 2]),
+        helper.make_node("DequantizeLinear", ["yq", "ys", "z"], ["r"]),
+    ]
+    compare(nodes, constants, 2, channels, step=0.3)
+    assert counted == [True] * (len(PICTURES) - FEW_SHAPES)

@@ -23,6 +23,7 @@ from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
 from .channels_last import Call, ChannelsLastKernel
 from .conv_geometry import ConvGeometry
+from .quantized_parameters import EXACT_FLOAT
 
 if TYPE_CHECKING:
     from .conv_integer_varying import VaryingSums
@@ -40,8 +41,6 @@ LARGEST_DIFFERENCE = 255
 LARGEST_BYTE = 127
 DIGIT_BITS = 4
 """Of the second of two weights whose sums are too large together."""
-EXACT_FLOAT = 1 << 24
-"""Whole numbers up to which float32 has all."""
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _INT8, _INT32 = np.dtype(np.int8), np.dtype(np.int32)
 

@@ -19,6 +19,7 @@ from .any_layout import FixedSlot
 from .channels_last import ArraysCall
 from .conv_geometry import ConvGeometry
 from .float_convolution import FloatConvolution, FloatFinish
+from .quantized_parameters import EXACT_FLOAT
 from .range_quantization import RangeQuantization
 from .scratch import scratch_of
 from .zeroed_weight import ZeroedWeight
@@ -31,8 +32,6 @@ OWN_BYTES = 1 << 18
 """Quantized numbers up to which a bound call has memory of its own, and needs no Python."""
 LARGEST_DIFFERENCE = 255
 """Of an element of A and its zero point."""
-EXACT_FLOAT = 1 << 24
-"""Whole numbers up to which float32 has all."""
 ROWS_AT_ONCE = 256
 """Of a weight whose sums are looked at. Those of so many rows are exact whatever the weight is."""
 _UINT8, _INT8, _INT32, _FLOAT = (np.dtype(kind) for kind in (np.uint8, np.int8, np.int32, np.float32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from .conv_geometry import ConvGeometry
 from .zeroed_weight import ZeroedWeight, fits_less
 
 if TYPE_CHECKING:
+    from .qlinear_conv_varying import VaryingFilters
     from .qlinear_conv_wide import WideConvolution
     from .quantized_convolution import Sum, TaskConvolution
 
@@ -146,6 +148,8 @@ class QLinearConvKernel(ChannelsLastKernel):
         self._task: tuple[TaskConvolution | None, ...] = ()
         """The convolution by a compiled task, once that was asked for."""
         self._wide: WideConvolution | None = None
+        self._varying: tuple[VaryingFilters | None, ...] = ()
+        """What computes inputs of any shape, once that was asked for."""
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
@@ -190,6 +194,16 @@ class QLinearConvKernel(ChannelsLastKernel):
             return self._wide_for(inputs[W]).call(operands[0], out)
         return found or self._primitive_call(inputs, operands[0], out)
 
+    def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """Tasks that take sizes as arguments, for one filter per channel: the task of a single group is for any shape anyway."""
+        if not self._varying:
+            from .qlinear_conv_varying import filters_of
+
+            weight = functools.partial(self._centred, inputs[W])
+            is_usable = libraries.numba().is_usable
+            self._varying = (filters_of(self._geometry, self._parameters, weight, self.scratch) if is_usable else None,)
+        return self._varying[0] is not None and self._varying[0](inputs[X], out)
+
     def with_sum(self, x_shape: tuple[int, ...], sum_: Sum) -> bool:
         """Whether ``summed`` computes the node for an X of this shape, and what is added to it. It has to have run before."""
         task = self._task[0] if self._task else None
@@ -218,10 +232,8 @@ class QLinearConvKernel(ChannelsLastKernel):
             from .qlinear_conv_wide import WideConvolution
 
             parameters = self._parameters
-            shift = parameters.weight_shift
-            shifted = weight.astype(np.int16) if shift is None else _shifted(weight, shift)
             zero_points = parameters.x_zero_point, parameters.y_zero_point
-            constants = shifted, parameters.scales, parameters.sum_bias
+            constants = self._centred(weight), parameters.scales, parameters.sum_bias
             self._wide = WideConvolution(self._geometry, *constants, zero_points, self.scratch)
         return self._wide
 
@@ -244,6 +256,11 @@ class QLinearConvKernel(ChannelsLastKernel):
             zero_points=zero_points,
             scratch=self.scratch,
         )
+
+    def _centred(self, weight: HostArray) -> HostArray:
+        """The weight less its zero point: int16."""
+        shift = self._parameters.weight_shift
+        return weight.astype(np.int16) if shift is None else _shifted(weight, shift)
 
     def _plain(self, weight: HostArray) -> HostArray:
         """The weight less its zero point: int8."""

@@ -8,12 +8,14 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 
-__all__ = ["BYTES", "WORDS", "Parameters", "flip", "is_of_one_scale", "limits", "parameters_of"]
+__all__ = ["BYTES", "EXACT_FLOAT", "WORDS", "Parameters", "flip", "is_of_one_scale", "limits", "parameters_of"]
 
 Parameters = tuple[float, float]
 """(zero point, scale)."""
 BYTES = frozenset({np.dtype(np.uint8), np.dtype(np.int8)})
 WORDS = frozenset({np.dtype(np.uint16), np.dtype(np.int16)})
+EXACT_FLOAT = 1 << 24
+"""Whole numbers up to which float32 has all."""
 _FLOAT = np.dtype(np.float32)
 
 
