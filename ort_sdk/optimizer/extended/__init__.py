@@ -16,7 +16,7 @@ TRANSFORMERS = deferred(
     ("qdq_fusion", ("QDQSelectorActionTransformer",), ({"DequantizeLinear", "QuantizeLinear"},)),
     ("dq_gather_fusion", ("DQGatherToGatherBlockQuantized",), ({"DequantizeLinear"},)),
     ("dq_matmul_fusion", ("DQMatMulToMatMulNBits",), ({"DequantizeLinear"},)),
-    ("embed_layer_norm_split", ("EmbedLayerNormSplit",), ({"EmbedLayerNormalization"},)),
+    ("embed_layer_norm_split", ("EmbedLayerNormSplit",), ({"EmbedLayerNormalization", "QEmbedLayerNormalization"},)),
     ("attention_projection", ("AttentionProjectionSplit",), ({"Attention", "QAttention"},)),
     ("integer_matmul_fusion", ("MatMulIntegerToFloatFusion",), ({"MatMulInteger"},)),
     ("integer_matmul_fusion", ("DynamicQuantizeMatMulFusion",), ({"MatMulIntegerToFloat"},)),

@@ -19,13 +19,18 @@ SLICES_WITH_INPUTS = 10
 SUMS_WITH_INPUTS = 13
 """Version of ONNX from which ReduceSum takes its axes as an input."""
 EPSILON = 1e-12
+_PLAIN, _QUANTIZED = "EmbedLayerNormalization", "QEmbedLayerNormalization"
+_OPERATORS = (_PLAIN, _QUANTIZED)
+_WORDS, _POSITIONS, _SEGMENTS, _SCALE, _SHIFT = range(5)
+"""What may be quantized: inputs from 2 on, whose scales are inputs from 8 on, and whose zero points are inputs from 13 on."""
 _INT32, _INT64, _BOOL = map(tensor_type, (TensorElementType.INT32, TensorElementType.INT64, TensorElementType.BOOL))
 
 
 class EmbedLayerNormSplit:
     """`com.microsoft` EmbedLayerNormalization becomes Gather of each table, Add, and LayerNormalization.
 
-    The words that its mask keeps are counted apart.
+    The words that its mask keeps are counted apart. What QEmbedLayerNormalization reads is dequantized: rows of its tables, not
+    the tables.
     """
 
     name = "EmbedLayerNormSplit"
@@ -33,7 +38,7 @@ class EmbedLayerNormSplit:
     def apply(self, graph: Graph, context: TransformerContext) -> bool:
         """See ``GraphTransformer``."""
         matcher = GraphMatcher(graph, context)
-        found = [node for node in graph.nodes if node.domain == MICROSOFT and node.op_type == "EmbedLayerNormalization"]
+        found = [node for node in graph.nodes if node.domain == MICROSOFT and node.op_type in _OPERATORS]
         changed = [node for node in found if _Split(matcher, node).make()]
         return bool(changed)
 
@@ -51,6 +56,7 @@ class _Split:
         self._new = NewNodes(matcher, node.execution_provider)
         self._element = matcher.argument(node.outputs[0]).element_type
         self._type = "" if self._element is None else tensor_type(self._element)
+        self._is_quantized = node.op_type == _QUANTIZED
 
     def make(self) -> bool:
         """Put the nodes in the graph; False if the node has to stay."""
@@ -67,9 +73,8 @@ class _Split:
         if counted:
             self._count(counted, ids[0])
         attributes = {"axis": -1, "epsilon": float(node.attributes.get("epsilon", EPSILON))}
-        last = matcher.new_node(
-            node, "LayerNormalization", [summed, *node.inputs[5:7]], attributes, domain="", outputs=node.outputs[:1]
-        )
+        inputs = [summed, *(self._real(name, table[-1:], which) for which, name in enumerate(node.inputs[5:7], _SCALE))]
+        last = matcher.new_node(node, "LayerNormalization", inputs, attributes, domain="", outputs=node.outputs[:1])
         nodes = [*self._new.nodes, *([] if last is None else [last])]
         if last is None or not all(matcher.context.has_kernel(each, matcher.graph) for each in nodes):
             return False
@@ -81,17 +86,27 @@ class _Split:
 
     def _sum(self, shape: Shape) -> str:
         """The sum of the embeddings, in the order in which ORT adds them."""
-        new, words, places = self._new, self._node.inputs[0], self._input(8)
-        total = new.add("Gather", [self._node.inputs[2], words], self._type, shape, axis=0)
-        if places:
-            rows = new.add("Gather", [self._node.inputs[3], places], self._type, (None, *shape[1:]), axis=0)
-        else:
-            rows = self._first_rows(shape)
+        new, places = self._new, "" if self._is_quantized else self._input(8)
+        total = self._gathered(_WORDS, self._node.inputs[0], shape)
+        rows = self._gathered(_POSITIONS, places, (None, *shape[1:])) if places else self._first_rows(shape)
         total = new.add("Add", [total, rows], self._type, shape)
         if not self._input(1) or not self._input(4):
             return total
-        segments = new.add("Gather", [self._input(4), self._input(1)], self._type, shape, axis=0)
-        return new.add("Add", [total, segments], self._type, shape)
+        return new.add("Add", [total, self._gathered(_SEGMENTS, self._input(1), shape)], self._type, shape)
+
+    def _gathered(self, which: int, rows: str, shape: Shape) -> str:
+        """Rows of a table."""
+        table = self._input(2 + which)
+        return self._real(self._new.add("Gather", [table, rows], self._type_of(table), shape, axis=0), shape, which)
+
+    def _type_of(self, name: str) -> str:
+        return self._matcher.argument(name).type or self._type
+
+    def _real(self, name: str, shape: Shape, which: int) -> str:
+        """A part of an input that may be quantized, as it is to be added or multiplied."""
+        if not self._is_quantized:
+            return name
+        return self._new.add("DequantizeLinear", [name, self._input(8 + which), self._input(13 + which)], self._type, shape)
 
     def _first_rows(self, shape: Shape) -> str:
         """As many rows of the table of positions as there are words."""
@@ -102,7 +117,8 @@ class _Split:
         else:
             whole = new.add("Shape", [self._node.inputs[0]], _INT64, (2,))
             last = new.add("Gather", [whole, second], _INT64, (1,), axis=0)
-        return new.add("Slice", [table, first, last, first], self._type, shape[1:])
+        rows = new.add("Slice", [table, first, last, first], self._type_of(table), shape[1:])
+        return self._real(rows, shape[1:], _POSITIONS)
 
     def _count(self, name: str, batch: Dimension) -> None:
         """Words of each sample that its mask keeps."""

@@ -85,3 +85,35 @@ def test_ids_outside_the_table_are_refused():
     feeds = _feeds()
     with pytest.raises(InvalidArgument):
         session.run(None, feeds | {"ids": feeds["ids"] + 9})
+
+
+def _quantized_model(*, opset, dimension, has_segments, kind):
+    sizes = {"word": (9, WIDTH), "position": (7, WIDTH), "segment": (2, WIDTH), "gamma": (WIDTH,), "beta": (WIDTH,)}
+    limits = np.iinfo(kind)
+    arrays = {name: RNG.integers(limits.min, limits.max + 1, size).astype(kind) for name, size in sizes.items()}
+    arrays |= {f"{name}_scale": np.array(0.01 * (1 + place), np.float32) for place, name in enumerate(sizes)}
+    arrays |= {f"{name}_zero": np.array(limits.min + 100 + place, kind) for place, name in enumerate(sizes)}
+    absent = set() if has_segments else {"segments", "segment", "segment_scale", "segment_zero"}
+    names = [*NAMES[:8], *(f"{name}_scale" for name in sizes), *(f"{name}_zero" for name in sizes)]
+    inputs = ["" if name in absent else name for name in names]
+    node = helper.make_node("QEmbedLayerNormalization", inputs, ["y", "count"], domain="com.microsoft", epsilon=1e-5)
+    fed = [name for name in ("ids", "segments", "mask") if name in inputs]
+    values = [helper.make_tensor_value_info(name, TensorProto.INT32, ["b", dimension]) for name in fed]
+    made = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+        helper.make_tensor_value_info("count", TensorProto.INT32, None),
+    ]
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items() if name not in absent]
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "g", values, made, constants)
+    return helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("opset", [10, 17])
+@pytest.mark.parametrize("dimension", ["n", LENGTH])
+@pytest.mark.parametrize("has_segments", [False, True])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_rows_of_quantized_tables_are_dequantized(opset, dimension, has_segments, kind):
+    model = _quantized_model(opset=opset, dimension=dimension, has_segments=has_segments, kind=kind)
+    assert "QEmbedLayerNormalization" not in op_types(model)
+    _check(model)

@@ -8,7 +8,7 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.memory import read_i32, read_i64, write_f32, write_i64
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["check_rows", "count_from", "count_tokens", "mask_numbers"]
+__all__ = ["check_rows", "count_from", "count_tokens", "end_numbers", "mask_numbers"]
 
 
 @task
@@ -69,3 +69,17 @@ def mask_numbers(record: int, _part: int, _parts: int) -> None:
     mask, count, out, hidden = argument(record, 0), argument(record, 1), argument(record, 2), number(record, 3)
     for place in range(count):
         write_f32(out + place * 4, np.float32(0) if read_i32(mask + place * 4) > 0 else hidden)
+
+
+@task
+def end_numbers(record: int, _part: int, _parts: int) -> None:
+    """Numbers to add to scores: 0 for the keys before the end.
+
+    Arguments: the end of each sequence, int32; sequences, keys; where the numbers go, float32; the number behind the end.
+    """
+    ends, batch, keys = argument(record, 0), argument(record, 1), argument(record, 2)
+    out, hidden = argument(record, 3), number(record, 4)
+    for sample in range(batch):
+        end = read_i32(ends + sample * 4)
+        for key in range(keys):
+            write_f32(out + (sample * keys + key) * 4, np.float32(0) if key < end else hidden)

@@ -16,6 +16,7 @@ from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.native_call import in_turn
 from ort_sdk_cpu.threads import matrix_product
 
 from .any_layout import FixedSlot
@@ -28,6 +29,8 @@ from .scratch import Scratch, scratch_of
 from .task_writer import are_floats, is_worth_a_task
 
 if TYPE_CHECKING:
+    from ort_sdk_cpu.machine_code import TaskCall
+
     from .attention_task import AttentionTask
 
 __all__: list[str] = []
@@ -163,13 +166,25 @@ class _Writer:
         core.attend(core.projected(arrays[:3], bias), added, arrays[-1])
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
-        """The work on arrays that stay the same, if no mask has to be made of them first."""
+        """The work on arrays that stay the same, if a single array has to be added to the scores."""
         bias, mask, given = (*arrays[3:-1], None, None, None)[:3]
-        if self._task is None or mask is not None or (given is not None and self._ahead is not None):
+        if self._task is None or sum(array is not None for array in (mask, given, self._ahead)) > 1:
             return None
-        number = self._ahead if given is None else given
-        is_prepared = self._task.prepare(arrays[:3], bias, number, arrays[-1])
-        return self._task.kept(*arrays, number) if is_prepared else None
+        made = None if mask is None else self._hidden(mask)
+        if mask is not None and made is None:
+            return None
+        number = next((array for array in (given, self._ahead, None if made is None else made[0]) if array is not None), None)
+        if not self._task.prepare(arrays[:3], bias, number, arrays[-1]):
+            return None
+        attend = self._task.kept(*arrays, number)
+        return attend if made is None else in_turn([made[1].kept(*arrays, number), attend])
+
+    def _hidden(self, mask: HostArray) -> tuple[HostArray, TaskCall] | None:
+        """The numbers that a mask stands for, and what writes them."""
+        from .attention_masks import hidden_keys
+
+        core = self._core
+        return hidden_keys(mask, (core.batch, core.length, core.keys), self._filter_value) if self._dtype == np.float32 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.native_call import NativeCall
 
+from .attention_masks import task_of_mask
 from .cached_attention import ATTENTION, IN_PLACE, CachedAttention, Launch
 from .scratch import Scratch, shared_scratch
 
@@ -102,8 +103,7 @@ def places_of_caches(
 def key_mask(mask: HostArray, filter_value: float, standing: Standing) -> tuple[HostArray, TaskCall]:
     """Numbers to add to scores, (batch, 1, 1, keys), and the task that makes them of a mask int32 (batch, keys)."""
     numbers = standing.own((mask.shape[0], 1, 1, mask.shape[1]))
-    arguments = (address_of(mask), mask.size, address_of(numbers), float(filter_value))
-    return numbers, TaskCall("attention_inputs", "mask_numbers", arguments)
+    return numbers, task_of_mask(mask, numbers, filter_value)
 
 
 class BoundTasks:
