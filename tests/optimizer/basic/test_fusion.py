@@ -147,6 +147,47 @@ def test_other_padding_stays(pads, constants, attributes):
     assert_equal_at_levels(model, rtol=1e-4, atol=1e-5)
 
 
+POOL = {"kernel_shape": [3, 2], "strides": [2, 1]}
+
+
+def pool_model(added, **attributes):
+    nodes = [node("Pad", ["x", "p"], ["a"]), node("AveragePool", ["a"], ["y"], **POOL | attributes)]
+    return build(
+        nodes, [("x", FLOAT, [1, 20, 6, 7])], [("y", FLOAT, None)], {"p": np.array([0, 0, *added[:2], 0, 0, *added[2:]])}
+    )
+
+
+@pytest.mark.parametrize("own", [{}, {"pads": [1, 0, 0, 1], "count_include_pad": 1}, {"auto_pad": "VALID"}])
+def test_zero_padding_goes_into_the_average(own):
+    model = pool_model([1, 1, 2, 0], **own)
+    assert basic_ops(model) == ["AveragePool"]
+    assert_equal_at_levels(model)
+
+
+@pytest.mark.parametrize(
+    ("pads", "own"),
+    [
+        ([1, 1, 1, 1], {"pads": [1, 0, 0, 1]}),
+        ([1, 1, 1, 1], {"ceil_mode": 1}),
+        ([1, 2, 1, 0], {}),
+        ([1, 1, 1, 1], {"auto_pad": "SAME_UPPER"}),
+    ],
+)
+def test_padding_that_an_average_cannot_have_stays(pads, own):
+    model = pool_model(pads, **own)
+    assert basic_ops(model) == ["Pad", "AveragePool"]
+    assert_equal_at_levels(model)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge"])
+def test_padding_with_nothing_goes(mode):
+    nodes = [node("Relu", ["x"], ["r"]), node("Pad", ["r", "p", "v"], ["a"], mode=mode), node("MaxPool", ["a"], ["y"], **POOL)]
+    constants = {"p": np.zeros(8, np.int64), "v": f32(3)}
+    model = build(nodes, [("x", FLOAT, [1, 2, 6, 7])], [("y", FLOAT, None)], constants)
+    assert basic_ops(model) == ["Relu", "MaxPool"]
+    assert_equal_at_levels(model)
+
+
 def product(*nodes, constants, rows="m", out=None):
     return build(list(nodes), [("x", FLOAT, [rows, 3])], [("y", FLOAT, out or [rows, 4])], constants)
 
