@@ -22,11 +22,13 @@ MOST_OUTPUTS = 4
 """Channels up to which providers compute the transposed convolution slowly: vectors of output channels would be mostly empty."""
 MOST_TAPS = 1.5
 """Taps of the convolution, zeros among them, over those of the transposed one."""
+LEAST_PLACES = 64
+"""Outputs of the convolution, one for each place in each channel, below which its vectors would hardly be less empty."""
 _TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.FLOAT16, TensorElementType.BFLOAT16})
 
 
 class ConvTransposeToDepthToSpace:
-    """ConvTranspose into few channels, with windows that overlap and a constant weight, as Conv and DepthToSpace.
+    """ConvTranspose into few channels, of many elements to a step and windows that overlap, as Conv and DepthToSpace.
 
     Of signals DepthToSpace is written as Reshape, Transpose and Reshape.
     """
@@ -108,10 +110,11 @@ class _Phases:
         return math.prod(axis.stride for axis in self.axes)
 
     def are_worth_it(self, shape: tuple[int, ...]) -> bool:
-        """Whether the transposed convolution has few outputs, and the other one not many more taps."""
+        """Whether the transposed convolution has few outputs, and the other one many, but not many more taps."""
         inputs, outputs, *kernel = shape
         taps = self.count * math.prod(axis.window for axis in self.axes)
-        return 0 < outputs <= MOST_OUTPUTS <= inputs and taps <= MOST_TAPS * math.prod(kernel)
+        is_wide = outputs <= MOST_OUTPUTS <= inputs and outputs * self.count >= LEAST_PLACES
+        return is_wide and taps <= MOST_TAPS * math.prod(kernel)
 
     def attributes(self) -> dict[str, list[int]]:
         """Of the convolution."""

@@ -67,10 +67,10 @@ def test_others_stay(case):
 
 
 PHASES = {
-    "super-resolution": ((8, 1, 9, 9), {"strides": [2, 2], "pads": [4, 4, 4, 4], "output_padding": [1, 1]}),
-    "three apart": ((5, 2, 9, 9), {"strides": [3, 3], "pads": [3, 3, 3, 3]}),
-    "pads of all sizes": ((6, 3, 8, 11), {"strides": [2, 2], "pads": [1, 4, 3, 5]}),
-    "no pads": ((8, 1, 10, 10), {"strides": [2, 2]}),
+    "super-resolution": ((8, 4, 19, 19), {"strides": [4, 4], "pads": [8, 8, 8, 8], "output_padding": [1, 1]}),
+    "eight apart": ((5, 1, 24, 24), {"strides": [8, 8], "pads": [8, 8, 8, 8]}),
+    "pads of all sizes": ((6, 4, 16, 23), {"strides": [4, 4], "pads": [1, 4, 3, 3]}),
+    "no pads": ((8, 4, 16, 16), {"strides": [4, 4]}),
 }
 
 
@@ -83,10 +83,10 @@ def test_few_channels_some_steps_apart_are_those_of_a_convolution(case):
 
 
 SIGNALS = {
-    "inverse Fourier transform": ((10, 1, 16), {"strides": [4]}),
-    "two channels": ((6, 2, 12), {"strides": [3], "pads": [4, 5]}),
-    "no whole number of steps in the kernel": ((8, 1, 9), {"strides": [2], "pads": [3, 4]}),
-    "numbers behind": ((8, 3, 9), {"strides": [4], "pads": [2, 2], "output_padding": [3]}),
+    "inverse Fourier transform": ((10, 1, 256), {"strides": [64]}),
+    "two channels": ((6, 2, 128), {"strides": [32], "pads": [40, 56]}),
+    "no whole number of steps in the kernel": ((8, 1, 200), {"strides": [64], "pads": [30, 42]}),
+    "numbers behind": ((8, 4, 39), {"strides": [16], "pads": [0, 8], "output_padding": [1]}),
 }
 
 
@@ -100,9 +100,9 @@ def test_few_channels_of_signals_are_those_of_a_convolution(case, length):
 
 
 def test_few_channels_of_halves_are_those_of_a_convolution():
-    weight, bias, x = (array.astype(np.float16) for array in (normal(10, 1, 16), normal(1), normal(2, 10, 7)))
+    weight, bias, x = (array.astype(np.float16) for array in (normal(10, 1, 256), normal(1), normal(2, 10, 7)))
     inputs, outputs = ([(name, TensorProto.FLOAT16, shape)] for name, shape in (("x", x.shape), ("y", [None] * 3)))
-    transposed = node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[4])
+    transposed = node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[64])
     model = build([transposed], inputs, outputs, {"w": weight, "b": bias})
     assert [op for op in basic_ops(model) if op != "Cast"] == ["Conv", "Reshape", "Transpose", "Reshape"]
     constants = {"w": np.float32(weight), "b": np.float32(bias)}
@@ -112,11 +112,11 @@ def test_few_channels_of_halves_are_those_of_a_convolution():
 
 
 def test_few_channels_of_dequantized_weights_are_those_of_a_convolution():
-    weight, scales = RNG.integers(-127, 127, (10, 1, 16)).astype(np.int8), np.abs(normal(10))
+    weight, scales = RNG.integers(-127, 127, (10, 1, 256)).astype(np.int8), np.abs(normal(10))
     nodes = [
         node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=0),
         node("DequantizeLinear", ["r", "t"], ["b"]),
-        node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[4]),
+        node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[64]),
     ]
     constants = {"q": weight, "s": scales, "z": np.zeros(10, np.int8), "r": np.int32([7]), "t": np.float32(0.1)}
     model = build(nodes, [("x", FLOAT, [2, 10, 7])], [("y", FLOAT, [None] * 3)], constants)
@@ -124,7 +124,7 @@ def test_few_channels_of_dequantized_weights_are_those_of_a_convolution():
     assert_equal_at_levels(model, rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.parametrize(("shape", "strides"), [((8, 1, 8), [3]), ((8, 6, 16), [4]), ((2, 1, 16), [4])])
+@pytest.mark.parametrize(("shape", "strides"), [((8, 1, 256), [96]), ((8, 6, 64), [16]), ((2, 1, 256), [64]), ((8, 1, 16), [4])])
 def test_other_signals_stay(shape, strides):
     model = model_of(normal(*shape), size=(9,), rank=3, strides=strides)
     assert basic_ops(model) == ["ConvTranspose"]
@@ -132,14 +132,15 @@ def test_other_signals_stay(shape, strides):
 
 
 UNEVEN = {
-    "no whole steps": ((8, 1, 9, 9), {"strides": [2, 2], "pads": [4, 4, 4, 4]}),
-    "other steps along each axis": ((8, 1, 9, 9), {"strides": [2, 3], "pads": [4, 4, 4, 4], "output_padding": [1, 1]}),
-    "many channels": ((8, 6, 8, 8), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
-    "windows far apart": ((8, 1, 8, 8), {"strides": [2, 2], "dilations": [2, 2]}),
-    "a kernel as large as the steps": ((8, 4, 2, 2), {"strides": [2, 2]}),
-    "a kernel smaller than the steps": ((8, 1, 2, 2), {"strides": [3, 3], "output_padding": [1, 1]}),
-    "mostly zeros": ((8, 1, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
-    "more pads than there is": ((8, 1, 8, 8), {"strides": [2, 2], "pads": [7, 7, 7, 7], "output_padding": [0, 0]}),
+    "no whole steps": ((8, 1, 24, 24), {"strides": [8, 8], "pads": [8, 8, 8, 7]}),
+    "other steps along each axis": ((8, 1, 24, 48), {"strides": [8, 16], "pads": [8, 16, 8, 16]}),
+    "many channels": ((8, 6, 24, 24), {"strides": [8, 8], "pads": [8, 8, 8, 8]}),
+    "windows far apart": ((8, 1, 24, 24), {"strides": [8, 8], "dilations": [2, 2]}),
+    "a kernel as large as the steps": ((8, 4, 8, 8), {"strides": [8, 8]}),
+    "a kernel smaller than the steps": ((8, 1, 7, 7), {"strides": [8, 8], "output_padding": [1, 1]}),
+    "mostly zeros": ((8, 1, 12, 12), {"strides": [8, 8], "pads": [2, 2, 2, 2]}),
+    "more pads than there is": ((8, 1, 24, 24), {"strides": [8, 8], "pads": [24, 24, 24, 24]}),
+    "few places between steps": ((8, 1, 9, 9), {"strides": [2, 2], "pads": [4, 4, 4, 4], "output_padding": [1, 1]}),
 }
 
 

@@ -95,6 +95,10 @@ def _own_makers(info: KernelInfo) -> Iterator[FirstMaker]:
             from .conv_spread import with_windows_apart
 
             yield with_windows_apart
+        if rank in {1, 2}:
+            from .conv_spread_windows import with_spread_windows
+
+            yield with_spread_windows
         return
     if rank in {1, 2}:
         from .signal_conv import with_windows

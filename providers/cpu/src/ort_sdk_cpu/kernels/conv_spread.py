@@ -24,6 +24,8 @@ MOST_OUTPUTS = 16
 """Channels of a result up to which oneDNN leaves most of its vectors empty."""
 LEAST_WINDOW = 4
 """Elements of a window and its channels below which a row of the product leaves as much of a vector empty."""
+FEW_OUTPUTS, LEAST_WINDOW_OF_FEW = 4, 64
+"""Channels of which there is a task that makes vectors of neighbours, and elements from which on products are faster than it."""
 FLOAT = np.dtype(np.float32)
 
 
@@ -39,7 +41,8 @@ def with_windows_apart(info: KernelInfo, make_usual: Callable[[], Any]) -> Sprea
         return None
     inner, outputs, *window = weight.shape
     has_bias_of_runs = info.has_input(BIAS) and BIAS not in info.constants
-    if has_bias_of_runs or outputs > MOST_OUTPUTS or outputs * math.prod(window) < LEAST_WINDOW:
+    least = LEAST_WINDOW_OF_FEW if outputs <= FEW_OUTPUTS else LEAST_WINDOW
+    if has_bias_of_runs or outputs > MOST_OUTPUTS or outputs * math.prod(window) < least:
         return None
     try:
         is_plain = _lie_apart(ConvGeometry.of(info), tuple(weight.shape))

@@ -243,9 +243,9 @@ class SignalConvKernel(OpKernel):
         """A call that reads the inputs' slots and writes into the output's array."""
         x, out = inputs[X], outputs[0]
         are_fixed = all(slot.is_fixed for slot in (*inputs, out))
-        if are_fixed and self._takes(x.array) and is_channels_last(out.array):
+        if are_fixed and self._takes(x.array) and self._is_written(out.array):
             constants = self._constants([slot.array for slot in inputs])
-            fixed: Callable[[], Any] = self._product(x.array).fixed(x.array, *constants, _rows(out.array))
+            fixed: Callable[[], Any] = self._product(x.array).fixed(x.array, *constants, self._places(out.array))
             return fixed
         product: Any = None
         other: Callable[[], Any] | None = self._bind_usual(inputs, outputs) if are_fixed else None
@@ -255,14 +255,22 @@ class SignalConvKernel(OpKernel):
         def call() -> None:
             nonlocal product, other
             array, written = x.array, out.array
-            if not self._takes(array) or not is_channels_last(written):
+            if not self._takes(array) or not self._is_written(written):
                 other = other or self._bind_usual(inputs, outputs)
                 other()
                 return
             product = product or self._product(array)
-            product(array, *self._constants([slot.array for slot in inputs]), _rows(written))
+            product(array, *self._constants([slot.array for slot in inputs]), self._places(written))
 
         return call
+
+    def _is_written(self, out: HostArray) -> bool:
+        """Whether an output lies so that results are written to it."""
+        return is_channels_last(out)
+
+    def _places(self, out: HostArray) -> HostArray:
+        """An output as the product writes it."""
+        return _rows(out)
 
     def _is_signal(self, shape: tuple[int, ...]) -> bool:
         """Whether X extends along the windows only."""
