@@ -167,8 +167,9 @@ def prepare() -> None:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-    limit = {InstructionSet.PORTABLE: "SSE41", InstructionSet.AVX2: "AVX2"}.get(instruction_set())
-    if limit is not None:
+    limits = {InstructionSet.PORTABLE: "SSE41", InstructionSet.AVX2: "AVX2", InstructionSet.AVX512: "AVX512_CORE_FP16"}
+    limit = limits.get(instruction_set())
+    if limit is not None and instruction_set() < machine_instruction_set():
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", limit)
 
 
