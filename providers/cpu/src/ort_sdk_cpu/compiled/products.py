@@ -17,7 +17,7 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd import functions
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.float_rows import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
-from ort_sdk_cpu.simd.float_tiles import ROWS, TALL_ROWS, direct_tile, narrow_tile, tile
+from ort_sdk_cpu.simd.float_tiles import ROWS, TALL_ROWS, direct_tile, keeping_tile, narrow_tile, tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
 from ort_sdk_cpu.simd.memory import LAST_BYTE, load_f32, load_f32_first, prefetch_second, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
@@ -108,13 +108,21 @@ def _direct_columns(
     c_row: int,
     is_first: int,
     following: int,
+    panel: int,
 ) -> None:
-    """Product of up to ``TALL_ROWS`` rows with columns that are read once; ``following`` is what comes ``left`` columns on."""
-    width = WIDTH if rows <= ROWS else 16
-    for column in range(0, columns, width):
-        soon = column + 2 * width
+    """Product of up to ``TALL_ROWS`` rows with columns that are read once; ``following`` is what comes ``left`` columns on.
+
+    More than ``ROWS`` rows are two tiles, of which the second reads what the first one keeps in a panel.
+    """
+    others, rest, rest_c = rows - ROWS, x + ROWS * x_row, ROWS * c_row
+    for column in range(0, columns, WIDTH):
+        soon, place, target = column + 2 * WIDTH, b + column * 4, c + column * 4
         source = (b if soon < left else following) + soon * 4 + LAST_BYTE
-        direct_tile(rows, b + column * 4, b_row, x, x_row, steps, c + column * 4, c_row, is_first, source)
+        if others > 0:
+            keeping_tile(place, b_row, panel, x, x_row, steps, target, c_row, is_first, source)
+            tile(others, panel, WIDTH * 4, 64, rest, x_row, steps, target + rest_c, c_row, is_first, panel, 0, 0)
+        else:
+            direct_tile(rows, place, b_row, x, x_row, steps, target, c_row, is_first, source)
 
 
 @inner
@@ -143,7 +151,9 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
             direct = whole if is_direct else 0
             if direct:
                 following = b + end * b_row + first * 4 - (stop - column) * 4
-                _direct_columns(place, b_row, direct, stop - column, x, x_row, rows, steps, target, c_row, is_first, following)
+                _direct_columns(
+                    place, b_row, direct, stop - column, x, x_row, rows, steps, target, c_row, is_first, following, work
+                )
             if whole < left:
                 copy_panel(place + whole * 4, b_row, steps, left - whole, work + (whole - direct) // WIDTH * PANEL_BYTES)
             if direct < left:

@@ -25,6 +25,7 @@ __all__ = [
     "copying_tile",
     "direct_tile",
     "emit_sums",
+    "keeping_tile",
     "narrow_tile",
     "spread_tile",
     "tile",
@@ -33,7 +34,7 @@ __all__ = [
 ROWS, COLUMNS = (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
 """What the registers hold beside the operands: 32 of 16 lanes, or 16 of 8."""
 TALL_ROWS = ROWS * COLUMNS
-"""Most rows of a direct tile: it is one vector wide then."""
+"""Most rows of a matrix that is read once."""
 
 _Address = Any
 _FLOAT_BYTES, _VECTOR_BYTES = 4, 64
@@ -250,16 +251,35 @@ def direct_tile(
 ) -> None:
     """As ``tile``, of vectors that follow each other, in a matrix that is read once; brings into the second cache.
 
-    The first one would not keep that many, and has to give way to no vectors that it waits for. Of more than ``ROWS`` rows, and
-    up to ``TALL_ROWS``, with one vector.
+    The first one would not keep that many, and has to give way to no vectors that it waits for.
     """
 
     def emit(case: int) -> None:
-        vectors = (COLUMNS if case <= ROWS else 1, b, b_step, constant(_VECTOR_BYTES))
+        vectors = (COLUMNS, b, b_step, constant(_VECTOR_BYTES))
         given = Operands(case, *vectors, x, x_row, count, source, b_step, constant(0), is_second=True)
         _emit_tile(builder, given, target, target_row, is_first)
 
-    emit_choice(builder, rows, range(1, TALL_ROWS + 1), emit)
+    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+
+
+@operation(types.none, *[types.intp] * 10)
+def keeping_tile(
+    builder: Any,
+    b: Any,
+    b_step: Any,
+    copy: Any,
+    x: Any,
+    x_row: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+    source: Any,
+) -> None:
+    """As ``direct_tile``, of ``ROWS`` rows; the vectors are written to ``copy``, too, for other rows."""
+    vectors = (COLUMNS, b, b_step, constant(_VECTOR_BYTES))
+    given = Operands(ROWS, *vectors, x, x_row, count, source, b_step, constant(0), copy=copy, is_second=True)
+    _emit_tile(builder, given, target, target_row, is_first)
 
 
 @_TILE
