@@ -7,7 +7,7 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import zero_f32
 from ort_sdk_cpu.simd.memory import store_f32
 from ort_sdk_cpu.simd.pixel_tiles import PANEL
-from ort_sdk_cpu.simd.pixels import copy_vectors, multiply_pixels, panels_of
+from ort_sdk_cpu.simd.pixels import brought_bytes, copy_vectors, multiply_pixels, panels_of
 from ort_sdk_cpu.simd.records import argument
 
 __all__ = ["pointwise"]
@@ -22,8 +22,10 @@ def _multiply(record: int, job: int, work: int) -> None:
     first = pixels * block // blocks
     count = pixels * (block + 1) // blocks - first
     place = argument(record, 0) + first * depth * 4
+    ahead, stop = place + count * depth * 4, place + 2 * count * depth * 4
     for panel in range(panels * group // groups, panels * (group + 1) // groups):
-        multiply_pixels(record, place, depth * 4, count, depth, first, panel, argument(record, 1), work)
+        multiply_pixels(record, place, depth * 4, count, depth, first, panel, argument(record, 1), work, ahead, stop - ahead)
+        ahead = min(stop, ahead + brought_bytes(count, depth))
 
 
 @task

@@ -257,7 +257,7 @@ def _convolve_sample(record: int, sample: int, row: int, stop: int, panels: tupl
             first, count = (sample * argument(record, 11) + row) * columns, (end - row) * columns
             x, depth = work_places(record, work)[4], argument(record, 31)
             for panel in range(panels_of(argument(record, 10))):
-                multiply_pixels(record, x, width, count, depth, first, panel, argument(record, 1), work)
+                multiply_pixels(record, x, width, count, depth, first, panel, argument(record, 1), work, x, 0)
         ready, row = max(ready, needed), end
 
 

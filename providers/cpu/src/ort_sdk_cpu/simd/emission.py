@@ -11,7 +11,7 @@ from .vector_types import I8, I32, call, pointer
 
 __all__ = ["constant", "emit_choice", "emit_if", "emit_loop", "emit_multiply_add", "emit_prefetch", "moved", "opaque"]
 
-_READ, _KEEP, _KEEP_IN_SECOND, _DATA = (ir.Constant(I32, value) for value in (0, 3, 2, 1))
+_READ, _WRITE, _KEEP, _KEEP_IN_SECOND, _DATA = (ir.Constant(I32, value) for value in (0, 1, 3, 2, 1))
 
 
 def constant(value: int) -> Any:
@@ -76,7 +76,7 @@ def emit_multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
     return builder.fadd(builder.fmul(x, y, flags=("contract",)), z, flags=("contract",))
 
 
-def emit_prefetch(builder: Any, address: Any, *, is_second: bool = False) -> None:
+def emit_prefetch(builder: Any, address: Any, *, is_second: bool = False, is_written: bool = False) -> None:
     """Ask for the cache line of an address, which need not be mapped; into the second cache only if ``is_second``."""
-    locality = _KEEP_IN_SECOND if is_second else _KEEP
-    call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer(builder, address, I8), _READ, locality, _DATA)
+    locality, use = _KEEP_IN_SECOND if is_second else _KEEP, _WRITE if is_written else _READ
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer(builder, address, I8), use, locality, _DATA)

@@ -68,6 +68,11 @@ class Operands(NamedTuple):
     """Where the vectors are written, one step behind the other; None: nowhere."""
     is_second: bool = False
     """Whether vectors are brought into the second cache only: those of more steps than the first one has room for."""
+    written: Any = None
+    """Vectors that are written later, as far apart; None: none."""
+    line: Any = None
+    """What is read later of other memory: it comes into the second cache, ``line_step`` bytes on with each two steps."""
+    line_step: Any = None
 
 
 class _Place(NamedTuple):
@@ -122,11 +127,19 @@ def _advanced(builder: Any, given: Operands, at: _Place, steps: int) -> list[Any
 
 
 def _bring(builder: Any, given: Operands, index: Any) -> None:
-    """Ask for the vectors that are needed later."""
-    soon = builder.add(given.source, builder.mul(builder.lshr(index, given.slowness), given.source_step))
-    for place in (soon, builder.add(soon, given.source_step)):
-        for column in range(given.columns):
-            emit_prefetch(builder, builder.add(place, constant(column * _VECTOR_BYTES)), is_second=given.is_second)
+    """Ask for what is needed later."""
+    if given.line is not None:
+        place = builder.mul(builder.lshr(index, constant(1)), given.line_step)
+        emit_prefetch(builder, builder.add(given.line, place), is_second=True)
+    offset = builder.mul(builder.lshr(index, given.slowness), given.source_step)
+    places = [
+        (builder.add(start, offset), start is given.written) for start in (given.source, given.written) if start is not None
+    ]
+    for place, is_written in places:
+        for start in (place, builder.add(place, given.source_step)):
+            for column in range(given.columns):
+                line = builder.add(start, constant(column * _VECTOR_BYTES))
+                emit_prefetch(builder, line, is_second=given.is_second, is_written=is_written)
 
 
 def emit_sums(builder: Any, given: Operands, initial: list[Any]) -> list[Any]:

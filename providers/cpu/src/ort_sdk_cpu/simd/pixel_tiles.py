@@ -16,7 +16,17 @@ from .float_tiles import COLUMNS, ROWS, Operands, emit_sums
 from .memory import emit_load, emit_store, splat
 from .vector_types import F32, VF32, operation
 
-__all__ = ["NEAR_STEPS", "NEAR_TAPS", "PANEL", "WINDOWS", "near_tile", "picture_tile", "pixel_tile", "window_tile"]
+__all__ = [
+    "NEAR_STEPS",
+    "NEAR_TAPS",
+    "PANEL",
+    "WINDOWS",
+    "leading_pixel_tile",
+    "near_tile",
+    "picture_tile",
+    "pixel_tile",
+    "window_tile",
+]
 
 PANEL = 16 * COLUMNS
 """Channels of a panel."""
@@ -47,6 +57,37 @@ def _emit_bounded(builder: Any, sums: Sequence[Any], vectors: int, bounds: Seque
         place = builder.add(moved(builder, target, index // vectors, row), constant(index % vectors * _VECTOR_BYTES))
         raised = builder.select(builder.fcmp_ordered(">", low, value), low, value)
         emit_store(builder, place, builder.select(builder.fcmp_ordered("<", high, raised), high, raised))
+
+
+class _Pixels(NamedTuple):
+    """LLVM values of a tile of pixels, as for ``pixel_tile``."""
+
+    weights: Any
+    x: Any
+    x_row: Any
+    depth: Any
+    bias: Any
+    addend: Any
+    addend_row: Any
+    low: Any
+    high: Any
+    target: Any
+    target_row: Any
+
+
+def _emit_pixels(builder: Any, rows: int, vectors: int, given: _Pixels, **others: Any) -> None:
+    """LLVM code of ``pixel_tile`` for some sizes; ``others`` are fields of ``Operands``."""
+
+    def added(values: list[Any]) -> list[Any]:
+        places = [moved(builder, given.addend, row, given.addend_row) for row in range(rows)]
+        found = [value for place in places for value in _emit_vectors(builder, place, vectors)]
+        return [builder.fadd(value, other) for value, other in zip(values, found, strict=True)]
+
+    panel = (given.weights, constant(COLUMNS * _VECTOR_BYTES), constant(_VECTOR_BYTES))
+    start = _emit_vectors(builder, given.bias, vectors) * rows
+    sums = emit_sums(builder, Operands(rows, vectors, *panel, given.x, given.x_row, given.depth, **others), start)
+    sums = emit_if(builder, builder.icmp_signed("!=", given.addend, constant(0)), sums, added)
+    _emit_bounded(builder, sums, vectors, (given.low, given.high), given.target, given.target_row)
 
 
 @operation(types.none, *[types.intp] * 9, *[types.float32] * 2, *[types.intp] * 2)
@@ -84,20 +125,55 @@ def pixel_tile(
         target: address of the first pixel's vectors.
         target_row: bytes from pixel to pixel.
     """
+    given = _Pixels(weights, x, x_row, depth, bias, addend, addend_row, low, high, target, target_row)
+    _emit_cases(builder, rows, vectors, ROWS, lambda rows, vectors: _emit_pixels(builder, rows, vectors, given))
 
-    def emit(rows: int, vectors: int) -> None:
-        def added(values: list[Any]) -> list[Any]:
-            places = [moved(builder, addend, row, addend_row) for row in range(rows)]
-            others = [value for place in places for value in _emit_vectors(builder, place, vectors)]
-            return [builder.fadd(value, other) for value, other in zip(values, others, strict=True)]
 
-        panel = (weights, constant(COLUMNS * _VECTOR_BYTES), constant(_VECTOR_BYTES))
-        start = _emit_vectors(builder, bias, vectors) * rows
-        sums = emit_sums(builder, Operands(rows, vectors, *panel, x, x_row, depth), start)
-        sums = emit_if(builder, builder.icmp_signed("!=", addend, constant(0)), sums, added)
-        _emit_bounded(builder, sums, vectors, (low, high), target, target_row)
+@operation(types.none, *[types.intp] * 9, *[types.float32] * 2, *[types.intp] * 8)
+def leading_pixel_tile(
+    builder: Any,
+    rows: Any,
+    vectors: Any,
+    weights: Any,
+    x: Any,
+    x_row: Any,
+    depth: Any,
+    bias: Any,
+    addend: Any,
+    addend_row: Any,
+    low: Any,
+    high: Any,
+    target: Any,
+    target_row: Any,
+    soon: Any,
+    written: Any,
+    behind: Any,
+    slowness: Any,
+    line: Any,
+    line_step: Any,
+) -> None:
+    """As ``pixel_tile``; asks for what is read and written afterwards.
 
-    _emit_cases(builder, rows, vectors, ROWS, emit)
+    Args:
+        builder: of LLVM code.
+        rows: as there; so are those up to ``target_row``.
+        soon: address of what is added to the pixels behind these.
+        written: where they are written.
+        behind: bytes from pixel to pixel of both.
+        slowness: those of ``depth >> slowness`` pixels are asked for.
+        line: address of what is read by others.
+        line_step: bytes of it that are asked for with each two channels, up to 64.
+    """
+    given = _Pixels(weights, x, x_row, depth, bias, addend, addend_row, low, high, target, target_row)
+    ahead = {
+        "source": soon,
+        "source_step": behind,
+        "slowness": slowness,
+        "written": written,
+        "line": line,
+        "line_step": line_step,
+    }
+    _emit_cases(builder, rows, vectors, ROWS, lambda rows, vectors: _emit_pixels(builder, rows, vectors, given, **ahead))
 
 
 _WINDOWS = operation(types.none, *[types.intp] * 10, *[types.float32] * 2, *[types.intp] * 2)

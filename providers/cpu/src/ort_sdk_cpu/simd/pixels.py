@@ -15,13 +15,14 @@ from ort_sdk_cpu.jit import inner
 from .arithmetic import zero_f32
 from .float_tiles import COLUMNS, ROWS
 from .memory import load_f32, load_f32_first, prefetch_second, store_f32, store_f32_first
-from .pixel_tiles import PANEL, pixel_tile
+from .pixel_tiles import PANEL, leading_pixel_tile
 from .records import argument, number
 from .results import finished
 
 __all__ = [
     "FEW_TILES",
     "bring_part",
+    "brought_bytes",
     "copy_line",
     "copy_vectors",
     "has_bounds_only",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 _PANEL_BYTES = 4 * PANEL
+_LINE = 64
+"""Bytes of a cache line."""
 _STEPS = 256
 """Most channels summed in one chain."""
 FEW_TILES = 8
@@ -100,8 +103,33 @@ def _finish_rows(record: int, stage: int, rows: int, offset: int, left: int) -> 
 
 
 @inner
+def brought_bytes(pixels: int, depth: int) -> int:
+    """Bytes of what is read afterwards that are asked for while so many pixels are multiplied with one panel."""
+    return (pixels + ROWS - 1) // ROWS * depth * _LINE // 2
+
+
+@inner
+def _slowness_of(depth: int) -> int:
+    """Power of two of channels, in the course of which one pixel is asked for: so many that those of a tile are."""
+    found = 0
+    while depth >> (found + 1) >= ROWS:
+        found += 1
+    return found
+
+
+@inner
 def multiply_pixels(
-    record: int, x: int, x_row: int, pixels: int, depth: int, pixel: int, panel: int, weights: int, work: int
+    record: int,
+    x: int,
+    x_row: int,
+    pixels: int,
+    depth: int,
+    pixel: int,
+    panel: int,
+    weights: int,
+    work: int,
+    ahead: int,
+    ahead_bytes: int,
 ) -> None:
     """Write one panel of output channels for some pixels.
 
@@ -115,6 +143,8 @@ def multiply_pixels(
         panel: which.
         weights: address of the panels.
         work: address of zeros for a panel, bias in whole panels, and room for a tile behind them.
+        ahead: address of what is read afterwards, and is asked for meanwhile.
+        ahead_bytes: how much there is of it; no more than ``brought_bytes`` is asked for.
     """
     outputs = argument(record, 10)
     left, row_bytes = outputs - panel * PANEL, outputs * 4
@@ -129,8 +159,16 @@ def multiply_pixels(
         rows = pixels * (index + 1) // tiles - first
         offset = (pixel + first) * row_bytes + panel * _PANEL_BYTES
         bias, addend, addend_row = work + (1 + panel) * _PANEL_BYTES, 0, row_bytes
-        if is_direct and argument(record, 3):
-            addend = argument(record, 3) + offset
+        soon, written, behind = bias, bias, 0
+        if is_direct:
+            behind = row_bytes
+            soon = written = argument(record, 4) + offset + rows * row_bytes
+            if argument(record, 3):
+                addend = argument(record, 3) + offset
+                soon = addend + rows * row_bytes
+        line, line_step = panel_weights, 0
+        if index * depth * _LINE // 2 < ahead_bytes:
+            line, line_step = ahead + index * depth * _LINE // 2, _LINE
         for block in range(blocks):
             start, stop = depth * block // blocks, depth * (block + 1) // blocks
             target, target_row, low, high = stage, _PANEL_BYTES, np.float32(-np.inf), np.float32(np.inf)
@@ -139,7 +177,27 @@ def multiply_pixels(
                 low, high = lowest(argument(record, 20), number(record, 21)), highest(argument(record, 20), number(record, 22))
             place, panel_place = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES
             count = stop - start
-            pixel_tile(rows, vectors, panel_place, place, x_row, count, bias, addend, addend_row, low, high, target, target_row)
+            leading_pixel_tile(
+                rows,
+                vectors,
+                panel_place,
+                place,
+                x_row,
+                count,
+                bias,
+                addend,
+                addend_row,
+                low,
+                high,
+                target,
+                target_row,
+                soon,
+                written,
+                behind,
+                _slowness_of(count),
+                line + start * line_step // 2,
+                line_step,
+            )
             bias, addend, addend_row = work, stage, _PANEL_BYTES
         if not is_direct:
             _finish_rows(record, stage, rows, offset, left)
