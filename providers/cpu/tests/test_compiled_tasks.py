@@ -257,7 +257,7 @@ def in_process(code, **environment):
 
 
 @needs_numba
-@pytest.mark.parametrize("level", ["avx512", "avx2", "portable"])
+@pytest.mark.parametrize("level", ["amx", "avx512", "avx2", "portable"])
 def test_forced_instruction_sets(level):
     done = in_process(CHECK, ORT_SDK_CPU_ISA=level)
     assert done.returncode == 0 or "this machine allows" in done.stderr, done.stderr
