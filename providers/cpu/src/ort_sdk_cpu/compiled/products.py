@@ -19,10 +19,11 @@ from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, mu
 from ort_sdk_cpu.simd.float_rows import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
 from ort_sdk_cpu.simd.float_tiles import ROWS, TALL_ROWS, direct_tile, keeping_tile, narrow_tile, tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
+from ort_sdk_cpu.simd.matrix_unit import TILE_ROWS, TILE_STEPS, configure, release
 from ort_sdk_cpu.simd.memory import LAST_BYTE, load_f32, load_f32_first, prefetch_second, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.shuffles import transpose_rows
-from ort_sdk_cpu.simd.split_tiles import BLOCK_BYTES, BLOCK_STEPS, TILE_ROWS, configure, has_nan, release
+from ort_sdk_cpu.simd.split_tiles import BLOCK_BYTES, BLOCK_STEPS, has_nan
 
 from .panels import (
     COPY_ROW_BYTES,
@@ -180,7 +181,7 @@ def _split_part_of_columns(record: int, batch: int, first_row: int, rows: int, f
     rest = following + panel_bytes
     own_rows = rest + groups_of(rows) * TILE_ROWS * SPLIT_WIDTH * 4
     rests = split_columns(b + first * 4, b_row, min(steps, k), stop - first, panel, zero_f32())
-    configure(work, TILE_ROWS, TILE_ROWS)
+    configure(work, TILE_ROWS, TILE_ROWS, TILE_STEPS)
     for start in range(0, k, steps):
         count, is_last = min(steps, k - start), start + steps >= k
         rests = split_rows(a + start * 4, a_row, rows, count, own_rows, rests)

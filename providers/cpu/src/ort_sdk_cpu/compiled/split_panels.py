@@ -6,9 +6,10 @@ from typing import Any
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.simd.arithmetic import add
+from ort_sdk_cpu.simd.matrix_unit import TILE_ROWS, TILE_STEPS, configure
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32
 from ort_sdk_cpu.simd.shuffles import transpose_rows
-from ort_sdk_cpu.simd.split_tiles import BLOCK_BYTES, BLOCK_STEPS, TILE_ROWS, configure, multiply_blocks, store_split
+from ort_sdk_cpu.simd.split_tiles import BLOCK_BYTES, BLOCK_STEPS, multiply_blocks, store_split
 
 __all__ = [
     "SPARE_BYTES",
@@ -129,7 +130,7 @@ def multiply_split(
         groups = groups_of(left)
         is_cut = left < groups * TILE_ROWS
         if is_cut:
-            configure(spare, min(left, TILE_ROWS), max(1, left - TILE_ROWS))
+            configure(spare, min(left, TILE_ROWS), max(1, left - TILE_ROWS), TILE_STEPS)
         to = target + 2 * pair * TILE_ROWS * target_row
         place, place_row = (to, target_row) if is_first else (stage, SPLIT_WIDTH * 4)
         rests = multiply_blocks(
@@ -152,5 +153,5 @@ def multiply_split(
         if not is_first:
             _add_rows(stage, left, to, target_row)
         if is_cut:
-            configure(spare, TILE_ROWS, TILE_ROWS)
+            configure(spare, TILE_ROWS, TILE_ROWS, TILE_STEPS)
     return rests

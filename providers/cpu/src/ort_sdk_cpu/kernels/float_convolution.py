@@ -17,7 +17,6 @@ from .channels_last import ArraysCall
 from .conv_geometry import ConvGeometry
 from .integer_panels import PANEL, columns_in_order, panels_in_order
 from .quantized_convolution import (
-    MODULE,
     PLACES,
     TEAM_WORK,
     WORK_PLACE,
@@ -25,7 +24,6 @@ from .quantized_convolution import (
     Image,
     LineOrder,
     call_on,
-    flip_of,
     is_known,
     is_spread_out,
     task_name,
@@ -109,9 +107,11 @@ class FloatConvolution:
         work = 2 * out.size * math.prod(shape[1:])
         threads = libraries.thread_count() if work >= TEAM_WORK else 1
         cut = Cut(image, image.kind(is_spread=is_spread), PANEL, threads)
+        if packed.units is None:
+            cut = cut.on_matrix_unit()
         finish = (0, 0, float(self._finish.low), float(self._finish.high))
-        arguments = (*[0] * 6, *cut.arguments(0), flip_of(x.dtype), *finish)
-        task = TaskCall(MODULE, task_name(_TASK if packed.units is None else _UNIT_TASK, x.dtype), arguments, threads)
+        arguments = (*[0] * 6, *cut.arguments(0, x.dtype), *finish)
+        task = TaskCall(cut.module, task_name(_TASK if packed.units is None else _UNIT_TASK, x.dtype), arguments, threads)
         execution = TaskExecution(task, _FLOAT_PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
         execution.set(Argument.WEIGHTS, packed.panels)
         execution.set(Argument.BIAS, packed.columns)

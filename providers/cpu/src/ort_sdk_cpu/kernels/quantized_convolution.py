@@ -12,6 +12,7 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import has_matrix_unit
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument
@@ -46,7 +47,14 @@ __all__ = [
 ]
 
 MODULE, PLAIN = "integer_convolution", "quantized_convolution"
-"""Where the tasks are, and the one that adds nothing."""
+"""Where the tasks are that multiply by vectors, and the one that adds nothing."""
+_MATRIX_MODULE = "matrix_convolution"
+"""Where those are that use the matrix unit."""
+_MATRIX_SPARE_BYTES = 64 + 4 * PANEL * 33
+"""Working memory of a thread for the matrix unit, as in ``compiled.matrix_convolution``."""
+_TILE_ROWS, _TILE_STEPS = 16, 16
+_LEAST_OF_TILE = 64
+"""Products of rows and steps in a tile, of 256, from which on the matrix unit is faster."""
 _SUM, WITH_ZERO_POINTS = "quantized_sum", "quantized_unit_convolution"
 TEAM_WORK = 1 << 22
 """Multiplications and additions from which on several threads are worth waking."""
@@ -211,6 +219,20 @@ class Cut(NamedTuple):
     panel: int
     """Columns of one."""
     threads: int
+    chunk: int = 0
+    """Steps that the matrix unit takes at a time; 0 if vectors multiply."""
+
+    def on_matrix_unit(self) -> Cut:
+        """The same by the matrix unit, where there is one that gains."""
+        steps, width = self.window[2], self.image.out_size[1]
+        chunk = max(count for count in range(1, _TILE_STEPS + 1) if steps % count == 0)
+        rows = width / -(-width // _TILE_ROWS)
+        return self._replace(chunk=chunk) if has_matrix_unit() and rows * chunk >= _LEAST_OF_TILE else self
+
+    @property
+    def module(self) -> str:
+        """Where the tasks are."""
+        return _MATRIX_MODULE if self.chunk else MODULE
 
     @property
     def pixel(self) -> int:
@@ -249,11 +271,12 @@ class Cut(NamedTuple):
 
     @property
     def work_bytes(self) -> int:
-        """For the frame of a block, which may begin within a line."""
+        """Of a thread: for the frame of a block, which may begin within a line, and for sums."""
+        spare = _MATRIX_SPARE_BYTES if self.chunk else 0
         if self.kind == _IN_PLACE:
-            return 0
+            return spare
         lines = self.block // self.image.out_size[1] * self.image.strides[0] + self.extent
-        return -(-(lines * self.pitch + 64) // 64) * 64
+        return -(-(lines * self.pitch + 64) // 64) * 64 + spare
 
     @property
     def shares_columns(self) -> bool:
@@ -264,13 +287,18 @@ class Cut(NamedTuple):
         is_even = panels % self.threads == 0 or panels >= 8 * self.threads
         return is_even and weights > image.samples * math.prod(image.size) * image.channels
 
-    def arguments(self, x_zero_point: int) -> tuple[int, ...]:
-        """Of the task, from the sizes to the working memory of a thread."""
+    def shift_of(self, dtype: np.dtype[Any]) -> int:
+        """What is added to an X of a type where it is multiplied, and so to its zero point."""
+        return 128 if dtype == _INT8 and not self.chunk else 0
+
+    def arguments(self, x_zero_point: int, dtype: np.dtype[Any]) -> tuple[int, ...]:
+        """Of the task for an X of a type, from the sizes to its flip."""
         image = self.image
         sizes = (image.samples, *image.size, image.channels, *image.out_size, image.outputs)
         steps = (*self.window, image.strides[1] * self.pixel, image.strides[0], *image.begins, self.extent)
         fill = (x_zero_point & 255) * _FOUR_BYTES
-        return (*sizes, *steps, self.pitch, self.kind, fill, self.block, int(self.shares_columns), self.work_bytes)
+        cut = (self.block, int(self.shares_columns), self.work_bytes)
+        return (*sizes, *steps, self.pitch, self.kind, fill, *cut, self.chunk or flip_of(dtype))
 
 
 class TaskConvolution:
@@ -323,15 +351,17 @@ class TaskConvolution:
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
         is_large = 2 * out.size * math.prod(shape[1:]) >= TEAM_WORK
         panel = panel_for(shape[0], is_plain=self.can_add and x.dtype != _INT8) if is_large else PANEL
-        weight = self._packed_for(x.dtype, LineOrder(is_spread, image.has_gaps), panel)
-        if weight is None:
-            return None
         threads = libraries.thread_count() if is_large else 1
         cut = Cut(image, image.kind(is_spread=is_spread), panel, threads)
+        if self.can_add:
+            cut = cut.on_matrix_unit()
+        weight = self._packed_for(cut.shift_of(x.dtype), LineOrder(is_spread, image.has_gaps), panel)
+        if weight is None:
+            return None
         finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
-        arguments = (*[0] * 6, *cut.arguments(self._x_zero_point), flip_of(x.dtype), *finish)
+        arguments = (*[0] * 6, *cut.arguments(self._x_zero_point, x.dtype), *finish)
         name = _SUM if added else PLAIN if weight.units is None else WITH_ZERO_POINTS
-        task = TaskCall(MODULE, task_name(name, x.dtype, panel), arguments, threads)
+        task = TaskCall(cut.module, task_name(name, x.dtype, panel), arguments, threads)
         execution = TaskExecution(task, PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
         execution.set(Argument.WEIGHTS, weight.panels)
         execution.set(Argument.BIAS, weight.columns)
@@ -344,8 +374,7 @@ class TaskConvolution:
         flip = flip_of(out.dtype)
         return (self._y_zero_point + (128 if flip else 0), flip)
 
-    def _packed_for(self, dtype: np.dtype[Any], order: LineOrder, panel: int) -> PackedWeight | None:
-        shift = 128 if flip_of(dtype) else 0
+    def _packed_for(self, shift: int, order: LineOrder, panel: int) -> PackedWeight | None:
         key = (order, shift, panel)
         if key not in self._packed:
             x_zero_point = self._x_zero_point + shift

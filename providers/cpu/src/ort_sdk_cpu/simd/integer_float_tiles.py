@@ -15,13 +15,13 @@ from .integer_tiles import PANEL, ROWS, UNIT_ROWS, Operands, emit_columns, emit_
 from .memory import emit_load, splat
 from .vector_types import F32, I8, I32, VF32, VI32, operation
 
-__all__ = ["float_tile_of", "float_unit_tile_of"]
+__all__ = ["Finish", "emit_finish", "emit_finished", "float_tile_of", "float_unit_tile_of"]
 
 _COLUMN_BYTES = 4 * PANEL
 _WORD = 8
 
 
-class _Finish(NamedTuple):
+class Finish(NamedTuple):
     """What follows the sums: LLVM values."""
 
     scales: list[Any]
@@ -45,17 +45,17 @@ def _negative_zero_point(builder: Any, numbers: Any, flip: Any) -> Any:
     return splat(builder, builder.neg(byte))
 
 
-def _finish(builder: Any, columns: Any, numbers: Any, *, has_zero_points: bool) -> _Finish:
-    """What belongs to columns: behind their sums, scales, a bias, and zero points."""
+def emit_finish(builder: Any, columns: Any, numbers: Any, *, has_zero_points: bool) -> Finish:
+    """LLVM code of a load of what belongs to columns: behind their sums, scales, a bias, and zero points."""
     scale = splat(builder, emit_load(builder, emit_load(builder, builder.add(numbers, constant(_WORD)), ir.IntType(64)), F32))
     own, bias = (emit_columns(builder, builder.add(columns, constant(_COLUMN_BYTES * place)), VF32) for place in (1, 2))
     low, high = (splat(builder, _scalar(builder, numbers, place)) for place in (2, 3))
     zeros = emit_columns(builder, builder.add(columns, constant(3 * _COLUMN_BYTES)), VI32) if has_zero_points else []
-    return _Finish([builder.fmul(value, scale) for value in own], bias, low, high, zeros)
+    return Finish([builder.fmul(value, scale) for value in own], bias, low, high, zeros)
 
 
-def _finished(builder: Any, row: list[Any], given: _Finish) -> list[Any]:
-    """Float32 of a row's sums."""
+def emit_finished(builder: Any, row: list[Any], given: Finish) -> list[Any]:
+    """LLVM code of float32 of a row's sums."""
     if given.zero_points:
         row = less_zero_points(builder, row, given.zero_points)
     found = []
@@ -75,9 +75,9 @@ def _tile(
         zero_point = _negative_zero_point(builder, numbers, given.flip)
         start = [builder.mul(value, zero_point) for value in emit_columns(builder, columns, VI32)]
         sums = emit_sums(builder, given._replace(rows=case), start)
-        finish = _finish(builder, columns, numbers, has_zero_points=given.units is not None)
+        finish = emit_finish(builder, columns, numbers, has_zero_points=given.units is not None)
         for row, values in enumerate(sums):
-            emit_store_columns(builder, moved(builder, out[0], row, out[1]), _finished(builder, values, finish), out[2])
+            emit_store_columns(builder, moved(builder, out[0], row, out[1]), emit_finished(builder, values, finish), out[2])
 
     emit_choice(builder, rows, range(1, most_rows + 1), emit)
 

@@ -19,48 +19,22 @@ from llvmlite import ir
 from numba import types
 
 from .emission import constant, emit_if, emit_loop, emit_prefetch
+from .matrix_unit import LEFT, RIGHT, ROW_BYTES, SUMS, emit_load_tile, emit_multiply_tiles, emit_store_tile, emit_zero_tile
 from .memory import LAST_BYTE, emit_load, emit_store
-from .vector_types import I8, LANES, VF32, VI32, call, f32x16, operation, pointer
+from .vector_types import LANES, VF32, VI32, f32x16, operation
 
-__all__ = ["BLOCK_BYTES", "BLOCK_STEPS", "TILE_ROWS", "configure", "has_nan", "multiply_blocks", "release", "store_split"]
+__all__ = ["BLOCK_BYTES", "BLOCK_STEPS", "has_nan", "multiply_blocks", "store_split"]
 
-TILE_ROWS = 16
 BLOCK_STEPS = 32
 """Steps along K of a block."""
 _TILE_BYTES, _PARTS = 1024, 3
 BLOCK_BYTES = _PARTS * _TILE_BYTES
 """Of a block of 16 rows, or of 16 columns."""
-_ROW_BYTES = 64
 _FIRST_BITS = ir.Constant(VI32, [-(1 << 16)] * LANES)
 _HALF = ir.Constant(VI32, [1 << 15] * LANES)
 _SHIFT = ir.Constant(VI32, [16] * LANES)
-_SUMS, _LEFT, _RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)
-"""Tiles: of two groups of rows and two of columns, of their operands."""
 _ORDER = ((2, 0), (0, 0), (0, 2), (0, 1), (1, 1), (1, 0))
 """Parts that are multiplied, left and right: in turns one of them stays."""
-
-
-@operation(types.none, types.intp, types.intp, types.intp)
-def configure(builder: Any, address: Any, first: Any, second: Any) -> None:
-    """Give tiles their sizes, and zeros.
-
-    Args:
-        builder: of LLVM code.
-        address: of 64 bytes for the description.
-        first: rows of the first group, 1 to 16.
-        second: rows of the second group.
-    """
-    emit_store(builder, address, ir.Constant(VI32, [1, 0, 0, 0, *[_ROW_BYTES << 16 | _ROW_BYTES] * 4, *[0] * 8]))
-    for tile in range(8):
-        rows = constant(TILE_ROWS) if tile in _RIGHT else (first if tile in {0, 1, 4} else second)
-        emit_store(builder, builder.add(address, constant(48 + tile)), builder.trunc(rows, I8))
-    call(builder, "llvm.x86.ldtilecfg", ir.VoidType(), pointer(builder, address, I8))
-
-
-@operation(types.none)
-def release(builder: Any) -> None:
-    """Give the unit back: a thread whose tiles are in use takes longer to be switched."""
-    call(builder, "llvm.x86.tilerelease", ir.VoidType())
 
 
 def _rounded(builder: Any, value: Any) -> Any:
@@ -111,28 +85,19 @@ def has_nan(builder: Any, value: Any) -> Any:
     return builder.zext(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), ir.IntType(64))
 
 
-def _emit_move(builder: Any, name: str, tile: int, address: Any, stride: Any) -> None:
-    call(builder, f"llvm.x86.{name}", ir.VoidType(), ir.Constant(I8, tile), pointer(builder, address, I8), stride)
-
-
-def _emit_load(builder: Any, tile: int, address: Any, stride: Any) -> None:
-    _emit_move(builder, "tileloadd64", tile, address, stride)
-
-
 def _emit_products(builder: Any, left: list[Any], right: list[Any]) -> None:
     """LLVM code of the products of one block: addresses of the blocks of each group of rows and of columns."""
     loaded: tuple[int | None, int | None] = (None, None)
-    row = constant(_ROW_BYTES)
+    row = constant(ROW_BYTES)
     for parts in _ORDER:
-        for tiles, places, part, before in zip((_LEFT, _RIGHT), (left, right), parts, loaded, strict=True):
+        for tiles, places, part, before in zip((LEFT, RIGHT), (left, right), parts, loaded, strict=True):
             if part != before:
                 for tile, place in zip(tiles, places, strict=False):
-                    _emit_load(builder, tile, builder.add(place, constant(part * _TILE_BYTES)), row)
+                    emit_load_tile(builder, tile, builder.add(place, constant(part * _TILE_BYTES)), row)
         loaded = parts
         for index in range(len(left)):
             for column in range(len(right)):
-                operands = (_SUMS[2 * index + column], _LEFT[index], _RIGHT[column])
-                call(builder, "llvm.x86.tdpbf16ps", ir.VoidType(), *(ir.Constant(I8, tile) for tile in operands))
+                emit_multiply_tiles(builder, "tdpbf16ps", SUMS[2 * index + column], LEFT[index], RIGHT[column])
 
 
 class _Next(NamedTuple):
@@ -192,12 +157,12 @@ def multiply_blocks(
     def multiply(number: int, values: list[Any]) -> list[Any]:
         places = [target, builder.add(target, second)][:number]
         for tile in range(2 * number):
-            call(builder, "llvm.x86.tilezero", ir.VoidType(), ir.Constant(I8, _SUMS[tile]))
+            emit_zero_tile(builder, SUMS[tile])
         rests = _emit_blocks(builder, number, count, (x, x_group, b), coming, values[0])
         for index, place in enumerate(places):
             for column in range(2):
-                to = builder.add(place, constant(column * _ROW_BYTES))
-                _emit_move(builder, "tilestored64", _SUMS[2 * index + column], to, target_row)
+                to = builder.add(place, constant(column * ROW_BYTES))
+                emit_store_tile(builder, SUMS[2 * index + column], to, target_row)
         return [rests]
 
     for number in (1, 2):
@@ -230,13 +195,13 @@ def _emit_pairs(builder: Any, coming: _Next, first: Any, stop: Any, rests: Any) 
         step = builder.add(builder.mul(block, constant(BLOCK_STEPS)), place)
         low = builder.add(coming.b, builder.mul(step, coming.row))
         high = builder.add(low, builder.mul(coming.row, constant(16)))
-        offset = builder.add(builder.mul(block, constant(2 * BLOCK_BYTES)), builder.mul(place, constant(_ROW_BYTES)))
+        offset = builder.add(builder.mul(block, constant(2 * BLOCK_BYTES)), builder.mul(place, constant(ROW_BYTES)))
         for column in range(2):
             to = builder.add(coming.panel, builder.add(offset, constant(column * BLOCK_BYTES)))
-            numbers = [emit_load(builder, builder.add(row, constant(column * _ROW_BYTES)), VF32) for row in (low, high)]
+            numbers = [emit_load(builder, builder.add(row, constant(column * ROW_BYTES)), VF32) for row in (low, high)]
             rests = _emit_split(builder, numbers[0], numbers[1], to, rests)
             for row in (low, high):
-                emit_prefetch(builder, builder.add(row, constant((2 + column) * _ROW_BYTES + LAST_BYTE)), is_second=True)
+                emit_prefetch(builder, builder.add(row, constant((2 + column) * ROW_BYTES + LAST_BYTE)), is_second=True)
         return [rests]
 
     return emit_loop(builder, [rests], builder.sub(stop, first), pair)

@@ -1,0 +1,64 @@
+"""Rows of sums in memory, of products of 8-bit integers whose zero points and scale are known at run time only, as float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from .emission import constant, emit_loop
+from .integer_float_tiles import emit_finish, emit_finished
+from .integer_tiles import PANEL, emit_columns, emit_store_columns
+from .memory import emit_load, emit_store, splat
+from .vector_types import I8, I32, VI32, operation
+
+__all__ = ["float_rows", "store_starts_of"]
+
+_SUMS_BYTES = 4 * PANEL
+
+
+def store_starts_of(*, is_int8: bool) -> Any:
+    """The operation for an x of int8 or uint8."""
+
+    @operation(types.none, *[types.intp] * 3)
+    def store_starts(builder: Any, columns: Any, numbers: Any, target: Any) -> None:
+        """Write what the sums of a panel's columns begin with.
+
+        Args:
+            builder: of LLVM code.
+            columns: address of the columns' sums of weights.
+            numbers: address of the address of x's zero point.
+            target: address of the results, int32.
+        """
+        byte = emit_load(builder, emit_load(builder, numbers, ir.IntType(64)), I8)
+        zero_point = (builder.sext if is_int8 else builder.zext)(byte, I32)
+        factor = splat(builder, builder.neg(zero_point))
+        for vector, value in enumerate(emit_columns(builder, columns, VI32)):
+            emit_store(builder, builder.add(target, constant(vector * 64)), builder.mul(value, factor))
+
+    return store_starts
+
+
+@operation(types.none, *[types.intp] * 7)
+def float_rows(builder: Any, rows: Any, sums: Any, columns: Any, numbers: Any, out: Any, out_row: Any, left: Any) -> None:
+    """Write sums * scale + bias, within bounds.
+
+    Args:
+        builder: of LLVM code.
+        rows: how many, at least one.
+        sums: address of the first row's, which the others follow.
+        columns: see ``float_tile_of``, like all that follow.
+        numbers: see there.
+        out: see there.
+        out_row: see there.
+        left: see there.
+    """
+    finish = emit_finish(builder, columns, numbers, has_zero_points=False)
+
+    def write(_index: Any, values: list[Any]) -> list[Any]:
+        place, to = values
+        emit_store_columns(builder, to, emit_finished(builder, emit_columns(builder, place, VI32), finish), left)
+        return [builder.add(place, constant(_SUMS_BYTES)), builder.add(to, out_row)]
+
+    emit_loop(builder, [sums, out], rows, write)

@@ -1,0 +1,126 @@
+"""Rows of sums in memory, of products of 8-bit integers, written as 8-bit integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+
+from .emission import constant, emit_if, emit_loop, moved
+from .integer_tiles import emit_columns
+from .quantized_steps import AT_ONCE, Addend, Target, emit_addition, emit_steps, emit_summed_steps, emit_write
+from .vector_types import LANES, VF32, VI32, operation
+
+__all__ = ["quantized_rows_of", "quantized_sum_rows_of"]
+
+_VECTOR_BYTES = 4 * LANES
+
+
+def quantized_rows_of(vectors: int) -> Any:
+    """The operation for panels of some vectors of columns."""
+
+    @operation(types.none, *[types.intp] * 8)
+    def quantized_rows(
+        builder: Any, rows: Any, sums: Any, columns: Any, zero_point: Any, out_flip: Any, out: Any, out_row: Any, left: Any
+    ) -> None:
+        """Scale and round to 8 bits.
+
+        Args:
+            builder: of LLVM code.
+            rows: how many, at least one.
+            sums: address of the first row's, which the others follow.
+            columns: see ``quantized_tile_of``, like all that follow.
+            zero_point: see there.
+            out_flip: see there.
+            out: see there.
+            out_row: see there.
+            left: see there.
+        """
+        scales = _emit_scales(builder, columns, vectors)
+
+        def write(count: int, place: Any, offset: Any) -> None:
+            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, left)
+            emit_write(builder, [emit_steps(builder, row, scales) for row in _emit_rows(builder, place, count, vectors)], target)
+
+        _emit_each(builder, rows, sums, out_row, vectors, write)
+
+    return quantized_rows
+
+
+def quantized_sum_rows_of(vectors: int) -> Any:
+    """The operation for panels of some vectors of columns."""
+
+    @operation(types.none, *[types.intp] * 11)
+    def quantized_sum_rows(
+        builder: Any,
+        rows: Any,
+        sums: Any,
+        columns: Any,
+        zero_point: Any,
+        out_flip: Any,
+        out: Any,
+        out_row: Any,
+        left: Any,
+        addend: Any,
+        addend_flip: Any,
+        numbers: Any,
+    ) -> None:
+        """As ``quantized_rows``, with 8-bit numbers added to the rounded result.
+
+        Args:
+            builder: of LLVM code.
+            rows: as there.
+            sums: as there.
+            columns: see ``quantized_sum_tile_of``, like all that follow.
+            zero_point: see there.
+            out_flip: see there.
+            out: see there.
+            out_row: see there.
+            left: see there.
+            addend: see there.
+            addend_flip: see there.
+            numbers: see there.
+        """
+        scales = _emit_scales(builder, columns, vectors)
+        given = Addend(addend, addend_flip, numbers)
+        addition = emit_addition(builder, given)
+
+        def write(count: int, place: Any, offset: Any) -> None:
+            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, left)
+            own = given._replace(address=builder.add(addend, offset))
+            found = _emit_rows(builder, place, count, vectors)
+            emit_write(builder, emit_summed_steps(builder, found, scales, own, addition, target), target)
+
+        _emit_each(builder, rows, sums, out_row, vectors, write)
+
+    return quantized_sum_rows
+
+
+def _emit_scales(builder: Any, columns: Any, vectors: int) -> list[Any]:
+    return emit_columns(builder, moved(builder, columns, 1, constant(_VECTOR_BYTES * vectors)), VF32, vectors)
+
+
+def _emit_rows(builder: Any, sums: Any, count: int, vectors: int) -> list[list[Any]]:
+    """LLVM code of a load of some rows."""
+    row_bytes = constant(_VECTOR_BYTES * vectors)
+    return [emit_columns(builder, moved(builder, sums, row, row_bytes), VI32, vectors) for row in range(count)]
+
+
+def _emit_each(builder: Any, rows: Any, sums: Any, out_row: Any, vectors: int, write: Callable[[int, Any, Any], None]) -> None:
+    """LLVM code that writes rows, as many at once as are narrowed together: ``write`` gets their sums and how far on they are."""
+
+    def turns(count: int, values: list[Any], number: Any) -> list[Any]:
+        sums_bytes, out_bytes = constant(count * vectors * _VECTOR_BYTES), builder.mul(out_row, constant(count))
+
+        def turn(_index: Any, values: list[Any]) -> list[Any]:
+            write(count, *values)
+            return [builder.add(values[0], sums_bytes), builder.add(values[1], out_bytes)]
+
+        is_wanted = builder.icmp_signed(">", number, constant(0))
+        return emit_if(builder, is_wanted, values, lambda values: emit_loop(builder, values, number, turn))
+
+    at_once = AT_ONCE // vectors
+    values = turns(at_once, [sums, constant(0)], builder.sdiv(rows, constant(at_once)))
+    if at_once > 1:
+        turns(1, values, builder.srem(rows, constant(at_once)))
