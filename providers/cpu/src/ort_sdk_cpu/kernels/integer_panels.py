@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk_cpu.onednn.execution import aligned_bytes
 
 __all__ = ["PANEL", "columns_in_order", "columns_of", "packed_panels", "panels_in_order"]
 
@@ -24,13 +25,13 @@ def packed_panels(lines: HostArray, panel: int) -> HostArray:
         panel: columns of one, a multiple of 16.
     """
     fours = _in_fours(lines, panel)
-    return fours.reshape(len(fours) // panel, *_LANES, fours[0].size).transpose(0, 4, 2, 1, 3).copy()
+    return _aligned(fours.reshape(len(fours) // panel, *_LANES, fours[0].size).transpose(0, 4, 2, 1, 3))
 
 
 def panels_in_order(lines: HostArray) -> HostArray:
     """The same with a panel's columns side by side: int32, (panels, steps, columns)."""
     fours = _in_fours(lines, PANEL)
-    return fours.reshape(-1, PANEL, fours[0].size).transpose(0, 2, 1).copy()
+    return _aligned(fours.reshape(-1, PANEL, fours[0].size).transpose(0, 2, 1))
 
 
 def _in_fours(lines: HostArray, panel: int) -> HostArray:
@@ -45,7 +46,7 @@ def _in_fours(lines: HostArray, panel: int) -> HostArray:
 
 def columns_of(panel: int, *rows: HostArray) -> HostArray:
     """What belongs to the columns, int32 or float32, row behind row in a panel's order: int32, (panels, rows * its columns)."""
-    return np.ascontiguousarray(np.concatenate([_in_panels(panel, row) for row in rows], axis=1))
+    return _aligned(np.concatenate([_in_panels(panel, row) for row in rows], axis=1))
 
 
 def columns_in_order(*rows: HostArray) -> HostArray:
@@ -53,7 +54,14 @@ def columns_in_order(*rows: HostArray) -> HostArray:
     whole = np.zeros((len(rows), -(-rows[0].size // PANEL) * PANEL), _INT32)
     for target, row in zip(whole, rows, strict=True):
         target[: row.size] = np.ascontiguousarray(row).view(_INT32)
-    return np.ascontiguousarray(whole.reshape(len(rows), -1, PANEL).transpose(1, 0, 2))
+    return _aligned(whole.reshape(len(rows), -1, PANEL).transpose(1, 0, 2))
+
+
+def _aligned(array: HostArray) -> HostArray:
+    """A contiguous copy at a multiple of 64 bytes: no vector of it lies in two cache lines."""
+    found = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
+    np.copyto(found, array)
+    return found
 
 
 def _in_panels(panel: int, values: HostArray) -> HostArray:
