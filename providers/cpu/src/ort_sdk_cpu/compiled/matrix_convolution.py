@@ -13,6 +13,7 @@ from ort_sdk_cpu.simd.integer_blocks import BLOCK_ROWS, multiply_block_of
 from ort_sdk_cpu.simd.integer_float_rows import float_rows, store_starts_of
 from ort_sdk_cpu.simd.integer_tiles import PANEL
 from ort_sdk_cpu.simd.matrix_unit import TILE_ROWS, configure, release
+from ort_sdk_cpu.simd.memory import prefetch
 from ort_sdk_cpu.simd.quantized_rows import quantized_rows_of, quantized_sum_rows_of
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.vector_types import LANES
@@ -77,7 +78,7 @@ def _group_at(window: int, stop: int, width: int) -> int:
     return (count + groups - 1) // groups
 
 
-def _blocks(finish: Any, start_of: Any, panel_width: int, parameters: int, *, is_int8: bool) -> Any:
+def _blocks(ask: Any, finish: Any, start_of: Any, panel_width: int, parameters: int, *, is_int8: bool) -> Any:
     """Windows of a sample with panels, two groups at a time."""
     multiply_block = multiply_block_of(panel_width // LANES, is_int8=is_int8)
     turns = (panel_width + _COLUMNS_AT_ONCE - 1) // _COLUMNS_AT_ONCE
@@ -108,18 +109,31 @@ def _blocks(finish: Any, start_of: Any, panel_width: int, parameters: int, *, is
                 x = base + (window // width - start) * step + window % width * row
                 second = base + (following // width - start) * step + following % width * row
                 groups, soon_lines = 2 if others else 1, share if asked > 0 else 0
+                offset = (before + window) * columns + panel * panel_width
+                ask(record, rows + others, offset)
                 multiply_block(
                     *(groups, x, second - x, row, line, lines, steps // chunk_steps, chunk_steps, weights, starts),
                     *(spare + _SUMS, rows * 4 * panel_width, soon, soon_lines),
                 )
                 asked -= share * chunks
                 soon += share * chunks * _LINE_BYTES
-                offset = (before + window) * columns + panel * panel_width
                 finish(record, rows + others, spare + _SUMS, numbers, offset, left)
                 window = following + others
         release()
 
     return block
+
+
+@inner
+def _ask_for_nothing(_record: int, _rows: int, _offset: int) -> None:
+    """Nothing is added to the sums."""
+
+
+@inner
+def _ask_for_addend(record: int, rows: int, offset: int) -> None:
+    """Ask for what is added while its sums are made."""
+    for row in range(rows):
+        prefetch(argument(record, ADDEND) + offset + row * argument(record, OUT_CHANNELS))
 
 
 @inner
@@ -179,12 +193,15 @@ def _float_finish(record: int, rows: int, sums: int, numbers: int, offset: int, 
 
 
 def _quantized(name: str, finish_of: Any, width: int = PANEL, *, is_int8: bool = False) -> Task:
-    block = _blocks(finish_of(width), _given_starts, width, PLAIN_PARAMETERS, is_int8=is_int8)
+    ask = _ask_for_addend if finish_of is _sum_finish_of else _ask_for_nothing
+    block = _blocks(ask, finish_of(width), _given_starts, width, PLAIN_PARAMETERS, is_int8=is_int8)
     return windows_task(name, block, constant_fill, width)
 
 
 def _float(name: str, *, is_int8: bool = False) -> Task:
-    block = _blocks(_float_finish, _dynamic_starts_of(is_int8=is_int8), PANEL, FLOAT_PARAMETERS, is_int8=is_int8)
+    block = _blocks(
+        _ask_for_nothing, _float_finish, _dynamic_starts_of(is_int8=is_int8), PANEL, FLOAT_PARAMETERS, is_int8=is_int8
+    )
     return windows_task(name, block, dynamic_fill, PANEL)
 
 

@@ -26,6 +26,9 @@ from .task_execution import TaskExecution
 from .zeroed_weight import ZeroedWeight
 
 __all__ = [
+    "LEAST_MATRIX_WORK",
+    "LEAST_OF_TILE",
+    "MATRIX_SPARE_BYTES",
     "MODULE",
     "MOST_SPREAD",
     "PLACES",
@@ -50,11 +53,11 @@ MODULE, PLAIN = "integer_convolution", "quantized_convolution"
 """Where the tasks are that multiply by vectors, and the one that adds nothing."""
 _MATRIX_MODULE = "matrix_convolution"
 """Where those are that use the matrix unit."""
-_MATRIX_SPARE_BYTES = 64 + 4 * PANEL * 33
+MATRIX_SPARE_BYTES = 64 + 4 * PANEL * 33
 """Working memory of a thread for the matrix unit, as in ``compiled.matrix_convolution``."""
 _TILE_ROWS, _TILE_STEPS = 16, 16
-_LEAST_OF_TILE = 64
-"""Products of rows and steps in a tile, of 256, from which on the matrix unit is faster."""
+LEAST_OF_TILE, LEAST_MATRIX_WORK = 80, 1 << 21
+"""Rows times steps of a tile, of 256, and multiplications and additions from which on the matrix unit is faster."""
 _SUM, WITH_ZERO_POINTS = "quantized_sum", "quantized_unit_convolution"
 TEAM_WORK = 1 << 22
 """Multiplications and additions from which on several threads are worth waking."""
@@ -224,10 +227,13 @@ class Cut(NamedTuple):
 
     def on_matrix_unit(self) -> Cut:
         """The same by the matrix unit, where there is one that gains."""
-        steps, width = self.window[2], self.image.out_size[1]
+        image, steps = self.image, self.window[2]
+        work = 2 * math.prod((image.samples, *image.out_size, image.outputs, image.channels, *image.kernel))
+        if not has_matrix_unit() or work < LEAST_MATRIX_WORK:
+            return self
         chunk = max(count for count in range(1, _TILE_STEPS + 1) if steps % count == 0)
-        rows = width / -(-width // _TILE_ROWS)
-        return self._replace(chunk=chunk) if has_matrix_unit() and rows * chunk >= _LEAST_OF_TILE else self
+        rows = image.out_size[1] / -(-image.out_size[1] // _TILE_ROWS)
+        return self._replace(chunk=chunk) if rows * chunk >= LEAST_OF_TILE else self
 
     @property
     def module(self) -> str:
@@ -272,7 +278,7 @@ class Cut(NamedTuple):
     @property
     def work_bytes(self) -> int:
         """Of a thread: for the frame of a block, which may begin within a line, and for sums."""
-        spare = _MATRIX_SPARE_BYTES if self.chunk else 0
+        spare = MATRIX_SPARE_BYTES if self.chunk else 0
         if self.kind == _IN_PLACE:
             return spare
         lines = self.block // self.image.out_size[1] * self.image.strides[0] + self.extent

@@ -39,11 +39,11 @@ def quantized_rows_of(vectors: int) -> Any:
         """
         scales = _emit_scales(builder, columns, vectors)
 
-        def write(count: int, place: Any, offset: Any) -> None:
-            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, left)
+        def write(count: int, place: Any, offset: Any, columns_left: Any) -> None:
+            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, columns_left)
             emit_write(builder, [emit_steps(builder, row, scales) for row in _emit_rows(builder, place, count, vectors)], target)
 
-        _emit_each(builder, rows, sums, out_row, vectors, write)
+        _emit_each(builder, rows, sums, (out_row, left), vectors, write)
 
     return quantized_rows
 
@@ -86,13 +86,13 @@ def quantized_sum_rows_of(vectors: int) -> Any:
         given = Addend(addend, addend_flip, numbers)
         addition = emit_addition(builder, given)
 
-        def write(count: int, place: Any, offset: Any) -> None:
-            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, left)
+        def write(count: int, place: Any, offset: Any, columns_left: Any) -> None:
+            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, columns_left)
             own = given._replace(address=builder.add(addend, offset))
             found = _emit_rows(builder, place, count, vectors)
             emit_write(builder, emit_summed_steps(builder, found, scales, own, addition, target), target)
 
-        _emit_each(builder, rows, sums, out_row, vectors, write)
+        _emit_each(builder, rows, sums, (out_row, left), vectors, write)
 
     return quantized_sum_rows
 
@@ -107,20 +107,43 @@ def _emit_rows(builder: Any, sums: Any, count: int, vectors: int) -> list[list[A
     return [emit_columns(builder, moved(builder, sums, row, row_bytes), VI32, vectors) for row in range(count)]
 
 
-def _emit_each(builder: Any, rows: Any, sums: Any, out_row: Any, vectors: int, write: Callable[[int, Any, Any], None]) -> None:
-    """LLVM code that writes rows, as many at once as are narrowed together: ``write`` gets their sums and how far on they are."""
+def _emit_each(
+    builder: Any,
+    rows: Any,
+    sums: Any,
+    out: tuple[Any, Any],
+    vectors: int,
+    write: Callable[[int, Any, Any, Any], None],
+) -> None:
+    """LLVM code that writes rows, as many at once as are narrowed together.
 
-    def turns(count: int, values: list[Any], number: Any) -> list[Any]:
+    Args:
+        builder: of LLVM code.
+        rows: how many.
+        sums: address of the first row's.
+        out: bytes from row to row of results, and columns there are.
+        vectors: of a row's sums.
+        write: gets how many rows, where their sums are, how far on their results, and columns: a constant where none are missing.
+    """
+    (out_row, left), at_once, width = out, AT_ONCE // vectors, constant(vectors * LANES)
+
+    def turns(count: int, values: list[Any], number: Any, columns: Any) -> list[Any]:
         sums_bytes, out_bytes = constant(count * vectors * _VECTOR_BYTES), builder.mul(out_row, constant(count))
 
         def turn(_index: Any, values: list[Any]) -> list[Any]:
-            write(count, *values)
+            write(count, values[0], values[1], columns)
             return [builder.add(values[0], sums_bytes), builder.add(values[1], out_bytes)]
 
         is_wanted = builder.icmp_signed(">", number, constant(0))
         return emit_if(builder, is_wanted, values, lambda values: emit_loop(builder, values, number, turn))
 
-    at_once = AT_ONCE // vectors
-    values = turns(at_once, [sums, constant(0)], builder.sdiv(rows, constant(at_once)))
-    if at_once > 1:
-        turns(1, values, builder.srem(rows, constant(at_once)))
+    def all_turns(columns: Any) -> None:
+        values = turns(at_once, [sums, constant(0)], builder.sdiv(rows, constant(at_once)), columns)
+        if at_once > 1:
+            turns(1, values, builder.srem(rows, constant(at_once)), columns)
+
+    with builder.if_else(builder.icmp_signed(">=", left, width)) as (whole, part):
+        with whole:
+            all_turns(width)
+        with part:
+            all_turns(left)

@@ -26,6 +26,8 @@ _PARTS = 4
 _PANEL = AT_ONCE * LANES
 _I16X32 = ir.VectorType(ir.IntType(16), 2 * LANES)
 _WORD = 8
+_ABOVE, _ABOVE_BYTES = float(1 << 23), [0, 0, 0, 0x4B]
+"""A float32 whose mantissa counts whole numbers, and its bytes."""
 
 
 def _rounded(builder: Any, value: Any) -> Any:
@@ -119,12 +121,13 @@ def _side_by_side(builder: Any, narrow: Any, first: int, vectors: int) -> Any:
 
 
 def _widened(builder: Any, narrow: Any, vectors: int) -> list[Any]:
-    """Bytes side by side as vectors of integers from 0 to 255."""
-    found = []
+    """Bytes side by side as vectors of float32, and ``_ABOVE`` added: they become the lowest bits of its mantissa."""
+    found, above = [], ir.Constant(I8X64, _ABOVE_BYTES * LANES)
     for vector in range(vectors):
         places = [4 * (vectors * part + vector) + j for part in range(_PARTS) for j in range(4)]
-        order = ir.Constant(ir.VectorType(I32, _PANEL), [lane for place in places for lane in (place, *[_PANEL] * 3)])
-        found.append(builder.bitcast(builder.shuffle_vector(narrow, ir.Constant(I8X64, None), order), VI32))
+        lanes = [lane for index, place in enumerate(places) for lane in (place, *(_PANEL + 4 * index + j for j in range(1, 4)))]
+        order = ir.Constant(ir.VectorType(I32, _PANEL), lanes)
+        found.append(builder.bitcast(builder.shuffle_vector(narrow, above, order), VF32))
     return found
 
 
@@ -145,33 +148,41 @@ class _Addition(NamedTuple):
     scale: Any
     """Of the convolution's result."""
     addend_zero: Any
+    """With ``_ABOVE`` added, as the addend has it."""
     addend_scale: Any
     sum_scale: Any
     inverse: Any
     """Of the sum's scale."""
 
 
-def _added(builder: Any, value: Any, addend: Any, numbers: _Addition) -> Any:
-    """Steps of the sum: the convolution's result is rounded as if it were written."""
-    value = call(builder, "llvm.rint.v16f32", VF32, value)
-    value = builder.select(builder.fcmp_ordered(">", value, numbers.low), value, numbers.low)
-    value = builder.select(builder.fcmp_ordered("<", value, numbers.high), value, numbers.high)
-    other = builder.fsub(builder.sitofp(addend, VF32), numbers.addend_zero)
-    total = builder.fadd(builder.fmul(value, numbers.scale), builder.fmul(other, numbers.addend_scale))
-    return _rounded(builder, _quotient(builder, total, numbers.sum_scale, numbers.inverse))
+def _added(builder: Any, values: list[Any], addends: list[Any], numbers: _Addition) -> list[Any]:
+    """Steps of the sum: the convolution's result is rounded as if it were written.
+
+    Each step is made of all vectors before the next: processors look ahead too little to find others by themselves.
+    """
+    values = [call(builder, "llvm.rint.v16f32", VF32, value) for value in values]
+    values = [builder.select(builder.fcmp_ordered(">", value, numbers.low), value, numbers.low) for value in values]
+    values = [builder.select(builder.fcmp_ordered("<", value, numbers.high), value, numbers.high) for value in values]
+    others = [builder.fsub(addend, numbers.addend_zero) for addend in addends]
+    values = [builder.fmul(value, numbers.scale) for value in values]
+    others = [builder.fmul(other, numbers.addend_scale) for other in others]
+    totals = [builder.fadd(value, other) for value, other in zip(values, others, strict=True)]
+    return [_rounded(builder, value) for value in _quotients(builder, totals, numbers.sum_scale, numbers.inverse)]
 
 
-def _quotient(builder: Any, value: Any, divisor: Any, inverse: Any) -> Any:
-    """The quotient as division rounds it, by the divisor's inverse and what that leaves."""
-    first = builder.fmul(value, inverse)
-    rest = call(builder, "llvm.fma.v16f32", VF32, builder.fneg(first), divisor, value)
-    return call(builder, "llvm.fma.v16f32", VF32, rest, inverse, first)
+def _quotients(builder: Any, values: list[Any], divisor: Any, inverse: Any) -> list[Any]:
+    """The quotients as division rounds them, by the divisor's inverse and what that leaves."""
+    firsts = [builder.fmul(value, inverse) for value in values]
+    pairs = list(zip(firsts, values, strict=True))
+    rests = [call(builder, "llvm.fma.v16f32", VF32, builder.fneg(first), divisor, value) for first, value in pairs]
+    return [call(builder, "llvm.fma.v16f32", VF32, rest, inverse, first) for rest, first in zip(rests, firsts, strict=True)]
 
 
 def emit_addition(builder: Any, addend: Addend) -> _Addition:
     """LLVM code of a load of an addition's numbers."""
     places = [builder.add(addend.numbers, constant(_WORD * index)) for index in range(len(_Addition._fields))]
-    return _Addition(*(splat(builder, emit_load(builder, place, F32)) for place in places))
+    found = _Addition(*(splat(builder, emit_load(builder, place, F32)) for place in places))
+    return found._replace(addend_zero=builder.fadd(found.addend_zero, ir.Constant(VF32, [_ABOVE] * LANES)))
 
 
 def emit_summed_steps(
@@ -179,11 +190,26 @@ def emit_summed_steps(
 ) -> list[list[Any]]:
     """LLVM code of rows of sums as steps of what they are with another tensor added, whose rows are as far apart as results."""
     vectors, found = len(scales), []
-    width = constant(vectors * LANES)
-    count = builder.select(builder.icmp_signed("<", target.left, width), target.left, width)
     for row, values in enumerate(rows):
-        narrow = emit_load_bytes_first(builder, moved(builder, addend.address, row, target.row), count)
+        narrow = _emit_narrow(builder, moved(builder, addend.address, row, target.row), target.left, vectors)
         others = _widened(builder, _flipped(builder, narrow, addend.flip), vectors)
-        pairs = zip(_scaled(builder, values, scales), others, strict=True)
-        found.append([_added(builder, value, other, numbers) for value, other in pairs])
+        found.append(_added(builder, _scaled(builder, values, scales), others, numbers))
+    return found
+
+
+def _emit_narrow(builder: Any, address: Any, left: Any, vectors: int) -> Any:
+    """LLVM code of a load of the bytes of a row of some vectors, of which ``left`` are there; zeros behind them."""
+    width = vectors * LANES
+    lanes = ir.Constant(ir.VectorType(I32, _PANEL), [min(lane, width) for lane in range(_PANEL)])
+    with builder.if_else(builder.icmp_signed(">=", left, constant(width))) as (whole, part):
+        with whole:
+            bytes_ = emit_load(builder, address, ir.VectorType(I8, width))
+            loaded = builder.shuffle_vector(bytes_, ir.Constant(bytes_.type, None), lanes)
+            after_whole = builder.block
+        with part:
+            masked = emit_load_bytes_first(builder, address, left)
+            after_part = builder.block
+    found = builder.phi(I8X64)
+    found.add_incoming(loaded, after_whole)
+    found.add_incoming(masked, after_part)
     return found
