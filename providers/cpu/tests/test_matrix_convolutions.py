@@ -78,25 +78,33 @@ def _channels_last(array):
 class Case:
     """One convolution with all that belongs to it."""
 
-    def __init__(self, dtype, channels, outputs, kernel, size, stride=1, pads=(0, 0), dilation=1, *, samples=2):
+    def __init__(
+        self, dtype, channels, outputs, kernel, size, stride=1, pads=(0, 0), dilation=1, *, samples=2, has_zero_points=False
+    ):
         self.rng = np.random.default_rng(channels + outputs)
         self.x = _channels_last(_in_bytes(self.rng, (samples, channels, *size), dtype))
         self.weight = self.rng.integers(-128, 128, (outputs, channels, *kernel)).astype(np.int8)
+        self.zero_points = np.zeros(1, np.int8)
+        if has_zero_points:
+            self.weight = _in_bytes(self.rng, self.weight.shape, np.uint8)
+            self.zero_points = self.rng.integers(20, 90, outputs).astype(np.uint8)
         self.scales = (self.rng.random(outputs) / (20 * np.sqrt(self.weight[0].size)) + 1e-4).astype(np.float32)
         self.bias = self.rng.integers(-900, 900, outputs).astype(np.int32)
         self.geometry = _geometry(stride, pads, dilation)
-        self.sums = _sums(self.x, self.weight, X_ZERO, stride, pads, dilation)
+        centred = self.weight.astype(np.int64) - self.zero_points[:, None, None, None]
+        self.sums = _sums(self.x, centred, X_ZERO, stride, pads, dilation)
 
     def along_outputs(self, values):
         return values[:, None, None]
 
     def weights(self):
-        return ZeroedWeight.of(self.weight, np.zeros(1, np.int8))
+        return ZeroedWeight.of(self.weight, self.zero_points)
 
     def quantized(self, added=()):
         """What the task writes."""
         factors, zeros = self.scales * X_SCALE / Y_SCALE, (X_ZERO, Y_ZERO)
-        constants = {"can_add": True, "scales": factors, "bias": self.bias, "zero_points": zeros, "scratch": Scratch()}
+        can_add = self.weight.dtype == np.int8
+        constants = {"can_add": can_add, "scales": factors, "bias": self.bias, "zero_points": zeros, "scratch": Scratch()}
         convolution = TaskConvolution(self.geometry, self.weight.shape, self.weights, **constants)
         out = _channels_last(np.zeros(self.sums.shape, self.x.dtype))
         convolution.call(self.x, out, added or None).run(self.x, *added[:1], out)
@@ -137,9 +145,10 @@ def modules(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("has_zero_points", [False, True])
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_bytes_are_exact(windows, dtype, monkeypatch, modules):
-    case, limits = Case(dtype, *windows), np.iinfo(dtype)
+def test_bytes_are_exact(windows, has_zero_points, dtype, monkeypatch, modules):
+    case, limits = Case(dtype, *windows, has_zero_points=has_zero_points), np.iinfo(dtype)
     found = case.quantized()
     assert modules == ["matrix_convolution"]
     np.testing.assert_array_equal(found, np.clip(case.steps() + Y_ZERO, limits.min, limits.max))
@@ -163,9 +172,10 @@ def test_bytes_with_an_addition_are_exact(windows, dtype, monkeypatch, modules):
 
 
 @pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("has_zero_points", [False, True])
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_floats_are_exact(windows, dtype, monkeypatch, modules):
-    case = Case(dtype, *windows)
+def test_floats_are_exact(windows, has_zero_points, dtype, monkeypatch, modules):
+    case = Case(dtype, *windows, has_zero_points=has_zero_points)
     finish = FloatFinish(case.scales, case.bias.astype(np.float32) / 99, -1.5, 2.5)
     found = case.floats(finish)
     assert modules == ["matrix_convolution"]

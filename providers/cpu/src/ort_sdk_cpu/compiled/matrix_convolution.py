@@ -1,6 +1,7 @@
-"""The convolutions of ``integer_convolution`` on a processor's matrix unit (AMX): weights have no zero points.
+"""The convolutions of ``integer_convolution`` on a processor's matrix unit (AMX).
 
-Up to 32 windows, two groups of windows that are side by side, are multiplied with a panel; their sums go to working memory.
+Up to 32 windows, two groups of windows that are side by side, are multiplied with a panel; their sums go to working memory. For
+weights with zero points, so are they with a panel of 16 columns that all are the units of windows.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from typing import Any
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task
+from ort_sdk_cpu.simd.arithmetic import zero_i32
 from ort_sdk_cpu.simd.integer_blocks import BLOCK_ROWS, multiply_block_of
-from ort_sdk_cpu.simd.integer_float_rows import float_rows, store_starts_of
+from ort_sdk_cpu.simd.integer_float_rows import float_rows, float_unit_rows, store_starts_of
 from ort_sdk_cpu.simd.integer_tiles import PANEL
 from ort_sdk_cpu.simd.matrix_unit import TILE_ROWS, configure, release
-from ort_sdk_cpu.simd.memory import prefetch
-from ort_sdk_cpu.simd.quantized_rows import quantized_rows_of, quantized_sum_rows_of
+from ort_sdk_cpu.simd.memory import prefetch, store_i32
+from ort_sdk_cpu.simd.quantized_rows import quantized_rows_of, quantized_sum_rows_of, quantized_unit_rows_of
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.vector_types import LANES
 
@@ -32,6 +34,8 @@ from .integer_windows import (
     OUT_WIDTH,
     PLAIN_PARAMETERS,
     STRIDE,
+    UNIT_PARAMETERS,
+    UNITS,
     WORK_BYTES,
     ZERO_POINT,
     bytes_of_panel,
@@ -46,6 +50,8 @@ __all__ = [
     "SPARE_BYTES",
     "float_convolution",
     "float_convolution_of_int8",
+    "float_unit_convolution",
+    "float_unit_convolution_of_int8",
     "quantized_convolution",
     "quantized_convolution_16",
     "quantized_convolution_16_of_int8",
@@ -58,10 +64,19 @@ __all__ = [
     "quantized_sum_32",
     "quantized_sum_32_of_int8",
     "quantized_sum_of_int8",
+    "quantized_unit_convolution",
+    "quantized_unit_convolution_16",
+    "quantized_unit_convolution_16_of_int8",
+    "quantized_unit_convolution_32",
+    "quantized_unit_convolution_32_of_int8",
+    "quantized_unit_convolution_of_int8",
 ]
 
-_STARTS, _SUMS = 64, 64 + 4 * PANEL
-"""Where in working memory, behind the unit's description, columns' sums to begin with and the sums are."""
+_STARTS, _ZEROS = 64, 64 + 4 * PANEL
+"""Where in working memory, behind the unit's description, columns' sums to begin with are."""
+_TOTALS = _ZEROS + 64
+"""Where sums of windows' numbers are, a vector of each."""
+_SUMS = _TOTALS + BLOCK_ROWS * 64
 SPARE_BYTES = _SUMS + BLOCK_ROWS * 4 * PANEL
 """Of a thread's working memory, at its end."""
 _COLUMNS_AT_ONCE = 32
@@ -78,8 +93,11 @@ def _group_at(window: int, stop: int, width: int) -> int:
     return (count + groups - 1) // groups
 
 
-def _blocks(ask: Any, finish: Any, start_of: Any, panel_width: int, parameters: int, *, is_int8: bool) -> Any:
+def _blocks(
+    ask: Any, finish: Any, start_of: Any, panel_width: int, parameters: int, *, is_int8: bool, has_units: bool = False
+) -> Any:
     """Windows of a sample with panels, two groups at a time."""
+    sum_up = _total_of(is_int8=is_int8) if has_units else _no_total
     multiply_block = multiply_block_of(panel_width // LANES, is_int8=is_int8)
     turns = (panel_width + _COLUMNS_AT_ONCE - 1) // _COLUMNS_AT_ONCE
 
@@ -111,17 +129,40 @@ def _blocks(ask: Any, finish: Any, start_of: Any, panel_width: int, parameters: 
                 groups, soon_lines = 2 if others else 1, share if asked > 0 else 0
                 offset = (before + window) * columns + panel * panel_width
                 ask(record, rows + others, offset)
+                sum_up(record, groups, x, second - x, rows, chunk_steps, spare)
                 multiply_block(
                     *(groups, x, second - x, row, line, lines, steps // chunk_steps, chunk_steps, weights, starts),
                     *(spare + _SUMS, rows * 4 * panel_width, soon, soon_lines),
                 )
                 asked -= share * chunks
                 soon += share * chunks * _LINE_BYTES
-                finish(record, rows + others, spare + _SUMS, numbers, offset, left)
+                finish(record, rows + others, spare, numbers, offset, left)
                 window = following + others
         release()
 
     return block
+
+
+@inner
+def _no_total(_record: int, _groups: int, _x: int, _x_group: int, _rows: int, _chunk_steps: int, _spare: int) -> None:
+    """Weights have no zero points."""
+
+
+def _total_of(*, is_int8: bool) -> Any:
+    multiply_block = multiply_block_of(1, is_int8=is_int8)
+
+    @inner
+    def sum_up(record: int, groups: int, x: int, x_group: int, rows: int, chunk_steps: int, spare: int) -> None:
+        """The sums of windows' numbers."""
+        row, line, lines, steps = windows_at(record)
+        zeros = spare + _ZEROS
+        store_i32(zeros, zero_i32())
+        multiply_block(
+            *(groups, x, x_group, row, line, lines, steps // chunk_steps, chunk_steps, argument(record, UNITS), zeros),
+            *(spare + _TOTALS, rows * 64, zeros, 0),
+        )
+
+    return sum_up
 
 
 @inner
@@ -158,10 +199,10 @@ def _plain_finish_of(width: int) -> Any:
     quantized_rows = quantized_rows_of(width // LANES)
 
     @inner
-    def finish(record: int, rows: int, sums: int, numbers: int, offset: int, left: int) -> None:
+    def finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
         """Rows of sums as 8-bit data; ``offset`` is of the output's first row."""
         quantized_rows(
-            *(rows, sums, numbers, argument(record, ZERO_POINT), argument(record, OUT_FLIP)),
+            *(rows, spare + _SUMS, numbers, argument(record, ZERO_POINT), argument(record, OUT_FLIP)),
             *(argument(record, OUT) + offset, argument(record, OUT_CHANNELS), left),
         )
 
@@ -172,10 +213,10 @@ def _sum_finish_of(width: int) -> Any:
     quantized_sum_rows = quantized_sum_rows_of(width // LANES)
 
     @inner
-    def finish(record: int, rows: int, sums: int, numbers: int, offset: int, left: int) -> None:
+    def finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
         """The same, with what is added."""
         quantized_sum_rows(
-            *(rows, sums, numbers, argument(record, ZERO_POINT), argument(record, OUT_FLIP)),
+            *(rows, spare + _SUMS, numbers, argument(record, ZERO_POINT), argument(record, OUT_FLIP)),
             *(argument(record, OUT) + offset, argument(record, OUT_CHANNELS), left),
             *(argument(record, ADDEND) + offset, argument(record, ADDEND_FLIP), record + NUMBERS * 8),
         )
@@ -183,12 +224,35 @@ def _sum_finish_of(width: int) -> Any:
     return finish
 
 
+def _unit_finish_of(width: int) -> Any:
+    quantized_unit_rows = quantized_unit_rows_of(width // LANES)
+
+    @inner
+    def finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+        """The same of weights with zero points."""
+        quantized_unit_rows(
+            *(rows, spare + _SUMS, numbers, argument(record, ZERO_POINT), argument(record, OUT_FLIP)),
+            *(argument(record, OUT) + offset, argument(record, OUT_CHANNELS), left, spare + _TOTALS),
+        )
+
+    return finish
+
+
 @inner
-def _float_finish(record: int, rows: int, sums: int, numbers: int, offset: int, left: int) -> None:
+def _float_finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
     """Rows of sums as float32."""
     float_rows(
-        *(rows, sums, numbers, record + FLOAT_NUMBERS * 8),
+        *(rows, spare + _SUMS, numbers, record + FLOAT_NUMBERS * 8),
         *(argument(record, OUT) + offset * 4, argument(record, OUT_CHANNELS) * 4, left),
+    )
+
+
+@inner
+def _float_unit_finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+    """The same of weights with zero points."""
+    float_unit_rows(
+        *(rows, spare + _SUMS, numbers, record + FLOAT_NUMBERS * 8),
+        *(argument(record, OUT) + offset * 4, argument(record, OUT_CHANNELS) * 4, left, spare + _TOTALS),
     )
 
 
@@ -198,10 +262,15 @@ def _quantized(name: str, finish_of: Any, width: int = PANEL, *, is_int8: bool =
     return windows_task(name, block, constant_fill, width)
 
 
-def _float(name: str, *, is_int8: bool = False) -> Task:
-    block = _blocks(
-        _ask_for_nothing, _float_finish, _dynamic_starts_of(is_int8=is_int8), PANEL, FLOAT_PARAMETERS, is_int8=is_int8
-    )
+def _with_units(name: str, width: int = PANEL, *, is_int8: bool = False) -> Task:
+    finish = _unit_finish_of(width)
+    block = _blocks(_ask_for_nothing, finish, _given_starts, width, UNIT_PARAMETERS, is_int8=is_int8, has_units=True)
+    return windows_task(name, block, constant_fill, width)
+
+
+def _float(name: str, finish: Any, *, is_int8: bool = False) -> Task:
+    starts, has_units = _dynamic_starts_of(is_int8=is_int8), finish is _float_unit_finish
+    block = _blocks(_ask_for_nothing, finish, starts, PANEL, FLOAT_PARAMETERS, is_int8=is_int8, has_units=has_units)
     return windows_task(name, block, dynamic_fill, PANEL)
 
 
@@ -217,5 +286,13 @@ quantized_sum_16 = _quantized("quantized_sum_16", _sum_finish_of, 16)
 quantized_sum_of_int8 = _quantized("quantized_sum_of_int8", _sum_finish_of, is_int8=True)
 quantized_sum_32_of_int8 = _quantized("quantized_sum_32_of_int8", _sum_finish_of, 32, is_int8=True)
 quantized_sum_16_of_int8 = _quantized("quantized_sum_16_of_int8", _sum_finish_of, 16, is_int8=True)
-float_convolution = _float("float_convolution")
-float_convolution_of_int8 = _float("float_convolution_of_int8", is_int8=True)
+quantized_unit_convolution = _with_units("quantized_unit_convolution")
+quantized_unit_convolution_32 = _with_units("quantized_unit_convolution_32", 32)
+quantized_unit_convolution_16 = _with_units("quantized_unit_convolution_16", 16)
+quantized_unit_convolution_of_int8 = _with_units("quantized_unit_convolution_of_int8", is_int8=True)
+quantized_unit_convolution_32_of_int8 = _with_units("quantized_unit_convolution_32_of_int8", 32, is_int8=True)
+quantized_unit_convolution_16_of_int8 = _with_units("quantized_unit_convolution_16_of_int8", 16, is_int8=True)
+float_convolution = _float("float_convolution", _float_finish)
+float_convolution_of_int8 = _float("float_convolution_of_int8", _float_finish, is_int8=True)
+float_unit_convolution = _float("float_unit_convolution", _float_unit_finish)
+float_unit_convolution_of_int8 = _float("float_unit_convolution_of_int8", _float_unit_finish, is_int8=True)

@@ -19,6 +19,7 @@ from .integer_panels import PANEL, columns_in_order, panels_in_order
 from .quantized_convolution import (
     PLACES,
     TEAM_WORK,
+    UNIT_COLUMNS,
     WORK_PLACE,
     Cut,
     Image,
@@ -57,8 +58,8 @@ class _Packed(NamedTuple):
 
     panels: HostArray
     columns: HostArray
-    units: HostArray | None
-    """Of a window, for weights that have zero points."""
+    units: dict[int, HostArray] | None
+    """Of a window, for weights that have zero points: for each number of columns in which they lie side by side."""
 
 
 class FloatConvolution:
@@ -103,12 +104,10 @@ class FloatConvolution:
         """
         is_spread, shape = is_spread_out(x), self._shape
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
-        packed = self._packed_in(LineOrder(is_spread, image.has_gaps))
         work = 2 * out.size * math.prod(shape[1:])
         threads = libraries.thread_count() if work >= TEAM_WORK else 1
-        cut = Cut(image, image.kind(is_spread=is_spread), PANEL, threads)
-        if packed.units is None:
-            cut = cut.on_matrix_unit()
+        cut = Cut(image, image.kind(is_spread=is_spread), PANEL, threads).on_matrix_unit()
+        packed = self._packed_in(LineOrder(is_spread, image.has_gaps))
         finish = (0, 0, float(self._finish.low), float(self._finish.high))
         arguments = (*[0] * 6, *cut.arguments(0, x.dtype), *finish)
         task = TaskCall(cut.module, task_name(_TASK if packed.units is None else _UNIT_TASK, x.dtype), arguments, threads)
@@ -116,7 +115,7 @@ class FloatConvolution:
         execution.set(Argument.WEIGHTS, packed.panels)
         execution.set(Argument.BIAS, packed.columns)
         if packed.units is not None:
-            execution.set(Argument.SRC_1, packed.units)
+            execution.set(Argument.SRC_1, packed.units[cut.unit_columns])
         given = [(Argument.SRC, x), (_ZERO_POINT, zero_point), (_SCALE, scale), (Argument.DST, out)]
         return call_on(execution, given, self._scratch, is_spread=is_spread)
 
@@ -128,6 +127,7 @@ class FloatConvolution:
             scales = np.broadcast_to(finish.scales, outputs).astype(_FLOAT)
             shifts = zeros if weight.zero_points is None else weight.zero_points
             columns = columns_in_order(weight.sums(), scales, zeros if finish.bias is None else finish.bias, shifts)
-            units = None if weight.zero_points is None else order.units_of(weight.numbers)
-            found = self._packed[order] = _Packed(panels_in_order(order.lines_of(weight.numbers)), columns, units)
+            units = {count: order.units_of(weight.numbers, count) for count in UNIT_COLUMNS}
+            panels = panels_in_order(order.lines_of(weight.numbers))
+            found = self._packed[order] = _Packed(panels, columns, None if weight.zero_points is None else units)
         return found

@@ -34,6 +34,7 @@ __all__ = [
     "PLACES",
     "PLAIN",
     "TEAM_WORK",
+    "UNIT_COLUMNS",
     "WITH_ZERO_POINTS",
     "WORK_PLACE",
     "Cut",
@@ -53,9 +54,11 @@ MODULE, PLAIN = "integer_convolution", "quantized_convolution"
 """Where the tasks are that multiply by vectors, and the one that adds nothing."""
 _MATRIX_MODULE = "matrix_convolution"
 """Where those are that use the matrix unit."""
-MATRIX_SPARE_BYTES = 64 + 4 * PANEL * 33
+MATRIX_SPARE_BYTES = 64 + 4 * PANEL + 64 + 32 * (64 + 4 * PANEL)
 """Working memory of a thread for the matrix unit, as in ``compiled.matrix_convolution``."""
 _TILE_ROWS, _TILE_STEPS = 16, 16
+UNIT_COLUMNS = 1, 16
+"""In how many columns units of windows lie side by side: for vectors, and for the matrix unit."""
 LEAST_OF_TILE, LEAST_MATRIX_WORK = 80, 1 << 21
 """Rows times steps of a tile, of 256, and multiplications and additions from which on the matrix unit is faster."""
 _SUM, WITH_ZERO_POINTS = "quantized_sum", "quantized_unit_convolution"
@@ -123,10 +126,10 @@ class LineOrder(NamedTuple):
         lines: HostArray = lying if self.has_gaps else lying.reshape(outputs, -1, kernel[-1] * pixel)
         return lines
 
-    def units_of(self, weight: HostArray) -> HostArray:
-        """For each step along the lines, 1 in the bytes that belong to a window, 0 in the others: int32."""
+    def units_of(self, weight: HostArray, columns: int) -> HostArray:
+        """For each step along the lines, 1 in the bytes that belong to a window, 0 in the others: int32, (steps, columns)."""
         ones = np.ones((1, *weight.shape[1:]), np.int8)
-        return np.ascontiguousarray(panels_in_order(self.lines_of(ones))[0, :, 0])
+        return np.repeat(panels_in_order(self.lines_of(ones))[0, :, :1], columns, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,14 @@ class PackedWeight:
 
     @classmethod
     def of(
-        cls, weight: ZeroedWeight, scales: HostArray, bias: HostArray | None, x_zero_point: int, order: LineOrder, panel: int
+        cls,
+        weight: ZeroedWeight,
+        scales: HostArray,
+        bias: HostArray | None,
+        x_zero_point: int,
+        order: LineOrder,
+        panel: int,
+        unit_columns: int,
     ) -> PackedWeight | None:
         """From a weight (M, C, *kernel); None if sums or their steps may not fit into 32 bits.
 
@@ -153,6 +163,7 @@ class PackedWeight:
             x_zero_point: as if X were uint8.
             order: of what is multiplied.
             panel: columns of one.
+            unit_columns: in which units lie side by side.
         """
         numbers, zero_points = weight.numbers, weight.zero_points
         outputs, depth = len(numbers), math.prod(numbers.shape[1:])
@@ -162,7 +173,7 @@ class PackedWeight:
         factors = np.ascontiguousarray(np.broadcast_to(scales, (outputs,)), _FLOAT)
         if not _may_be(depth * _LARGEST_NUMBER, offsets, factors) and not _may_be(weight.magnitudes(), offsets, factors):
             return None
-        units = None if zero_points is None else order.units_of(numbers)
+        units = None if zero_points is None else order.units_of(numbers, unit_columns)
         columns = columns_of(panel, offsets.astype(np.int32), factors, *([] if zero_points is None else [zero_points]))
         return cls(depth, packed_panels(order.lines_of(numbers), panel), columns, units)
 
@@ -293,6 +304,11 @@ class Cut(NamedTuple):
         is_even = panels % self.threads == 0 or panels >= 8 * self.threads
         return is_even and weights > image.samples * math.prod(image.size) * image.channels
 
+    @property
+    def unit_columns(self) -> int:
+        """In how many columns the units of a window lie side by side."""
+        return UNIT_COLUMNS[1 if self.chunk else 0]
+
     def shift_of(self, dtype: np.dtype[Any]) -> int:
         """What is added to an X of a type where it is multiplied, and so to its zero point."""
         return 128 if dtype == _INT8 and not self.chunk else 0
@@ -337,7 +353,7 @@ class TaskConvolution:
         self.can_add = can_add
         self._x_zero_point, self._y_zero_point = zero_points
         self._scratch = scratch
-        self._packed: dict[tuple[LineOrder, int, int], PackedWeight | None] = {}
+        self._packed: dict[tuple[LineOrder, int, int, int], PackedWeight | None] = {}
 
     def is_for(self, x_shape: Sequence[int]) -> bool:
         """Whether the task computes the convolution of an X of this shape."""
@@ -358,10 +374,8 @@ class TaskConvolution:
         is_large = 2 * out.size * math.prod(shape[1:]) >= TEAM_WORK
         panel = panel_for(shape[0], is_plain=self.can_add and x.dtype != _INT8) if is_large else PANEL
         threads = libraries.thread_count() if is_large else 1
-        cut = Cut(image, image.kind(is_spread=is_spread), panel, threads)
-        if self.can_add:
-            cut = cut.on_matrix_unit()
-        weight = self._packed_for(cut.shift_of(x.dtype), LineOrder(is_spread, image.has_gaps), panel)
+        cut = Cut(image, image.kind(is_spread=is_spread), panel, threads).on_matrix_unit()
+        weight = self._packed_for(cut, x.dtype, LineOrder(is_spread, image.has_gaps))
         if weight is None:
             return None
         finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
@@ -380,11 +394,12 @@ class TaskConvolution:
         flip = flip_of(out.dtype)
         return (self._y_zero_point + (128 if flip else 0), flip)
 
-    def _packed_for(self, shift: int, order: LineOrder, panel: int) -> PackedWeight | None:
-        key = (order, shift, panel)
+    def _packed_for(self, cut: Cut, dtype: np.dtype[Any], order: LineOrder) -> PackedWeight | None:
+        shift, units = cut.shift_of(dtype), 1 if self.can_add else cut.unit_columns
+        key = (order, shift, cut.panel, units)
         if key not in self._packed:
-            x_zero_point = self._x_zero_point + shift
-            self._packed[key] = PackedWeight.of(self._weight(), self._scales, self._bias, x_zero_point, order, panel)
+            x_zero_point, weight = self._x_zero_point + shift, self._weight()
+            self._packed[key] = PackedWeight.of(weight, self._scales, self._bias, x_zero_point, order, cut.panel, units)
         return self._packed[key]
 
 

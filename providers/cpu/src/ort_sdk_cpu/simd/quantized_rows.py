@@ -8,11 +8,12 @@ from typing import Any
 from numba import types
 
 from .emission import constant, emit_if, emit_loop, moved
-from .integer_tiles import emit_columns
+from .integer_tiles import emit_columns, less_zero_points
+from .memory import emit_load
 from .quantized_steps import AT_ONCE, Addend, Target, emit_addition, emit_steps, emit_summed_steps, emit_write
 from .vector_types import LANES, VF32, VI32, operation
 
-__all__ = ["quantized_rows_of", "quantized_sum_rows_of"]
+__all__ = ["quantized_rows_of", "quantized_sum_rows_of", "quantized_unit_rows_of"]
 
 _VECTOR_BYTES = 4 * LANES
 
@@ -46,6 +47,53 @@ def quantized_rows_of(vectors: int) -> Any:
         _emit_each(builder, rows, sums, (out_row, left), vectors, write)
 
     return quantized_rows
+
+
+def quantized_unit_rows_of(vectors: int) -> Any:
+    """The operation for panels of some vectors of columns."""
+
+    @operation(types.none, *[types.intp] * 9)
+    def quantized_unit_rows(
+        builder: Any,
+        rows: Any,
+        sums: Any,
+        columns: Any,
+        zero_point: Any,
+        out_flip: Any,
+        out: Any,
+        out_row: Any,
+        left: Any,
+        totals: Any,
+    ) -> None:
+        """As ``quantized_rows``, for weights that have zero points.
+
+        Args:
+            builder: of LLVM code.
+            rows: as there.
+            sums: as there.
+            columns: see ``quantized_unit_tile_of``, like all that follow but for ``totals``.
+            zero_point: see there.
+            out_flip: see there.
+            out: see there.
+            out_row: see there.
+            left: see there.
+            totals: address of the sum of the first row's numbers in every lane of a vector, which the other rows' follow.
+        """
+        scales = _emit_scales(builder, columns, vectors)
+        zeros = emit_columns(builder, moved(builder, columns, 2, constant(_VECTOR_BYTES * vectors)), VI32, vectors)
+
+        def write(count: int, place: Any, offset: Any, columns_left: Any) -> None:
+            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, columns_left)
+            first = builder.add(totals, builder.udiv(builder.sub(place, sums), constant(vectors)))
+            steps = []
+            for row, values in enumerate(_emit_rows(builder, place, count, vectors)):
+                total = emit_load(builder, builder.add(first, constant(row * _VECTOR_BYTES)), VI32)
+                steps.append(emit_steps(builder, less_zero_points(builder, [*values, total], zeros), scales))
+            emit_write(builder, steps, target)
+
+        _emit_each(builder, rows, sums, (out_row, left), vectors, write)
+
+    return quantized_unit_rows
 
 
 def quantized_sum_rows_of(vectors: int) -> Any:
