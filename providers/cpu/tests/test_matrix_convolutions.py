@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.instruction_set import ISA_VARIABLE, has_matrix_unit
-from ort_sdk_cpu.kernels import quantized_convolution
+from ort_sdk_cpu.kernels import integer_cuts, quantized_convolution
 from ort_sdk_cpu.kernels.conv_geometry import ConvGeometry
 from ort_sdk_cpu.kernels.float_convolution import FloatConvolution, FloatFinish
 from ort_sdk_cpu.kernels.quantized_convolution import Sum, TaskConvolution
@@ -48,8 +48,12 @@ BYTES = [np.uint8, np.int8]
 @pytest.fixture(autouse=True)
 def everything(monkeypatch):
     """Let the unit do what would be too little for it."""
-    for name in ("LEAST_MATRIX_WORK", "LEAST_OF_TILE", "TEAM_WORK"):
-        monkeypatch.setattr(quantized_convolution, name, 0)
+    for module, name in (
+        (integer_cuts, "LEAST_MATRIX_WORK"),
+        (integer_cuts, "LEAST_OF_TILE"),
+        (quantized_convolution, "TEAM_WORK"),
+    ):
+        monkeypatch.setattr(module, name, 0)
 
 
 def _in_bytes(rng, shape, dtype):
@@ -126,7 +130,7 @@ class Case:
 
 def _by_vectors(compute, monkeypatch):
     with monkeypatch.context() as context:
-        context.setattr(quantized_convolution, "has_matrix_unit", lambda: False)
+        context.setattr(integer_cuts, "has_matrix_unit", lambda: False)
         return compute()
 
 
@@ -213,10 +217,10 @@ def test_little_work_and_lines_that_do_not_divide_stay_with_vectors(monkeypatch,
     for channels, size in ((64, (2, 2)), (68, (40, 40)), (64, (40, 40))):
         case = Case(np.uint8, channels, 64, (1, 1), size)
         threads = libraries.thread_count()
-        image = quantized_convolution.Image.of(
+        image = integer_cuts.Image.of(
             case.x.shape, case.weight.shape, case.sums.shape, case.geometry.padding(case.x.shape, case.weight.shape)
         )
-        found.append(quantized_convolution.Cut(image, 0, 64, threads).on_matrix_unit().chunk)
+        found.append(integer_cuts.Cut(image, 0, 64, threads).on_matrix_unit().chunk)
     assert found == [0, 0, 16]
     assert modules == []
 
@@ -224,7 +228,7 @@ def test_little_work_and_lines_that_do_not_divide_stay_with_vectors(monkeypatch,
 def test_working_memory_is_what_the_task_uses():
     from ort_sdk_cpu.compiled.matrix_convolution import SPARE_BYTES
 
-    assert SPARE_BYTES == quantized_convolution.MATRIX_SPARE_BYTES
+    assert SPARE_BYTES == integer_cuts.MATRIX_SPARE_BYTES
 
 
 PRODUCTS = {

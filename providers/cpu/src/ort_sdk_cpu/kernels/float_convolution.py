@@ -15,14 +15,12 @@ from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 
 from .channels_last import ArraysCall
 from .conv_geometry import ConvGeometry
+from .integer_cuts import UNIT_COLUMNS, Cut, Image
 from .integer_panels import PANEL, columns_in_order, panels_in_order
 from .quantized_convolution import (
     PLACES,
     TEAM_WORK,
-    UNIT_COLUMNS,
     WORK_PLACE,
-    Cut,
-    Image,
     LineOrder,
     call_on,
     is_known,

@@ -173,7 +173,8 @@ class QLinearConvKernel(ChannelsLastKernel):
             return False
         from ort_sdk_cpu.machine_code import is_at_hand
 
-        from .quantized_convolution import MODULE, PLAIN, WITH_ZERO_POINTS, is_known, task_name
+        from .integer_cuts import MODULE
+        from .quantized_convolution import PLAIN, WITH_ZERO_POINTS, is_known, task_name
 
         name = task_name(WITH_ZERO_POINTS if self._parameters.is_wide else PLAIN, x.dtype)
         return is_at_hand(MODULE, name) and is_known(self._parameters.weight_shape, self._geometry, x.shape)
