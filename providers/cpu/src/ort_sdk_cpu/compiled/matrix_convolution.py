@@ -15,7 +15,7 @@ from ort_sdk_cpu.simd.integer_blocks import BLOCK_ROWS, multiply_block_of
 from ort_sdk_cpu.simd.integer_float_rows import float_rows, float_unit_rows, store_starts_of
 from ort_sdk_cpu.simd.integer_tiles import PANEL
 from ort_sdk_cpu.simd.matrix_unit import TILE_ROWS, configure, release
-from ort_sdk_cpu.simd.memory import prefetch, store_i32
+from ort_sdk_cpu.simd.memory import store_i32
 from ort_sdk_cpu.simd.quantized_rows import quantized_rows_of, quantized_sum_rows_of, quantized_unit_rows_of
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.vector_types import LANES
@@ -93,9 +93,14 @@ def _group_at(window: int, stop: int, width: int) -> int:
     return (count + groups - 1) // groups
 
 
-def _blocks(
-    ask: Any, finish: Any, start_of: Any, panel_width: int, parameters: int, *, is_int8: bool, has_units: bool = False
-) -> Any:
+@inner
+def _place_of(window: int, width: int, start: int, step: int, row: int) -> int:
+    """Bytes from where the first line of a block begins, whose number is ``start``, to a window."""
+    place: int = (window // width - start) * step + window % width * row
+    return place
+
+
+def _blocks(finish: Any, start_of: Any, panel_width: int, parameters: int, *, is_int8: bool, has_units: bool = False) -> Any:
     """Windows of a sample with panels, two groups at a time."""
     sum_up = _total_of(is_int8=is_int8) if has_units else _no_total
     multiply_block = multiply_block_of(panel_width // LANES, is_int8=is_int8)
@@ -109,14 +114,14 @@ def _blocks(
         width, columns, step = argument(record, OUT_WIDTH), argument(record, OUT_CHANNELS), argument(record, STRIDE) * pitch
         before, start = sample * argument(record, OUT_HEIGHT) * width, first // width
         chunks, panel_lines = lines * (steps // chunk_steps) * turns, bytes_of_panel(record, panel_width) // _LINE_BYTES
+        all_chunks = chunks * ((stop - first) // BLOCK_ROWS + 1)
         first_rows, second_rows = 0, 1
         for panel in range(begin, end):
             weights, numbers, left = panel_at(record, panel, panel_width, parameters)
             starts, soon = start_of(record, numbers, spare + _STARTS), weights + panel_lines * _LINE_BYTES
             # Meanwhile the next panel is asked for, some lines with each chunk.
             asked = 0 if panel + 1 == end else panel_lines
-            share = (asked + chunks * ((stop - first) // BLOCK_ROWS + 1) - 1) // (chunks * ((stop - first) // BLOCK_ROWS + 1))
-            window = first
+            share, window = (asked + all_chunks - 1) // all_chunks, first
             while window < stop:
                 rows = _group_at(window, stop, width)
                 following = window + rows
@@ -124,18 +129,17 @@ def _blocks(
                 if rows != first_rows or (others and others != second_rows):
                     first_rows, second_rows = rows, max(1, others)
                     configure(spare, first_rows, second_rows, chunk_steps)
-                x = base + (window // width - start) * step + window % width * row
-                second = base + (following // width - start) * step + following % width * row
+                x = base + _place_of(window, width, start, step, row)
+                x_group = base + _place_of(following, width, start, step, row) - x
                 groups, soon_lines = 2 if others else 1, share if asked > 0 else 0
-                offset = (before + window) * columns + panel * panel_width
-                ask(record, rows + others, offset)
-                sum_up(record, groups, x, second - x, rows, chunk_steps, spare)
+                sum_up(record, groups, x, x_group, rows, chunk_steps, spare)
                 multiply_block(
-                    *(groups, x, second - x, row, line, lines, steps // chunk_steps, chunk_steps, weights, starts),
+                    *(groups, x, x_group, row, line, lines, steps // chunk_steps, chunk_steps, weights, starts),
                     *(spare + _SUMS, rows * 4 * panel_width, soon, soon_lines),
                 )
                 asked -= share * chunks
                 soon += share * chunks * _LINE_BYTES
+                offset = (before + window) * columns + panel * panel_width
                 finish(record, rows + others, spare, numbers, offset, left)
                 window = following + others
         release()
@@ -163,18 +167,6 @@ def _total_of(*, is_int8: bool) -> Any:
         )
 
     return sum_up
-
-
-@inner
-def _ask_for_nothing(_record: int, _rows: int, _offset: int) -> None:
-    """Nothing is added to the sums."""
-
-
-@inner
-def _ask_for_addend(record: int, rows: int, offset: int) -> None:
-    """Ask for what is added while its sums are made."""
-    for row in range(rows):
-        prefetch(argument(record, ADDEND) + offset + row * argument(record, OUT_CHANNELS))
 
 
 @inner
@@ -257,20 +249,19 @@ def _float_unit_finish(record: int, rows: int, spare: int, numbers: int, offset:
 
 
 def _quantized(name: str, finish_of: Any, width: int = PANEL, *, is_int8: bool = False) -> Task:
-    ask = _ask_for_addend if finish_of is _sum_finish_of else _ask_for_nothing
-    block = _blocks(ask, finish_of(width), _given_starts, width, PLAIN_PARAMETERS, is_int8=is_int8)
+    block = _blocks(finish_of(width), _given_starts, width, PLAIN_PARAMETERS, is_int8=is_int8)
     return windows_task(name, block, constant_fill, width)
 
 
 def _with_units(name: str, width: int = PANEL, *, is_int8: bool = False) -> Task:
     finish = _unit_finish_of(width)
-    block = _blocks(_ask_for_nothing, finish, _given_starts, width, UNIT_PARAMETERS, is_int8=is_int8, has_units=True)
+    block = _blocks(finish, _given_starts, width, UNIT_PARAMETERS, is_int8=is_int8, has_units=True)
     return windows_task(name, block, constant_fill, width)
 
 
 def _float(name: str, finish: Any, *, is_int8: bool = False) -> Task:
     starts, has_units = _dynamic_starts_of(is_int8=is_int8), finish is _float_unit_finish
-    block = _blocks(_ask_for_nothing, finish, starts, PANEL, FLOAT_PARAMETERS, is_int8=is_int8, has_units=has_units)
+    block = _blocks(finish, starts, PANEL, FLOAT_PARAMETERS, is_int8=is_int8, has_units=has_units)
     return windows_task(name, block, dynamic_fill, PANEL)
 
 
