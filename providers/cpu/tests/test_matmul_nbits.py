@@ -294,6 +294,7 @@ def test_panels_are_made_piece_by_piece(accuracy_level, by_columns, monkeypatch)
 @pytest.mark.parametrize(
     ("level", "bits"),
     [
+        ("avx512", 4),
         ("avx2", 4),
         ("portable", 8),
         *(pytest.param("avx2", bits, marks=pytest.mark.slow) for bits in (2, 8)),

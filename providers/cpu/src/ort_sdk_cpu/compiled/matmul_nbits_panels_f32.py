@@ -12,30 +12,23 @@ import numpy as np
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import bit_xor, multiply, shift_left, shift_right, splat_f32, splat_i32, subtract, to_f32
-from ort_sdk_cpu.simd.block_scales import center_zeros, scales_of_columns, scales_of_rows
+from ort_sdk_cpu.simd.block_scales import center_zeros
 from ort_sdk_cpu.simd.memory import load_f32, load_i32, load_u8, prefetch, store_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BLOCK,
     CHUNK,
-    CODES,
-    CODES_STRIDE,
-    DEFAULT_ZERO,
     FLIP,
-    SCALES,
-    SCALES_STRIDE,
     TABLE,
     X_STRIDE,
-    ZEROS,
-    ZEROS_KIND,
-    ZEROS_STRIDE,
     K,
-    N,
     X,
 )
-from ort_sdk_cpu.simd.panel_order import ask_for, run_jobs
+from ort_sdk_cpu.simd.panel_order import run_jobs
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.shuffles import lookup, transpose_rows
 from ort_sdk_cpu.simd.tiles import tile_operations
+
+from .matmul_nbits_panels import maker_of_columns, maker_of_rows
 
 __all__ = [
     "panels_of_columns_f32_2",
@@ -70,18 +63,19 @@ def _values_of_rows(bits: int) -> Any:
 
     @inner
     def values_of(
+        record: int,
         codes: int,
         stride: int,
         rows: int,
         count: int,
-        lanes: int,
-        table: Any,
+        half: int,
         s_panel: int,
         z_panel: int,
         panel: int,
         spare: int,
         soon: int,
     ) -> None:
+        lanes, table, panel = argument(record, BLOCK) * bits // 32, load_f32(argument(record, TABLE)), panel + half * 64
         piece = min(lanes, 16)
         for start in range(0, count, piece):
             if start & 15 == 0:
@@ -99,69 +93,16 @@ def _values_of_rows(bits: int) -> Any:
     return values_of
 
 
-def _make_of_rows(bits: int) -> Any:
-    """Panels of a weight [N, ...]: 32 rows, which lie behind each other, so that the next ones are asked for in that order."""
-    values_of, scales_of, middle = _values_of_rows(bits), scales_of_rows(bits), np.float32(1 << (bits - 1))
-
-    @inner
-    def make(
-        record: int,
-        column: int,
-        first: int,
-        count: int,
-        s_panel: int,
-        z_panel: int,
-        panel: int,
-        spare: int,
-        _strip: int,
-        _strips: int,
-    ) -> None:
-        n, c_stride, z_stride = argument(record, N), argument(record, CODES_STRIDE), argument(record, ZEROS_STRIDE)
-        s_stride, kind, start = (
-            argument(record, SCALES_STRIDE),
-            argument(record, ZEROS_KIND),
-            np.float32(argument(record, DEFAULT_ZERO)),
-        )
-        lanes, table = argument(record, BLOCK) * bits // 32, load_f32(argument(record, TABLE))
-        for half in range(2):
-            row = min(column + half * 16, n - 1)
-            scales, zeros, rows = (
-                argument(record, SCALES) + row * s_stride,
-                argument(record, ZEROS) + row * z_stride,
-                min(n - row, 16),
-            )
-            s_place, z_place = s_panel + half * 64, z_panel + half * 64
-            scales_of(scales, s_stride, zeros, z_stride, rows, first, count, kind, start, s_place, z_place, spare)
-        center_zeros(z_panel, count * 2, middle)
-        for half in range(2):
-            row, offset = min(column + half * 16, n - 1), half * 64
-            s_place, z_place, rows = s_panel + offset, z_panel + offset, min(n - row, 16)
-            place = argument(record, CODES) + row * c_stride + first * lanes * 4
-            soon = argument(record, CODES) + (row + 32) * c_stride + first * lanes * 64
-            values_of(place, c_stride, rows, count * lanes, lanes, table, s_place, z_place, panel + offset, spare, soon)
-
-    return make
-
-
 def _values_of_columns(bits: int) -> Any:
     """A strip of some rows of a weight [K, N] into a panel."""
     planes, value_of = 8 // bits, _value(bits)
 
     @inner
     def values_of(
-        codes: int,
-        stride: int,
-        rows: int,
-        block: int,
-        flip: int,
-        table: Any,
-        count: int,
-        s_panel: int,
-        z_panel: int,
-        panel: int,
-        pair_bytes: int,
+        record: int, codes: int, stride: int, rows: int, count: int, s_panel: int, z_panel: int, panel: int, _soon: int
     ) -> None:
-        flips = splat_i32(flip)
+        block, flips, table = argument(record, BLOCK), splat_i32(argument(record, FLIP) & 255), load_f32(argument(record, TABLE))
+        pair_bytes = argument(record, CHUNK) * block * 128
         for first in range(0, rows, block):
             last = min(first + block, rows)
             for row in range(first, last):
@@ -175,42 +116,15 @@ def _values_of_columns(bits: int) -> Any:
     return values_of
 
 
-def _make_of_columns(bits: int) -> Any:
-    """Panels of a weight [K, N]: the next blocks' bytes are asked for in the order in which they lie."""
-    values_of, scales_of, planes = _values_of_columns(bits), scales_of_columns(bits), 8 // bits
-    pairs, middle = 2 * planes, np.float32(1 << (bits - 1))
+def _finish(bits: int) -> Any:
+    """Zero points count from half the codes' range, as codes do."""
+    middle = np.float32(1 << (bits - 1))
 
     @inner
-    def make(
-        record: int,
-        column: int,
-        first: int,
-        count: int,
-        s_panel: int,
-        z_panel: int,
-        panel: int,
-        spare: int,
-        strip: int,
-        strips: int,
-    ) -> None:
-        c_stride, s_stride, z_stride = (
-            argument(record, CODES_STRIDE),
-            argument(record, SCALES_STRIDE),
-            argument(record, ZEROS_STRIDE),
-        )
-        block, kind, flip, byte = argument(record, BLOCK), argument(record, ZEROS_KIND), argument(record, FLIP), column // planes
-        scales = argument(record, SCALES) + first * s_stride + column * 4
-        zeros, start = argument(record, ZEROS) + first * z_stride + byte, np.float32(argument(record, DEFAULT_ZERO))
-        scales_of(scales, s_stride, zeros, z_stride, count, kind, start, flip & 255, s_panel, z_panel, spare)
-        center_zeros(z_panel, pairs * count * 2, middle)
-        rows, place = min(count * block, argument(record, K) - first * block), argument(record, CODES) + byte
-        soon = place - strip * 64 + (first + count) * block * c_stride
-        ask_for(soon, c_stride, strips, strip * rows, rows)
-        place, pair_bytes = place + first * block * c_stride, argument(record, CHUNK) * block * 128
-        table = load_f32(argument(record, TABLE))
-        values_of(place, c_stride, rows, block, flip & 255, table, count, s_panel, z_panel, panel, pair_bytes)
+    def finish(_s_panel: int, z_panel: int, vectors: int) -> None:
+        center_zeros(z_panel, vectors, middle)
 
-    return make
+    return finish
 
 
 def _tile(rows: int) -> Any:
@@ -275,11 +189,11 @@ def _task(name: str, bits: int, pairs: int, make: Any) -> Task:
 
 
 def _of_rows(bits: int) -> Task:
-    return _task("panels_of_rows_f32", bits, 1, _make_of_rows(bits))
+    return _task("panels_of_rows_f32", bits, 1, maker_of_rows(bits, _values_of_rows(bits), _finish(bits)))
 
 
 def _of_columns(bits: int) -> Task:
-    return _task("panels_of_columns_f32", bits, 2 * (8 // bits), _make_of_columns(bits))
+    return _task("panels_of_columns_f32", bits, 2 * (8 // bits), maker_of_columns(bits, _values_of_columns(bits), _finish(bits)))
 
 
 panels_of_rows_f32_2, panels_of_rows_f32_4, panels_of_rows_f32_8 = (_of_rows(bits) for bits in (2, 4, 8))

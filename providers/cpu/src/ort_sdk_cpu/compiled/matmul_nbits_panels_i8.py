@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
-from ort_sdk_cpu.simd.block_scales import scale_zeros, scales_of_columns, scales_of_rows
+from ort_sdk_cpu.simd.block_scales import scale_zeros
 from ort_sdk_cpu.simd.codes import (
     interleave_u2,
     interleave_u4,
@@ -25,25 +23,17 @@ from ort_sdk_cpu.simd.nbits_arguments import (
     BLOCK,
     BLOCK_STRIDE,
     CHUNK,
-    CODES,
-    CODES_STRIDE,
-    DEFAULT_ZERO,
     FLIP,
-    SCALES,
-    SCALES_STRIDE,
     X_SCALES,
     X_STRIDE,
     X_SUMS,
-    ZEROS,
-    ZEROS_KIND,
-    ZEROS_STRIDE,
-    K,
-    N,
     X,
 )
-from ort_sdk_cpu.simd.panel_order import ask_for, run_jobs
+from ort_sdk_cpu.simd.panel_order import run_jobs
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.tiles import tile_operations
+
+from .matmul_nbits_panels import maker_of_columns, maker_of_rows
 
 __all__ = [
     "panels_of_columns_i8_2",
@@ -62,96 +52,48 @@ _LARGE, _MEDIUM, _SMALL = 6, 4, 2
 """Rows of tiles."""
 
 
-def _make_of_rows(bits: int) -> Any:
-    """Panels of a weight [N, ...]: 32 rows, which lie behind each other, so that the next ones are asked for in that order."""
-    transpose, scales_of, step_bytes = _TRANSPOSE[bits], scales_of_rows(bits), 128 * (8 // bits)
+def _codes_of_rows(bits: int) -> Any:
+    """16 rows and ``count`` 4-byte lanes of a weight [N, ...] into a vector of a panel."""
+    transpose, step_bytes = _TRANSPOSE[bits], 128 * (8 // bits)
 
     @inner
-    def codes_of(codes: int, stride: int, rows: int, count: int, panel: int, soon: int) -> None:
+    def codes_of(
+        _record: int,
+        codes: int,
+        stride: int,
+        rows: int,
+        count: int,
+        half: int,
+        _s_panel: int,
+        _z_panel: int,
+        panel: int,
+        _spare: int,
+        soon: int,
+    ) -> None:
         for start in range(0, count, 16):
             for line in range(16):
                 prefetch(soon + (start + line) * 64)
-            transpose(codes + start * 4, stride, rows, count - start, panel + start * step_bytes)
+            transpose(codes + start * 4, stride, rows, count - start, panel + half * 64 + start * step_bytes)
+
+    return codes_of
+
+
+def _codes_of_columns(bits: int) -> Any:
+    """A strip of some rows of a weight [K, N] into a panel."""
+    interleave = _INTERLEAVE[bits]
 
     @inner
-    def make(
-        record: int,
-        column: int,
-        first: int,
-        count: int,
-        s_panel: int,
-        z_panel: int,
-        panel: int,
-        spare: int,
-        _strip: int,
-        _strips: int,
+    def codes_of(
+        record: int, codes: int, stride: int, rows: int, _count: int, _s_panel: int, _z_panel: int, panel: int, _soon: int
     ) -> None:
-        n, c_stride, z_stride = argument(record, N), argument(record, CODES_STRIDE), argument(record, ZEROS_STRIDE)
-        s_stride, kind, start = (
-            argument(record, SCALES_STRIDE),
-            argument(record, ZEROS_KIND),
-            np.float32(argument(record, DEFAULT_ZERO)),
-        )
-        lanes = argument(record, BLOCK) * bits // 32
-        for half in range(2):
-            row, offset = min(column + half * 16, n - 1), half * 64
-            scales, zeros, rows = (
-                argument(record, SCALES) + row * s_stride,
-                argument(record, ZEROS) + row * z_stride,
-                min(n - row, 16),
-            )
-            s_place, z_place = s_panel + offset, z_panel + offset
-            scales_of(scales, s_stride, zeros, z_stride, rows, first, count, kind, start, s_place, z_place, spare)
-            place = argument(record, CODES) + row * c_stride + first * lanes * 4
-            soon = argument(record, CODES) + (row + 32) * c_stride + first * lanes * 64
-            codes_of(place, c_stride, rows, count * lanes, panel + offset, soon)
-        scale_zeros(s_panel, z_panel, count * 2)
-
-    return make
-
-
-def _make_of_columns(bits: int) -> Any:
-    """Panels of a weight [K, N]: the next blocks' bytes are asked for in the order in which they lie."""
-    interleave, scales_of, planes = _INTERLEAVE[bits], scales_of_columns(bits), 8 // bits
-    pairs = 2 * planes
-
-    @inner
-    def codes_of(codes: int, stride: int, rows: int, flip: int, panel: int, pair_bytes: int) -> None:
+        flip, pair_bytes = argument(record, FLIP), argument(record, CHUNK) * argument(record, BLOCK) * 32 + _SLACK
         for row in range(0, rows // 4 * 4, 4):
             interleave(codes + row * stride, stride, 4, flip, panel + row * 32, pair_bytes)
         if rows % 4:
             row = rows // 4 * 4
             interleave(codes + row * stride, stride, rows - row, flip, panel + row * 32, pair_bytes)
 
-    @inner
-    def make(
-        record: int,
-        column: int,
-        first: int,
-        count: int,
-        s_panel: int,
-        z_panel: int,
-        panel: int,
-        spare: int,
-        strip: int,
-        strips: int,
-    ) -> None:
-        c_stride, s_stride, z_stride = (
-            argument(record, CODES_STRIDE),
-            argument(record, SCALES_STRIDE),
-            argument(record, ZEROS_STRIDE),
-        )
-        block, kind, flip, byte = argument(record, BLOCK), argument(record, ZEROS_KIND), argument(record, FLIP), column // planes
-        scales = argument(record, SCALES) + first * s_stride + column * 4
-        zeros, start = argument(record, ZEROS) + first * z_stride + byte, np.float32(argument(record, DEFAULT_ZERO))
-        scales_of(scales, s_stride, zeros, z_stride, count, kind, start, flip & 255, s_panel, z_panel, spare)
-        scale_zeros(s_panel, z_panel, pairs * count * 2)
-        rows, place = min(count * block, argument(record, K) - first * block), argument(record, CODES) + byte
-        soon = place - strip * 64 + (first + count) * block * c_stride
-        ask_for(soon, c_stride, strips, strip * rows, rows)
-        codes_of(place + first * block * c_stride, c_stride, rows, flip, panel, argument(record, CHUNK) * block * 32 + _SLACK)
-
-    return make
+    return codes_of
 
 
 def _tile(rows: int, x_planes: int) -> Any:
@@ -235,11 +177,11 @@ def _task(name: str, bits: int, pairs: int, make: Any, x_planes: int) -> Task:
 
 
 def _of_rows(bits: int) -> Task:
-    return _task("panels_of_rows_i8", bits, 1, _make_of_rows(bits), 8 // bits)
+    return _task("panels_of_rows_i8", bits, 1, maker_of_rows(bits, _codes_of_rows(bits), scale_zeros), 8 // bits)
 
 
 def _of_columns(bits: int) -> Task:
-    return _task("panels_of_columns_i8", bits, 2 * (8 // bits), _make_of_columns(bits), 1)
+    return _task("panels_of_columns_i8", bits, 2 * (8 // bits), maker_of_columns(bits, _codes_of_columns(bits), scale_zeros), 1)
 
 
 panels_of_rows_i8_2, panels_of_rows_i8_4, panels_of_rows_i8_8 = (_of_rows(bits) for bits in (2, 4, 8))

@@ -6,7 +6,7 @@ import math
 
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
-from ort_sdk_cpu.instruction_set import has_vnni
+from ort_sdk_cpu.instruction_set import has_matrix_unit, has_vnni
 
 from .matmul_nbits_operands import Operands
 
@@ -15,6 +15,16 @@ __all__ = ["Form", "choose_form"]
 
 FEW_ROWS = {(False, False): 10, (False, True): 4, (True, False): 8, (True, True): 6}
 """Most rows of activations for which no panels are made, by whether products are of float32, and the weight is [K, N]."""
+MATRIX_ROWS = {False: 9, True: 13}
+"""Fewest rows of activations for products of float32 on the processor's matrix unit, by whether the weight is [K, N]."""
+UNIT_ROWS, UNIT_STEPS, UNIT_PARTS, TILE_BYTES, STAGE_BYTES = 16, 32, 3, 1024, 4096
+"""As in the compiled modules: rows and steps along K of the unit's tiles, parts of a number, bytes of a tile, working memory."""
+UNIT_PANEL_STEPS = 512
+"""Most steps along K of its panels: what rows of activations are split into stays in a core's second cache beside them."""
+UNIT_SUMS_BYTES = 512 << 10
+"""Most sums of strips whose panels take turns, so that activations are read less often."""
+COLUMNS_DISTANCE, ROWS_DISTANCE = 2, {2: 8, 4: 4, 8: 2}
+"""Steps along K between those of a pair, as in ``simd.code_tiles``: of a weight [K, N], and of the others by bits."""
 ROWS_IN_TURNS = 16
 """Most rows of activations for which the panels of a weight [K, N] are made in the order in which it lies in memory."""
 ROWS_AT_ONCE = 192
@@ -34,6 +44,8 @@ SPARE_BYTES = 4096
 GATHER_BYTES = 64 + 1024
 """Working memory behind a tile's activations."""
 SPAN_BYTES = 64
+FLOAT_ZEROS = 2
+"""``zero_points_kind`` of those that need not be whole numbers."""
 MINIMAL_CHUNK = 4
 """Blocks: the zero points of so many begin at a byte."""
 WORK_PER_PART = 1 << 16
@@ -99,6 +111,8 @@ def choose_form(weight: BlockWeight, operands: Operands, rows: int, threads: int
         is_exact: activations are used as they are, not quantised to 8 bits.
     """
     parts = parts_of(weight, rows, threads)
+    if is_exact and _takes_matrix_unit(weight, operands, rows):
+        return _tiles(weight, operands, rows, parts)
     if rows > FEW_ROWS[is_exact, operands.by_columns]:
         return _panels(weight, operands, rows, parts, is_exact=is_exact)
     if operands.by_columns:
@@ -214,10 +228,45 @@ def _panels(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, i
     )
 
 
+def _takes_matrix_unit(weight: BlockWeight, operands: Operands, rows: int) -> bool:
+    """Whether there are enough rows, codes less their zero points are whole numbers, and blocks are whole tiles."""
+    is_whole = operands.zero_points_kind != FLOAT_ZEROS and weight.block_size % UNIT_STEPS == 0
+    return has_matrix_unit() and is_whole and rows >= MATRIX_ROWS[operands.by_columns]
+
+
+def _tiles(weight: BlockWeight, operands: Operands, rows: int, parts: int) -> Form:
+    """Panels of the weight for the processor's matrix unit."""
+    pairs, layout = (2 * (8 // weight.bits), "columns") if operands.by_columns else (1, "rows")
+    unit, at_once = _chunk_unit(weight, operands), min(padded(rows, UNIT_ROWS), ROWS_AT_ONCE)
+    chunk = min(padded(weight.blocks, unit), padded(UNIT_PANEL_STEPS // weight.block_size, unit))
+    panel_bytes = chunk * weight.block_size // UNIT_STEPS * 2 * TILE_BYTES
+    strip_bytes, strips = pairs * at_once * 128, math.ceil(math.ceil(weight.size_n / (32 * pairs)) / parts)
+    group = max(1, min(strips, UNIT_SUMS_BYTES // strip_bytes))
+    x_stride = weight.blocks * weight.block_size // UNIT_STEPS * UNIT_PARTS * TILE_BYTES
+    return Form(
+        module="matmul_nbits_tiles",
+        task=f"tiles_of_{layout}_{weight.bits}",
+        arrange=f"parts_of_rows_{COLUMNS_DISTANCE if operands.by_columns else ROWS_DISTANCE[weight.bits]}",
+        planes=1,
+        x_stride=x_stride,
+        buffers=(math.ceil(rows / UNIT_ROWS) * x_stride, 0, 0),
+        work_stride=padded(SPARE_BYTES + group * strip_bytes + pairs * (chunk * 256 + panel_bytes) + STAGE_BYTES, SPAN_BYTES),
+        n_parts=parts,
+        chunk=chunk,
+        rows_at_once=at_once,
+        group=group,
+    )
+
+
+def _chunk_unit(weight: BlockWeight, operands: Operands) -> int:
+    """Blocks whose codes and zero points begin and end together with what is read at a time."""
+    lanes = weight.block_size // (4 if operands.by_columns else 4 * (8 // weight.bits))
+    return max(MINIMAL_CHUNK, 16 // lanes)
+
+
 def _chunk(weight: BlockWeight, operands: Operands, pairs: int, rows: int, *, is_exact: bool) -> int:
     """Blocks to a panel."""
-    lanes = weight.block_size // (4 if operands.by_columns else 4 * (8 // weight.bits))
-    unit = max(MINIMAL_CHUNK, 16 // lanes)
+    unit = _chunk_unit(weight, operands)
     per_block = pairs * weight.block_size * (128 if is_exact else 32)
     panel = SMALL_PANEL_BYTES if rows <= ROWS_IN_TURNS else PANEL_BYTES[is_exact]
     return min(padded(weight.blocks, unit), max(unit, panel // per_block // unit * unit))

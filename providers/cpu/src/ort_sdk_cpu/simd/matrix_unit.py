@@ -20,6 +20,7 @@ __all__ = [
     "RIGHT",
     "ROW_BYTES",
     "SUMS",
+    "TILE_BYTES",
     "TILE_ROWS",
     "TILE_STEPS",
     "configure",
@@ -34,6 +35,7 @@ TILE_ROWS = 16
 TILE_STEPS = 16
 """Pieces of 4 bytes in a row."""
 ROW_BYTES = 64
+TILE_BYTES = TILE_ROWS * ROW_BYTES
 SUMS, LEFT, RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)
 _FIRST_ROWS = {0, 1, 4}
 """Tiles with as many rows as the first group."""

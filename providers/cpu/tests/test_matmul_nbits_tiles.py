@@ -1,0 +1,190 @@
+"""MatMulNBits on the processor's matrix unit: codes as bfloat16, activations in three parts, against float64 and vectors."""
+
+import numpy as np
+import pytest
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.instruction_set import has_matrix_unit
+from ort_sdk_cpu.kernels import matmul_nbits_form
+from ort_sdk_cpu.kernels.matmul_nbits_form import MATRIX_ROWS, choose_form
+from ort_sdk_cpu.kernels.matmul_nbits_operands import Operands, rows_of, sign_bits
+from ort_sdk_cpu.kernels.matmul_nbits_product import NBitsProduct
+from ort_sdk_cpu.kernels.scratch import Scratch
+
+from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
+
+pytestmark = pytest.mark.skipif(
+    not libraries.numba().is_usable or not has_matrix_unit(), reason="no compiler, or a processor without a matrix unit"
+)
+
+TILES = "matmul_nbits_tiles"
+NEVER = {False: 1 << 30, True: 1 << 30}
+"""Fewest rows with which vectors compute all products."""
+
+
+def _pack(codes, bits):
+    """(..., n) codes in bytes along the last axis, lowest bits first."""
+    per_byte = 8 // bits
+    padded = np.zeros((*codes.shape[:-1], -(-codes.shape[-1] // per_byte) * per_byte), np.uint8)
+    padded[..., : codes.shape[-1]] = codes
+    return (padded.reshape(*codes.shape[:-1], -1, per_byte) << np.arange(0, 8, bits, dtype=np.uint8)).sum(-1).astype(np.uint8)
+
+
+class Case:
+    """A weight in one of the layouts, and what it stands for."""
+
+    def __init__(self, bits, block, size_k, size_n, *, zeros="packed", by_columns=False, signed=False):
+        rng = np.random.default_rng([bits, block, size_k, size_n])
+        self.attributes, self.half = BlockWeight("a node", size_k, size_n, bits, block), 1 << (bits - 1)
+        shape = (size_n, self.attributes.blocks)
+        codes = rng.integers(0, 2 * self.half, (size_n, size_k)).astype(np.uint8)
+        scales = rng.uniform(0.01, 0.1, shape).astype(np.float32) * rng.choice(np.float32([-1, 1]), shape)
+        offsets = np.full(shape, self.half) if zeros == "none" else rng.integers(0, 2 * self.half, shape)
+        if zeros == "float":
+            offsets = rng.uniform(0, 2 * self.half, shape).astype(np.float32)
+        scale, offset = (np.repeat(values, block, axis=1)[:, :size_k] for values in (scales, offsets.astype(np.float64)))
+        self.weight = (codes - offset) * scale
+        self.operands = (self._columns if by_columns else self._rows)(codes, scales, offsets, zeros, signed)
+
+    def _rows(self, codes, scales, offsets, zeros, _signed):
+        weight = self.attributes
+        padded = np.random.default_rng(0).integers(0, 2 * self.half, (weight.size_n, weight.blocks * weight.block_size))
+        padded[:, : weight.size_k] = codes
+        packed = _pack(padded.astype(np.uint8), weight.bits)
+        zero_points = {"none": None, "float": offsets}.get(zeros, _pack(offsets.astype(np.uint8), weight.bits))
+        return rows_of(weight, packed, scales, zero_points, None)
+
+    def _columns(self, codes, scales, offsets, zeros, signed):
+        weight, turned = self.attributes, self.half if signed else 0
+        packed, zero_points = (_pack(values.T.astype(np.uint8) ^ turned, weight.bits) for values in (codes, offsets))
+        has_zeros = zeros == "packed"
+        return Operands(
+            by_columns=True,
+            codes=np.ascontiguousarray(packed),
+            codes_stride=packed.shape[1],
+            scales=np.ascontiguousarray(scales.T),
+            scales_stride=weight.size_n * 4,
+            half_scales=None,
+            zero_points=np.ascontiguousarray(zero_points) if has_zeros else None,
+            zero_points_kind=int(has_zeros),
+            zero_points_stride=packed.shape[1] if has_zeros else 0,
+            default_zero_point=self.half,
+            flip=sign_bits(weight.bits) if signed else 0,
+        )
+
+    def module(self, rows, *, is_exact=True):
+        return choose_form(self.attributes, self.operands, rows, 1, is_exact=is_exact).module
+
+    def product(self, x, bias=None):
+        x, out = np.ascontiguousarray(x), np.full((len(x), self.attributes.size_n), 7, np.float32)
+        product = NBitsProduct(self.attributes, Scratch(), is_exact=True).bind(self.operands, len(x))
+        product(address_of(x), 0 if bias is None else address_of(bias), address_of(out))
+        return out
+
+    def check(self, rows):
+        """No sum is further off than a number's last bits; returns the errors."""
+        x, bias = _activations(rows, self.attributes.size_k), np.linspace(-1, 1, self.attributes.size_n, dtype=np.float32)
+        assert self.module(rows) == TILES
+        errors = self.product(x, bias) - (x.astype(np.float64) @ self.weight.T + bias)
+        scale = np.abs(x).astype(np.float64) @ np.abs(self.weight).T + np.abs(bias)
+        assert (np.abs(errors) / scale).max() < 2.0**-22
+        return errors
+
+
+def _activations(rows, size_k, scale=1.0):
+    return (np.random.default_rng(rows).standard_normal((rows, size_k)) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize("zeros", ["none", "packed"])
+@pytest.mark.parametrize("block", [32, 64, 128, 256])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weight_by_rows(bits, block, zeros):
+    for index, size_k in enumerate((block, 72, 1000, 1100)):
+        Case(bits, block, size_k, (1, 19, 45, 64)[index], zeros=zeros).check((MATRIX_ROWS[False], 16, 17, 130)[index])
+
+
+@pytest.mark.parametrize(("zeros", "signed"), [("none", True), ("packed", False), ("packed", True)])
+@pytest.mark.parametrize("block", [32, 64, 128, 256])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weight_by_columns(bits, block, zeros, signed):
+    strip = 64 * 8 // bits
+    for index, size_k in enumerate((block, 71, 1000, 1100)):
+        size_n = (strip, strip + 8, 2 * strip + 8, 3 * strip)[index]
+        case = Case(bits, block, size_k, size_n, zeros=zeros, by_columns=True, signed=signed)
+        case.check((MATRIX_ROWS[True], 16, 17, 130)[index])
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_what_the_unit_gains_nothing_with_is_computed_by_vectors(by_columns):
+    case, fewest = Case(4, 32, 64, 128, by_columns=by_columns), MATRIX_ROWS[by_columns]
+    assert case.module(fewest) == TILES
+    assert case.module(fewest - 1) != TILES
+    assert case.module(fewest, is_exact=False) != TILES
+    assert Case(4, 16, 64, 128, by_columns=by_columns).module(fewest) != TILES
+
+
+def test_zero_points_that_need_not_be_whole_are_not_for_the_unit():
+    assert Case(4, 32, 64, 128, zeros="float").module(128) != TILES
+
+
+@pytest.mark.parametrize(
+    ("by_columns", "rows"), [(False, MATRIX_ROWS[False]), (False, 40), (True, MATRIX_ROWS[True]), (True, 40)]
+)
+@pytest.mark.parametrize("block", [32, 128])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_sums_round_off_no_more_than_those_of_vectors(bits, block, by_columns, rows, monkeypatch):
+    case = Case(bits, block, 4096, 512, by_columns=by_columns)
+    errors = case.check(rows)
+    monkeypatch.setattr(matmul_nbits_form, "MATRIX_ROWS", NEVER)
+    x, bias = _activations(rows, 4096), np.linspace(-1, 1, 512, dtype=np.float32)
+    expected = x.astype(np.float64) @ case.weight.T + bias
+    assert case.module(rows) != TILES
+    assert np.square(errors).mean() <= np.square(case.product(x, bias) - expected).mean()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_panels_are_made_piece_by_piece(by_columns, threads, monkeypatch):
+    monkeypatch.setattr(libraries, "thread_count", lambda: threads)
+    for name, value in (("UNIT_PANEL_STEPS", 128), ("ROWS_AT_ONCE", 16)):
+        monkeypatch.setattr(matmul_nbits_form, name, value)
+    for bits in (2, 4, 8):
+        for sums_bytes in (0, 1 << 20):
+            monkeypatch.setattr(matmul_nbits_form, "UNIT_SUMS_BYTES", sums_bytes)
+            Case(bits, 32, 1000, 1096, by_columns=by_columns).check(40)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, np.uint32(0x7F800001).view(np.float32)])
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_numbers_that_are_not_finite_give_what_sums_of_products_give(bits, by_columns, value):
+    case = Case(bits, 32, 250, 264, by_columns=by_columns)
+    x = _activations(20, 250)
+    finite = case.product(x)
+    x[18, 249] = x[3, 40] = value
+    with np.errstate(invalid="ignore"):
+        expected = x.astype(np.float64) @ case.weight.T
+    found = case.product(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    others = [row for row in range(20) if row not in {3, 18}]
+    np.testing.assert_array_equal(found[others], finite[others])
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_largest_numbers_stay_finite_where_their_products_are(bits, by_columns):
+    case = Case(bits, 256, 256, 264, by_columns=by_columns)
+    x = np.full((16, 256), np.finfo(np.float32).max / 256 / (1 << bits), np.float32)
+    x[:8, 1:] = 0
+    x[:8, 0] = np.finfo(np.float32).max
+    case.weight /= 1 << (bits + 8)
+    case.operands.scales[...] /= 1 << (bits + 8)
+    np.testing.assert_allclose(case.product(x), x.astype(np.float64) @ case.weight.T, rtol=1e-4)
+
+
+@pytest.mark.parametrize("exponent", [-60, 60])
+def test_numbers_of_any_size_keep_their_24_bits(exponent):
+    case = Case(4, 32, 64, 40)
+    x = _activations(20, 64, 2.0**exponent)
+    x[:, 1:] = 0  # one product each: nothing is rounded but the product itself
+    np.testing.assert_allclose(case.product(x), x[:, :1].astype(np.float64) @ case.weight[:, :1].T, rtol=2.0**-22)
