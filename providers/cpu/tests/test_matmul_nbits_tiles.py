@@ -6,7 +6,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import has_matrix_unit
 from ort_sdk_cpu.kernels import matmul_nbits_form
-from ort_sdk_cpu.kernels.matmul_nbits_form import MATRIX_ROWS, choose_form
+from ort_sdk_cpu.kernels.matmul_nbits_form import MATRIX_ROWS, MATRIX_ROWS_OF_BYTES, choose_form
 from ort_sdk_cpu.kernels.matmul_nbits_operands import Operands, rows_of, sign_bits
 from ort_sdk_cpu.kernels.matmul_nbits_product import NBitsProduct
 from ort_sdk_cpu.kernels.scratch import Scratch
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 TILES = "matmul_nbits_tiles"
-NEVER = {False: 1 << 30, True: 1 << 30}
+NEVER = 1 << 30
 """Fewest rows with which vectors compute all products."""
 
 
@@ -91,6 +91,10 @@ class Case:
         return errors
 
 
+def _fewest(bits, *, by_columns):
+    return MATRIX_ROWS_OF_BYTES if by_columns and bits == 8 else MATRIX_ROWS
+
+
 def _activations(rows, size_k, scale=1.0):
     return (np.random.default_rng(rows).standard_normal((rows, size_k)) * scale).astype(np.float32)
 
@@ -100,7 +104,7 @@ def _activations(rows, size_k, scale=1.0):
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_weight_by_rows(bits, block, zeros):
     for index, size_k in enumerate((block, 72, 1000, 1100)):
-        Case(bits, block, size_k, (1, 19, 45, 64)[index], zeros=zeros).check((MATRIX_ROWS[False], 16, 17, 130)[index])
+        Case(bits, block, size_k, (1, 19, 45, 64)[index], zeros=zeros).check((MATRIX_ROWS, 16, 17, 130)[index])
 
 
 @pytest.mark.parametrize(("zeros", "signed"), [("none", True), ("packed", False), ("packed", True)])
@@ -111,31 +115,32 @@ def test_weight_by_columns(bits, block, zeros, signed):
     for index, size_k in enumerate((block, 71, 1000, 1100)):
         size_n = (strip, strip + 8, 2 * strip + 8, 3 * strip)[index]
         case = Case(bits, block, size_k, size_n, zeros=zeros, by_columns=True, signed=signed)
-        case.check((MATRIX_ROWS[True], 16, 17, 130)[index])
+        case.check((_fewest(bits, by_columns=True), 17, 32, 130)[index])
 
 
 @pytest.mark.parametrize("by_columns", [False, True])
-def test_what_the_unit_gains_nothing_with_is_computed_by_vectors(by_columns):
-    case, fewest = Case(4, 32, 64, 128, by_columns=by_columns), MATRIX_ROWS[by_columns]
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_what_the_unit_gains_nothing_with_is_computed_by_vectors(bits, by_columns):
+    case, fewest = Case(bits, 32, 64, 256, by_columns=by_columns), _fewest(bits, by_columns=by_columns)
     assert case.module(fewest) == TILES
     assert case.module(fewest - 1) != TILES
     assert case.module(fewest, is_exact=False) != TILES
-    assert Case(4, 16, 64, 128, by_columns=by_columns).module(fewest) != TILES
+    assert Case(bits, 16, 64, 256, by_columns=by_columns).module(fewest) != TILES
 
 
 def test_zero_points_that_need_not_be_whole_are_not_for_the_unit():
     assert Case(4, 32, 64, 128, zeros="float").module(128) != TILES
 
 
-@pytest.mark.parametrize(
-    ("by_columns", "rows"), [(False, MATRIX_ROWS[False]), (False, 40), (True, MATRIX_ROWS[True]), (True, 40)]
-)
+@pytest.mark.parametrize("rows", [None, 40])
+@pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("block", [32, 128])
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_sums_round_off_no_more_than_those_of_vectors(bits, block, by_columns, rows, monkeypatch):
-    case = Case(bits, block, 4096, 512, by_columns=by_columns)
+    case, rows = Case(bits, block, 4096, 512, by_columns=by_columns), rows or _fewest(bits, by_columns=by_columns)
     errors = case.check(rows)
-    monkeypatch.setattr(matmul_nbits_form, "MATRIX_ROWS", NEVER)
+    for name in ("MATRIX_ROWS", "MATRIX_ROWS_OF_BYTES"):
+        monkeypatch.setattr(matmul_nbits_form, name, NEVER)
     x, bias = _activations(rows, 4096), np.linspace(-1, 1, 512, dtype=np.float32)
     expected = x.astype(np.float64) @ case.weight.T + bias
     assert case.module(rows) != TILES
@@ -174,7 +179,7 @@ def test_numbers_that_are_not_finite_give_what_sums_of_products_give(bits, by_co
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_largest_numbers_stay_finite_where_their_products_are(bits, by_columns):
     case = Case(bits, 256, 256, 264, by_columns=by_columns)
-    x = np.full((16, 256), np.finfo(np.float32).max / 256 / (1 << bits), np.float32)
+    x = np.full((20, 256), np.finfo(np.float32).max / 256 / (1 << bits), np.float32)
     x[:8, 1:] = 0
     x[:8, 0] = np.finfo(np.float32).max
     case.weight /= 1 << (bits + 8)

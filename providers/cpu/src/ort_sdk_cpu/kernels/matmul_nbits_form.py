@@ -15,8 +15,8 @@ __all__ = ["Form", "choose_form"]
 
 FEW_ROWS = {(False, False): 10, (False, True): 4, (True, False): 8, (True, True): 6}
 """Most rows of activations for which no panels are made, by whether products are of float32, and the weight is [K, N]."""
-MATRIX_ROWS = {False: 9, True: 13}
-"""Fewest rows of activations for products of float32 on the processor's matrix unit, by whether the weight is [K, N]."""
+MATRIX_ROWS, MATRIX_ROWS_OF_BYTES = 9, 17
+"""Fewest rows of activations for products of float32 on the processor's matrix unit, the second of a weight [K, N] of 8 bits."""
 UNIT_ROWS, UNIT_STEPS, UNIT_PARTS, TILE_BYTES, STAGE_BYTES = 16, 32, 3, 1024, 4096
 """As in the compiled modules: rows and steps along K of the unit's tiles, parts of a number, bytes of a tile, working memory."""
 UNIT_PANEL_STEPS = 512
@@ -44,6 +44,7 @@ SPARE_BYTES = 4096
 GATHER_BYTES = 64 + 1024
 """Working memory behind a tile's activations."""
 SPAN_BYTES = 64
+BYTE_BITS = 8
 FLOAT_ZEROS = 2
 """``zero_points_kind`` of those that need not be whole numbers."""
 MINIMAL_CHUNK = 4
@@ -231,7 +232,8 @@ def _panels(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, i
 def _takes_matrix_unit(weight: BlockWeight, operands: Operands, rows: int) -> bool:
     """Whether there are enough rows, codes less their zero points are whole numbers, and blocks are whole tiles."""
     is_whole = operands.zero_points_kind != FLOAT_ZEROS and weight.block_size % UNIT_STEPS == 0
-    return has_matrix_unit() and is_whole and rows >= MATRIX_ROWS[operands.by_columns]
+    fewest = MATRIX_ROWS_OF_BYTES if operands.by_columns and weight.bits == BYTE_BITS else MATRIX_ROWS
+    return has_matrix_unit() and is_whole and rows >= fewest
 
 
 def _tiles(weight: BlockWeight, operands: Operands, rows: int, parts: int) -> Form:
