@@ -8,8 +8,6 @@ from row to row (0 for an addend that is one row; address 0 for none), ``*_step`
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ort_sdk_cpu.jit import inner
@@ -19,11 +17,9 @@ from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, mu
 from ort_sdk_cpu.simd.float_rows import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
 from ort_sdk_cpu.simd.float_tiles import ROWS, TALL_ROWS, direct_tile, keeping_tile, narrow_tile, tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
-from ort_sdk_cpu.simd.matrix_unit import TILE_ROWS, TILE_STEPS, configure, release
 from ort_sdk_cpu.simd.memory import LAST_BYTE, load_f32, load_f32_first, prefetch_second, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.shuffles import transpose_rows
-from ort_sdk_cpu.simd.split_tiles import BLOCK_BYTES, BLOCK_STEPS, has_nan
 
 from .panels import (
     COPY_ROW_BYTES,
@@ -36,8 +32,6 @@ from .panels import (
     copy_rows,
     multiply_panels,
 )
-from .split_panels import SPARE_BYTES as SPLIT_SPARE_BYTES
-from .split_panels import SPLIT_STEPS, SPLIT_WIDTH, blocks_of, groups_of, multiply_split, split_columns, split_rows
 
 __all__ = [
     "dots_of_rows",
@@ -45,7 +39,6 @@ __all__ = [
     "halves_in_rows",
     "panels_of_columns",
     "panels_of_rows",
-    "split_panels_of_columns",
     "sums_of_columns",
 ]
 
@@ -165,57 +158,6 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
                 if whole < left:
                     copy_results(rest, WIDTH * 4, rows, left - whole, target + whole * 4, c_row)
                 _finish_part(record, batch, first_row, rows, column, left)
-
-
-@inner
-def _split_part_of_columns(record: int, batch: int, first_row: int, rows: int, first: int, stop: int, work: int) -> Any:
-    """As ``_part_of_columns``, on the matrix unit; 1 if there are numbers that it cannot split."""
-    k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
-    a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
-    b = argument(record, 1) + batch * argument(record, 12)
-    c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
-    chunks = (k + SPLIT_STEPS - 1) // SPLIT_STEPS
-    blocks = (blocks_of(k) + chunks - 1) // chunks
-    steps, panel_bytes = blocks * BLOCK_STEPS, 2 * blocks * BLOCK_BYTES
-    panel, following = work + SPLIT_SPARE_BYTES, work + SPLIT_SPARE_BYTES + panel_bytes
-    rest = following + panel_bytes
-    own_rows = rest + groups_of(rows) * TILE_ROWS * SPLIT_WIDTH * 4
-    rests = split_columns(b + first * 4, b_row, min(steps, k), stop - first, panel, zero_f32())
-    configure(work, TILE_ROWS, TILE_ROWS, TILE_STEPS)
-    for start in range(0, k, steps):
-        count, is_last = min(steps, k - start), start + steps >= k
-        rests = split_rows(a + start * 4, a_row, rows, count, own_rows, rests)
-        for column in range(first, stop, SPLIT_WIDTH):
-            left, soon, place, next_count = stop - column, column + SPLIT_WIDTH, b + start * b_row, count
-            if left <= SPLIT_WIDTH:
-                soon, place, next_count = first, b + (start + steps) * b_row, max(0, min(steps, k - start - steps))
-            place += soon * 4
-            is_whole = next_count % BLOCK_STEPS == 0 and stop - soon >= SPLIT_WIDTH
-            target, target_row = (c + column * 4, c_row) if left >= SPLIT_WIDTH else (rest, SPLIT_WIDTH * 4)
-            rests = multiply_split(
-                own_rows,
-                rows,
-                blocks_of(count),
-                panel,
-                target,
-                target_row,
-                int(start == 0),
-                work,
-                place,
-                b_row,
-                following,
-                next_count // BLOCK_STEPS if is_whole else 0,
-                rests,
-            )
-            if not is_whole:
-                rests = split_columns(place, b_row, next_count, stop - soon, following, rests)
-            panel, following = following, panel
-            if is_last:
-                if left < SPLIT_WIDTH:
-                    copy_results(rest, SPLIT_WIDTH * 4, rows, left, c + column * 4, c_row)
-                _finish_part(record, batch, first_row, rows, column, min(left, SPLIT_WIDTH))
-    release()
-    return has_nan(rests)
 
 
 @inner
@@ -363,18 +305,6 @@ def panels_of_columns(record: int, part: int, parts: int) -> None:
         batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
         for row in range(0, rows, at_once):
             _part_of_columns(record, batch, first_row + row, min(at_once, rows - row), first, stop, work)
-
-
-@task
-def split_panels_of_columns(record: int, part: int, parts: int) -> None:
-    """As ``panels_of_columns``, on the matrix unit."""
-    work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
-    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
-        for row in range(0, rows, at_once):
-            count = min(at_once, rows - row)
-            if _split_part_of_columns(record, batch, first_row + row, count, first, stop, work):
-                _part_of_columns(record, batch, first_row + row, count, first, stop, work)
 
 
 @task

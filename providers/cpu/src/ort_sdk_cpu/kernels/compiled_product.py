@@ -11,7 +11,7 @@ from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.instruction_set import InstructionSet, has_matrix_unit, instruction_set
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.native_call import NativeCall
 
 from .scratch import Scratch
@@ -34,17 +34,12 @@ NUMBERS_PER_THREAD = 1 << 16
 """Numbers of the second operand that take as long to come from memory."""
 MOST_ROWS = 512
 """Rows multiplied at a time, so that what is made of them stays in a cache."""
-SPLIT_ROWS, MOST_SPLIT_ROWS = 64, 256
-"""Rows from which on splitting the second operand costs less than it saves, and most that are split at a time."""
-SPLIT_STEPS = 512
-"""As in the compiled module."""
 MOST_TRANSPOSED = 1 << 20
 """Numbers of them that are transposed at a time."""
 FEWEST_ROWS_OF_PART, ROWS_OF_PART = 8, 128
 """Rows of a part from which on it costs little that each thread reads all of the second operand: if that is small, and of any."""
 NUMBERS_PER_ROW = 1 << 13
 """Numbers of the second operand for each of so many rows between them."""
-_SPLIT_BLOCK, _SPLIT_BYTES, _SPLIT_SPARE_BYTES = 32, 6, 4160
 _STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES, _HALF_SPARE_BYTES = 128, 8, 192, 4, 1024, 2048
 """As in the compiled modules."""
 _A, _B, _C, _ADDEND, _WORK = range(5)
@@ -81,21 +76,12 @@ class Sizes:
             return "halves_in_rows" if self.is_transposed else "halves_in_columns"
         if self.is_transposed:
             return "dots_of_rows" if self.rows <= DOTTED_ROWS else "panels_of_rows"
-        if self.is_split:
-            return "split_panels_of_columns"
         is_summed = self.rows in SUMMED_COLUMNS and self.columns >= SUMMED_COLUMNS[self.rows]
         return "sums_of_columns" if is_summed else "panels_of_columns"
 
     @property
-    def is_split(self) -> bool:
-        """Whether the processor's matrix unit multiplies it, which takes numbers in parts."""
-        return has_matrix_unit() and self.rows >= SPLIT_ROWS and not self.is_transposed and not self.is_half
-
-    @property
     def rows_at_once(self) -> int:
         """Rows multiplied at a time."""
-        if self.is_split:
-            return min(self.rows, MOST_SPLIT_ROWS)
         is_turned = self.is_transposed and not self.is_half
         most = max(32, MOST_TRANSPOSED // self.inner // 32 * 32) if is_turned else MOST_ROWS
         return min(self.rows, MOST_ROWS, most)
@@ -110,23 +96,11 @@ class Sizes:
         """Working memory of a thread: panels, copied rows, results that go elsewhere."""
         width, copy_row = _width(), _STEPS * _FLOAT_BYTES + 64
         rows = -(-self.rows_at_once // width) * width
-        if self.is_split:
-            steps = min(SPLIT_STEPS, -(-self.inner // _SPLIT_BLOCK) * _SPLIT_BLOCK)
-            return max(
-                self._panel_bytes, _SPLIT_SPARE_BYTES + (2 * width + rows) * steps * _SPLIT_BYTES + rows * width * _FLOAT_BYTES
-            )
         if self.is_half:
             return _HALF_SPARE_BYTES + (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
         if self.is_transposed:
             sums = _BLOCK * (rows * _FLOAT_BYTES + 64)
             return _SPARE_BYTES + 12 * copy_row + sums + rows * self.inner * _FLOAT_BYTES
-        return self._panel_bytes
-
-    @property
-    def _panel_bytes(self) -> int:
-        """The same of a task that makes panels of columns."""
-        width, copy_row = _width(), _STEPS * _FLOAT_BYTES + 64
-        rows = -(-self.rows_at_once // width) * width
         panels = 1 if self.rows_at_once <= _tall_rows() else _GROUP
         return panels * (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
 
