@@ -218,7 +218,11 @@ def test_little_work_and_lines_that_do_not_divide_stay_with_vectors(monkeypatch,
         case = Case(np.uint8, channels, 64, (1, 1), size)
         threads = libraries.thread_count()
         image = integer_cuts.Image.of(
-            case.x.shape, case.weight.shape, case.sums.shape, case.geometry.padding(case.x.shape, case.weight.shape)
+            case.x.shape,
+            case.weight.shape,
+            case.sums.shape,
+            case.geometry.padding(case.x.shape, case.weight.shape),
+            is_spread=False,
         )
         found.append(integer_cuts.Cut(image, 0, 64, threads).on_matrix_unit().chunk)
     assert found == [0, 0, 16]

@@ -1,6 +1,7 @@
 """The binding to oneDNN: primitives, attributes, layouts, threads."""
 
 import concurrent.futures
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -140,3 +141,14 @@ def test_interface_is_up_to_date():
 def test_errors_say_what_failed():
     with pytest.raises(RuntimeException, match=r"describing memory of shape \(-1, 2\).*status 2 \(invalid arguments\)"):
         any_layout((-1, 2), np.dtype(np.float32))
+
+
+def test_the_matrix_unit_is_left_to_compiled_kernels():
+    code = "import os\nfrom ort_sdk_cpu import libraries\nlibraries.prepare()\nprint(os.environ['ONEDNN_MAX_CPU_ISA'])"
+    given = {name: value for name, value in os.environ.items() if name not in {"ONEDNN_MAX_CPU_ISA", "ORT_SDK_CPU_ISA"}}
+    for environment, expected in (
+        (given, {"SSE41", "AVX2", "AVX512_CORE_FP16"}),
+        (given | {"ONEDNN_MAX_CPU_ISA": "DEFAULT"}, {"DEFAULT"}),
+    ):
+        done = subprocess.run([sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() in expected

@@ -44,6 +44,13 @@ LEAST_NUMBA = (0, 62)
 """The first with a compiler that reads addresses without the type of what is there, which the kernels' text has."""
 ONEDNN_DISTRIBUTION = "onednn-cpu-gomp"
 ONEDNN_FILE = "libdnnl.so.3"
+ONEDNN_LIMITS = {
+    InstructionSet.PORTABLE: "SSE41",
+    InstructionSet.AVX2: "AVX2",
+    InstructionSet.AVX512: "AVX512_CORE_FP16",
+    InstructionSet.AMX: "AVX512_CORE_FP16",
+}
+"""OneDNN's names of the highest instruction sets it may use: convolutions of its 3.2 by the matrix unit may end the process."""
 OPENMP_FILE = "libgomp.so.1"
 OPENMP_REMEDY = "install GCC's OpenMP library (Debian, Ubuntu: apt install libgomp1; Fedora: dnf install libgomp)"
 
@@ -167,10 +174,7 @@ def prepare() -> None:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-    limits = {InstructionSet.PORTABLE: "SSE41", InstructionSet.AVX2: "AVX2", InstructionSet.AVX512: "AVX512_CORE_FP16"}
-    limit = limits.get(instruction_set())
-    if limit is not None and instruction_set() < machine_instruction_set():
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", limit)
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", ONEDNN_LIMITS[instruction_set()])
 
 
 def thread_count() -> int:

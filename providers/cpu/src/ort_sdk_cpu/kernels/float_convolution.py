@@ -101,7 +101,7 @@ class FloatConvolution:
             out: float32.
         """
         is_spread, shape = is_spread_out(x), self._shape
-        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
+        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_spread=is_spread)
         work = 2 * out.size * math.prod(shape[1:])
         threads = libraries.thread_count() if work >= TEAM_WORK else 1
         cut = Cut(image, image.kind(is_spread=is_spread), PANEL, threads).on_matrix_unit()

@@ -64,14 +64,23 @@ class Image(NamedTuple):
     ends: tuple[int, int]
 
     @classmethod
-    def of(cls, x_shape: Sequence[int], weight_shape: Sequence[int], out_shape: Sequence[int], padding: Padding) -> Image:
-        """Pointwise convolutions of all pixels have one line of them."""
+    def of(
+        cls,
+        x_shape: Sequence[int],
+        weight_shape: Sequence[int],
+        out_shape: Sequence[int],
+        padding: Padding,
+        *,
+        is_spread: bool,
+    ) -> Image:
+        """Pointwise convolutions of all pixels have one line of them; where pixels are put side by side, one for each sample."""
         samples, channels, *size = x_shape
         steps = (padding.strides, padding.dilations, padding.begins, padding.ends)
         kernel, out_size = tuple(weight_shape[2:]), tuple(out_shape[2:])
         if math.prod(kernel) == 1 and {*padding.strides} == {1} and not any((*padding.begins, *padding.ends)):
-            pixels = samples * math.prod(size)
-            return cls(1, (1, pixels), channels, (1, pixels), weight_shape[0], (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+            apart = samples if is_spread else 1
+            line = (1, samples * math.prod(size) // apart)
+            return cls(apart, line, channels, line, weight_shape[0], (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
         missing = (1,) * (2 - len(size))
         pairs = [(*missing, *values) for values in (size, out_size, kernel, *steps[:2])]
         borders = [(*(0 for _ in missing), *values) for values in steps[2:]]

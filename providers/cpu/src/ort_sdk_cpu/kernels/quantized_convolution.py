@@ -202,7 +202,7 @@ class TaskConvolution:
         shape, is_spread = self._shape, is_spread_out(x)
         if not is_known(shape, self._geometry, x.shape):
             return None
-        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape))
+        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_spread=is_spread)
         is_large = 2 * out.size * math.prod(shape[1:]) >= TEAM_WORK
         panel = panel_for(shape[0], is_plain=self.can_add and x.dtype != _INT8) if is_large else PANEL
         threads = libraries.thread_count() if is_large else 1
