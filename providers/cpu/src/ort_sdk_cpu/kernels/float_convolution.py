@@ -125,7 +125,8 @@ class FloatConvolution:
             scales = np.broadcast_to(finish.scales, outputs).astype(_FLOAT)
             shifts = zeros if weight.zero_points is None else weight.zero_points
             columns = columns_in_order(weight.sums(), scales, zeros if finish.bias is None else finish.bias, shifts)
-            units = {count: order.units_of(weight.numbers, count) for count in UNIT_COLUMNS}
-            panels = panels_in_order(order.lines_of(weight.numbers))
-            found = self._packed[order] = _Packed(panels, columns, None if weight.zero_points is None else units)
+            units = None
+            if weight.zero_points is not None:
+                units = {count: order.units_of(weight.numbers, count) for count in UNIT_COLUMNS}
+            found = self._packed[order] = _Packed(panels_in_order(order.lines_of(weight.numbers)), columns, units)
         return found
