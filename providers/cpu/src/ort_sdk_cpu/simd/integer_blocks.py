@@ -98,8 +98,9 @@ def multiply_block_of(vectors: int, *, is_int8: bool) -> Any:
                 columns = range(first, min(vectors, first + _COLUMNS))
                 tiles = [(group, column) for group in range(number) for column in columns]
                 for group, column in tiles:
-                    place = builder.add(start, constant(column * ROW_BYTES))
-                    emit_load_tile(builder, _sums_of(group, column), place, constant(0))
+                    emit_load_tile(
+                        builder, _sums_of(group, column), builder.add(start, constant(column * ROW_BYTES)), constant(0)
+                    )
                 asked = _emit_chunks(builder, given._replace(soon=asked), number, columns, (instruction, sums_row))
                 for group, column in tiles:
                     place = builder.add(sums, constant(column * ROW_BYTES))

@@ -118,6 +118,15 @@ def _slowness_of(depth: int) -> int:
 
 
 @inner
+def _next_pixels(record: int, offset: int, row_bytes: int, bias: int) -> tuple[int, int, int]:
+    """Where what is added to pixels is, where they are written, and bytes from one to the next; the bias for a stage."""
+    if row_bytes == 0:
+        return bias, bias, 0
+    written = argument(record, 4) + offset
+    return (argument(record, 3) + offset if argument(record, 3) else written), written, row_bytes
+
+
+@inner
 def multiply_pixels(
     record: int,
     x: int,
@@ -159,16 +168,11 @@ def multiply_pixels(
         rows = pixels * (index + 1) // tiles - first
         offset = (pixel + first) * row_bytes + panel * _PANEL_BYTES
         bias, addend, addend_row = work + (1 + panel) * _PANEL_BYTES, 0, row_bytes
-        soon, written, behind = bias, bias, 0
-        if is_direct:
-            behind = row_bytes
-            soon = written = argument(record, 4) + offset + rows * row_bytes
-            if argument(record, 3):
-                addend = argument(record, 3) + offset
-                soon = addend + rows * row_bytes
-        line, line_step = panel_weights, 0
-        if index * depth * _LINE // 2 < ahead_bytes:
-            line, line_step = ahead + index * depth * _LINE // 2, _LINE
+        if is_direct and argument(record, 3):
+            addend = argument(record, 3) + offset
+        soon, written, behind = _next_pixels(record, offset + rows * row_bytes, row_bytes if is_direct else 0, bias)
+        asked = brought_bytes(index * ROWS, depth)
+        line, line_step = (ahead + asked, _LINE) if asked < ahead_bytes else (panel_weights, 0)
         for block in range(blocks):
             start, stop = depth * block // blocks, depth * (block + 1) // blocks
             target, target_row, low, high = stage, _PANEL_BYTES, np.float32(-np.inf), np.float32(np.inf)
@@ -178,25 +182,8 @@ def multiply_pixels(
             place, panel_place = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES
             count = stop - start
             leading_pixel_tile(
-                rows,
-                vectors,
-                panel_place,
-                place,
-                x_row,
-                count,
-                bias,
-                addend,
-                addend_row,
-                low,
-                high,
-                target,
-                target_row,
-                soon,
-                written,
-                behind,
-                _slowness_of(count),
-                line + start * line_step // 2,
-                line_step,
+                *(rows, vectors, panel_place, place, x_row, count, bias, addend, addend_row, low, high, target, target_row),
+                *(soon, written, behind, _slowness_of(count), line + start * line_step // 2, line_step),
             )
             bias, addend, addend_row = work, stage, _PANEL_BYTES
         if not is_direct:
