@@ -8,18 +8,16 @@ from row to row (0 for an addend that is one row; address 0 for none), ``*_step`
 
 from __future__ import annotations
 
-import numpy as np
-
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
-from ort_sdk_cpu.simd import functions
-from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
+from ort_sdk_cpu.simd.arithmetic import zero_f32
 from ort_sdk_cpu.simd.float_rows import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
 from ort_sdk_cpu.simd.float_tiles import ROWS, TALL_ROWS, direct_tile, keeping_tile, narrow_tile, tile
 from ort_sdk_cpu.simd.halves import SPARE_BYTES, columns_times_row, rows_times_row, widen_columns, widen_rows
-from ort_sdk_cpu.simd.memory import LAST_BYTE, load_f32, load_f32_first, prefetch_second, store_f32, store_f32_first
-from ort_sdk_cpu.simd.records import argument, number
+from ort_sdk_cpu.simd.memory import LAST_BYTE, load_f32, prefetch_second, store_f32, store_f32_first
+from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.shuffles import transpose_rows
+from ort_sdk_cpu.simd.teams import barrier
 
 from .panels import (
     COPY_ROW_BYTES,
@@ -32,6 +30,8 @@ from .panels import (
     copy_rows,
     multiply_panels,
 )
+from .product_results import finish_part
+from .shares import add_shares, sum_share
 
 __all__ = [
     "dots_of_rows",
@@ -40,6 +40,7 @@ __all__ = [
     "panels_of_columns",
     "panels_of_rows",
     "sums_of_columns",
+    "sums_of_shares",
 ]
 
 _rows_added = inner(rows_added)
@@ -53,39 +54,6 @@ _BLOCK = 192
 """Rows of a transposed matrix multiplied at a time."""
 _DOTTED_BYTES = 1 << 16
 """Bytes of them that stay in the caches near the core while they are multiplied by row after row."""
-
-
-@inner
-def _finish(record: int, c: int, c_row: int, rows: int, columns: int, addend: int, addend_row: int) -> None:
-    """Function of alpha * C + beta * addend, in place."""
-    factors, shares = splat_f32(number(record, 17)), splat_f32(number(record, 18))
-    activation, slopes = argument(record, 16), splat_f32(number(record, 19))
-    for row in range(rows):
-        place = c + row * c_row
-        for column in range(0, columns, 16):
-            left = columns - column
-            value = multiply(load_f32_first(place + column * 4, left), factors)
-            if addend:
-                value = fused_multiply_add(load_f32_first(addend + row * addend_row + column * 4, left), shares, value)
-            if activation == 1:
-                value = fused_multiply_add(minimum(value, zero_f32()), slopes, maximum(value, zero_f32()))
-            elif activation == 2:
-                value = functions.sigmoid(value)
-            elif activation == 3:
-                value = functions.tanh(value)
-            elif activation == 4:
-                value = functions.gelu(value)
-            store_f32_first(place + column * 4, value, left)
-
-
-@inner
-def _finish_part(record: int, batch: int, first_row: int, rows: int, first: int, columns: int) -> None:
-    c, c_row = argument(record, 2) + batch * argument(record, 13), argument(record, 10)
-    addend, addend_row = argument(record, 3), argument(record, 14)
-    if addend:
-        addend += first_row * addend_row + first * 4
-    if addend or argument(record, 16) or number(record, 17) != np.float32(1):
-        _finish(record, c + first_row * c_row + first * 4, c_row, rows, columns, addend, addend_row)
 
 
 @inner
@@ -157,7 +125,7 @@ def _part_of_columns(record: int, batch: int, first_row: int, rows: int, first: 
             if is_last:
                 if whole < left:
                     copy_results(rest, WIDTH * 4, rows, left - whole, target + whole * 4, c_row)
-                _finish_part(record, batch, first_row, rows, column, left)
+                finish_part(record, batch, first_row, rows, column, left)
 
 
 @inner
@@ -275,7 +243,7 @@ def _part_of_rows(record: int, batch: int, first_row: int, rows: int, first: int
             following = place + count * b_row if block + 1 == blocks else place + (start + steps) * 4
             _block_of_rows(panels, rows, place, b_row, count, k, start, steps, sums, sums_row, own_rows, following)
         _write_transposed(sums, sums_row, count, rows, c + column * 4, c_row, spare)
-        _finish_part(record, batch, first_row, rows, column, count)
+        finish_part(record, batch, first_row, rows, column, count)
 
 
 @inner
@@ -331,7 +299,7 @@ def dots_of_rows(record: int, part: int, parts: int) -> None:
             for row in range(0, rows, FEW_ROWS):
                 x, y, count = a + row * a_row, c + row * c_row + start * 4, min(together, stop - start)
                 all_dots(min(FEW_ROWS, rows - row), b + start * b_row, b_row, count, x, a_row, k, y, c_row)
-        _finish_part(record, batch, first_row, rows, first, stop - first)
+        finish_part(record, batch, first_row, rows, first, stop - first)
 
 
 @task
@@ -344,7 +312,19 @@ def sums_of_columns(record: int, part: int, parts: int) -> None:
         b = argument(record, 1) + batch * argument(record, 12) + first * 4
         c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row + first * 4
         _added_rows(a, a_row, b, b_row, c, c_row, rows, k, stop - first, argument(record, 4) + part * argument(record, 22))
-        _finish_part(record, batch, first_row, rows, first, stop - first)
+        finish_part(record, batch, first_row, rows, first, stop - first)
+
+
+@task
+def sums_of_shares(record: int, part: int, parts: int) -> None:
+    """B is (K, N), one matrix; A has up to ``SUM_ROWS`` rows: each thread multiplies with some of B's rows. For teams."""
+    m, n, k = argument(record, 5), argument(record, 6), argument(record, 7)
+    sum_share(record, k * part // parts, k * (part + 1) // parts, argument(record, 4) + part * argument(record, 22))
+    barrier()
+    vectors = (n + 15) // 16
+    first, stop = vectors * part // parts * 16, min(vectors * (part + 1) // parts * 16, n)
+    add_shares(record, first, stop, parts)
+    finish_part(record, 0, 0, m, first, stop - first)
 
 
 @inner
@@ -382,7 +362,7 @@ def _part_of_halves(record: int, batch: int, first_row: int, rows: int, first: i
             _product_with_panel(x, x_row, rows, steps, panel, target, target_row, is_first)
             if left < WIDTH and block == blocks - 1:
                 copy_results(rest, WIDTH * 4, rows, left, c + column * 4, c_row)
-    _finish_part(record, batch, first_row, rows, first, stop - first)
+    finish_part(record, batch, first_row, rows, first, stop - first)
 
 
 @inner
@@ -402,7 +382,7 @@ def _products_with_halves(record: int, part: int, parts: int, is_rows: int) -> N
             rows_times_row(a, b, b_row, k, columns * rows, c)
         else:
             columns_times_row(a, b, b_row, k, columns * rows, c)
-        _finish_part(record, batch, first_row, rows, first, columns)
+        finish_part(record, batch, first_row, rows, first, columns)
 
 
 @task

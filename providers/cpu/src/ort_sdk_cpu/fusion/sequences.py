@@ -15,7 +15,7 @@ from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, parts_of, planned
+from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, SHARED_TASK, divided, planned
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.kernels.scratch import Scratch
 from ort_sdk_cpu.machine_code import WORD, task_address
@@ -309,7 +309,7 @@ class RowSequence:
         self._numbers = sum(step.product.inner * step.product.columns for step in steps if step.product is not None)
         """Of all second operands."""
         self._has_attention = any(not step.goes_by_rows for step in steps)
-        self._waits: dict[frozenset[ProductSizes], list[bool]] = {}
+        self._waits: dict[tuple[frozenset[ProductSizes], frozenset[ProductSizes]], list[bool]] = {}
         """By products whose rows are split among the threads."""
         self._shaped: OrderedDict[tuple[int, ...], _Shaped] = OrderedDict()
 
@@ -379,41 +379,43 @@ class RowSequence:
 
     def _made(self, lead: tuple[int, ...], rows: int) -> _Shaped:
         most = libraries.thread_count()
-        plans = {sizes: planned(sizes.of_rows(rows), most) for sizes in self._products}
-        threads = max((plan.threads for plan in plans.values()), default=1)
+        products = {sizes: planned(sizes.of_rows(rows), most).division for sizes in self._products}
+        threads = max((division.threads for division in products.values()), default=1)
         if rows <= FEW_ROWS:
+            # A team that is there anyway reads all second operands together.
             threads = max(threads, min(most, self._numbers // NUMBERS_WORTH_WAKING))
-        work = max([plan.work_bytes // plan.threads for plan in plans.values()] + [step.work for step in self._steps])
+            products = {sizes: divided(sizes.of_rows(rows), threads) for sizes in self._products}
+        work = max([each.work_bytes // each.threads for each in products.values()] + [step.work for step in self._steps])
         work = -(-work // 64) * 64
         values = -(-(self._layout.row_bytes * rows + self._layout.offset) // 64) * 64
         base = self._scratch.address(WORKING_MEMORY, values + work * threads)
         numbers: dict[Any, int] = {"rows": rows, "base": base, "one": 1, "work": base + values, "work bytes": work}
         if self._has_attention:
             numbers |= {"batch": lead[0], "length": lead[1]}
-        by_rows: frozenset[ProductSizes] = frozenset()
-        for sizes, plan in plans.items():
-            *parts, _, at_once = plan.rest
-            if rows <= FEW_ROWS:
-                # A team that is there anyway reads all second operands together.
-                parts = list(parts_of(sizes.of_rows(rows), threads))
+        for sizes, division in products.items():
+            *parts, _, at_once = division.rest
             numbers |= {(sizes, position): number for position, number in enumerate((*parts, at_once))}
-            if tuple(parts) == (threads, 1):
-                by_rows |= {sizes}
-        if by_rows not in self._waits:
-            self._waits[by_rows] = self._waits_with(by_rows)
-        words = self._sequence.filled(numbers, threads, self._waits[by_rows])
+        by_rows = frozenset(sizes for sizes, division in products.items() if division.rest[:2] == (threads, 1))
+        shared = frozenset(sizes for sizes, division in products.items() if division.task == SHARED_TASK)
+        if (by_rows, shared) not in self._waits:
+            self._waits[by_rows, shared] = self._waits_with(by_rows, shared)
+        words = self._sequence.filled(numbers, threads, self._waits[by_rows, shared])
         for index, step in enumerate(self._steps):
             if step.product is not None:
-                words[_record_of(words, index)] = task_address(step.task.module, plans[step.product].task)
+                words[_record_of(words, index)] = task_address(step.task.module, products[step.product].task)
         return _Shaped(words, threads, values + work * threads, base)
 
-    def _waits_with(self, by_rows: frozenset[ProductSizes]) -> list[bool]:
-        """For each step, whether it has to wait for all threads: it needs what others wrote, or writes where others read."""
-        waits, since = [], _Since()
+    def _waits_with(self, by_rows: frozenset[ProductSizes], shared: frozenset[ProductSizes]) -> list[bool]:
+        """For each step, whether it has to wait for all threads: it needs what others wrote, or writes where others read.
+
+        What follows a shared product always has: threads read each other's working memory to the end of it.
+        """
+        waits, since, follows = [], _Since(), False
         for step in self._steps:
             is_local = step.goes_by_rows and (step.product is None or step.product in by_rows)
             read, written = self._places(step.reads), self._places(step.writes)
-            waits.append(since.conflicts(read, written, is_local=is_local))
+            waits.append(since.conflicts(read, written, is_local=is_local) or follows)
+            follows = step.product in shared
             if waits[-1]:
                 since = _Since()
             since.note(read, written, is_local=is_local)

@@ -19,15 +19,31 @@ from .scratch import Scratch
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
-__all__ = ["Activation", "CompiledProduct", "ProductFunction", "ProductPlan", "Sizes", "epilogue", "parts_of", "planned"]
+__all__ = [
+    "SHARED_TASK",
+    "Activation",
+    "CompiledProduct",
+    "Division",
+    "ProductFunction",
+    "ProductPlan",
+    "Sizes",
+    "divided",
+    "epilogue",
+    "planned",
+]
 
 MODULE = "products"
+SHARED_TASK = "sums_of_shares"
+"""The task in which threads share the second operand's rows, and read each other's sums."""
 FEW_ROWS = 4
 """Most rows with which the second operand takes longer to read than to multiply."""
 DOTTED_ROWS = 10
 """Rows up to which a second operand that is transposed is met row by row."""
 SUMMED_COLUMNS = {1: 0, 2: 0, 3: 1 << 10}
 """Columns from which on it costs less to sum the second operand's rows than to read them a part at a time, for so many rows."""
+SHARED_COLUMNS, SHARED_STEPS = 1 << 12, 32
+"""Most columns of a product of which each thread has all sums, and fewest rows of the second operand for each thread: there it
+costs less to read whole rows."""
 PRODUCTS_PER_THREAD = 1 << 18
 """Multiplications that take some times as long as waking a thread up."""
 NUMBERS_PER_THREAD = 1 << 16
@@ -91,6 +107,18 @@ class Sizes:
         numbers = self.inner * self.columns
         return max(1, min(most, max(self.rows * numbers // PRODUCTS_PER_THREAD, numbers // NUMBERS_PER_THREAD)))
 
+    def is_shared(self, threads: int) -> bool:
+        """Whether each of so many threads multiplies with some rows of the second operand, and not with some of its columns."""
+        if threads < 2 or self.is_transposed or self.is_half or self.rows not in SUMMED_COLUMNS or not libraries.has_openmp():
+            return False
+        return self.columns <= SHARED_COLUMNS and self.inner >= SHARED_STEPS * threads
+
+    @property
+    def shared_bytes(self) -> int:
+        """Working memory of a thread then: its sums, and a panel of the last columns."""
+        width = _width()
+        return (self.rows * (-(-self.columns // width) * width + 16) + SHARED_STEPS * width) * _FLOAT_BYTES
+
     @property
     def work_bytes(self) -> int:
         """Working memory of a thread: panels, copied rows, results that go elsewhere."""
@@ -123,12 +151,31 @@ def planned(sizes: Sizes, most_threads: int) -> ProductPlan:
     a_row, c_row = inner * _FLOAT_BYTES, columns * _FLOAT_BYTES
     b_row = (a_row if sizes.is_transposed else c_row) // (2 if sizes.is_half else 1)
     steps = (a_row, b_row, c_row, 0, 0, 0, 0, 1)
-    work = -(-sizes.work_bytes // 64) * 64
-    rest = (*parts_of(sizes, threads), work, sizes.rows_at_once)
-    return ProductPlan(sizes.task, threads, (rows, columns, inner, *steps), rest, work * threads)
+    return ProductPlan((rows, columns, inner, *steps), divided(sizes, threads))
 
 
-def parts_of(sizes: Sizes, threads: int) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How threads share a product."""
+
+    task: str
+    threads: int
+    rest: tuple[int, ...]
+    """A task's last arguments."""
+    work_bytes: int
+    """Of all threads."""
+
+
+def divided(sizes: Sizes, threads: int, *, is_stack: bool = False) -> Division:
+    """Parts of a product, or of a stack of products, of which each thread then has some."""
+    is_shared = not is_stack and sizes.is_shared(threads)
+    parts = (1, 1) if is_stack or is_shared else _parts_of(sizes, threads)
+    work = -(-(sizes.shared_bytes if is_shared else sizes.work_bytes) // 64) * 64
+    task = SHARED_TASK if is_shared else sizes.task
+    return Division(task, threads, (*parts, work, sizes.rows_at_once), work * threads)
+
+
+def _parts_of(sizes: Sizes, threads: int) -> tuple[int, int]:
     """(parts of the rows, parts of the columns): as many as there are threads.
 
     Of many rows: what follows a product goes through rows, too, and so finds them near the same core. Of fewer, the largest part
@@ -151,13 +198,9 @@ def parts_of(sizes: Sizes, threads: int) -> tuple[int, int]:
 class ProductPlan:
     """How a product is computed."""
 
-    task: str
-    threads: int
     sizes: tuple[int, ...]
     """Arguments from the rows on."""
-    rest: tuple[int, ...]
-    """Arguments behind the numbers."""
-    work_bytes: int
+    division: Division
 
 
 @functools.cache
@@ -206,9 +249,10 @@ class ProductFunction:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
         sizes = Sizes(rows, self._inner, self._columns, self._is_transposed, self._is_half)
         plan = planned(sizes, libraries.thread_count())
+        shared = plan.division
         places = (address_of(a), address_of(b), address_of(out), 0 if bias is None else address_of(bias))
-        work = self._scratch.address(WORKING_MEMORY, plan.work_bytes)
-        _task(plan.task)(plan.threads, *places, work, *plan.sizes, *self._epilogue, *plan.rest)
+        work = self._scratch.address(WORKING_MEMORY, shared.work_bytes)
+        _task(shared.task)(shared.threads, *places, work, *plan.sizes, *self._epilogue, *shared.rest)
 
 
 class CompiledProduct:
@@ -242,9 +286,10 @@ class CompiledProduct:
         plan = planned(sizes, most_threads or libraries.thread_count())
         rows, columns, inner, a_row, b_row, *others = plan.sizes
         given = (rows, columns, inner, a_row_bytes or a_row, b_row_bytes or b_row, *others)
-        arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *plan.rest)
-        self._call = TaskCall(MODULE, plan.task, arguments, plan.threads)
-        self._scratch, self._work_bytes = scratch, plan.work_bytes
+        shared = plan.division
+        arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *shared.rest)
+        self._call = TaskCall(MODULE, shared.task, arguments, shared.threads)
+        self._scratch, self._work_bytes = scratch, shared.work_bytes
 
     def __call__(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""

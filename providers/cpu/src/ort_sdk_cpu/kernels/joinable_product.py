@@ -16,7 +16,7 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import NativeCall, in_turn
 
 from .bindable import Writer
-from .compiled_product import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Sizes, parts_of
+from .compiled_product import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Division, Sizes, divided
 from .copies import CopyWriter
 from .scratch import Scratch
 from .task_writer import is_worth_a_task
@@ -175,12 +175,12 @@ def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[lis
 
 
 @functools.lru_cache(maxsize=1024)
-def _planned(sizes: Sizes, count: int, most_threads: int) -> tuple[int, tuple[int, ...], int]:
-    """(threads, a task's last arguments, bytes of working memory): parts are matrices, or of one where these are few."""
+def _planned(sizes: Sizes, count: int, most_threads: int) -> Division:
+    """Parts of a stack are matrices, or of one where these are few."""
+    if count == 1:
+        return divided(sizes, sizes.threads_of(most_threads))
     threads = max(1, min(most_threads, count * sizes.rows * sizes.inner * sizes.columns // PRODUCTS_PER_THREAD))
-    parts = (1, 1) if count >= threads else parts_of(sizes, threads)
-    work = -(-sizes.work_bytes // 64) * 64
-    return threads, (*parts, work, sizes.rows_at_once), work * threads
+    return divided(sizes, threads, is_stack=count >= threads)
 
 
 class JoinableProduct:
@@ -189,8 +189,9 @@ class JoinableProduct:
     def __init__(self, operands: Operands, layout: _Layout, stacks: Sequence[_Stack], scratch: Scratch) -> None:
         self._operands, self._scratch = operands, scratch
         self._strides = _strides(operands)
-        threads, rest, self._work_bytes = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
-        self._calls = [_task(operands, layout, stack, threads, rest) for stack in stacks]
+        division = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
+        self._work_bytes = division.work_bytes
+        self._calls = [_task(operands, layout, stack, division) for stack in stacks]
         self.native = NativeCall(tuple(call.row for call in self._calls), self._prepare)
 
     def _prepare(self) -> None:
@@ -222,14 +223,14 @@ def _strides(operands: Operands) -> list[Any]:
     return [None if array is None else (array.shape, array.strides) for array in arrays]
 
 
-def _task(operands: Operands, layout: _Layout, stack: _Stack, threads: int, rest: tuple[int, ...]) -> Any:
+def _task(operands: Operands, layout: _Layout, stack: _Stack, division: Division) -> Any:
     from ort_sdk_cpu.machine_code import TaskCall
 
     sizes, addend = layout.sizes, operands.addend
     addresses = (*stack.places, 0 if addend is None else address_of(addend), 0)
     shape = (sizes.rows, sizes.columns, sizes.inner, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count)
     numbers = (int(operands.activation), float(operands.alpha), float(operands.beta), float(operands.slope))
-    return TaskCall(MODULE, sizes.task, (*addresses, *shape, *numbers, *rest), threads)
+    return TaskCall(MODULE, division.task, (*addresses, *shape, *numbers, *division.rest), division.threads)
 
 
 class ProductWriter:

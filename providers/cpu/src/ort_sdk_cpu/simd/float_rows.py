@@ -39,8 +39,6 @@ SUM_ROWS = 3
 
 _HOLDS_ONE = instruction_set() >= InstructionSet.AVX512
 """Whether the registers hold the sums of the dots of one row."""
-_PAGE_BYTES = 4096
-"""Distance of rows that meet in the cache, where many cannot be read side by side."""
 
 _Address = Any
 _FLOAT_BYTES = 4
@@ -212,31 +210,39 @@ def _dots(
 def _dots_of_one(builder: Any, b: Any, b_row: Any, x: Any, k: Any, target: Any) -> None:
     """Dot products of one row with ``_DOTS_OF_ONE`` rows of another matrix; arguments as for ``_dots``.
 
-    The processor sees by itself how that many rows are read: asking for them ahead takes longer than it saves.
+    Few rows are read side by side, from the first number to the last: the processor sees by itself how it goes on, and brings
+    more than it is asked for where rows follow each other.
     """
-    b_rows = [moved(builder, b, row, b_row) for row in range(_DOTS_OF_ONE)]
     whole, left = builder.ashr(k, constant(4)), builder.and_(k, constant(15))
+    sums: list[Any] = []
+    for first in range(0, _DOTS_OF_ONE, _DOTS):
+        b_rows = [moved(builder, b, row, b_row) for row in range(first, first + _DOTS)]
+        sums += _emit_dots_of_one(builder, b_rows, x, whole, left)
+    emit_store(builder, target, emit_lane_sums(builder, sums))
+
+
+def _emit_dots_of_one(builder: Any, b_rows: list[_Address], x: _Address, whole: Any, left: Any) -> list[Any]:
+    """Vectors whose lanes add up to the dot products."""
+
+    def step(offset: Any, load: Callable[[_Address], Any], sums: list[Any]) -> list[Any]:
+        return _dot_step(builder, lambda row: load(builder.add(row, offset)), b_rows, [x], sums)
 
     def body(index: Any, sums: list[Any]) -> list[Any]:
-        offset = builder.shl(index, constant(6))
-        load = lambda row: emit_load(builder, builder.add(row, offset), VF32)  # noqa: E731
-        return _dot_step(builder, load, b_rows, [x], sums)
+        return step(builder.shl(index, constant(6)), lambda place: emit_load(builder, place, VF32), sums)
 
     def last(sums: list[Any]) -> list[Any]:
-        offset = builder.shl(whole, constant(6))
-        load = lambda row: emit_load_first(builder, builder.add(row, offset), left, VF32, "v16f32")  # noqa: E731
-        return _dot_step(builder, load, b_rows, [x], sums)
+        load = lambda place: emit_load_first(builder, place, left, VF32, "v16f32")  # noqa: E731
+        return step(builder.shl(whole, constant(6)), load, sums)
 
-    sums = _emit_whole(builder, [ir.Constant(VF32, None)] * _DOTS_OF_ONE, whole, body)
-    sums = emit_if(builder, builder.icmp_signed(">", left, constant(0)), sums, last)
-    emit_store(builder, target, emit_lane_sums(builder, sums))
+    sums = _emit_whole(builder, [ir.Constant(VF32, None)] * len(b_rows), whole, body)
+    return emit_if(builder, builder.icmp_signed(">", left, constant(0)), sums, last)
 
 
 @inner
 def all_dots(rows: int, b: int, b_row: int, b_rows: int, x: int, x_row: int, k: int, target: int, target_row: int) -> None:
     """Dot products of up to ``FEW_ROWS`` rows with any number of rows of another matrix; arguments as for ``_dots``."""
     done = 0
-    if rows == 1 and _HOLDS_ONE and b_row % _PAGE_BYTES:
+    if rows == 1 and _HOLDS_ONE:
         done = b_rows // _DOTS_OF_ONE * _DOTS_OF_ONE
         for row in range(0, done, _DOTS_OF_ONE):
             _dots_of_one(b + row * b_row, b_row, x, k, target + row * 4)
