@@ -140,7 +140,7 @@ def _emit_whole(builder: Any, sums: list[Any], whole: Any, body: Callable[[Any, 
     return emit_if(builder, is_any, sums, lambda values: emit_loop(builder, values, whole, body))
 
 
-def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], ahead: Any, x: _Address, x_row: Any, k: Any) -> list[Any]:
+def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], x: _Address, x_row: Any, k: Any) -> list[Any]:
     """Sums, by rows of x, of as many dot products as there are addresses."""
     x_rows = [moved(builder, x, row, x_row) for row in range(rows)]
     zeros = [ir.Constant(VF32, None)] * (rows * len(b_rows))
@@ -149,8 +149,6 @@ def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], ahead: Any, x: _
     def body(index: Any, sums: list[Any]) -> list[Any]:
         offset = builder.shl(index, constant(6))
         load = lambda row: emit_load(builder, builder.add(row, offset), VF32)  # noqa: E731
-        for row in b_rows:
-            emit_prefetch(builder, builder.add(row, builder.add(offset, ahead)), is_second=True)
         return _dot_step(builder, load, b_rows, x_rows, sums)
 
     sums = _emit_whole(builder, zeros, whole, body)
@@ -180,6 +178,9 @@ def _dots(
 ) -> None:
     """Dot products of up to ``FEW_ROWS`` rows with up to ``_DOTS`` rows of another matrix.
 
+    Those are read side by side, from the first number to the last: the processor sees by itself how it goes on, and brings more
+    than it is asked for where rows follow each other.
+
     Args:
         builder: of LLVM code.
         rows: how many.
@@ -197,7 +198,7 @@ def _dots(
     starts = [builder.add(b, builder.mul(index, b_row)) for index in indices]
 
     def emit(case: int) -> None:
-        found = _emit_dots(builder, case, starts, moved(builder, constant(0), _DOTS, b_row), x, x_row, k)
+        found = _emit_dots(builder, case, starts, x, x_row, k)
         for position, value in enumerate(found):
             row, column = divmod(position, _DOTS)
             place = builder.add(moved(builder, target, row, target_row), builder.mul(indices[column], constant(_FLOAT_BYTES)))
@@ -208,11 +209,7 @@ def _dots(
 
 @operation(types.none, *[types.intp] * 5)
 def _dots_of_one(builder: Any, b: Any, b_row: Any, x: Any, k: Any, target: Any) -> None:
-    """Dot products of one row with ``_DOTS_OF_ONE`` rows of another matrix; arguments as for ``_dots``.
-
-    Few rows are read side by side, from the first number to the last: the processor sees by itself how it goes on, and brings
-    more than it is asked for where rows follow each other.
-    """
+    """Dot products of one row with ``_DOTS_OF_ONE`` rows of another matrix, read as by ``_dots``; arguments as for it."""
     whole, left = builder.ashr(k, constant(4)), builder.and_(k, constant(15))
     sums: list[Any] = []
     for first in range(0, _DOTS_OF_ONE, _DOTS):
