@@ -53,6 +53,7 @@ from .external_data import (
 from .graph_viewer import (
     AttributeValue,
     Dimension,
+    FileTensor,
     GraphViewer,
     NodeArg,
     NodeView,
@@ -148,6 +149,7 @@ __all__ = [
     "ExternalDataInfo",
     "ExternalDataLoader",
     "Fail",
+    "FileTensor",
     "FormalParameter",
     "FusedNode",
     "FusedSteps",

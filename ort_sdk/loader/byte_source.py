@@ -14,9 +14,9 @@ import numpy as np
 from ort_sdk.api import Fail, HostArray
 
 from .checksum import checksum
-from .memory_map import map_file
+from .memory_map import let_go_of_pages, map_file
 
-__all__ = ["ByteSource", "map_descriptor", "wrap_buffer"]
+__all__ = ["ByteSource", "give_back_pages", "map_descriptor", "wrap_buffer"]
 
 
 class ByteSource:
@@ -53,17 +53,23 @@ class ByteSource:
     def aligned(self, offset: int, length: int, alignment: int) -> HostArray:
         """A range at an address that is a multiple of ``alignment``: the view if it is, else a copy that all users share."""
         view = self.range(offset, length)
-        if view.ctypes.data % alignment == 0:
-            return view
+        return view if view.ctypes.data % alignment == 0 else self.copy(offset, length)
+
+    def copy(self, offset: int, length: int) -> HostArray:
+        """A copy of a range that all users share."""
         with self._lock:
             if self._copies is None:
                 self._copies = weakref.WeakValueDictionary()
             copy = self._copies.get((offset, length))
             if copy is None:
-                copy = view.copy()
+                copy = self.range(offset, length).copy()
                 copy.flags.writeable = False
                 self._copies[offset, length] = copy
             return copy
+
+    def let_go(self) -> None:
+        """Give back the file's memory with the next ``give_back_pages``: most of what is in it has been copied."""
+        _copied.add(self)
 
     def checksum(self, offset: int, length: int) -> int:
         """Checksum of a range, computed once as long as the source lives and nobody may write into it."""
@@ -75,6 +81,19 @@ class ByteSource:
 
 _lock = threading.Lock()
 _sources: weakref.WeakValueDictionary[Hashable, ByteSource] = weakref.WeakValueDictionary()
+
+
+_copied: weakref.WeakSet[ByteSource] = weakref.WeakSet()
+
+
+def give_back_pages() -> None:
+    """Give back the memory of files that were let go of.
+
+    Not as soon as that: the next that is read of a file brings megabytes around it, too.
+    """
+    with _lock:
+        for source in _copied:
+            let_go_of_pages(source.array)
 
 
 def map_descriptor(descriptor: int, what: str) -> ByteSource:

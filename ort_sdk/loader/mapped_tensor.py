@@ -14,6 +14,10 @@ from .byte_source import ByteSource
 __all__ = ["ExternalTensor", "MappedTensor"]
 
 
+SHORT_BYTES = 1 << 14
+"""Few enough elements that a copy takes less memory than the pages they are in, which may be megabytes large."""
+
+
 class MappedTensor:
     """A constant whose bytes stay where they are until someone reads them.
 
@@ -46,6 +50,14 @@ class MappedTensor:
         """The same constant for one use: what it makes to be read goes with it."""
         return MappedTensor(self.source, self.offset, self.element_type, self.shape, self.nbytes)
 
+    @property
+    def model_file_bytes(self) -> int:
+        return len(self.source) if self.source.is_file else 0
+
+    def let_go(self) -> None:
+        if self.source.is_file:
+            self.source.let_go()
+
     def packed(self) -> HostArray:
         """The bytes as ONNX packs them: a view, whatever its alignment; booleans as 0 and 1."""
         if self.element_type is TensorElementType.BOOL:
@@ -55,6 +67,7 @@ class MappedTensor:
     def numpy(self) -> HostArray:
         """The elements, read-only: a view if its address is aligned for the type, else a copy shared by all users of the bytes.
 
+        Few elements in a model's file are a copy, too: reading them there keeps the file around them in memory.
         Sub-byte elements are unpacked anew at each call, for nobody should keep both forms.
         """
         if self._array is not None:
@@ -66,7 +79,10 @@ class MappedTensor:
 
     def _viewed(self) -> HostArray:
         dtype = self.element_type.numpy_dtype
-        data = self.source.aligned(self.offset, self.nbytes, dtype.alignment)
+        if self.nbytes <= SHORT_BYTES and self.model_file_bytes:
+            data = self.source.copy(self.offset, self.nbytes)
+        else:
+            data = self.source.aligned(self.offset, self.nbytes, dtype.alignment)
         return data.view(dtype).reshape(self.shape)
 
     def _boolean(self) -> HostArray:
@@ -99,6 +115,10 @@ class ExternalTensor(MappedTensor):
 
     is_plain = True
     """Whether the elements are the bytes at their place in the file, not what a loader makes of them."""
+
+    @property
+    def model_file_bytes(self) -> int:
+        return 0
 
     def __init__(self, source: ByteSource, info: ExternalDataInfo, prepacked: tuple[str, ...] = ()) -> None:
         super().__init__(source, info.offset, info.element_type, info.shape, info.length)

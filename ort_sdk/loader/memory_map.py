@@ -18,7 +18,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["map_file", "map_file_for_writing"]
+__all__ = ["let_go_of_pages", "map_file", "map_file_for_writing"]
 
 
 def map_file(descriptor: int, size: int, offset: int = 0) -> HostArray:
@@ -45,6 +45,22 @@ def map_file_for_writing(descriptor: int, size: int, offset: int = 0) -> HostArr
         OSError: the system refuses.
     """
     return _mapped(descriptor, size, offset, writable=True)
+
+
+def let_go_of_pages(part: HostArray) -> None:
+    """Give back the memory of whole pages in a part of a mapped file: the system reads the file again if they are asked for.
+
+    Args:
+        part: bytes of an array that ``map_file`` has made.
+    """
+    if os.name != "posix" or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    address = part.ctypes.data
+    start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = (address + part.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+    # Advice that the system does not take changes nothing.
+    if size > 0:
+        _c_library().madvise(start, size, mmap.MADV_DONTNEED)
 
 
 def _mapped(descriptor: int, size: int, offset: int, *, writable: bool) -> HostArray:
@@ -82,4 +98,5 @@ def _c_library() -> ctypes.CDLL:
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong)
     library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return library

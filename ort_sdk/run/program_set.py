@@ -40,9 +40,11 @@ MAX_SPLITS = 64
 
 def _give_back_freed_memory() -> None:
     """Let go of what runs step by step made, and of what packing left: programs use memory of their own."""
+    from ort_sdk.loader.byte_source import give_back_pages
     from ort_sdk.memory.freed_memory import give_back_freed_memory
 
     give_back_freed_memory()
+    give_back_pages()
 
 
 @dataclass(slots=True)

@@ -1,4 +1,7 @@
-"""Products with a constant matrix read where it lies, in whatever file and at whatever address: nothing is copied or packed."""
+"""Products with a constant matrix read where it lies, in whatever file and at whatever address: nothing is packed.
+
+Matrices in small model files are copied to where cache lines begin: products of few rows are a tenth faster then.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import numpy as np
 
 from ort_sdk.api import (
     NOT_PACKED,
+    TENSOR_BYTES,
     HostArray,
     InvalidArgument,
     KernelInfo,
@@ -27,6 +31,7 @@ from ort_sdk_cpu.onednn.constants import Algorithm
 from .bindable import BindableKernel, MakeWriter, Writer
 from .compiled_product import Activation, CompiledProduct, ProductFunction, Sizes, epilogue
 from .copies import CopyWriter
+from .moved_weights import is_worth_moving, moved
 from .product_tail import Tail
 from .recycled import ResultMemory
 from .scratch import scratch_of
@@ -78,15 +83,23 @@ class InPlaceProduct(BindableKernel):
         self._inner, self._columns = reversed(shape) if transposed else shape
         self._transposed, self._tail, self._scratch = transposed, tail, scratch_of(info)
         self._is_half = info.constants[WEIGHT].element_type is TensorElementType.FLOAT16
+        # Not before a product is needed.
+        self._is_moved = self.packs_in_first_run = is_worth_moving(info.constants[WEIGHT])
         self._weight: HostArray | None = None
         self._make_writer = lambda inputs, _outputs: self._writer(inputs[0].shape)
         self._results = ResultMemory()
         sizes = (self._inner, self._columns, self._scratch)
         self._function = ProductFunction(*sizes, is_transposed=transposed, is_half=self._is_half, **self._epilogue)
 
+    def packing_identity(self, input_index: int) -> str | None:
+        """The bytes, if they are copied."""
+        return TENSOR_BYTES if input_index == WEIGHT and self._is_moved else None
+
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
-        """The weight's bytes as they lie."""
-        return PrePackedWeights((tensor.packed(),)) if input_index == WEIGHT else NOT_PACKED
+        """The weight's bytes as they lie, or a copy of them, for which the file's memory is given back."""
+        if input_index != WEIGHT:
+            return NOT_PACKED
+        return PrePackedWeights((moved(tensor, allocator) if self._is_moved else tensor.packed(),))
 
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
         """Read the weight there."""

@@ -1,0 +1,79 @@
+"""Copies of weights of small model files, where cache lines begin.
+
+In a model's file a weight may begin at any byte. Most vectors of it then are in two cache lines each, of which the cores' caches
+have to bring more, and products of few rows wait for little else.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import FileTensor, HostArray, Tensor, TensorElementType
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
+
+__all__ = ["is_worth_moving", "moved"]
+
+MOST_FILE_BYTES = 1 << 27
+"""Size of a model's file up to which its weights are copied: those of larger ones come from memory so slowly that it gains
+little, and processes share them."""
+FEWEST_FILE_BYTES = 1 << 24
+"""From which on copies are put side by side: with few weights, large pages would be memory that nobody uses."""
+_REGION_BYTES = 1 << 24
+"""Memory that is asked for at a time: NumPy has so much of it made of large pages, of which a processor remembers the places."""
+
+
+def is_worth_moving(weight: Tensor) -> bool:
+    """Whether a weight of float32 is in a small model file, and no cache line begins there."""
+    if not isinstance(weight, FileTensor) or not 0 < weight.model_file_bytes <= MOST_FILE_BYTES:
+        return False
+    return weight.element_type is TensorElementType.FLOAT and address_of(weight.packed()) % ALIGNMENT_BYTES != 0
+
+
+def moved(weight: Tensor, allocator: Any) -> HostArray:
+    """A copy of the bytes of a weight, for which the file's memory is given back.
+
+    Args:
+        weight: one that ``is_worth_moving``.
+        allocator: of the memory, unless that is the provider's own.
+    """
+    data = weight.packed()
+    is_large = isinstance(weight, FileTensor) and weight.model_file_bytes >= FEWEST_FILE_BYTES
+    if is_large and isinstance(allocator, CpuAllocator):
+        copy = _regions.allocate(data.nbytes)
+    else:
+        copy = allocator.allocate((data.nbytes,), TensorElementType.UINT8)
+    np.copyto(copy, data)
+    copy.flags.writeable = False
+    if isinstance(weight, FileTensor):
+        weight.let_go()
+    return copy
+
+
+class _Regions:
+    """Large pieces of memory that arrays lie in side by side; a piece ends with the last of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._region: weakref.ref[HostArray] = weakref.ref(np.empty(0, np.uint8))
+        self._next = 0
+        """Where the next array begins."""
+
+    def allocate(self, nbytes: int) -> HostArray:
+        """Memory at a multiple of 64 bytes."""
+        with self._lock:
+            region = self._region()
+            start = self._next
+            if region is None or start + nbytes > region.nbytes:
+                region = np.empty(max(_REGION_BYTES, nbytes + ALIGNMENT_BYTES), np.uint8)
+                start = -address_of(region) % ALIGNMENT_BYTES
+                self._region = weakref.ref(region)
+            self._next = start + -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            return region[start : start + nbytes]
+
+
+_regions = _Regions()
