@@ -1,0 +1,123 @@
+"""Matrices of small model files are copied to where cache lines begin, and the file's memory is given back."""
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.allocator import CpuAllocator
+from ort_sdk_cpu.kernels import moved_weights
+from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct
+from ort_sdk_cpu.kernels.moved_weights import is_worth_moving, moved
+
+from ort_sdk import InferenceSession
+from ort_sdk.api import OrtMemoryInfo
+from ort_sdk.loader import load_model
+from ort_sdk.testing.collection import only_new_objects
+
+SIZE = 1024
+SMAPS = Path("/proc/self/smaps")
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
+
+
+def weights_of(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((SIZE, SIZE), dtype=np.float32) / 32 for _ in range(count)]
+
+
+def save(path, weights, *, external=False):
+    """A chain of products, with the first weight where no float32 is aligned."""
+    nodes = [helper.make_node("MatMul", [f"v{index}", f"w{index}"], [f"v{index + 1}"]) for index in range(len(weights))]
+    constants = [numpy_helper.from_array(weight, f"w{index}") for index, weight in enumerate(weights)]
+    names = ("v0", f"v{len(weights)}")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", SIZE]) for name in names]
+    graph = helper.make_graph(nodes, "graph", values[:1], values[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for letters in range(1, 5):
+        model.producer_name = "x" * letters  # in front of the graph
+        onnx.save(model, path, save_as_external_data=external, location="weights.bin" if external else None)
+        if external or address_of(tensor_of(path).packed()) % 4:
+            return path
+    raise AssertionError("the first weight is aligned wherever it begins")
+
+
+def tensor_of(path):
+    return load_model(path).graph.initializers["w0"]
+
+
+def memory_of(path):
+    """Bytes of a file that are mapped and in memory."""
+    lines = SMAPS.read_text(encoding="utf-8").splitlines()
+    found, is_inside = 0, False
+    for line in lines:
+        if "-" in line.split(" ", 1)[0]:
+            is_inside = line.endswith(str(path))
+        elif is_inside and line.startswith("Rss:"):
+            found += int(line.split()[1]) * 1024
+    return found
+
+
+def test_which_weights_are_moved(tmp_path, monkeypatch):
+    weights = weights_of(1)
+    tensor = tensor_of(save(tmp_path / "model.onnx", weights))
+    assert is_worth_moving(tensor)
+    assert not is_worth_moving(tensor_of(save(tmp_path / "external.onnx", weights, external=True)))
+    data = (tmp_path / "model.onnx").read_bytes()
+    assert not is_worth_moving(load_model(data).graph.initializers["w0"])
+    monkeypatch.setattr(moved_weights, "MOST_FILE_BYTES", weights[0].nbytes)
+    assert not is_worth_moving(tensor)
+
+
+@pytest.mark.parametrize("fewest", [0, 1 << 40])
+def test_copies_are_aligned_and_the_same(tmp_path, monkeypatch, fewest):
+    monkeypatch.setattr(moved_weights, "FEWEST_FILE_BYTES", fewest)
+    weights = weights_of(7)
+    initializers = load_model(save(tmp_path / "model.onnx", weights)).graph.initializers
+    copies = [moved(initializers[f"w{index}"], CpuAllocator(OrtMemoryInfo())) for index in range(len(weights))]
+    for copy, weight in zip(copies, weights, strict=True):
+        assert address_of(copy) % 64 == 0
+        assert not copy.flags.writeable
+        np.testing.assert_array_equal(copy.view(np.float32).reshape(SIZE, SIZE), weight)
+
+
+@pytest.mark.skipif(not SMAPS.exists(), reason="needs Linux's list of maps")
+@only_new_objects()
+def test_the_files_memory_is_given_back(tmp_path):
+    weights = weights_of(6)
+    path = save(tmp_path / "model.onnx", weights)
+    session = InferenceSession(path)
+    x = np.random.default_rng(1).standard_normal((2, SIZE), dtype=np.float32)
+    expected = x.astype(np.float64)
+    for weight in weights:
+        expected = expected @ weight
+    for _ in range(4):
+        np.testing.assert_allclose(session.run(None, {"v0": x})[0], expected, rtol=1e-3, atol=1e-3)
+    assert memory_of(path) < weights[0].nbytes
+    tensor = tensor_of(path)
+    np.testing.assert_array_equal(tensor.numpy(), weights[0])  # it comes from the file again
+
+
+@only_new_objects()
+def test_sessions_of_one_file_share_the_copies(tmp_path, monkeypatch):
+    made = []
+    original = InPlaceProduct.use_prepacked
+
+    def use_prepacked(self, weights, index):
+        made.append(weights.buffers[0])
+        original(self, weights, index)
+
+    monkeypatch.setattr(InPlaceProduct, "use_prepacked", use_prepacked)
+    path = save(tmp_path / "model.onnx", weights_of(1))
+    sessions = [InferenceSession(path) for _ in range(2)]
+    for session in sessions:
+        session.run(None, {"v0": np.ones((1, SIZE), np.float32)})
+    assert len(made) == 2
+    assert address_of(made[0]) == address_of(made[1])
+    assert address_of(made[0]) % 64 == 0
+    del sessions, session
+    made.clear()
+    gc.collect()
