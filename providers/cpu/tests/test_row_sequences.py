@@ -5,6 +5,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.fusion import sequences
 from ort_sdk_cpu.fusion.sequences import RowSequence
 
 import ort_sdk as ort
@@ -112,6 +113,28 @@ def test_few_rows(done):
     writer = Writer()
     check(writer.model([("x", 3)], [(writer.layer("x"), 3)]), texts((1, 1), (1, 4), (2, 2), (1, 8)))
     assert done == [True] * 4
+
+
+def test_few_rows_of_which_threads_share_the_products(done, monkeypatch):
+    """Each thread reads the others' sums: none of them goes on to the next product before all have."""
+    monkeypatch.setattr(sequences, "NUMBERS_WORTH_WAKING", 1)
+    waits = []
+    original = RowSequence._waits_with
+
+    def noting(self, by_rows, shared):
+        found = original(self, by_rows, shared)
+        steps = [step.product in shared for step in self._steps]
+        waits.extend(after for is_shared, after in zip(steps, found[1:], strict=False) if is_shared)
+        return found
+
+    monkeypatch.setattr(RowSequence, "_waits_with", noting)
+    writer = Writer()
+    y = writer.layer(writer.layer("x"))
+    shapes = [(1, 1), (1, 2), (1, 3), (2, 1), (3, 1)]
+    check(writer.model([("x", 3)], [(y, 3)]), texts(*shapes))
+    assert done == [True] * len(shapes)
+    assert waits
+    assert all(waits)
 
 
 def test_a_mask_of_any_shape(done):
