@@ -228,7 +228,10 @@ class BodyRunner:
         if len(inputs) != len(plan.feeds):
             raise Fail(f"body '{plan.name}' takes {len(plan.feeds)} inputs ({', '.join(self.input_names)}), got {len(inputs)}")
         control = current.control
-        if self._run_programs is not None and control.observer is None and control.program_observer is None:
+        if self._run_programs is not None and control.observer is None:
+            if control.program_observer is not None:
+                # It is told of the step that runs the body, which takes as long as nobody watches it.
+                control = RunControl(control.terminate, config=control.config)
             return self._run_programs([*inputs, *(implicit_inputs[position] for position, _ in plan.captures)], control)
         frame = plan.new_frame()
         for feed, value in zip(plan.feeds, inputs, strict=True):

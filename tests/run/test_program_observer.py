@@ -6,7 +6,7 @@ import pytest
 
 from ort_sdk.api import OrtSdkError
 from ort_sdk.cli.building import BuiltModel, build_state
-from ort_sdk.run import RunControl
+from ort_sdk.run import RunControl, executor
 
 MODEL = onnx.parser.parse_model("""
     <ir_version: 10, opset_import: ["" : 21]>
@@ -68,3 +68,35 @@ def test_a_program_settles(model):
     row = model.settle(FEEDS, 1)
     assert row is not None
     assert {"Softmax", "Gather"} <= set(row.operators)
+
+
+LOOP = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 21]>
+    agraph (int64 trips, float[n] x) => (float[m] y) {
+        more = Constant <value = bool {1}> ()
+        looped = Loop (trips, more, x) <body = once (int64 i, bool go, float[k] before) => (bool on, float[k] after) {
+            on = Identity (go)
+            bent = Tanh (before)
+            sorted, order = TopK <axis = 0> (bent, two)
+            first = CumSum (sorted, zero)
+            after = Softmax (first)
+        }>
+        y = Softmax (looped)
+    }
+""")
+LOOP.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2]), "two"))
+LOOP.graph.initializer.append(onnx.numpy_helper.from_array(np.int64(0), "zero"))
+
+
+def test_bodies_run_as_without_an_observer(monkeypatch):
+    built = BuiltModel(build_state(LOOP.SerializeToString(), [("CPUExecutionProvider", {})], 0))
+    feeds = {"trips": np.array(3000), "x": np.array([0.25, 0.5], np.float32)}
+    for _ in range(4):
+        (plain,) = built.run(feeds).values()
+    recorder, stepped = Recorder(), []
+    run_steps = executor.run_steps
+    monkeypatch.setattr(executor, "run_steps", lambda *arguments: (stepped.append(arguments), run_steps(*arguments)))
+    (watched,) = built.run(feeds, RunControl(program_observer=recorder)).values()
+    np.testing.assert_array_equal(watched, plain)
+    assert [row[0] for row in recorder.rows] == ["Loop", "Softmax"], "the body's time is the loop's"
+    assert not stepped
