@@ -31,6 +31,8 @@ def test_where_threads_share_rows():
     assert task_of(2, 3, 512, 768) == SHARED_TASK
     assert task_of(1, 1, 512, 768) != SHARED_TASK
     assert task_of(2, 4, 512, 768) != SHARED_TASK
+    assert task_of(2, 4, 512, 1024) == SHARED_TASK
+    assert task_of(2, 9, 512, 1024) != SHARED_TASK
     assert task_of(2, 1, 512, SHARED_COLUMNS + 1) != SHARED_TASK
     assert task_of(2, 1, 2 * SHARED_STEPS - 1, SHARED_COLUMNS) != SHARED_TASK
     assert task_of(2, 1, 512, 768, is_transposed=True) != SHARED_TASK
@@ -39,14 +41,14 @@ def test_where_threads_share_rows():
 
 @pytest.mark.parametrize("shift", [0, 1, 20])
 @pytest.mark.parametrize(("inner", "columns"), [(4097, 33), (300, 1000), (1001, 257), (64, SHARED_COLUMNS)])
-@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 6])
 def test_results_are_those_of_float64(rows, inner, columns, shift):
     rng = np.random.default_rng(rows)
     a, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((rows, inner), (columns,)))
     b = rng.standard_normal((inner, columns), dtype=np.float32)
     anywhere = np.zeros(b.nbytes + shift, np.uint8)[shift:]
     anywhere[:] = b.view(np.uint8).reshape(-1)
-    assert task_of(2, rows, inner, columns) == SHARED_TASK
+    assert (task_of(2, rows, inner, columns) == SHARED_TASK) == (rows < 4 or columns >= 1024)
     product = CompiledProduct(Sizes(rows, inner, columns), Scratch(), alpha=0.5, activation=Activation.RELU, most_threads=2)
     out = np.full((rows, columns), np.nan, np.float32)
     product(a, anywhere, bias, out)

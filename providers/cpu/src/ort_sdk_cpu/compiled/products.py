@@ -317,7 +317,7 @@ def sums_of_columns(record: int, part: int, parts: int) -> None:
 
 @task
 def sums_of_shares(record: int, part: int, parts: int) -> None:
-    """B is (K, N), one matrix; A has up to ``SUM_ROWS`` rows: each thread multiplies with some of B's rows. For teams."""
+    """B is (K, N), one matrix; A has up to ``ROWS`` rows: each thread multiplies with some of B's rows. For teams."""
     m, n, k = argument(record, 5), argument(record, 6), argument(record, 7)
     sum_share(record, k * part // parts, k * (part + 1) // parts, argument(record, 4) + part * argument(record, 22))
     barrier()

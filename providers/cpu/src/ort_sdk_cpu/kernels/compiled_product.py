@@ -44,6 +44,8 @@ SUMMED_COLUMNS = {1: 0, 2: 0, 3: 1 << 10}
 SHARED_COLUMNS, SHARED_STEPS = 1 << 12, 32
 """Most columns of a product of which each thread has all sums, and fewest rows of the second operand for each thread: there it
 costs less to read whole rows."""
+SHARED_ROWS, ROWS_OF_ANY_COLUMNS, COLUMNS_OF_MORE_ROWS = 8, 3, 1 << 10
+"""Most rows of such a product; up to how many it may have few columns, and from how many columns on it may have more."""
 PRODUCTS_PER_THREAD = 1 << 18
 """Multiplications that take some times as long as waking a thread up."""
 NUMBERS_PER_THREAD = 1 << 16
@@ -109,9 +111,11 @@ class Sizes:
 
     def is_shared(self, threads: int) -> bool:
         """Whether each of so many threads multiplies with some rows of the second operand, and not with some of its columns."""
-        if threads < 2 or self.is_transposed or self.is_half or self.rows not in SUMMED_COLUMNS or not libraries.has_openmp():
+        if threads < 2 or self.is_transposed or self.is_half or not libraries.has_openmp():
             return False
-        return self.columns <= SHARED_COLUMNS and self.inner >= SHARED_STEPS * threads
+        least = 1 if self.rows <= ROWS_OF_ANY_COLUMNS else COLUMNS_OF_MORE_ROWS
+        is_few = self.rows <= min(SHARED_ROWS, _tile_rows())
+        return is_few and least <= self.columns <= SHARED_COLUMNS and self.inner >= SHARED_STEPS * threads
 
     @property
     def shared_bytes(self) -> int:
@@ -136,6 +140,11 @@ class Sizes:
 def _width() -> int:
     """Columns of a panel."""
     return 32 if instruction_set() >= InstructionSet.AVX512 else 16
+
+
+def _tile_rows() -> int:
+    """Rows of a tile."""
+    return 12 if instruction_set() >= InstructionSet.AVX512 else 6
 
 
 def _tall_rows() -> int:
