@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ort_sdk.loader import load_model
 from ort_sdk.loader.byte_source import wrap_buffer
-from ort_sdk.loader.mapped_tensor import MappedTensor
+from ort_sdk.loader.mapped_tensor import SHORT_BYTES, MappedTensor
 from ort_sdk.loader.memory_map import map_file
 from ort_sdk.loader.messages import parse_model
 from ort_sdk.loader.wire import MIN_PAYLOAD_BYTES, Message, Payload
@@ -47,6 +47,28 @@ def test_inline_weights_are_views_of_the_map(rich_model, tmp_path) -> None:
     tensor = load_model(tmp_path / "m.onnx").graph.initializers["w"]
     assert is_inside(tensor.packed(), tensor.source.array)
     assert len(tensor.source) == (tmp_path / "m.onnx").stat().st_size
+
+
+def test_few_inline_elements_are_one_shared_copy(rich_model, tmp_path) -> None:
+    """A page of the file would stay in memory for them."""
+    onnx.save(rich_model, tmp_path / "m.onnx")
+    tensor, again = (load_model(tmp_path / "m.onnx").graph.initializers["w"] for _ in range(2))
+    assert tensor.nbytes <= SHORT_BYTES
+    assert not is_inside(tensor.numpy(), tensor.source.array)
+    assert address(tensor.numpy()) == address(again.numpy())
+    assert not tensor.numpy().flags.writeable
+    np.testing.assert_array_equal(tensor.numpy(), np.arange(256, dtype=np.float32) + 1)
+
+
+@pytest.mark.parametrize("letters", range(4))
+def test_many_inline_elements_are_views_where_they_are_aligned(tmp_path, letters) -> None:
+    weight = np.arange(SHORT_BYTES // 4 + 1, dtype=np.float32)
+    graph = helper.make_graph([], "graph", [], [], [numpy_helper.from_array(weight, "w")])
+    onnx.save(helper.make_model(graph, producer_name="x" * (letters + 1)), tmp_path / "m.onnx")
+    tensor = load_model(tmp_path / "m.onnx").graph.initializers["w"]
+    is_aligned = address(tensor.packed()) % 4 == 0
+    assert is_inside(tensor.numpy(), tensor.source.array) == is_aligned
+    np.testing.assert_array_equal(tensor.numpy(), weight)
 
 
 @pytest.mark.parametrize("shift", range(5))

@@ -310,7 +310,7 @@ class RowSequence:
         """Of all second operands."""
         self._has_attention = any(not step.goes_by_rows for step in steps)
         self._waits: dict[tuple[frozenset[ProductSizes], frozenset[ProductSizes]], list[bool]] = {}
-        """By products whose rows are split among the threads."""
+        """By products whose rows are split among the threads, and products of whose second operands each has some rows."""
         self._shaped: OrderedDict[tuple[int, ...], _Shaped] = OrderedDict()
 
     def compute(self, *inputs: HostArray) -> Any:
