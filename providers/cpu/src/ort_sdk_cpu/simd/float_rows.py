@@ -26,7 +26,7 @@ from .memory import (
     store_f32_first,
 )
 from .shuffles import emit_lane_sums
-from .vector_types import F32, LANES, VF32, call, operation
+from .vector_types import F32, LANES, VF32, operation
 
 __all__ = ["FEW_ROWS", "SUM_ROWS", "add_row", "add_rows", "add_sums", "all_dots", "rows_added"]
 
@@ -155,10 +155,9 @@ def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], x: _Address, x_r
     offset, left = builder.shl(whole, constant(6)), builder.and_(k, constant(15))
     rest = lambda row: emit_load_first(builder, builder.add(row, offset), left, VF32, "v16f32")  # noqa: E731
     sums = _dot_step(builder, rest, b_rows, x_rows, sums)
-    return [
-        call(builder, "llvm.vector.reduce.fadd.v16f32", F32, ir.Constant(F32, 0.0), total, fastmath=("reassoc",))
-        for total in sums
-    ]
+    missing = [ir.Constant(VF32, None)] * (LANES - len(sums))
+    together = emit_lane_sums(builder, sums + missing)
+    return [builder.extract_element(together, ir.Constant(ir.IntType(32), lane)) for lane in range(len(sums))]
 
 
 @inner
