@@ -81,8 +81,6 @@ class ByteSource:
 
 _lock = threading.Lock()
 _sources: weakref.WeakValueDictionary[Hashable, ByteSource] = weakref.WeakValueDictionary()
-
-
 _copied: weakref.WeakSet[ByteSource] = weakref.WeakSet()
 
 

@@ -13,7 +13,6 @@ from .byte_source import ByteSource
 
 __all__ = ["ExternalTensor", "MappedTensor"]
 
-
 SHORT_BYTES = 1 << 14
 """Few enough elements that a copy takes less memory than the pages they are in, which may be megabytes large."""
 
@@ -116,11 +115,11 @@ class ExternalTensor(MappedTensor):
     is_plain = True
     """Whether the elements are the bytes at their place in the file, not what a loader makes of them."""
 
-    @property
-    def model_file_bytes(self) -> int:
-        return 0
-
     def __init__(self, source: ByteSource, info: ExternalDataInfo, prepacked: tuple[str, ...] = ()) -> None:
         super().__init__(source, info.offset, info.element_type, info.shape, info.length)
         self.info = info
         self.prepacked = prepacked
+
+    @property
+    def model_file_bytes(self) -> int:
+        return 0

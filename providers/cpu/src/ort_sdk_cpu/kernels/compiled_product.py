@@ -258,10 +258,10 @@ class ProductFunction:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
         sizes = Sizes(rows, self._inner, self._columns, self._is_transposed, self._is_half)
         plan = planned(sizes, libraries.thread_count())
-        shared = plan.division
+        division = plan.division
         places = (address_of(a), address_of(b), address_of(out), 0 if bias is None else address_of(bias))
-        work = self._scratch.address(WORKING_MEMORY, shared.work_bytes)
-        _task(shared.task)(shared.threads, *places, work, *plan.sizes, *self._epilogue, *shared.rest)
+        work = self._scratch.address(WORKING_MEMORY, division.work_bytes)
+        _task(division.task)(division.threads, *places, work, *plan.sizes, *self._epilogue, *division.rest)
 
 
 class CompiledProduct:
@@ -295,10 +295,10 @@ class CompiledProduct:
         plan = planned(sizes, most_threads or libraries.thread_count())
         rows, columns, inner, a_row, b_row, *others = plan.sizes
         given = (rows, columns, inner, a_row_bytes or a_row, b_row_bytes or b_row, *others)
-        shared = plan.division
-        arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *shared.rest)
-        self._call = TaskCall(MODULE, shared.task, arguments, shared.threads)
-        self._scratch, self._work_bytes = scratch, shared.work_bytes
+        division = plan.division
+        arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *division.rest)
+        self._call = TaskCall(MODULE, division.task, arguments, division.threads)
+        self._scratch, self._work_bytes = scratch, division.work_bytes
 
     def __call__(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""

@@ -99,7 +99,7 @@ class InPlaceProduct(BindableKernel):
         """The weight's bytes as they lie, or a copy of them, for which the file's memory is given back."""
         if input_index != WEIGHT:
             return NOT_PACKED
-        return PrePackedWeights((moved(tensor, allocator) if self._is_moved else tensor.packed(),))
+        return PrePackedWeights((moved(tensor, allocator) if is_worth_moving(tensor) else tensor.packed(),))
 
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
         """Read the weight there."""

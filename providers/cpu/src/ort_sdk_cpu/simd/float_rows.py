@@ -140,24 +140,22 @@ def _emit_whole(builder: Any, sums: list[Any], whole: Any, body: Callable[[Any, 
     return emit_if(builder, is_any, sums, lambda values: emit_loop(builder, values, whole, body))
 
 
-def _emit_dots(builder: Any, rows: int, b_rows: list[_Address], x: _Address, x_row: Any, k: Any) -> list[Any]:
-    """Sums, by rows of x, of as many dot products as there are addresses."""
-    x_rows = [moved(builder, x, row, x_row) for row in range(rows)]
-    zeros = [ir.Constant(VF32, None)] * (rows * len(b_rows))
-    whole = builder.ashr(k, constant(4))
+def _emit_dots(builder: Any, b_rows: list[_Address], x_rows: list[_Address], k: Any) -> list[Any]:
+    """Vectors whose lanes add up to the dot products of each row of x with each of the other matrix."""
+    whole, left = builder.ashr(k, constant(4)), builder.and_(k, constant(15))
+
+    def step(offset: Any, load: Callable[[_Address], Any], sums: list[Any]) -> list[Any]:
+        return _dot_step(builder, lambda row: load(builder.add(row, offset)), b_rows, x_rows, sums)
 
     def body(index: Any, sums: list[Any]) -> list[Any]:
-        offset = builder.shl(index, constant(6))
-        load = lambda row: emit_load(builder, builder.add(row, offset), VF32)  # noqa: E731
-        return _dot_step(builder, load, b_rows, x_rows, sums)
+        return step(builder.shl(index, constant(6)), lambda place: emit_load(builder, place, VF32), sums)
 
-    sums = _emit_whole(builder, zeros, whole, body)
-    offset, left = builder.shl(whole, constant(6)), builder.and_(k, constant(15))
-    rest = lambda row: emit_load_first(builder, builder.add(row, offset), left, VF32, "v16f32")  # noqa: E731
-    sums = _dot_step(builder, rest, b_rows, x_rows, sums)
-    missing = [ir.Constant(VF32, None)] * (LANES - len(sums))
-    together = emit_lane_sums(builder, sums + missing)
-    return [builder.extract_element(together, ir.Constant(ir.IntType(32), lane)) for lane in range(len(sums))]
+    def last(sums: list[Any]) -> list[Any]:
+        load = lambda place: emit_load_first(builder, place, left, VF32, "v16f32")  # noqa: E731
+        return step(builder.shl(whole, constant(6)), load, sums)
+
+    sums = _emit_whole(builder, [ir.Constant(VF32, None)] * (len(x_rows) * len(b_rows)), whole, body)
+    return emit_if(builder, builder.icmp_signed(">", left, constant(0)), sums, last)
 
 
 @inner
@@ -197,11 +195,12 @@ def _dots(
     starts = [builder.add(b, builder.mul(index, b_row)) for index in indices]
 
     def emit(case: int) -> None:
-        found = _emit_dots(builder, case, starts, x, x_row, k)
-        for position, value in enumerate(found):
+        sums = _emit_dots(builder, starts, [moved(builder, x, row, x_row) for row in range(case)], k)
+        found = emit_lane_sums(builder, sums + [ir.Constant(VF32, None)] * (LANES - len(sums)))
+        for position in range(len(sums)):
             row, column = divmod(position, _DOTS)
             place = builder.add(moved(builder, target, row, target_row), builder.mul(indices[column], constant(_FLOAT_BYTES)))
-            emit_store(builder, place, value)
+            emit_store(builder, place, builder.extract_element(found, ir.Constant(ir.IntType(32), position)))
 
     emit_choice(builder, rows, range(1, FEW_ROWS + 1), emit)
 
@@ -209,29 +208,10 @@ def _dots(
 @operation(types.none, *[types.intp] * 5)
 def _dots_of_one(builder: Any, b: Any, b_row: Any, x: Any, k: Any, target: Any) -> None:
     """Dot products of one row with ``_DOTS_OF_ONE`` rows of another matrix, read as by ``_dots``; arguments as for it."""
-    whole, left = builder.ashr(k, constant(4)), builder.and_(k, constant(15))
     sums: list[Any] = []
     for first in range(0, _DOTS_OF_ONE, _DOTS):
-        b_rows = [moved(builder, b, row, b_row) for row in range(first, first + _DOTS)]
-        sums += _emit_dots_of_one(builder, b_rows, x, whole, left)
+        sums += _emit_dots(builder, [moved(builder, b, row, b_row) for row in range(first, first + _DOTS)], [x], k)
     emit_store(builder, target, emit_lane_sums(builder, sums))
-
-
-def _emit_dots_of_one(builder: Any, b_rows: list[_Address], x: _Address, whole: Any, left: Any) -> list[Any]:
-    """Vectors whose lanes add up to the dot products."""
-
-    def step(offset: Any, load: Callable[[_Address], Any], sums: list[Any]) -> list[Any]:
-        return _dot_step(builder, lambda row: load(builder.add(row, offset)), b_rows, [x], sums)
-
-    def body(index: Any, sums: list[Any]) -> list[Any]:
-        return step(builder.shl(index, constant(6)), lambda place: emit_load(builder, place, VF32), sums)
-
-    def last(sums: list[Any]) -> list[Any]:
-        load = lambda place: emit_load_first(builder, place, left, VF32, "v16f32")  # noqa: E731
-        return step(builder.shl(whole, constant(6)), load, sums)
-
-    sums = _emit_whole(builder, [ir.Constant(VF32, None)] * len(b_rows), whole, body)
-    return emit_if(builder, builder.icmp_signed(">", left, constant(0)), sums, last)
 
 
 @inner

@@ -49,6 +49,24 @@ class _Block(NamedTuple):
     soon_step: Any
 
 
+def _emit_product(
+    builder: Any, given: _Block, sizes: tuple[int, int], start: Any, target: tuple[Any, Any], unit: tuple[str, Any]
+) -> None:
+    """Sums of some groups of rows and vectors of columns, as many columns at a time as the unit has tiles for."""
+    (number, vectors), (sums, second), (_, sums_row) = sizes, target, unit
+    for first in range(0, vectors, _COLUMNS):
+        columns = range(first, min(vectors, first + _COLUMNS))
+        tiles = [(group, column) for group in range(number) for column in columns]
+        for group, column in tiles:
+            place = builder.add(start, constant(column * ROW_BYTES))
+            emit_load_tile(builder, _sums_of(group, column), place, constant(0))
+        given = given._replace(soon=_emit_chunks(builder, given, number, columns, unit))
+        for group, column in tiles:
+            place = builder.add(sums, constant(column * ROW_BYTES))
+            place = builder.add(place, second) if group else place
+            emit_store_tile(builder, _sums_of(group, column), place, sums_row)
+
+
 def multiply_block_of(vectors: int, *, is_int8: bool) -> Any:
     """The operation for rows of int8 or uint8 and panels of some vectors of columns."""
     instruction, sums_row = "tdpbssd" if is_int8 else "tdpbusd", constant(vectors * ROW_BYTES)
@@ -93,19 +111,7 @@ def multiply_block_of(vectors: int, *, is_int8: bool) -> Any:
         given = _Block(x, x_group, x_row, x_line, lines, chunks, chunk_steps, w, soon, soon_step)
 
         def multiply(number: int, _values: list[Any]) -> list[Any]:
-            asked = soon
-            for first in range(0, vectors, _COLUMNS):
-                columns = range(first, min(vectors, first + _COLUMNS))
-                tiles = [(group, column) for group in range(number) for column in columns]
-                for group, column in tiles:
-                    emit_load_tile(
-                        builder, _sums_of(group, column), builder.add(start, constant(column * ROW_BYTES)), constant(0)
-                    )
-                asked = _emit_chunks(builder, given._replace(soon=asked), number, columns, (instruction, sums_row))
-                for group, column in tiles:
-                    place = builder.add(sums, constant(column * ROW_BYTES))
-                    place = builder.add(place, second) if group else place
-                    emit_store_tile(builder, _sums_of(group, column), place, sums_row)
+            _emit_product(builder, given, (number, vectors), start, (sums, second), (instruction, sums_row))
             return []
 
         for number in (1, 2):
