@@ -15,7 +15,7 @@ ABSENT = 0
 """Index of the value that is always None: omitted inputs read it, outputs nobody asked for go nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which takes longer to make: there is one for each node
 class Step:
     """One kernel launch or copy, and the values that end with it."""
 

@@ -15,12 +15,11 @@ from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first, write_i64
 from ort_sdk_cpu.simd.pixel_tiles import NEAR_STEPS, NEAR_TAPS, PANEL, WINDOWS, near_tile, picture_tile, pixel_tile, window_tile
 from ort_sdk_cpu.simd.pixels import (
-    FEW_TILES,
-    bring_part,
     copy_line,
     copy_vectors,
     has_bounds_only,
     highest,
+    line_step_of,
     lowest,
     multiply_pixels,
     panels_of,
@@ -72,18 +71,20 @@ def prepare(record: int, work: int, lines: int, line_bytes: int) -> None:
 
 
 @inner
-def _expand_line(record: int, source: int, panel: int, bias: int, target: int) -> None:
-    """A line of products of pixels with a panel."""
+def _expand_line(record: int, source: int, panel: int, bias: int, target: int, index: int, lines: int) -> None:
+    """A line of products of pixels with a panel: of so many lines one, in the course of which the next panel is asked for."""
     width, channels, activation = argument(record, 8), argument(record, 9), argument(record, 36)
     vectors = min(COLUMNS, (argument(record, 31) - panel * PANEL + 15) // 16)
     weights, row = argument(record, 27) + panel * channels * PIXEL, channels * 4
     low, high = lowest(activation, number(record, 37)), highest(activation, number(record, 38))
-    tiles = (width + ROWS - 1) // ROWS
-    for index in range(tiles):
-        first = width * index // tiles
-        count = width * (index + 1) // tiles - first
+    tiles, size = (width + ROWS - 1) // ROWS, channels * PIXEL
+    step = line_step_of(lines * tiles * ROWS, channels, size)
+    for tile in range(tiles):
+        first, asked = width * tile // tiles, (index * tiles + tile) * channels * step // 2
+        count = width * (tile + 1) // tiles - first
         place, to = source + first * row, target + first * PIXEL
-        pixel_tile(count, vectors, weights, place, row, channels, bias, 0, 0, low, high, to, PIXEL)
+        ahead, ahead_step = (weights + size + asked, step) if asked < size else (weights, 0)
+        pixel_tile(count, vectors, weights, place, row, channels, bias, 0, 0, low, high, to, PIXEL, ahead, ahead_step)
 
 
 @inner
@@ -142,10 +143,7 @@ def _make_lines(
             _convolve_line(record, sample, index, panel, bias + panel * PIXEL, addresses, target)
             _activate_line(record, target)
         elif argument(record, 27):
-            size = argument(record, 9) * PIXEL
-            if stop - first > FEW_TILES:
-                bring_part(argument(record, 27) + (panel + 1) * size, size, index - first, stop - first)
-            _expand_line(record, source, panel, bias + panel * PIXEL, target)
+            _expand_line(record, source, panel, bias + panel * PIXEL, target, index - first, stop - first)
             _activate_line(record, target)
         else:
             copy_part(record, source, panel, target)
@@ -256,8 +254,10 @@ def _convolve_sample(record: int, sample: int, row: int, stop: int, panels: tupl
             columns, width = argument(record, 12), panels_of(argument(record, 31)) * PIXEL + 64
             first, count = (sample * argument(record, 11) + row) * columns, (end - row) * columns
             x, depth = work_places(record, work)[4], argument(record, 31)
-            for panel in range(panels_of(argument(record, 10))):
-                multiply_pixels(record, x, width, count, depth, first, panel, argument(record, 1), work, x, 0)
+            weights, wanted, size = argument(record, 1), panels_of(argument(record, 10)), depth * PIXEL
+            for panel in range(wanted):
+                ahead, has_next = weights + (panel + 1) * size, int(panel + 1 < wanted)
+                multiply_pixels(record, x, width, count, depth, first, panel, weights, work, ahead, has_next * size, has_next)
         ready, row = max(ready, needed), end
 
 

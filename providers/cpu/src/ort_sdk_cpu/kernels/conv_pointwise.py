@@ -27,8 +27,8 @@ PANEL_ROWS = 12
 """Most pixels of a tile."""
 BLOCK_PIXELS, BLOCK_BYTES, LEAST_PIXELS = 96, 1 << 18, 24
 """Pixels of a block: their channels stay in a core's cache while all panels are multiplied."""
-MANY_PANELS = 8
-"""Panels per thread from which on threads need not share the last one."""
+FEW_WEIGHTS, MORE_PIXELS = 1 << 18, 48
+"""Of more weights than so many, the fewest pixels of a thread."""
 _SPARE_WORDS = 8
 _FLOAT_BYTES = 4
 _FLOAT = np.dtype(np.float32)
@@ -83,13 +83,16 @@ class PointwiseKernel(WinogradKernel):
 
 
 def _parts(pixels: int, channels: int, outputs: int, threads: int) -> tuple[int, int]:
-    """Blocks of pixels and groups of panels: what there is less of is read again by each part."""
-    panels = panels_of(outputs)
-    if outputs <= pixels and pixels >= LEAST_PIXELS * threads:
-        most = max(LEAST_PIXELS, min(BLOCK_PIXELS, BLOCK_BYTES // (_FLOAT_BYTES * channels)))
-        return threads * -(-pixels // (threads * most)), 1
-    is_even = panels % threads == 0 or panels >= MANY_PANELS * threads
-    return (1 if is_even else min(threads, pixels)), panels
+    """Blocks of pixels, and whether threads have panels of their own instead.
+
+    Threads with pixels of their own find what they wrote in their own cache, and ask for nothing that others write; but each
+    reads all weights, and has to multiply them with enough pixels for the next ones to come.
+    """
+    is_enough = pixels >= (LEAST_PIXELS if channels * outputs <= FEW_WEIGHTS else MORE_PIXELS) * threads
+    if not is_enough:
+        return 1, 1
+    most = max(LEAST_PIXELS, min(BLOCK_PIXELS, BLOCK_BYTES // (_FLOAT_BYTES * channels)))
+    return threads * -(-pixels // (threads * most)), 0
 
 
 @functools.cache

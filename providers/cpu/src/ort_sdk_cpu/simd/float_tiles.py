@@ -73,6 +73,7 @@ class Operands(NamedTuple):
     line: Any = None
     """What is read later of other memory: it comes into the second cache, ``line_step`` bytes on with each two steps."""
     line_step: Any = None
+    """0, or a cache line's, or two lines'."""
 
 
 class _Place(NamedTuple):
@@ -129,8 +130,12 @@ def _advanced(builder: Any, given: Operands, at: _Place, steps: int) -> list[Any
 def _bring(builder: Any, given: Operands, index: Any) -> None:
     """Ask for what is needed later."""
     if given.line is not None:
-        place = builder.mul(builder.lshr(index, constant(1)), given.line_step)
-        emit_prefetch(builder, builder.add(given.line, place), is_second=True)
+        place = builder.add(given.line, builder.mul(builder.lshr(index, constant(1)), given.line_step))
+        other = builder.and_(builder.lshr(given.line_step, constant(1)), constant(_VECTOR_BYTES))
+        for each in (place, builder.add(place, other)):
+            emit_prefetch(builder, each, is_second=True)
+    if given.source is None:
+        return
     offset = builder.mul(builder.lshr(index, given.slowness), given.source_step)
     places = [
         (builder.add(start, offset), start is given.written) for start in (given.source, given.written) if start is not None
@@ -151,7 +156,7 @@ def emit_sums(builder: Any, given: Operands, initial: list[Any]) -> list[Any]:
     def body(index: Any, values: list[Any], steps: int) -> list[Any]:
         at = _place(builder, given, values[:count])
         sums = values[count:]
-        if given.source is not None:
+        if given.source is not None or given.line is not None:
             _bring(builder, given, builder.mul(index, constant(steps)))
         for step in range(steps):
             sums = _step(builder, given, at, sums, step)

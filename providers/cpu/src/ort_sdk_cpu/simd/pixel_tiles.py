@@ -90,7 +90,7 @@ def _emit_pixels(builder: Any, rows: int, vectors: int, given: _Pixels, **others
     _emit_bounded(builder, sums, vectors, (given.low, given.high), given.target, given.target_row)
 
 
-@operation(types.none, *[types.intp] * 9, *[types.float32] * 2, *[types.intp] * 2)
+@operation(types.none, *[types.intp] * 9, *[types.float32] * 2, *[types.intp] * 4)
 def pixel_tile(
     builder: Any,
     rows: Any,
@@ -106,8 +106,10 @@ def pixel_tile(
     high: Any,
     target: Any,
     target_row: Any,
+    line: Any,
+    line_step: Any,
 ) -> None:
-    """Write bounded sums of products of pixels with a panel, bias and addend.
+    """Write bounded sums of products of pixels with a panel, bias and addend; asks for what is read afterwards.
 
     Args:
         builder: of LLVM code.
@@ -124,9 +126,12 @@ def pixel_tile(
         high: most of what is written.
         target: address of the first pixel's vectors.
         target_row: bytes from pixel to pixel.
+        line: address of what is read afterwards.
+        line_step: bytes of it that are asked for with each two channels: 0, or a cache line's, or two lines'.
     """
     given = _Pixels(weights, x, x_row, depth, bias, addend, addend_row, low, high, target, target_row)
-    _emit_cases(builder, rows, vectors, ROWS, lambda rows, vectors: _emit_pixels(builder, rows, vectors, given))
+    ahead = {"line": line, "line_step": line_step}
+    _emit_cases(builder, rows, vectors, ROWS, lambda rows, vectors: _emit_pixels(builder, rows, vectors, given, **ahead))
 
 
 @operation(types.none, *[types.intp] * 9, *[types.float32] * 2, *[types.intp] * 8)
@@ -152,7 +157,7 @@ def leading_pixel_tile(
     line: Any,
     line_step: Any,
 ) -> None:
-    """As ``pixel_tile``; asks for what is read and written afterwards.
+    """As ``pixel_tile``; asks for what is added and written afterwards, too.
 
     Args:
         builder: of LLVM code.
@@ -161,8 +166,8 @@ def leading_pixel_tile(
         written: where they are written.
         behind: bytes from pixel to pixel of both.
         slowness: those of ``depth >> slowness`` pixels are asked for.
-        line: address of what is read by others.
-        line_step: bytes of it that are asked for with each two channels, up to 64.
+        line: as there; so are the bytes.
+        line_step: bytes.
     """
     given = _Pixels(weights, x, x_row, depth, bias, addend, addend_row, low, high, target, target_row)
     ahead = {

@@ -14,19 +14,18 @@ from ort_sdk_cpu.jit import inner
 
 from .arithmetic import zero_f32
 from .float_tiles import COLUMNS, ROWS
-from .memory import load_f32, load_f32_first, prefetch_second, store_f32, store_f32_first
+from .memory import load_f32, load_f32_first, store_f32, store_f32_first
 from .pixel_tiles import PANEL, leading_pixel_tile
 from .records import argument, number
 from .results import finished
 
 __all__ = [
-    "FEW_TILES",
-    "bring_part",
     "brought_bytes",
     "copy_line",
     "copy_vectors",
     "has_bounds_only",
     "highest",
+    "line_step_of",
     "lowest",
     "multiply_pixels",
     "panels_of",
@@ -37,8 +36,6 @@ _LINE = 64
 """Bytes of a cache line."""
 _STEPS = 256
 """Most channels summed in one chain."""
-FEW_TILES = 8
-"""Tiles up to which the processor sees by itself that the next panel is wanted."""
 _BOUNDED = 1
 
 
@@ -86,13 +83,6 @@ def has_bounds_only(record: int) -> Any:
 
 
 @inner
-def bring_part(place: int, size: int, part: int, parts: int) -> None:
-    """Ask for a part of memory that is read soon."""
-    for line in range(size * part // parts // 64 * 64, size * (part + 1) // parts, 64):
-        prefetch_second(place + line)
-
-
-@inner
 def _finish_rows(record: int, stage: int, rows: int, offset: int, left: int) -> None:
     row_bytes = argument(record, 10) * 4
     for row in range(rows):
@@ -104,8 +94,16 @@ def _finish_rows(record: int, stage: int, rows: int, offset: int, left: int) -> 
 
 @inner
 def brought_bytes(pixels: int, depth: int) -> int:
-    """Bytes of what is read afterwards that are asked for while so many pixels are multiplied with one panel."""
+    """Bytes that are asked for while so many pixels are multiplied with one panel, if a line comes with each two channels."""
     return (pixels + ROWS - 1) // ROWS * depth * _LINE // 2
+
+
+@inner
+def line_step_of(pixels: int, depth: int, wanted_bytes: int) -> int:
+    """Bytes to ask for with each two channels: all that is wanted, if two lines are enough."""
+    if wanted_bytes <= 0:
+        return 0
+    return _LINE if brought_bytes(pixels, depth) >= wanted_bytes else 2 * _LINE
 
 
 @inner
@@ -139,6 +137,7 @@ def multiply_pixels(
     work: int,
     ahead: int,
     ahead_bytes: int,
+    has_next: int,
 ) -> None:
     """Write one panel of output channels for some pixels.
 
@@ -153,7 +152,8 @@ def multiply_pixels(
         weights: address of the panels.
         work: address of zeros for a panel, bias in whole panels, and room for a tile behind them.
         ahead: address of what is read afterwards, and is asked for meanwhile.
-        ahead_bytes: how much there is of it; no more than ``brought_bytes`` is asked for.
+        ahead_bytes: how much there is of it; no more than twice ``brought_bytes`` is asked for.
+        has_next: whether the next panel comes afterwards. What others write must not be asked for: it would be taken from them.
     """
     outputs = argument(record, 10)
     left, row_bytes = outputs - panel * PANEL, outputs * 4
@@ -161,18 +161,20 @@ def multiply_pixels(
     stage = work + (1 + panels_of(outputs)) * _PANEL_BYTES
     is_direct = has_bounds_only(record) and left >= vectors * 16
     tiles, panel_weights = (pixels + ROWS - 1) // ROWS, weights + panel * depth * _PANEL_BYTES
+    whole_step = line_step_of(pixels, depth, ahead_bytes)
     for index in range(tiles):
-        if tiles > FEW_TILES:
-            bring_part(panel_weights + depth * _PANEL_BYTES, depth * _PANEL_BYTES, index, tiles)
         first = pixels * index // tiles
         rows = pixels * (index + 1) // tiles - first
         offset = (pixel + first) * row_bytes + panel * _PANEL_BYTES
         bias, addend, addend_row = work + (1 + panel) * _PANEL_BYTES, 0, row_bytes
         if is_direct and argument(record, 3):
             addend = argument(record, 3) + offset
-        soon, written, behind = _next_pixels(record, offset + rows * row_bytes, row_bytes if is_direct else 0, bias)
-        asked = brought_bytes(index * ROWS, depth)
-        line, line_step = (ahead + asked, _LINE) if asked < ahead_bytes else (panel_weights, 0)
+        is_last = index == tiles - 1
+        following = pixel * row_bytes + (panel + 1) * _PANEL_BYTES if is_last else offset + rows * row_bytes
+        is_known = is_direct and (has_next or not is_last)
+        soon, written, behind = _next_pixels(record, following, row_bytes if is_known else 0, bias)
+        asked = index * depth * whole_step // 2
+        line, line_step = (ahead + asked, whole_step) if asked < ahead_bytes else (panel_weights, 0)
         for block in range(blocks):
             start, stop = depth * block // blocks, depth * (block + 1) // blocks
             target, target_row, low, high = stage, _PANEL_BYTES, np.float32(-np.inf), np.float32(np.inf)
