@@ -336,7 +336,8 @@ class TaskFunction:
             threads: how many it may use; fewer than that where there is no OpenMP.
             arguments: of the task. What addresses point at has to stay alive.
         """
-        # The record is read through the address of the bytes, which stay alive until the call returns.
+        # The record is read through the address of the bytes, which stay alive until the call returns. Tasks may count in it:
+        # nobody else sees these bytes.
         record = self._pack(self._address, *arguments)
         if threads > 1 and libraries.has_openmp():
             start, of_a_team = _code().team

@@ -11,6 +11,7 @@ import numpy as np
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import zero_f32
+from ort_sdk_cpu.simd.claims import leave_jobs, next_job
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first, write_i64
 from ort_sdk_cpu.simd.pixel_tiles import NEAR_STEPS, NEAR_TAPS, PANEL, WINDOWS, near_tile, picture_tile, pixel_tile, window_tile
@@ -32,6 +33,10 @@ __all__ = ["PIXEL", "convolve_row", "copy_part", "prepare", "separable", "work_p
 PIXEL = 4 * PANEL
 """Bytes of a pixel in a panel of lines."""
 _BOUNDED = 1
+_CLAIMS = 52
+"""Where the words for ``claims`` are."""
+_PIECES = 6
+"""Most that a part's rows are taken in."""
 _ADDRESSES = 64
 """Most lines under a row of windows."""
 
@@ -238,11 +243,12 @@ def _convolve(record: int, sample: int, first: int, stop: int, panel: int, work:
 
 
 @inner
-def _convolve_sample(record: int, sample: int, row: int, stop: int, panels: tuple[int, int], work: int, lines: int) -> None:
-    """Some rows of a sample in some panels, a strip at a time."""
+def _convolve_sample(
+    record: int, sample: int, row: int, stop: int, panels: tuple[int, int], work: int, lines: int, ready: int
+) -> int:
+    """Some rows of a sample in some panels, a strip at a time. Lines below ``ready`` are made; returns which are then."""
     steps, reach = argument(record, 15), (argument(record, 13) - 1) * argument(record, 32) + 1
     slots, line = (argument(record, 34) - 1) * steps + reach, argument(record, 42) * PIXEL
-    ready = max(0, row * steps - argument(record, 17))
     while row < stop:
         end = min(stop, row + argument(record, 34))
         needed = min(argument(record, 7), (end - 1) * steps - argument(record, 17) + reach)
@@ -259,6 +265,52 @@ def _convolve_sample(record: int, sample: int, row: int, stop: int, panels: tupl
                 ahead, has_next = weights + (panel + 1) * size, int(panel + 1 < wanted)
                 multiply_pixels(record, x, width, count, depth, first, panel, weights, work, ahead, has_next * size, has_next)
         ready, row = max(ready, needed), end
+    return ready
+
+
+@inner
+def _convolve_rows(
+    record: int, first: int, stop: int, panels: tuple[int, int], work: int, lines: int, made: tuple[int, int]
+) -> tuple[int, int]:
+    """Some rows of all samples in some panels.
+
+    Args:
+        record: of the task.
+        first: number of the first row.
+        stop: of the one behind the last.
+        panels: the first, and the one behind the last.
+        work: working memory.
+        lines: in it.
+        made: behind which row the part was before, and below which lines were made then.
+
+    Returns:
+        The same for what comes next.
+    """
+    rows = argument(record, 11)
+    while first < stop:
+        sample, row = first // rows, first % rows
+        ready = made[1] if row and made[0] == first else max(0, row * argument(record, 15) - argument(record, 17))
+        end = min(rows, row + stop - first)
+        ready = _convolve_sample(record, sample, row, end, panels, work, lines, ready)
+        first += end - row
+        made = (first, ready)
+    return made
+
+
+@inner
+def _convolve_jobs(record: int, part: int, parts: int, work: int, lines: int) -> None:
+    """A panel of all rows at a time, or some strips of all panels, of which lines stay if they follow each other."""
+    panels, rows, claims = panels_of(argument(record, 31)), argument(record, 6) * argument(record, 11), record + _CLAIMS * 8
+    by_channels, pieces = argument(record, 35), max(1, min(_PIECES, rows // (parts * argument(record, 34))))
+    jobs, made = panels if by_channels else parts * pieces, (-1, 0)
+    job, tried = next_job(claims, jobs, part, parts, 0)
+    while job >= 0:
+        first, stop, begin, end = rows * job // jobs, rows * (job + 1) // jobs, 0, panels
+        if by_channels:
+            first, stop, begin, end, made = 0, rows, job, job + 1, (-1, 0)
+        made = _convolve_rows(record, first, stop, (begin, end), work, lines, made)
+        job, tried = next_job(claims, jobs, part, parts, tried)
+    leave_jobs(claims, parts)
 
 
 @task
@@ -274,19 +326,12 @@ def separable(record: int, part: int, parts: int) -> None:
     first convolution, and of filters in panels and bias (or 0); channels of filters, dilations, rows of a strip, whether threads
     share channels in place of rows; activation with its numbers of the first convolution, and of the filters if another follows;
     pixels of a line with its zeros; where x is a picture (else 0): rows and columns of taps of the first convolution, steps,
-    rows of zeros above, columns of zeros to the left, height and width of x, numbers of a line with its zeros in whole vectors.
+    rows of zeros above, columns of zeros to the left, height and width of x, numbers of a line with its zeros in whole vectors;
+    8 words for ``claims``.
     """
-    work, rows, panels = argument(record, 5) + part * argument(record, 19), argument(record, 11), panels_of(argument(record, 31))
-    first, stop, first_row, stop_row = 0, panels, 0, argument(record, 6) * rows
-    if argument(record, 35):
-        first, stop = panels * part // parts, panels * (part + 1) // parts
-    else:
-        first_row, stop_row = stop_row * part // parts, stop_row * (part + 1) // parts
+    work = argument(record, 5) + part * argument(record, 19)
+    panels = 1 if argument(record, 35) else panels_of(argument(record, 31))
     slots = (argument(record, 34) - 1) * argument(record, 15) + (argument(record, 13) - 1) * argument(record, 32) + 1
     lines = work_places(record, work)[5]
-    prepare(record, work, lines, (stop - first) * slots * argument(record, 42) * PIXEL)
-    while first_row < stop_row:
-        sample, row = first_row // rows, first_row % rows
-        end = min(rows, row + stop_row - first_row)
-        _convolve_sample(record, sample, row, end, (first, stop), work, lines)
-        first_row += end - row
+    prepare(record, work, lines, panels * slots * argument(record, 42) * PIXEL)
+    _convolve_jobs(record, part, parts, work, lines)

@@ -7,6 +7,7 @@ from typing import Any
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, zero_f32
+from ort_sdk_cpu.simd.claims import leave_jobs, next_job
 from ort_sdk_cpu.simd.memory import (
     broadcast_f32,
     load_f32,
@@ -21,6 +22,8 @@ from ort_sdk_cpu.simd.results import activated, finished
 __all__ = ["stem"]
 
 _PIXELS = 8
+_CLAIMS = 27
+"""Where the words for ``claims`` are."""
 
 
 @inner
@@ -139,13 +142,14 @@ def stem(record: int, part: int, parts: int) -> None:
     Arguments: addresses of x, weights (taps, output channels in whole vectors), bias (or 0), addend (or 0), the output and
     working memory; samples, height, width, channels, output channels, height and width of the output, rows and columns of taps,
     steps, rows of zeros above, columns of zeros to the left, bytes of working memory per thread; activation with its numbers, and
-    what follows it, as for ``winograd``.
+    what follows it, as for ``winograd``; 8 words for ``claims``. A job is a row of the output.
     """
     outputs, rows, columns = argument(record, 10), argument(record, 11), argument(record, 12)
     length = ((columns - 1) * argument(record, 16) + argument(record, 14) + 15) // 16 * 16
     lines = argument(record, 5) + part * argument(record, 19)
-    jobs = argument(record, 6) * rows
-    for job in range(jobs * part // parts, jobs * (part + 1) // parts):
+    jobs, claims = argument(record, 6) * rows, record + _CLAIMS * 8
+    job, tried = next_job(claims, jobs, part, parts, 0)
+    while job >= 0:
         _copy_lines(record, job // rows, job % rows, lines, length)
         for channel in range(0, outputs, 32):
             weights = argument(record, 1) + channel * 4
@@ -157,3 +161,5 @@ def stem(record: int, part: int, parts: int) -> None:
                     _two_vectors(record, place, length, weights, offset, channel)
                 else:
                     _one_vector(record, place, length, weights, offset, channel)
+        job, tried = next_job(claims, jobs, part, parts, tried)
+    leave_jobs(claims, parts)

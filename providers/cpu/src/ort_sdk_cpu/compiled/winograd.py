@@ -20,6 +20,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     splat_f32,
     subtract,
 )
+from ort_sdk_cpu.simd.claims import leave_jobs, next_job
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, tile
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.records import argument
@@ -37,6 +38,8 @@ _POSITIONS = 16
 _STEPS = 64
 """Most channels summed in one chain."""
 _TAPS = 9
+_CLAIMS = 27
+"""Where the words for ``claims`` are."""
 
 
 @inner
@@ -168,7 +171,7 @@ def winograd(record: int, part: int, parts: int) -> None:
     channels, output channels, height and width of the output, rows of zeros above, columns of zeros to the left, rows and columns
     of tiles, blocks of tiles, parts of the output channels, bytes of working memory per thread; activation (0: none, 1: bounds,
     2: slope below zero, 3: silu, 4: hard swish) and its two numbers; the address of what is added at last (or 0); whether the
-    activation is scaled, factor and shift. A job is a block of tiles in a part of the output channels.
+    activation is scaled, factor and shift; 8 words for ``claims``. A job is a block of tiles in a part of the output channels.
     """
     channels, outputs = argument(record, 9), argument(record, 10)
     tiles, blocks, channel_parts = (
@@ -182,15 +185,21 @@ def winograd(record: int, part: int, parts: int) -> None:
     step, sums_row = at_once * row + 64, (_POSITIONS * _WIDTH + 16) * 4
     inputs = argument(record, 5) + part * argument(record, 19)
     sums = inputs + _POSITIONS * step
-    for job in range(jobs * part // parts, jobs * (part + 1) // parts):
-        block, channel_part = job % blocks, job // blocks
+    claims, made = record + _CLAIMS * 8, -1
+    job, tried = next_job(claims, jobs, part, parts, 0)
+    while job >= 0:
+        block, channel_part = job // channel_parts, job % channel_parts
         first = tiles * block // blocks
         count = tiles * (block + 1) // blocks - first
-        _transform_input(record, first, count, inputs, row, step)
+        if block != made:
+            _transform_input(record, first, count, inputs, row, step)
+            made = block
         for panel in range(panels * channel_part // channel_parts, panels * (channel_part + 1) // channel_parts):
             weights = argument(record, 1) + panel * _POSITIONS * channels * _WIDTH * 4
             _multiply(inputs, row, step, count, channels, weights, sums, sums_row)
             _transform_output(record, first, count, sums, sums_row, panel * _WIDTH)
+        job, tried = next_job(claims, jobs, part, parts, tried)
+    leave_jobs(claims, parts)
 
 
 @inner

@@ -18,6 +18,7 @@ from ort_sdk_cpu.onednn.execution import aligned_bytes
 from .conv_direct import TaskPlan
 from .conv_onednn import TEAM_WORK, WEIGHT, Variant
 from .conv_winograd import Activation, WinogradKernel
+from .job_claims import CLAIMS, groups_for
 
 __all__ = ["PANEL_ROWS", "PointwiseKernel", "in_panels", "is_for_pointwise", "out_of_panels", "panel_width", "panels_of"]
 
@@ -29,7 +30,6 @@ BLOCK_PIXELS, BLOCK_BYTES, LEAST_PIXELS = 96, 1 << 18, 24
 """Pixels of a block: their channels stay in a core's cache while all panels are multiplied."""
 FEW_WEIGHTS, MORE_PIXELS = 1 << 18, 48
 """Of more weights than so many, the fewest pixels of a thread."""
-_SPARE_WORDS = 8
 _FLOAT_BYTES = 4
 _FLOAT = np.dtype(np.float32)
 
@@ -77,22 +77,23 @@ class PointwiseKernel(WinogradKernel):
         pixels = variant.x_shape[0] * math.prod(out_shape[2:])
         threads = libraries.thread_count() if 2 * pixels * channels * outputs >= TEAM_WORK else 1
         work_bytes = (1 + panels_of(outputs) + PANEL_ROWS) * panel_width() * _FLOAT_BYTES
-        sizes = (pixels, channels, *_parts(pixels, channels, outputs, threads), outputs, *(0,) * _SPARE_WORDS, work_bytes)
+        sizes = (pixels, channels, *_parts(pixels, channels, outputs, threads), outputs, *CLAIMS, work_bytes)
         arguments = (0, 0, 0, 0, 0, 0, *sizes, *self.activation().arguments)
         return TaskPlan("pointwise", "pointwise", arguments, threads, work_bytes * threads)
 
 
 def _parts(pixels: int, channels: int, outputs: int, threads: int) -> tuple[int, int]:
-    """Blocks of pixels, and whether threads have panels of their own instead.
+    """Blocks of pixels, and groups of panels.
 
     Threads with pixels of their own find what they wrote in their own cache, and ask for nothing that others write; but each
     reads all weights, and has to multiply them with enough pixels for the next ones to come.
     """
-    is_enough = pixels >= (LEAST_PIXELS if channels * outputs <= FEW_WEIGHTS else MORE_PIXELS) * threads
-    if not is_enough:
-        return 1, 1
+    panels = panels_of(outputs)
+    if pixels < (LEAST_PIXELS if channels * outputs <= FEW_WEIGHTS else MORE_PIXELS) * threads:
+        return 1, min(panels, groups_for(1, threads))
     most = max(LEAST_PIXELS, min(BLOCK_PIXELS, BLOCK_BYTES // (_FLOAT_BYTES * channels)))
-    return threads * -(-pixels // (threads * most)), 0
+    blocks = threads * -(-pixels // (threads * most))
+    return blocks, min(panels, groups_for(blocks, threads))
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from .conv_geometry import ConvGeometry, Padding
 from .conv_onednn import PICTURE_RANK, TEAM_WORK, VOLUME_RANK, WEIGHT, Variant
 from .conv_pointwise import PANEL_ROWS, in_panels, out_of_panels, panel_width, panels_of
 from .conv_winograd import Activation, WinogradKernel
+from .job_claims import CLAIMS
 
 __all__ = ["MOST_LINES", "DepthwiseKernel", "Picture", "SeparableSizes", "Volume", "is_for_depthwise"]
 
@@ -137,7 +138,7 @@ class SeparableSizes(NamedTuple):
         arguments = (0, 0, 0, 0, 0, 0, *geometry, work_bytes, *last.arguments, *filters, *others)
         if self.volume is not None:
             return TaskPlan("volumes", "separable_volume", (*arguments, *self.volume), threads, work_bytes * threads)
-        return TaskPlan("separable", "separable", arguments, threads, work_bytes * threads)
+        return TaskPlan("separable", "separable", (*arguments, *CLAIMS), threads, work_bytes * threads)
 
 
 class DepthwiseKernel(WinogradKernel):

@@ -15,6 +15,7 @@ from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from .conv_direct import TaskPlan
 from .conv_onednn import WEIGHT, Variant
 from .conv_winograd import Activation, WinogradKernel
+from .job_claims import CLAIMS
 
 __all__ = ["StemKernel", "is_for_stem"]
 
@@ -80,7 +81,7 @@ class StemKernel(WinogradKernel):
         length = -(-((out_size[1] - 1) * padding.strides[1] + kernel[1]) // _LANES) * _LANES
         work_bytes, threads = channels * kernel[0] * length * _FLOAT_BYTES, libraries.thread_count()
         geometry = (samples, *size, channels, outputs, *out_size, *kernel, *padding.strides, *padding.begins, work_bytes)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.activation().arguments)
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.activation().arguments, *CLAIMS)
         return TaskPlan("stem", "stem", arguments, threads, work_bytes * threads)
 
     def _can_follow(self, variant: Variant) -> bool:

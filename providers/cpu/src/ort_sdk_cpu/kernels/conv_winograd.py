@@ -24,6 +24,7 @@ from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise
 from .activation import InPlace
 from .conv_direct import WORK, TaskPlan, as_channels_last, kept, lies_channels_last
 from .conv_onednn import WEIGHT, ConvKernel, Variant
+from .job_claims import CLAIMS, groups_for
 from .task_execution import TaskExecution
 
 __all__ = ["Activation", "WinogradKernel", "is_for_winograd"]
@@ -310,10 +311,9 @@ class _Sizes(NamedTuple):
     @property
     def parts(self) -> tuple[int, int]:
         """Blocks of tiles, and parts of the output channels."""
-        tiles = self.x_shape[0] * math.prod(self.tiles)
-        if tiles < LEAST_TILES * self.threads:
-            return 1, self.threads
-        return -(-tiles // (TILES_AT_ONCE * self.threads)) * self.threads, 1
+        tiles, panels = self.x_shape[0] * math.prod(self.tiles), -(-self.out_shape[1] // _width())
+        blocks = -(-tiles // (TILES_AT_ONCE * self.threads)) * self.threads if tiles >= LEAST_TILES * self.threads else 1
+        return blocks, min(panels, groups_for(blocks, self.threads))
 
     @property
     def work_bytes(self) -> int:
@@ -327,7 +327,7 @@ class _Sizes(NamedTuple):
         (samples, channels, *size), (_, outputs, *out_size) = self.x_shape, self.out_shape
         geometry = (samples, *size, channels, outputs, *out_size, *begins, *self.tiles)
         work_bytes = self.work_bytes
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, work_bytes, *activation.arguments)
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, work_bytes, *activation.arguments, *CLAIMS)
         return TaskPlan(MODULE, "winograd", arguments, self.threads, work_bytes * self.threads)
 
 
