@@ -203,7 +203,7 @@ class KernelInfo:
 
     def element_types(self) -> frozenset[TensorElementType | None]:
         """Element types of all inputs and outputs that the node has; None stands for those that are not known or no tensors'."""
-        return _element_types(tuple([each.type for each in (*self.inputs, *self.outputs) if each is not None]))
+        return _element_types(tuple([each.type for each in self.inputs + self.outputs if each is not None]))
 
     def input_rank(self, index: int) -> int | None:
         """Static rank of an input, if known."""

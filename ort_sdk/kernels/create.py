@@ -21,20 +21,21 @@ def kernel_info(
     session_config: Mapping[str, str] | None = None,
 ) -> KernelInfo:
     """All a kernel may know of its node. Reads no weight."""
+    # By position: there is one for each node, and names take as long as all else.
     return KernelInfo(
-        op_type=node.op_type,
-        since_version=node.since_version,
-        domain=node.domain,
-        name=node.name,
-        attributes=_attributes(node),
-        inputs=_arguments(node.inputs, graph),
-        outputs=_arguments(node.outputs, graph),
-        constants=_constants(node, graph),
-        subgraphs=subgraphs or {},
-        implicit_input_count=len(node.implicit_inputs),
-        execution_provider=execution_provider,
-        session_config=session_config or {},
-        opset_version=opset_version,
+        node.op_type,
+        node.since_version,
+        node.domain,
+        node.name,
+        _attributes(node),
+        _arguments(node.inputs, graph),
+        _arguments(node.outputs, graph),
+        _constants(node, graph),
+        subgraphs or {},
+        len(node.implicit_inputs),
+        execution_provider,
+        session_config or {},
+        opset_version,
     )
 
 

@@ -196,16 +196,17 @@ class _Planner:
 
 
 def _step(node: Node, found: NodeKernel, inputs: tuple[int, ...], outputs: tuple[int, ...], frees: tuple[int, ...]) -> Step:
+    # By position: there is one for each node, and names take as long as all else.
     return Step(
-        compute=found.kernel.compute,
-        inputs=inputs,
-        outputs=outputs,
-        frees=frees,
-        kernel=found.kernel,
-        op_type=node.op_type,
-        domain=node.domain,
-        node=node.name,
-        provider=node.execution_provider,
-        device=found.device,
-        attributes=node.attributes,
+        found.kernel.compute,
+        inputs,
+        outputs,
+        frees,
+        found.kernel,
+        node.op_type,
+        node.domain,
+        node.name,
+        node.execution_provider,
+        found.device,
+        node.attributes,
     )

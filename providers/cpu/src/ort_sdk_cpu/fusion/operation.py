@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,10 +65,17 @@ def operation_of(info: KernelInfo) -> ElementOperation | None:
         return None
     if info.op_type == "Clip":
         return ElementOperation(info.op_type, clip_bounds(info))
+    if not defaults:
+        return _without_attributes(info.op_type)
     attributes = {name: info.attribute(name, default) for name, default in defaults.items()}
     if info.op_type not in _EXPONENTIAL:
         return ElementOperation(info.op_type, attributes)
     return None if attributes["alpha"] <= 0 else ElementOperation(info.op_type, _of_exponential(info.op_type, **attributes))
+
+
+@functools.cache
+def _without_attributes(op_type: str) -> ElementOperation:
+    return ElementOperation(op_type)
 
 
 _EXPONENTIAL = frozenset({"Celu", "Elu", "Selu"})

@@ -172,12 +172,15 @@ def emit_sums(builder: Any, given: Operands, initial: list[Any]) -> list[Any]:
 
 def _emit_tile(builder: Any, given: Operands, target: _Address, row_stride: Any, is_first: Any) -> None:
     rows, columns = given.rows, given.columns
-    sums = emit_sums(builder, given, [ir.Constant(VF32, None)] * (rows * columns))
     places = [
         builder.add(moved(builder, target, row, row_stride), constant(column * _VECTOR_BYTES))
         for row in range(rows)
         for column in range(columns)
     ]
+    # Other rows were in the first cache since these were: they are there again by the time the sums are.
+    for place in places:
+        emit_prefetch(builder, place, is_second=False, is_written=True)
+    sums = emit_sums(builder, given, [ir.Constant(VF32, None)] * (rows * columns))
     _write(builder, places, sums, is_first)
 
 
