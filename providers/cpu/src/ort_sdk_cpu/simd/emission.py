@@ -9,7 +9,17 @@ from llvmlite import ir
 
 from .vector_types import I8, I32, call, pointer
 
-__all__ = ["constant", "emit_choice", "emit_if", "emit_loop", "emit_multiply_add", "emit_prefetch", "moved", "opaque"]
+__all__ = [
+    "constant",
+    "emit_choice",
+    "emit_if",
+    "emit_loop",
+    "emit_multiply_add",
+    "emit_multiply_add_read",
+    "emit_prefetch",
+    "moved",
+    "opaque",
+]
 
 _READ, _WRITE, _KEEP, _KEEP_IN_SECOND, _DATA = (ir.Constant(I32, value) for value in (0, 1, 3, 2, 1))
 
@@ -74,6 +84,17 @@ def opaque(builder: Any, value: Any) -> Any:
 def emit_multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
     """Rounded once where the machine does that in one instruction."""
     return builder.fadd(builder.fmul(x, y, flags=("contract",)), z, flags=("contract",))
+
+
+def emit_multiply_add_read(builder: Any, address: Any, offset: int, vector: Any, total: Any) -> Any:
+    """AVX-512: a vector times one number of memory, added to a total, in one instruction, which reads the number each time.
+
+    The compiler reads a number once that is used twice, by an instruction of its own. It is not told what is read: whoever writes
+    there has to do so in other loops.
+    """
+    kinds = ir.FunctionType(total.type, [total.type, address.type, vector.type])
+    text = f"vfmadd231ps {offset}($2){{1to16}}, $3, $0"
+    return builder.asm(kinds, text, "=v,0,r,v", (total, address, vector), side_effect=False)
 
 
 def emit_prefetch(builder: Any, address: Any, *, is_second: bool = False, is_written: bool = False) -> None:

@@ -13,7 +13,17 @@ from numba import types
 
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
-from .emission import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, emit_prefetch, moved, opaque
+from .emission import (
+    constant,
+    emit_choice,
+    emit_if,
+    emit_loop,
+    emit_multiply_add,
+    emit_multiply_add_read,
+    emit_prefetch,
+    moved,
+    opaque,
+)
 from .memory import emit_load, emit_store, splat
 from .vector_types import F32, VF32, operation
 
@@ -38,8 +48,12 @@ TALL_ROWS = ROWS * COLUMNS
 
 _Address = Any
 _FLOAT_BYTES, _VECTOR_BYTES = 4, 64
+_MULTIPLIES_MEMORY = instruction_set() >= InstructionSet.AVX512
 _ROWS_OF_POINTER = 3
 """Rows whose addresses an instruction computes from one pointer: without a distance, with one, with two."""
+
+
+_NEXT = constant(_FLOAT_BYTES)
 
 
 class Operands(NamedTuple):
@@ -62,7 +76,7 @@ class Operands(NamedTuple):
     source_step: Any = None
     slowness: Any = None
     """Those of one step in the course of ``2 ** slowness`` steps."""
-    x_step: Any = constant(_FLOAT_BYTES)
+    x_step: Any = _NEXT
     """From step to step along K."""
     copy: Any = None
     """Where the vectors are written, one step behind the other; None: nowhere."""
@@ -102,6 +116,15 @@ def _write(builder: Any, places: list[_Address], sums: list[Any], is_first: Any)
                 emit_store(builder, place, builder.fadd(value, emit_load(builder, place, VF32)))
 
 
+def _reads_twice(given: Operands) -> bool:
+    """Whether numbers at a pointer itself are read by the instructions that multiply, two of them, and not by one before.
+
+    A core's two threads share how many instructions it takes: one gets as far as it saves some. It reads enough as it is in the
+    other rows, whose addresses are sums.
+    """
+    return _MULTIPLIES_MEMORY and given.columns > 1 and given.x_step is _NEXT
+
+
 def _step(builder: Any, given: Operands, at: _Place, sums: list[Any], step: int) -> list[Any]:
     """Sums after one step, ``step`` steps behind the place."""
     place = moved(builder, at.b, step, given.b_step)
@@ -112,9 +135,14 @@ def _step(builder: Any, given: Operands, at: _Place, sums: list[Any], step: int)
             emit_store(builder, builder.add(at.copy, constant(offset)), vector)
     found: list[Any] = []
     for row in range(given.rows):
-        start = moved(builder, at.x[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER, given.x_row)
-        value = splat(builder, emit_load(builder, moved(builder, start, step, given.x_step), F32))
-        found += [emit_multiply_add(builder, value, vector, sums[len(found) + column]) for column, vector in enumerate(vectors)]
+        start, last = at.x[row // _ROWS_OF_POINTER], sums[len(found) : len(found) + given.columns]
+        if row % _ROWS_OF_POINTER == 0 and _reads_twice(given):
+            offset = step * _FLOAT_BYTES
+            found += [emit_multiply_add_read(builder, start, offset, *each) for each in zip(vectors, last, strict=True)]
+            continue
+        place = moved(builder, moved(builder, start, row % _ROWS_OF_POINTER, given.x_row), step, given.x_step)
+        value = splat(builder, emit_load(builder, place, F32))
+        found += [emit_multiply_add(builder, value, *each) for each in zip(vectors, last, strict=True)]
     return found
 
 
