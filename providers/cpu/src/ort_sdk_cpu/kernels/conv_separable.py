@@ -102,11 +102,11 @@ class SeparableSizes(NamedTuple):
         reach = (self.out_shape[3] - 1) * step + (across - 1) * dilation + 1
         return max(reach, self.padding.begins[1] + self.x_shape[3])
 
-    def work_bytes(self, strip: int, line: int) -> int:
-        """Working memory of a thread, for rows and pixels as ``strip`` and ``line`` say."""
+    def work_bytes(self, strip: int, line: int, *, by_channels: bool) -> int:
+        """Working memory of a thread for rows and pixels as ``strip`` and ``line`` say; ``by_channels`` for one panel."""
         panel_bytes, panels = panel_width() * _FLOAT_BYTES, panels_of(self.channels)
         slots = (strip - 1) * self.padding.strides[0] + (self.kernel[0] - 1) * self.padding.dilations[0] + 1
-        lines = panels * slots if self.volume is None else 1 + self.volume.taps * slots
+        lines = slots * (1 if by_channels else panels) if self.volume is None else 1 + self.volume.taps * slots
         vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + lines * line
         results = strip * self.out_shape[3] * (panels * panel_bytes + _VECTOR_BYTES) if self.projects else 0
         return vectors * panel_bytes + results + MOST_LINES * _ADDRESS_BYTES + self._picture_bytes
@@ -131,7 +131,7 @@ class SeparableSizes(NamedTuple):
         (samples, _, *out_size), (_, channels, *size) = self.out_shape, self.x_shape
         geometry = (samples, *size, channels, self.out_shape[1], *out_size, *self.kernel, *padding.strides, *padding.begins)
         strip, line = self.strip, self.line
-        work_bytes = self.work_bytes(strip, line)
+        work_bytes = self.work_bytes(strip, line, by_channels=by_channels)
         filters = (0, 0, 0, 0, self.channels, *padding.dilations, strip, int(by_channels))
         picture = _NO_PICTURE if self.picture is None else self.picture.arguments(self.x_shape[3])
         others = (*first.arguments[:3], *middle.arguments[:3], line, *picture)

@@ -54,6 +54,7 @@ _ROWS_OF_POINTER = 3
 
 
 _NEXT = constant(_FLOAT_BYTES)
+"""From one number to the next."""
 
 
 class Operands(NamedTuple):
@@ -117,10 +118,10 @@ def _write(builder: Any, places: list[_Address], sums: list[Any], is_first: Any)
 
 
 def _reads_twice(given: Operands) -> bool:
-    """Whether numbers at a pointer itself are read by the instructions that multiply, two of them, and not by one before.
+    """Whether the instructions that multiply read a row's numbers themselves, where its address is a pointer.
 
-    A core's two threads share how many instructions it takes: one gets as far as it saves some. It reads enough as it is in the
-    other rows, whose addresses are sums.
+    That saves the one that would read them before: a core's two threads share how many instructions it takes at a time. Where an
+    address is a sum it saves none, as the processor makes two of such an instruction.
     """
     return _MULTIPLIES_MEMORY and given.columns > 1 and given.x_step is _NEXT
 

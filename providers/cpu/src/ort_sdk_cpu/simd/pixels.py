@@ -116,12 +116,12 @@ def _slowness_of(depth: int) -> int:
 
 
 @inner
-def _next_pixels(record: int, offset: int, row_bytes: int, bias: int) -> tuple[int, int, int]:
+def _next_pixels(record: int, offset: int, is_known: int, bias: int) -> tuple[int, int, int]:
     """Where what is added to pixels is, where they are written, and bytes from one to the next; the bias for a stage."""
-    if row_bytes == 0:
+    if not is_known:
         return bias, bias, 0
     written = argument(record, 4) + offset
-    return (argument(record, 3) + offset if argument(record, 3) else written), written, row_bytes
+    return (argument(record, 3) + offset if argument(record, 3) else written), written, argument(record, 10) * 4
 
 
 @inner
@@ -158,31 +158,26 @@ def multiply_pixels(
     outputs = argument(record, 10)
     left, row_bytes = outputs - panel * PANEL, outputs * 4
     vectors, blocks = min(COLUMNS, (left + 15) // 16), (depth + _STEPS - 1) // _STEPS
-    stage = work + (1 + panels_of(outputs)) * _PANEL_BYTES
-    is_direct = has_bounds_only(record) and left >= vectors * 16
-    tiles, panel_weights = (pixels + ROWS - 1) // ROWS, weights + panel * depth * _PANEL_BYTES
-    whole_step = line_step_of(pixels, depth, ahead_bytes)
+    stage, is_direct = work + (1 + panels_of(outputs)) * _PANEL_BYTES, has_bounds_only(record) and left >= vectors * 16
+    tiles, step = (pixels + ROWS - 1) // ROWS, line_step_of(pixels, depth, ahead_bytes)
+    panel_weights = weights + panel * depth * _PANEL_BYTES
     for index in range(tiles):
-        first = pixels * index // tiles
-        rows = pixels * (index + 1) // tiles - first
+        first, rows = pixels * index // tiles, pixels * (index + 1) // tiles - pixels * index // tiles
         offset = (pixel + first) * row_bytes + panel * _PANEL_BYTES
-        bias, addend, addend_row = work + (1 + panel) * _PANEL_BYTES, 0, row_bytes
-        if is_direct and argument(record, 3):
-            addend = argument(record, 3) + offset
-        is_last = index == tiles - 1
-        following = pixel * row_bytes + (panel + 1) * _PANEL_BYTES if is_last else offset + rows * row_bytes
-        is_known = is_direct and (has_next or not is_last)
-        soon, written, behind = _next_pixels(record, following, row_bytes if is_known else 0, bias)
-        asked = index * depth * whole_step // 2
-        line, line_step = (ahead + asked, whole_step) if asked < ahead_bytes else (panel_weights, 0)
+        bias, addend_row = work + (1 + panel) * _PANEL_BYTES, row_bytes
+        addend = argument(record, 3) + offset if is_direct and argument(record, 3) else 0
+        following, is_known, asked = offset + rows * row_bytes, int(is_direct), index * depth * step // 2
+        if index == tiles - 1:
+            following, is_known = pixel * row_bytes + (panel + 1) * _PANEL_BYTES, has_next * is_known
+        soon, written, behind = _next_pixels(record, following, is_known, bias)
+        line, line_step = (ahead + asked, step) if asked < ahead_bytes else (panel_weights, 0)
         for block in range(blocks):
             start, stop = depth * block // blocks, depth * (block + 1) // blocks
             target, target_row, low, high = stage, _PANEL_BYTES, np.float32(-np.inf), np.float32(np.inf)
             if is_direct and block == blocks - 1:
                 target, target_row = argument(record, 4) + offset, row_bytes
                 low, high = lowest(argument(record, 20), number(record, 21)), highest(argument(record, 20), number(record, 22))
-            place, panel_place = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES
-            count = stop - start
+            place, panel_place, count = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES, stop - start
             leading_pixel_tile(
                 *(rows, vectors, panel_place, place, x_row, count, bias, addend, addend_row, low, high, target, target_row),
                 *(soon, written, behind, _slowness_of(count), line + start * line_step // 2, line_step),
