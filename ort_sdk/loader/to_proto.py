@@ -6,7 +6,7 @@ from typing import Any
 
 from ort_sdk.api import InvalidGraph, NodeArg, Tensor, TensorElementType
 from ort_sdk.graph import AttributeReference, Graph, Node, SparseTensor, TypeString
-from ort_sdk.graph.tensor import ArrayTensor
+from ort_sdk.graph.tensor import ArrayTensor, is_tensor
 
 __all__ = ["graph_to_proto", "node_to_proto", "tensor_to_proto", "type_to_proto"]
 
@@ -131,7 +131,7 @@ def _attribute_field(sample: Any) -> tuple[str, str, Any, str]:
         return "g", "graphs", graph_to_proto, "GRAPH"
     if isinstance(sample, SparseTensor):
         return "sparse_tensor", "sparse_tensors", _sparse_to_proto, "SPARSE_TENSOR"
-    if isinstance(sample, Tensor):
+    if is_tensor(sample):
         return "t", "tensors", tensor_to_proto, "TENSOR"
     # An empty list does not say of what; integers are what empty lists in models are.
     return "i", "ints", int, "INT"

@@ -10,6 +10,7 @@ import numpy as np
 from ort_sdk.api import Tensor
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.editing import is_graph_output, remove_nodes, replace_uses
+from ort_sdk.graph.tensor import is_tensor
 from ort_sdk.optimizer.transformer import TransformerContext
 
 __all__ = ["CommonSubexpressionElimination"]
@@ -97,7 +98,7 @@ def _is_same(first: Node, second: Node) -> bool:
 def _equal(first: Any, second: Any) -> bool:
     if first is second:
         return True
-    if isinstance(first, Tensor) and isinstance(second, Tensor):
+    if is_tensor(first) and is_tensor(second):
         small = max(first.nbytes, second.nbytes) <= _SMALL_BYTES
         return small and first.nbytes > 0 and _content(first) == _content(second)
     if type(first) is not type(second) or not isinstance(first, (int, float, str, list, tuple, np.number)):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ort_sdk.api import Fail, OperatorSchema, ParameterOption, Tensor
+from ort_sdk.api import Fail, OperatorSchema, ParameterOption
 from ort_sdk.graph import AttributeReference, Graph, Node, SparseTensor, TypeString
+from ort_sdk.graph.tensor import is_tensor
 from ort_sdk.loader.ort_format.slots import AttributeKind, AttributeSlot, NodeSlot
 
 from .builder import Field, FileBuilder, f32, i32, i64, offset, u32
@@ -83,7 +84,7 @@ def _kind_of(value: Any) -> AttributeKind:
         if isinstance(value, types):
             return kind
     # An empty list does not say of what; integers are what empty lists in models are.
-    return AttributeKind.TENSOR if isinstance(value, Tensor) else AttributeKind.INT
+    return AttributeKind.TENSOR if is_tensor(value) else AttributeKind.INT
 
 
 def _write_attribute(builder: FileBuilder, name: str, kind: AttributeKind, value: Any, write_graph: GraphWriter) -> int:
