@@ -19,7 +19,7 @@ from ort_sdk.api import OrtMemoryInfo
 from ort_sdk.loader import load_model
 from ort_sdk.testing.collection import only_new_objects
 
-SIZE = 1024
+SIZE, ROWS = 1024, 2
 SMAPS = Path("/proc/self/smaps")
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
 
@@ -30,11 +30,11 @@ def weights_of(count, seed=0):
 
 
 def save(path, weights, *, external=False):
-    """A chain of products, with the first weight where no float32 is aligned."""
+    """A chain of products of so few rows that no panels are made, with the first weight where no float32 is aligned."""
     nodes = [helper.make_node("MatMul", [f"v{index}", f"w{index}"], [f"v{index + 1}"]) for index in range(len(weights))]
     constants = [numpy_helper.from_array(weight, f"w{index}") for index, weight in enumerate(weights)]
     names = ("v0", f"v{len(weights)}")
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", SIZE]) for name in names]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [ROWS, SIZE]) for name in names]
     graph = helper.make_graph(nodes, "graph", values[:1], values[1:], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     for letters in range(1, 5):
@@ -90,7 +90,7 @@ def test_the_files_memory_is_given_back(tmp_path):
     weights = weights_of(6)
     path = save(tmp_path / "model.onnx", weights)
     session = InferenceSession(path)
-    x = np.random.default_rng(1).standard_normal((2, SIZE), dtype=np.float32)
+    x = np.random.default_rng(1).standard_normal((ROWS, SIZE), dtype=np.float32)
     expected = x.astype(np.float64)
     for weight in weights:
         expected = expected @ weight
@@ -114,7 +114,7 @@ def test_sessions_of_one_file_share_the_copies(tmp_path, monkeypatch):
     path = save(tmp_path / "model.onnx", weights_of(1))
     sessions = [InferenceSession(path) for _ in range(2)]
     for session in sessions:
-        session.run(None, {"v0": np.ones((1, SIZE), np.float32)})
+        session.run(None, {"v0": np.ones((ROWS, SIZE), np.float32)})
     assert len(made) == 2
     assert address_of(made[0]) == address_of(made[1])
     assert address_of(made[0]) % 64 == 0

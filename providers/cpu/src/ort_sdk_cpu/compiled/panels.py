@@ -5,6 +5,7 @@ from __future__ import annotations
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.simd.float_tiles import COLUMNS, ROWS, copying_tile, tile
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
+from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = [
     "COPY_ROW_BYTES",
@@ -17,6 +18,7 @@ __all__ = [
     "copy_rows",
     "multiply_panels",
     "slowness_of",
+    "transpose_panel",
 ]
 
 WIDTH = 16 * COLUMNS
@@ -105,3 +107,12 @@ def multiply_panels(
                 )
             else:
                 tile(count, panel, WIDTH * 4, 64, x, a_row, steps, target, target_row, is_first, ahead, b_row, slowness)
+
+
+@inner
+def transpose_panel(a: int, a_row: int, rows: int, k: int, width: int, target: int, spare: int) -> None:
+    """Rows as columns of a panel of some width, up to 16 of them; 16 lanes are written for each step."""
+    for step in range(0, k, 16):
+        transpose_rows(a + step * 4, a_row, rows, k - step, spare)
+        for index in range(min(16, k - step)):
+            store_f32(target + (step + index) * width * 4, load_f32(spare + index * 64))

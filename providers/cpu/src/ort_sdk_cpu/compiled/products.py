@@ -29,7 +29,9 @@ from .panels import (
     copy_results,
     copy_rows,
     multiply_panels,
+    transpose_panel,
 )
+from .product_parts import job_bounds, job_count
 from .product_results import finish_part
 from .shares import add_shares, sum_share
 
@@ -149,15 +151,6 @@ def _added_rows(a: int, a_row: int, b: int, b_row: int, c: int, c_row: int, rows
 
 
 @inner
-def _transpose(a: int, a_row: int, rows: int, k: int, width: int, target: int, spare: int) -> None:
-    """Rows as columns of a panel of some width, up to 16 of them."""
-    for step in range(0, k, 16):
-        transpose_rows(a + step * 4, a_row, rows, k - step, spare)
-        for index in range(min(16, k - step)):
-            store_f32(target + (step + index) * width * 4, load_f32(spare + index * 64))
-
-
-@inner
 def _width_of_group(left: int) -> int:
     """Columns of a panel for so many rows."""
     return 16 if left <= 16 else WIDTH
@@ -170,7 +163,7 @@ def _transposed_rows(a: int, a_row: int, rows: int, k: int, panels: int, spare: 
         width = _width_of_group(rows - group)
         for start in range(group, min(group + width, rows), 16):
             target = panels + group * k * 4 + (start - group) * 4
-            _transpose(a + start * a_row, a_row, min(16, rows - start), k, width, target, spare)
+            transpose_panel(a + start * a_row, a_row, min(16, rows - start), k, width, target, spare)
 
 
 @inner
@@ -246,31 +239,12 @@ def _part_of_rows(record: int, batch: int, first_row: int, rows: int, first: int
         finish_part(record, batch, first_row, rows, column, count)
 
 
-@inner
-def _bounds(record: int, job: int, unit: int) -> tuple[int, int, int, int, int]:
-    """(matrix of the stack, first row, rows, first column, column behind the last) of a job."""
-    m, n, row_parts, column_parts = argument(record, 5), argument(record, 6), argument(record, 20), argument(record, 21)
-    units = (n + unit - 1) // unit
-    column_part, rest = job % column_parts, job // column_parts
-    row_part, batch = rest % row_parts, rest // row_parts
-    first_row = m * row_part // row_parts
-    rows = m * (row_part + 1) // row_parts - first_row
-    first, stop = units * column_part // column_parts * unit, min(units * (column_part + 1) // column_parts * unit, n)
-    return batch, first_row, rows, first, stop
-
-
-@inner
-def _jobs(record: int) -> int:
-    count: int = argument(record, 15) * argument(record, 20) * argument(record, 21)
-    return count
-
-
 @task
 def panels_of_columns(record: int, part: int, parts: int) -> None:
     """B is (K, N): panels of it are copied, unless there are so few rows that it is read once."""
     work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
-    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
+    for job in range(job_count(record) * part // parts, job_count(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = job_bounds(record, job, WIDTH)
         for row in range(0, rows, at_once):
             _part_of_columns(record, batch, first_row + row, min(at_once, rows - row), first, stop, work)
 
@@ -279,8 +253,8 @@ def panels_of_columns(record: int, part: int, parts: int) -> None:
 def panels_of_rows(record: int, part: int, parts: int) -> None:
     """B is (N, K): A's rows become panels, B is read as it lies."""
     work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
-    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, 16)
+    for job in range(job_count(record) * part // parts, job_count(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = job_bounds(record, job, 16)
         for row in range(0, rows, at_once):
             _part_of_rows(record, batch, first_row + row, min(at_once, rows - row), first, stop, work)
 
@@ -289,8 +263,8 @@ def panels_of_rows(record: int, part: int, parts: int) -> None:
 def dots_of_rows(record: int, part: int, parts: int) -> None:
     """B is (N, K), A has few rows: dot products, of so many rows of B at a time that they stay for all rows of A."""
     k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
-    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, 16)
+    for job in range(job_count(record) * part // parts, job_count(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = job_bounds(record, job, 16)
         a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
         b = argument(record, 1) + batch * argument(record, 12)
         c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row
@@ -306,8 +280,8 @@ def dots_of_rows(record: int, part: int, parts: int) -> None:
 def sums_of_columns(record: int, part: int, parts: int) -> None:
     """B is (K, N), A has up to ``SUM_ROWS`` rows: sums of B's rows."""
     k, a_row, b_row, c_row = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 10)
-    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
+    for job in range(job_count(record) * part // parts, job_count(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = job_bounds(record, job, WIDTH)
         a = argument(record, 0) + batch * argument(record, 11) + first_row * a_row
         b = argument(record, 1) + batch * argument(record, 12) + first * 4
         c = argument(record, 2) + batch * argument(record, 13) + first_row * c_row + first * 4
@@ -368,8 +342,8 @@ def _part_of_halves(record: int, batch: int, first_row: int, rows: int, first: i
 @inner
 def _products_with_halves(record: int, part: int, parts: int, is_rows: int) -> None:
     work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
-    for job in range(_jobs(record) * part // parts, _jobs(record) * (part + 1) // parts):
-        batch, first_row, rows, first, stop = _bounds(record, job, WIDTH)
+    for job in range(job_count(record) * part // parts, job_count(record) * (part + 1) // parts):
+        batch, first_row, rows, first, stop = job_bounds(record, job, WIDTH)
         if rows > 1:
             for row in range(0, rows, at_once):
                 _part_of_halves(record, batch, first_row + row, min(at_once, rows - row), first, stop, work, is_rows)

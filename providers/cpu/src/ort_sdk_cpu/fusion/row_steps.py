@@ -14,7 +14,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.attention_task import UNLIMITED, part_bytes
 from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, few_bytes
-from ort_sdk_cpu.kernels.compiled_product import Activation, Sizes
+from ort_sdk_cpu.kernels.compiled_product import Activation, ProductSizes
 from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct, RowProduct
 from ort_sdk_cpu.kernels.small_product import SmallProduct
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
@@ -24,7 +24,7 @@ from .cached_steps import RunWords, cached_attention, multi_head_over_cache, rot
 if TYPE_CHECKING:
     from .row_views import RowViews
 
-__all__ = ["AddedScores", "ProductSizes", "RowStep", "followed_product", "only_reader", "renamed", "row_step"]
+__all__ = ["AddedScores", "RowStep", "followed_product", "only_reader", "renamed", "row_step"]
 
 MICROSOFT = "com.microsoft"
 FLOAT_BYTES = 4
@@ -42,20 +42,6 @@ WORK_BYTES: Terms = (("work bytes", 1),)
 def _value(index: int) -> Terms:
     """Address of a value."""
     return ((("value", index), 1),)
-
-
-@dataclass(frozen=True, slots=True)
-class ProductSizes:
-    """Of a product but for its rows."""
-
-    inner: int
-    columns: int
-    is_transposed: bool
-    is_half: bool
-
-    def of_rows(self, rows: int) -> Sizes:
-        """The sizes with so many rows."""
-        return Sizes(rows, self.inner, self.columns, self.is_transposed, self.is_half)
 
 
 def _split(sizes: ProductSizes, position: int) -> Terms:
@@ -215,16 +201,15 @@ def _product_task(
     product: RowProduct, x: int, out: int, vector: HostArray | None, epilogue: tuple[int | float, ...], rows: int = 0
 ) -> RowStep:
     """A product to which a vector is added, or rows, if there are any."""
-    sizes = ProductSizes(product.inner, product.columns, product.is_transposed, product.is_half)
+    sizes, some = product.sizes, product.sizes.of_rows(SOME_ROWS)
     bias: Word = _value(rows) if rows else 0 if vector is None else address_of(vector)
     a_row, c_row = sizes.inner * FLOAT_BYTES, sizes.columns * FLOAT_BYTES
     places = (_value(x), address_of(product.weight), _value(out), bias, WORK)
-    b_row = (a_row if sizes.is_transposed else c_row) // (2 if sizes.is_half else 1)
-    steps = (a_row, b_row, c_row, 0, 0, 0, c_row if rows else 0, 1)
+    steps = (a_row, some.weight_row_bytes, c_row, 0, 0, 0, c_row if rows else 0, 1)
     parts = (_split(sizes, 0), _split(sizes, 1), WORK_BYTES, _split(sizes, 2))
     words = (*places, ROWS, sizes.columns, sizes.inner, *steps, *epilogue, *parts)
     return RowStep(
-        TaskWords("products", sizes.of_rows(SOME_ROWS).task, words),
+        TaskWords(some.module, some.task, words),
         {x: sizes.inner, out: sizes.columns} | ({rows: sizes.columns} if rows else {}),
         (x, rows) if rows else (x,),
         (out,),
@@ -246,7 +231,7 @@ def followed_product(position: int, program: FusibleProgram) -> tuple[tuple[int,
     positions: tuple[int, ...] = (position,)
     out, vector, words = step.outputs[0], product.bias, product.epilogue
     added = None if vector is not None else _sole_reader(out, "Add", program)
-    other = None if added is None else _other_vector(added, out, product.columns, program)
+    other = None if added is None else _other_vector(added, out, product.sizes.columns, program)
     if added is not None and other is not None:
         positions, out, vector = (*positions, added), program.steps[added].outputs[0], other
         scaled = _sole_reader(out, "Mul", program)

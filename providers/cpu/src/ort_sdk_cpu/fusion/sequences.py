@@ -15,7 +15,7 @@ from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, SHARED_TASK, divided, planned
+from ort_sdk_cpu.kernels.compiled_product import FEW_ROWS, SHARED_TASK, ProductSizes, divided, planned
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.kernels.scratch import Scratch
 from ort_sdk_cpu.machine_code import WORD, task_address
@@ -30,7 +30,7 @@ from .normalized_heads import normalization_of_heads
 from .rotated_rows import rotation_of_heads
 from .row_layout import RowLayout
 from .row_places import place_step
-from .row_steps import AddedScores, ProductSizes, RowStep, followed_product, row_step
+from .row_steps import AddedScores, RowStep, followed_product, row_step
 from .row_views import RowViews
 
 __all__ = ["RowSequence", "Tasks", "fused_sequence", "misplaced", "sequences_of", "tasks_of"]

@@ -26,13 +26,14 @@ __all__ = [
     "Division",
     "ProductFunction",
     "ProductPlan",
+    "ProductSizes",
     "Sizes",
     "divided",
     "epilogue",
     "planned",
 ]
 
-MODULE = "products"
+MODULE, PACKED_MODULE = "products", "packed_products"
 SHARED_TASK = "sums_of_shares"
 """The task in which threads share the second operand's rows, and read each other's sums."""
 FEW_ROWS = 4
@@ -58,7 +59,16 @@ FEWEST_ROWS_OF_PART, ROWS_OF_PART = 8, 128
 """Rows of a part from which on it costs little that each thread reads all of the second operand: if that is small, and of any."""
 NUMBERS_PER_ROW = 1 << 13
 """Numbers of the second operand for each of so many rows between them."""
-_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _SPARE_BYTES, _HALF_SPARE_BYTES = 128, 8, 192, 4, 1024, 2048
+_STEPS, _PACKED_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _HALF_BYTES, _SPARE_BYTES, _HALF_SPARE_BYTES = (
+    128,
+    256,
+    8,
+    192,
+    4,
+    2,
+    1024,
+    2048,
+)
 """As in the compiled modules."""
 _A, _B, _C, _ADDEND, _WORK = range(5)
 KINDS = "q" * 17 + "f" * 3 + "q" * 4
@@ -86,10 +96,27 @@ class Sizes:
     is_transposed: bool = False
     is_half: bool = False
     """Whether the second operand is float16."""
+    is_packed: bool = False
+    """Whether it was laid out in panels."""
+
+    @property
+    def module(self) -> str:
+        """That has the task."""
+        return PACKED_MODULE if self.is_packed else MODULE
+
+    @property
+    def weight_row_bytes(self) -> int:
+        """Bytes from row to row of the second operand where they follow each other, or from panel to panel."""
+        if self.is_packed:
+            return self.inner * _width() * _FLOAT_BYTES
+        row = self.inner if self.is_transposed else self.columns
+        return row * (_HALF_BYTES if self.is_half else _FLOAT_BYTES)
 
     @property
     def task(self) -> str:
         """The task for so many rows."""
+        if self.is_packed:
+            return "packed_panels"
         if self.is_half:
             return "halves_in_rows" if self.is_transposed else "halves_in_columns"
         if self.is_transposed:
@@ -111,7 +138,7 @@ class Sizes:
 
     def is_shared(self, threads: int) -> bool:
         """Whether each of so many threads multiplies with some rows of the second operand, and not with some of its columns."""
-        if threads < 2 or self.is_transposed or self.is_half or not libraries.has_openmp():
+        if threads < 2 or self.is_transposed or self.is_half or self.is_packed or not libraries.has_openmp():
             return False
         least = 1 if self.rows <= ROWS_OF_ANY_COLUMNS else COLUMNS_OF_MORE_ROWS
         is_few = self.rows <= min(SHARED_ROWS, _tile_rows())
@@ -128,6 +155,9 @@ class Sizes:
         """Working memory of a thread: panels, copied rows, results that go elsewhere."""
         width, copy_row = _width(), _STEPS * _FLOAT_BYTES + 64
         rows = -(-self.rows_at_once // width) * width
+        if self.is_packed:
+            numbers = max(rows * (width + _STEPS), min(rows, _tile_rows()) * (width + self.inner))
+            return _SPARE_BYTES + numbers * _FLOAT_BYTES + 64
         if self.is_half:
             return _HALF_SPARE_BYTES + (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
         if self.is_transposed:
@@ -135,6 +165,21 @@ class Sizes:
             return _SPARE_BYTES + 12 * copy_row + sums + rows * self.inner * _FLOAT_BYTES
         panels = 1 if self.rows_at_once <= _tall_rows() else _GROUP
         return panels * (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSizes:
+    """Of a product but for its rows."""
+
+    inner: int
+    columns: int
+    is_transposed: bool = False
+    is_half: bool = False
+    is_packed: bool = False
+
+    def of_rows(self, rows: int) -> Sizes:
+        """The sizes with so many rows."""
+        return Sizes(rows, self.inner, self.columns, self.is_transposed, self.is_half, self.is_packed)
 
 
 def _width() -> int:
@@ -157,9 +202,7 @@ def planned(sizes: Sizes, most_threads: int) -> ProductPlan:
     """How a product of these sizes is computed."""
     rows, inner, columns = sizes.rows, sizes.inner, sizes.columns
     threads = sizes.threads_of(most_threads)
-    a_row, c_row = inner * _FLOAT_BYTES, columns * _FLOAT_BYTES
-    b_row = (a_row if sizes.is_transposed else c_row) // (2 if sizes.is_half else 1)
-    steps = (a_row, b_row, c_row, 0, 0, 0, 0, 1)
+    steps = (inner * _FLOAT_BYTES, sizes.weight_row_bytes, columns * _FLOAT_BYTES, 0, 0, 0, 0, 1)
     return ProductPlan((rows, columns, inner, *steps), divided(sizes, threads))
 
 
@@ -213,10 +256,10 @@ class ProductPlan:
 
 
 @functools.cache
-def _task(name: str) -> TaskFunction:
+def _task(module: str, name: str) -> TaskFunction:
     from ort_sdk_cpu.machine_code import task_function
 
-    return task_function(MODULE, name, KINDS)
+    return task_function(module, name, KINDS)
 
 
 def epilogue(alpha: float, activation: Activation, slope: float) -> tuple[int | float, ...]:
@@ -228,11 +271,8 @@ class ProductFunction:
     """``activation(alpha * A B + bias)`` for matrices with any number of rows. For any number of threads at once.
 
     Args:
-        inner: columns of A.
-        columns: of B.
+        sizes: of A's rows and of B.
         scratch: working memory.
-        is_transposed: whether B is (columns, inner).
-        is_half: whether B is float16.
         alpha: factor of the product.
         activation: what follows.
         slope: factor of numbers below zero, for ``RELU``.
@@ -240,28 +280,24 @@ class ProductFunction:
 
     def __init__(
         self,
-        inner: int,
-        columns: int,
+        sizes: ProductSizes,
         scratch: Scratch,
         *,
-        is_transposed: bool = False,
-        is_half: bool = False,
         alpha: float = 1.0,
         activation: Activation = Activation.NONE,
         slope: float = 0.0,
     ) -> None:
-        self._inner, self._columns, self._scratch = inner, columns, scratch
-        self._is_transposed, self._is_half = is_transposed, is_half
+        self._sizes, self._scratch = sizes, scratch
         self._epilogue = epilogue(alpha, activation, slope)
 
     def __call__(self, rows: int, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
-        sizes = Sizes(rows, self._inner, self._columns, self._is_transposed, self._is_half)
+        sizes = self._sizes.of_rows(rows)
         plan = planned(sizes, libraries.thread_count())
         division = plan.division
         places = (address_of(a), address_of(b), address_of(out), 0 if bias is None else address_of(bias))
         work = self._scratch.address(WORKING_MEMORY, division.work_bytes)
-        _task(division.task)(division.threads, *places, work, *plan.sizes, *self._epilogue, *division.rest)
+        _task(sizes.module, division.task)(division.threads, *places, work, *plan.sizes, *self._epilogue, *division.rest)
 
 
 class CompiledProduct:
@@ -297,7 +333,7 @@ class CompiledProduct:
         given = (rows, columns, inner, a_row_bytes or a_row, b_row_bytes or b_row, *others)
         division = plan.division
         arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *division.rest)
-        self._call = TaskCall(MODULE, division.task, arguments, division.threads)
+        self._call = TaskCall(sizes.module, division.task, arguments, division.threads)
         self._scratch, self._work_bytes = scratch, division.work_bytes
 
     def __call__(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:

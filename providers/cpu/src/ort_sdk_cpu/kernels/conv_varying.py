@@ -21,7 +21,7 @@ from ort_sdk_cpu.onednn.constants import Algorithm
 from ort_sdk_cpu.onednn.post_ops import Eltwise
 
 from .bounds import clamp
-from .compiled_product import Activation, ProductFunction
+from .compiled_product import Activation, ProductFunction, ProductSizes
 from .conv_geometry import ConvGeometry
 from .direct_task import ACTIVATION_WORK
 from .scratch import Scratch
@@ -209,7 +209,7 @@ class _Pointwise(_OverProduct):
         columns, inner = weight.shape[:2]
         self._weight = np.ascontiguousarray(weight.reshape(columns, inner).T)
         activation, slope = self._epilogue(post_op)
-        self._product = ProductFunction(inner, columns, scratch, activation=activation, slope=slope)
+        self._product = ProductFunction(ProductSizes(inner, columns), scratch, activation=activation, slope=slope)
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""

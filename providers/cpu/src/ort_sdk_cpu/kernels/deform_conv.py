@@ -13,7 +13,7 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
-from .compiled_product import ProductFunction
+from .compiled_product import ProductFunction, ProductSizes
 from .copies import copy_elements
 from .scratch import scratch_of
 from .task_writer import are_floats, is_worth_a_task, threads_for
@@ -99,7 +99,7 @@ class _DeformConv:
         copy_elements(matrix, weight.transpose(2, 3, 1, 0))
         pixels = np.moveaxis(out, 1, -1)
         sums = pixels if pixels.flags.c_contiguous else self._scratch.array("deformed sums", pixels.shape, FLOAT)
-        ProductFunction(inner, outputs, self._scratch)(len(rows), rows, matrix, bias, sums)
+        ProductFunction(ProductSizes(inner, outputs), self._scratch)(len(rows), rows, matrix, bias, sums)
         if sums is not pixels:
             copy_elements(out, np.moveaxis(sums, -1, 1))
 

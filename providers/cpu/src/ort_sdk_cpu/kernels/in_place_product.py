@@ -29,9 +29,10 @@ from ort_sdk_cpu.native_call import in_turn
 from ort_sdk_cpu.onednn.constants import Algorithm
 
 from .bindable import BindableKernel, MakeWriter, Writer
-from .compiled_product import Activation, CompiledProduct, ProductFunction, Sizes, epilogue
+from .compiled_product import Activation, CompiledProduct, ProductFunction, ProductSizes, epilogue
 from .copies import CopyWriter
 from .moved_weights import is_worth_moving, moved
+from .packed_panels import is_worth_packing, packed_panels, packing_identity
 from .product_tail import Tail
 from .recycled import ResultMemory
 from .scratch import scratch_of
@@ -54,10 +55,7 @@ _ACTIVATIONS = {
 class RowProduct:
     """A product of any number of rows."""
 
-    inner: int
-    columns: int
-    is_transposed: bool
-    is_half: bool
+    sizes: ProductSizes
     weight: HostArray
     bias: HostArray | None
     epilogue: tuple[int | float, ...]
@@ -82,28 +80,40 @@ class InPlaceProduct(BindableKernel):
         shape = tuple(info.constants[WEIGHT].shape)
         self._inner, self._columns = reversed(shape) if transposed else shape
         self._transposed, self._tail, self._scratch = transposed, tail, scratch_of(info)
-        self._is_half = info.constants[WEIGHT].element_type is TensorElementType.FLOAT16
+        weight = info.constants[WEIGHT]
+        self._may_pack = is_worth_packing(info, weight)
         # Not before a product is needed.
-        self._is_moved = self.packs_in_first_run = is_worth_moving(info.constants[WEIGHT])
+        self._is_moved = self.packs_in_first_run = self._may_pack or is_worth_moving(weight)
         self._weight: HostArray | None = None
         self._make_writer = lambda inputs, _outputs: self._writer(inputs[0].shape)
         self._results = ResultMemory()
-        sizes = (self._inner, self._columns, self._scratch)
-        self._function = ProductFunction(*sizes, is_transposed=transposed, is_half=self._is_half, **self._epilogue)
+        is_half = weight.element_type is TensorElementType.FLOAT16
+        self._set_sizes(ProductSizes(self._inner, self._columns, transposed, is_half))
 
     def packing_identity(self, input_index: int) -> str | None:
-        """The bytes, if they are copied."""
-        return TENSOR_BYTES if input_index == WEIGHT and self._is_moved else None
+        """The panels, or the bytes, if they are copied."""
+        if input_index != WEIGHT:
+            return None
+        if self._may_pack:
+            return packing_identity(transposed=self._transposed)
+        return TENSOR_BYTES if self._is_moved else None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
         """The weight's bytes as they lie, or a copy of them, for which the file's memory is given back."""
         if input_index != WEIGHT:
             return NOT_PACKED
+        if self._may_pack:
+            return PrePackedWeights((packed_panels(tensor, allocator, transposed=self._transposed),))
         return PrePackedWeights((moved(tensor, allocator) if is_worth_moving(tensor) else tensor.packed(),))
 
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
         """Read the weight there."""
         self._weight = weights.buffers[0]
+        if self._may_pack:
+            self._set_sizes(ProductSizes(self._inner, self._columns, is_packed=True))
+
+    def _set_sizes(self, sizes: ProductSizes) -> None:
+        self._sizes, self._function = sizes, ProductFunction(sizes, self._scratch, **self._epilogue)
 
     @property
     def compute(self) -> Callable[..., Any]:
@@ -145,12 +155,10 @@ class InPlaceProduct(BindableKernel):
         weight, share = self._weight, self._tail.share
         if weight is None or (self._tail.finish is not None and not share):
             return None
-        sizes, words = (self._inner, self._columns, self._transposed, self._is_half), epilogue(**self._epilogue)
-        return RowProduct(*sizes, weight, self._tail.bias, words, share)
+        return RowProduct(self._sizes, weight, self._tail.bias, epilogue(**self._epilogue), share)
 
     def _product(self, shape: tuple[int, ...]) -> CompiledProduct:
-        sizes = Sizes(math.prod(shape[:-1]), self._inner, self._columns, self._transposed, self._is_half)
-        return CompiledProduct(sizes, self._scratch, **self._epilogue)
+        return CompiledProduct(self._sizes.of_rows(math.prod(shape[:-1])), self._scratch, **self._epilogue)
 
     @property
     def _epilogue(self) -> dict[str, Any]:

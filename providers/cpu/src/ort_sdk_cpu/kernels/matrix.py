@@ -28,6 +28,7 @@ from .bindable import (
 )
 from .compiled_product import Activation
 from .joinable_product import SHORTEST_DOT, Operands, ProductWriter
+from .packed_panels import is_worth_packing
 from .scratch import scratch_of
 
 __all__: list[str] = []
@@ -173,7 +174,7 @@ _MIN_SIZE = 24
 @made_by("MatMul", "Gemm")
 @made_by("FusedMatMul", "FusedMatMulActivation", "FusedGemm", "TransposeMatMul", domain="com.microsoft")
 def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
-    """The node with a large constant weight: read where it lies, or packed for oneDNN if files keep it.
+    """The node with a large constant weight: in panels, read where it lies, or packed for oneDNN if files keep it.
 
     With others, small products are computed as in programs; None where NumPy computes them there.
     """
@@ -182,7 +183,7 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
     from .product_tail import tail_of
 
     transposed = bool(info.attribute("transB", 0))
-    stays = libraries.numba().is_usable and not stores_packed_weights(info)
+    stays = libraries.numba().is_usable and (not stores_packed_weights(info) or is_worth_packing(info, info.constants[1]))
     turns, is_half = bool(info.attribute("transA", 0)), info.constants[1].element_type is not TensorElementType.FLOAT
     if (turns or is_half) and not stays:
         return None

@@ -16,7 +16,7 @@ from ort_sdk.api import FileTensor, HostArray, Tensor, TensorElementType
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
 
-__all__ = ["is_worth_moving", "moved"]
+__all__ = ["is_worth_moving", "moved", "side_by_side"]
 
 MOST_FILE_BYTES = 1 << 27
 """Size of a model's file up to which its weights are copied: those of larger ones come from memory so slowly that it gains
@@ -45,7 +45,7 @@ def moved(weight: FileTensor, allocator: Any) -> HostArray:
     """
     data = weight.packed()
     if weight.model_file_bytes >= FEWEST_FILE_BYTES and isinstance(allocator, CpuAllocator):
-        copy = _regions.allocate(data.nbytes)
+        copy = side_by_side(data.nbytes)
     else:
         copy = allocator.allocate((data.nbytes,), TensorElementType.UINT8)
     np.copyto(copy, data)
@@ -77,3 +77,8 @@ class _Regions:
 
 
 _regions = _Regions()
+
+
+def side_by_side(nbytes: int) -> HostArray:
+    """Memory at a multiple of 64 bytes in a large piece with that of others."""
+    return _regions.allocate(nbytes)

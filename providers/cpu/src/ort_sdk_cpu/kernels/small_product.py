@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-from .compiled_product import MODULE, Activation, ProductFunction, Sizes, epilogue
+from .compiled_product import MODULE, Activation, ProductFunction, ProductSizes, epilogue
 from .in_place_product import RowProduct
 from .joinable_product import SHORTEST_DOT
 from .scratch import Scratch
@@ -33,9 +33,7 @@ class SmallProduct:
     def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation, slope: float) -> None:
         self._transposed, self._epilogue = transposed, epilogue(alpha, activation, slope)
         self._function = functools.cache(
-            lambda inner, columns, is_transposed: ProductFunction(
-                inner, columns, scratch, is_transposed=is_transposed, alpha=alpha, activation=activation, slope=slope
-            )
+            lambda sizes: ProductFunction(sizes, scratch, alpha=alpha, activation=activation, slope=slope)
         )
 
     def row_product(self, weight: HostArray, bias: HostArray | None, share: float = 0.0) -> RowProduct | None:
@@ -51,7 +49,7 @@ class SmallProduct:
         if not is_fit or (self._transposed and inner < SHORTEST_DOT) or (share and self._epilogue[0]):
             return None
         vector = None if bias is None else np.ascontiguousarray(bias.reshape(-1))
-        return RowProduct(inner, columns, self._transposed, False, weight, vector, self._epilogue, share)
+        return RowProduct(ProductSizes(inner, columns, self._transposed), weight, vector, self._epilogue, share)
 
     def __call__(self, a: HostArray, b: HostArray, c: HostArray | None = None) -> Any:
         """The product in a new array; ``NotImplemented`` for a larger one, for stacks, and for C that is no row."""
@@ -64,13 +62,13 @@ class SmallProduct:
         if depth != inner or not 0 < work < MIN_ELEMENTS or not (c is None or c.shape in {(columns,), (1, columns)}):
             return NotImplemented
         is_turned = self._transposed and inner < SHORTEST_DOT
-        sizes = Sizes(rows, inner, columns, self._transposed and not is_turned)
-        if not _is_at_hand(sizes.task):
+        sizes = ProductSizes(inner, columns, self._transposed and not is_turned)
+        if not _is_at_hand(sizes.of_rows(rows).task):
             return NotImplemented
         out = np.empty((*outer, columns), np.float32)
         right = np.ascontiguousarray(b.T if is_turned else b)
         bias = None if c is None else np.ascontiguousarray(c)
-        self._function(inner, columns, sizes.is_transposed)(rows, np.ascontiguousarray(a), right, bias, out)
+        self._function(sizes)(rows, np.ascontiguousarray(a), right, bias, out)
         return out
 
 

@@ -6,6 +6,7 @@ with vectors of another operand.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -35,6 +36,7 @@ __all__ = [
     "copying_tile",
     "direct_tile",
     "emit_sums",
+    "emit_target",
     "keeping_tile",
     "narrow_tile",
     "spread_tile",
@@ -199,8 +201,11 @@ def emit_sums(builder: Any, given: Operands, initial: list[Any]) -> list[Any]:
     return emit_if(builder, is_odd, values, lambda values: body(constant(0), values, 1))[count:]
 
 
-def _emit_tile(builder: Any, given: Operands, target: _Address, row_stride: Any, is_first: Any) -> None:
-    rows, columns = given.rows, given.columns
+def emit_target(
+    builder: Any, sizes: tuple[int, int], target: _Address, row_stride: Any, is_first: Any, make: Callable[[], list[Any]]
+) -> None:
+    """LLVM code that makes sums of (rows, columns), row by row, and stores them, or adds them to what is there."""
+    rows, columns = sizes
     places = [
         builder.add(moved(builder, target, row, row_stride), constant(column * _VECTOR_BYTES))
         for row in range(rows)
@@ -209,8 +214,13 @@ def _emit_tile(builder: Any, given: Operands, target: _Address, row_stride: Any,
     # Other rows were in the first cache since these were: they are there again by the time the sums are.
     for place in places:
         emit_prefetch(builder, place, is_second=False, is_written=True)
-    sums = emit_sums(builder, given, [ir.Constant(VF32, None)] * (rows * columns))
-    _write(builder, places, sums, is_first)
+    _write(builder, places, make(), is_first)
+
+
+def _emit_tile(builder: Any, given: Operands, target: _Address, row_stride: Any, is_first: Any) -> None:
+    sizes = given.rows, given.columns
+    zeros = [ir.Constant(VF32, None)] * (given.rows * given.columns)
+    emit_target(builder, sizes, target, row_stride, is_first, lambda: emit_sums(builder, given, zeros))
 
 
 _TILE = operation(types.none, *[types.intp] * 13)

@@ -1,0 +1,94 @@
+"""Constant matrices laid out for products with many rows: panels of their columns, each of which is read from its beginning on.
+
+A tile of a product reads some columns of a matrix. Where that lies in rows, they come from as many places as it has rows, and the
+caches keep them badly; products copy them each time, for which they get 8 to 15 % slower than with panels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import FileTensor, HostArray, KernelInfo, NodeArg, Tensor, TensorElementType
+from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
+
+from .bindable import stores_packed_weights
+from .compiled_product import PACKED_MODULE, Sizes
+from .moved_weights import side_by_side
+
+__all__ = ["is_worth_packing", "packed_panels", "packing_identity"]
+
+FEWEST_NUMBERS = 1 << 16
+"""Of a matrix: smaller ones are in a cache, wherever their columns lie."""
+MOST_SHARED_NUMBERS = (1 << 24) - 1
+"""Of one outside of the model's file: larger ones are of models so large that processes should share what they do not keep in
+files."""
+FEWEST_ROWS = 8
+"""Of a product: where there are fewer, its matrix is read once."""
+_PACKED_BYTES_OF_THREAD = 1 << 20
+"""That take some times as long as waking a thread up."""
+_KINDS = "qqqqqqq"
+_SPARE_BYTES = 1024
+"""Of a thread that transposes."""
+
+
+def is_worth_packing(info: KernelInfo, weight: Tensor) -> bool:
+    """Whether a product's constant matrix of float32 is large, and the product may have many rows."""
+    numbers = math.prod(weight.shape)
+    if weight.element_type is not TensorElementType.FLOAT or numbers < FEWEST_NUMBERS:
+        return False
+    is_shared = numbers > MOST_SHARED_NUMBERS and not stores_packed_weights(info) and not getattr(weight, "model_file_bytes", 0)
+    return not is_shared and not _has_few_rows(info.inputs[0])
+
+
+def _has_few_rows(first: NodeArg | None) -> bool:
+    """Whether the product's rows are known to be few."""
+    if first is None or first.shape is None:
+        return False
+    rows = 1
+    for size in first.shape[:-1]:
+        if not isinstance(size, int):
+            return False
+        rows *= size
+    return rows < FEWEST_ROWS
+
+
+def packing_identity(*, transposed: bool) -> str:
+    """The layout: how wide panels are, and what they were made of."""
+    return f"panels-{Sizes(1, 1, 1, is_packed=True).weight_row_bytes}-{'nk' if transposed else 'kn'}"
+
+
+def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostArray:
+    """The bytes of a matrix's panels.
+
+    Args:
+        weight: (inner, columns), or (columns, inner) if ``transposed``.
+        allocator: of the memory, unless that is the provider's own.
+        transposed: whether the columns are its rows.
+    """
+    from ort_sdk_cpu.machine_code import task_function
+
+    data = weight.packed()
+    inner, columns = reversed(weight.shape) if transposed else weight.shape
+    panel_bytes = Sizes(1, inner, columns, is_packed=True).weight_row_bytes
+    width = panel_bytes // (4 * inner)
+    nbytes = -(-columns // width) * panel_bytes
+    if isinstance(allocator, CpuAllocator):
+        panels = side_by_side(nbytes)
+    else:
+        panels = allocator.allocate((nbytes,), TensorElementType.UINT8)
+    if transposed and columns % width:
+        panels[-panel_bytes:] = 0
+    threads = max(1, min(libraries.thread_count(), nbytes // _PACKED_BYTES_OF_THREAD))
+    spare = np.empty(threads * _SPARE_BYTES + ALIGNMENT_BYTES, np.uint8)
+    pack = task_function(PACKED_MODULE, "pack_rows" if transposed else "pack_columns", _KINDS)
+    row_bytes = 4 * (inner if transposed else columns)
+    pack(threads, address_of(data), address_of(panels), inner, columns, row_bytes, panel_bytes, address_of(spare))
+    panels.flags.writeable = False
+    if isinstance(weight, FileTensor):
+        weight.let_go()
+    return panels
