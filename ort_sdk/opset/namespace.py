@@ -75,7 +75,9 @@ class ArrayNamespace:
         self._dtypes, self._element_types = _tables(module)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.module, name)
+        # Kept, so that it is found without this function next time: kernels of every node look some up.
+        value = self.__dict__[name] = getattr(self.module, name)
+        return value
 
     @property
     def element_types(self) -> frozenset[TensorElementType]:

@@ -180,29 +180,51 @@ class BindableKernel(OpKernel):
         make_writer: makes the writer of a program.
     """
 
-    element_operation: ElementOperation | None = None
-    """The node as a part of a chain of element-wise ones, if it can be one."""
-
     def __init__(self, kernel: Any, make_writer: MakeWriter) -> None:
         self._compute = kernel.compute
         self.deterministic = kernel.deterministic
         self.shape_inputs = kernel.shape_inputs
         self.contents_from_shapes = kernel.contents_from_shapes
         self._make_writer = make_writer
+        self._element_operation: ElementOperation | None = None
+        self._told: tuple[KernelInfo, Callable[..., Any]] | None = None
+        """The node, and the shared set's function, until somebody asks what they make together."""
 
     def describe(self, info: KernelInfo) -> None:
-        """Take what the node tells of the kernel."""
+        """Take what the node tells of the kernel: when that is asked for, as most sessions ask for none of it before they run.
+
+        With constants at once: they would be kept until then.
+        """
+        self._told = info, self._compute
+        if info.constants:
+            self._look_at_node()
+
+    def _look_at_node(self) -> None:
+        told = self._told
+        if told is None:
+            return
+        info, compute = told
         direct, direct_task = _direct_modules()
-        self.element_operation = operation_of(info)
-        self._compute = direct.through_writer(info, self._compute, self._make_writer)
+        self._element_operation = operation_of(info)
+        compute = direct.through_writer(info, compute, self._make_writer)
         call = direct_task.direct_call(info, self._make_writer)
-        if call is not None:
-            self._compute = directly(call, self._compute)
+        self._compute = compute if call is None else directly(call, compute)
+        self._told = None
+
+    @property
+    def element_operation(self) -> ElementOperation | None:
+        """The node as a part of a chain of element-wise ones, if it can be one."""
+        self._look_at_node()
+        return self._element_operation
 
     @property
     def compute(self) -> Callable[..., Any]:
         """The shared set's function, without a call around it, or a faster one."""
-        return self._compute  # type: ignore[no-any-return]
+        return self._compute if self._told is None else self._compute_first
+
+    def _compute_first(self, *inputs: Any) -> Any:
+        self._look_at_node()
+        return self._compute(*inputs)
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the outputs' arrays."""

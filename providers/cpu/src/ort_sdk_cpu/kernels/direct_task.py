@@ -31,6 +31,7 @@ __all__ = ["DirectCall", "direct_call"]
 DirectCall = Callable[..., Any]
 
 FLOAT = np.dtype(np.float32)
+_FLOATS = frozenset({TensorElementType.FLOAT})
 FIRST_BROADCASTING = 7
 """Version of Add and its like from which on they broadcast as NumPy does."""
 ACTIVATION_WORK = 4
@@ -45,12 +46,13 @@ def direct_call(info: KernelInfo, make_writer: MakeWriter) -> DirectCall | None:
         make_writer: makes its writer.
     """
     key = (info.domain, info.op_type)
-    if key not in _MAKERS and key not in _RECURRENT:
+    maker = _MAKERS.get(key)
+    if maker is None and key not in _RECURRENT:
         return None
-    if _types_beside_integers(info, _INTEGER_INPUTS.get(key, ())) != {TensorElementType.FLOAT} or not libraries.numba().is_usable:
+    if _types_beside_integers(info, _INTEGER_INPUTS.get(key, ())) != _FLOATS or not libraries.numba().is_usable:
         return None
-    if key in _MAKERS:
-        return _MAKERS[key](info)
+    if maker is not None:
+        return maker(info)
     from .direct_recurrent import direct_recurrent
 
     return direct_recurrent(info, make_writer)
