@@ -11,7 +11,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.allocator import CpuAllocator
 from ort_sdk_cpu.kernels import moved_weights
-from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct
+from ort_sdk_cpu.kernels.constant_product import ConstantProduct
 from ort_sdk_cpu.kernels.moved_weights import is_worth_moving, moved
 
 from ort_sdk import InferenceSession
@@ -104,13 +104,13 @@ def test_the_files_memory_is_given_back(tmp_path):
 @only_new_objects()
 def test_sessions_of_one_file_share_the_copies(tmp_path, monkeypatch):
     made = []
-    original = InPlaceProduct.use_prepacked
+    original = ConstantProduct.use_prepacked
 
     def use_prepacked(self, weights, index):
         made.append(weights.buffers[0])
         original(self, weights, index)
 
-    monkeypatch.setattr(InPlaceProduct, "use_prepacked", use_prepacked)
+    monkeypatch.setattr(ConstantProduct, "use_prepacked", use_prepacked)
     path = save(tmp_path / "model.onnx", weights_of(1))
     sessions = [InferenceSession(path) for _ in range(2)]
     for session in sessions:

@@ -15,7 +15,7 @@ from ort_sdk_cpu.allocator import CpuAllocator
 from ort_sdk_cpu.instruction_set import InstructionSet, machine_instruction_set
 from ort_sdk_cpu.kernels import packed_panels as packing
 from ort_sdk_cpu.kernels.compiled_product import Activation, CompiledProduct, ProductFunction, ProductSizes
-from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct
+from ort_sdk_cpu.kernels.constant_product import ConstantProduct
 from ort_sdk_cpu.kernels.scratch import Scratch
 
 from ort_sdk import InferenceSession, SessionOptions
@@ -200,13 +200,13 @@ def test_sessions(tmp_path, config, op_type, attributes):
 @only_new_objects()
 def test_sessions_of_one_file_share_the_panels(tmp_path, monkeypatch):
     made = []
-    original = InPlaceProduct.use_prepacked
+    original = ConstantProduct.use_prepacked
 
     def use_prepacked(self, weights, index):
         made.append(weights.buffers[0])
         original(self, weights, index)
 
-    monkeypatch.setattr(InPlaceProduct, "use_prepacked", use_prepacked)
+    monkeypatch.setattr(ConstantProduct, "use_prepacked", use_prepacked)
     weight = random(300, 400, seed=5) / 17
     path = save(tmp_path / "model.onnx", weight)
     for session in [session_of(path) for _ in range(2)]:
@@ -228,7 +228,7 @@ def test_files_keep_the_panels(tmp_path, monkeypatch):
     def packed(*_arguments, **_options):
         raise AssertionError("what a file keeps is not packed again")
 
-    monkeypatch.setattr("ort_sdk_cpu.kernels.in_place_product.packed_panels", packed)
+    monkeypatch.setattr("ort_sdk_cpu.kernels.constant_product.packed_panels", packed)
     check_session(session_of(path, config), weight)
 
 

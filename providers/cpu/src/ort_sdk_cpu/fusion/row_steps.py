@@ -15,7 +15,7 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.attention_task import UNLIMITED, part_bytes
 from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, few_bytes
 from ort_sdk_cpu.kernels.compiled_product import Activation, ProductSizes
-from ort_sdk_cpu.kernels.in_place_product import InPlaceProduct, RowProduct
+from ort_sdk_cpu.kernels.constant_product import ConstantProduct, RowProduct
 from ort_sdk_cpu.kernels.small_product import SmallProduct
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
@@ -172,7 +172,7 @@ def _vector(step: FusibleStep, position: int, width: int, program: FusibleProgra
 
 def _row_product(step: FusibleStep, program: FusibleProgram) -> RowProduct | None:
     """A step as a product of rows and a constant matrix."""
-    if isinstance(step.kernel, InPlaceProduct):
+    if isinstance(step.kernel, ConstantProduct):
         return step.kernel.row_product
     call = getattr(step.kernel, "call", None)
     if not isinstance(call, SmallProduct) or len(program.values[step.inputs[0]].shape) < 2:

@@ -194,13 +194,13 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
 
         return TransposedProduct(kernel, make_writer, info, transposed=transposed, tail=tail_of(info))
     if stays:
-        from .in_place_product import InPlaceProduct
+        from .constant_product import ConstantProduct
 
-        tail, kind = tail_of(info), InPlaceProduct
+        tail, kind = tail_of(info), ConstantProduct
         if tail.finish is not None:
             from .product_and_activation import ProductAndActivation, is_for_steps
 
-            kind = ProductAndActivation if is_for_steps(info, tail) else InPlaceProduct
+            kind = ProductAndActivation if is_for_steps(info, tail) else ConstantProduct
         return kind(kernel, make_writer, info, transposed=transposed, tail=tail)
     if libraries.onednn().is_usable:
         from .packed_product import PackedProduct

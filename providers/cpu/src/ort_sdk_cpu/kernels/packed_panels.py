@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import FileTensor, HostArray, KernelInfo, NodeArg, Tensor, TensorElementType
+from ort_sdk.api import HostArray, KernelInfo, NodeArg, Tensor, TensorElementType
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
@@ -20,13 +20,12 @@ from .bindable import stores_packed_weights
 from .compiled_product import PACKED_MODULE, Sizes
 from .moved_weights import side_by_side
 
-__all__ = ["is_worth_packing", "packed_panels", "packing_identity"]
+__all__ = ["is_worth_packing", "packed_panels", "panels_identity"]
 
 FEWEST_NUMBERS = 1 << 16
 """Of a matrix: smaller ones are in a cache, wherever their columns lie."""
 MOST_SHARED_NUMBERS = (1 << 24) - 1
-"""Of one outside of the model's file: larger ones are of models so large that processes should share what they do not keep in
-files."""
+"""Of one outside of the model's file: those of larger models are better shared by processes."""
 FEWEST_ROWS = 8
 """Of a product: where there are fewer, its matrix is read once."""
 _PACKED_BYTES_OF_THREAD = 1 << 20
@@ -57,7 +56,7 @@ def _has_few_rows(first: NodeArg | None) -> bool:
     return rows < FEWEST_ROWS
 
 
-def packing_identity(*, transposed: bool) -> str:
+def panels_identity(*, transposed: bool) -> str:
     """The layout: how wide panels are, and what they were made of."""
     return f"panels-{Sizes(1, 1, 1, is_packed=True).weight_row_bytes}-{'nk' if transposed else 'kn'}"
 
@@ -89,6 +88,8 @@ def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostAr
     row_bytes = 4 * (inner if transposed else columns)
     pack(threads, address_of(data), address_of(panels), inner, columns, row_bytes, panel_bytes, address_of(spare))
     panels.flags.writeable = False
-    if isinstance(weight, FileTensor):
-        weight.let_go()
+    # To look whether a tensor has all that a protocol names takes long, where there are a hundred.
+    let_go = getattr(weight, "let_go", None)
+    if let_go is not None:
+        let_go()
     return panels

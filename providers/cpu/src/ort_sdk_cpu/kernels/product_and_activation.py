@@ -11,7 +11,7 @@ from ort_sdk.api import KernelInfo, TensorElementType, tensor_type
 from ort_sdk.api.step_expansion import ExpandingProgram
 
 from .bindable import MakeWriter
-from .in_place_product import InPlaceProduct
+from .constant_product import ConstantProduct
 from .product_tail import Tail
 from .recycled import ResultMemory
 
@@ -27,11 +27,11 @@ def is_for_steps(info: KernelInfo, tail: Tail) -> bool:
     return info.op_type == "FusedGemm" and tail.finish is not None and not has_addend and bool(info.attribute("activation", ""))
 
 
-class ProductAndActivation(InPlaceProduct):
+class ProductAndActivation(ConstantProduct):
     """FusedGemm whose activation NumPy computes where steps are run one by one.
 
     Args:
-        kernel: what is known of the node, like the others of ``InPlaceProduct``.
+        kernel: what is known of the node, like the others of ``ConstantProduct``.
         make_writer: the shared set's.
         info: the node.
         transposed: whether the weight is (columns, inner).

@@ -11,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray
 
 from .compiled_product import MODULE, Activation, ProductFunction, ProductSizes, epilogue
-from .in_place_product import RowProduct
+from .constant_product import RowProduct
 from .joinable_product import SHORTEST_DOT
 from .scratch import Scratch
 from .task_writer import MIN_ELEMENTS, is_worth_a_task

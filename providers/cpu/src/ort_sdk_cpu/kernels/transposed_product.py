@@ -9,12 +9,12 @@ import numpy as np
 
 from ort_sdk.api import HostArray, Slot
 
-from .in_place_product import InPlaceProduct
+from .constant_product import ConstantProduct
 
 __all__ = ["TransposedProduct"]
 
 
-class TransposedProduct(InPlaceProduct):
+class TransposedProduct(ConstantProduct):
     """As its base, with the last two axes of the first operand swapped."""
 
     row_product = None

@@ -1,6 +1,6 @@
-"""Products with a constant matrix read where it lies, in whatever file and at whatever address: nothing is packed.
+"""Products with a constant matrix: in panels if it is large, else where it lies, in whatever file and at whatever address.
 
-Matrices in small model files are copied to where cache lines begin: products of few rows are a tenth faster then.
+Those of small model files that get no panels are copied to where cache lines begin: few rows take a tenth less time then.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .bindable import BindableKernel, MakeWriter, Writer
 from .compiled_product import Activation, CompiledProduct, ProductFunction, ProductSizes, epilogue
 from .copies import CopyWriter
 from .moved_weights import is_worth_moving, moved
-from .packed_panels import is_worth_packing, packed_panels, packing_identity
+from .packed_panels import is_worth_packing, packed_panels, panels_identity
 from .product_tail import Tail
 from .recycled import ResultMemory
 from .scratch import scratch_of
 
-__all__ = ["InPlaceProduct", "RowProduct"]
+__all__ = ["ConstantProduct", "RowProduct"]
 
 WEIGHT = 1
 FLOAT = np.dtype(np.float32)
@@ -64,8 +64,8 @@ class RowProduct:
     """Factor of the third input, rows that are added to the result; 0 if nothing but the bias is."""
 
 
-class InPlaceProduct(BindableKernel):
-    """A kernel whose constant right operand stays where it is, even if its elements are not aligned there.
+class ConstantProduct(BindableKernel):
+    """A kernel whose constant right operand a task reads: panels of it, or its bytes, even if no element is aligned there.
 
     Args:
         kernel: what is known of the node.
@@ -95,11 +95,11 @@ class InPlaceProduct(BindableKernel):
         if input_index != WEIGHT:
             return None
         if self._may_pack:
-            return packing_identity(transposed=self._transposed)
+            return panels_identity(transposed=self._transposed)
         return TENSOR_BYTES if self._is_moved else None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
-        """The weight's bytes as they lie, or a copy of them, for which the file's memory is given back."""
+        """The weight's bytes as they lie; or panels or a copy of them, for which the file's memory is given back."""
         if input_index != WEIGHT:
             return NOT_PACKED
         if self._may_pack:
