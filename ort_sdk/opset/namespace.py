@@ -167,6 +167,16 @@ class ArrayNamespace:
         ]
         return self.module.reshape(self.module.stack(taps, axis=2), (*array.shape[:2], *kernel_shape, *output))
 
+    def frames(self, signal: Array, length: int, step: int, count: int) -> Array:
+        """Pieces of (N, L, C), ``step`` elements apart, as (N, count, length, C). Not to be written to."""
+        indices = self.module.arange(count)[:, None] * step + self.module.arange(length)[None, :]
+        taken = self.module.take(signal, self.module.reshape(indices, (-1,)), axis=1)
+        return self.module.reshape(taken, (signal.shape[0], count, length, signal.shape[2]))
+
+    def complex_parts(self, z: Array) -> Array:
+        """Real and imaginary parts, along a last axis of their own."""
+        return self.module.stack([self.module.real(z), self.module.imag(z)], axis=-1)
+
     def scatter_flat(self, size: int, indices: Array, values: Array) -> Array:
         """A new array of ``size`` zeros, with ``values`` at ``indices`` (both one-dimensional). Goes through the host."""
         result = np.zeros(size, dtype=self.to_host(values).dtype)

@@ -81,6 +81,16 @@ class NumpyNamespace(ArrayNamespace):
         shape = (*array.shape[:2], *kernel_shape, *output)
         return np.lib.stride_tricks.as_strided(array, shape, (*outer, *tap_steps, *window_steps), writeable=False)
 
+    def frames(self, signal: HostArray, length: int, step: int, count: int) -> HostArray:
+        if count == 1:
+            return signal[:, None, :length]
+        outer, along, inner = signal.strides
+        shape = (signal.shape[0], count, length, signal.shape[2])
+        return np.lib.stride_tricks.as_strided(signal, shape, (outer, step * along, along, inner), writeable=False)
+
+    def complex_parts(self, z: HostArray) -> HostArray:
+        return np.ascontiguousarray(z).view(z.real.dtype).reshape(*z.shape, 2)
+
     def erf(self, x: HostArray) -> HostArray:
         flat = np.ascontiguousarray(x).reshape(-1)
         out: HostArray = np.empty_like(flat)

@@ -18,7 +18,7 @@ def _as_complex(x: Array, info: KernelInfo, xp: Any) -> Array:
 
 
 def _as_parts(z: Array, info: KernelInfo, xp: Any) -> Array:
-    return xp.astype(xp.stack([xp.real(z), xp.imag(z)], axis=-1), info.input_element_type(0))
+    return xp.astype(xp.complex_parts(z), info.input_element_type(0))
 
 
 def _scalar(value: HostArray | None) -> int | None:
@@ -118,10 +118,7 @@ def stft(info: KernelInfo, xp: Any) -> Compute:
             raise InvalidArgument(
                 f"{info.describe()}: no frame of {length} samples, {step} apart, fits into a signal of {signal.shape[1]}"
             )
-        indices = xp.arange(count)[:, None] * step + xp.arange(length)[None, :]
-        frames = xp.reshape(
-            xp.take(signal, xp.reshape(indices, (-1,)), axis=1), (signal.shape[0], count, length, signal.shape[2])
-        )
+        frames = xp.frames(signal, length, step, count)
         if window is not None:
             frames = frames * window[:, None]
         return _as_parts(_forward(frames, length, 2, onesided, info, xp), info, xp)

@@ -186,14 +186,21 @@ _Run = Callable[[HostArray, HostArray], None]
 """Reduces the first array into the second."""
 
 
+def _room_like(array: HostArray, scratch: Scratch) -> HostArray:
+    """Working memory of an array's shape and type, whose axes lie in the same order."""
+    if array.flags.c_contiguous:
+        return scratch.array("reduced", array.shape, array.dtype)
+    order = memory_order(array)
+    return scratch.array("reduced", tuple(array.shape[axis] for axis in order), array.dtype).transpose(np.argsort(order))
+
+
 def _by_numpy(reduction: _Reduction, axes: tuple[int, ...], *, keepdims: bool, scratch: Scratch) -> _Run:
     combine, before = reduction.combine.reduce, reduction.before
     if before is None:
         return lambda x, out: combine(x, axis=axes, out=out, keepdims=keepdims)
 
     def run(x: HostArray, out: HostArray) -> None:
-        order = memory_order(x)
-        elements = scratch.array("reduced", tuple(x.shape[axis] for axis in order), x.dtype).transpose(np.argsort(order))
+        elements = _room_like(x, scratch)
         before(x, elements)
         combine(elements, axis=axes, out=out, keepdims=keepdims)
 
@@ -218,8 +225,7 @@ def _by_slices(
             for part in parts[2:]:
                 combine(result, x[part], out=result)
             return
-        order = memory_order(result)
-        other = scratch.array("reduced", tuple(result.shape[axis] for axis in order), x.dtype).transpose(np.argsort(order))
+        other = _room_like(result, scratch)
         before(x[parts[0]], result)
         for part in parts[1:]:
             before(x[part], other)
