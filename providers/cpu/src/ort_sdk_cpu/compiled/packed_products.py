@@ -106,8 +106,10 @@ def packed_panels(record: int, part: int, parts: int) -> None:
     work, at_once = argument(record, 4) + part * argument(record, 22), argument(record, 23)
     for job in range(job_count(record) * part // parts, job_count(record) * (part + 1) // parts):
         batch, first_row, rows, first, stop = job_bounds(record, job, WIDTH)
-        for row in range(0, rows, at_once):
-            count = min(at_once, rows - row)
+        pieces = (rows + at_once - 1) // at_once
+        for piece in range(pieces):
+            row = rows * piece // pieces
+            count = rows * (piece + 1) // pieces - row
             if count <= ROWS:
                 _by_panels(record, batch, first_row + row, count, first, stop, work)
             else:

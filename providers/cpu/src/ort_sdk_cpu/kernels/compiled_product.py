@@ -59,17 +59,9 @@ FEWEST_ROWS_OF_PART, ROWS_OF_PART = 8, 128
 """Rows of a part from which on it costs little that each thread reads all of the second operand: if that is small, and of any."""
 NUMBERS_PER_ROW = 1 << 13
 """Numbers of the second operand for each of so many rows between them."""
-_STEPS, _PACKED_STEPS, _GROUP, _BLOCK, _FLOAT_BYTES, _HALF_BYTES, _SPARE_BYTES, _HALF_SPARE_BYTES = (
-    128,
-    256,
-    8,
-    192,
-    4,
-    2,
-    1024,
-    2048,
-)
+_STEPS, _GROUP, _BLOCK, _SPARE_BYTES, _HALF_SPARE_BYTES = 128, 8, 192, 1024, 2048
 """As in the compiled modules."""
+_FLOAT_BYTES, _HALF_BYTES = 4, 2
 _A, _B, _C, _ADDEND, _WORK = range(5)
 KINDS = "q" * 17 + "f" * 3 + "q" * 4
 """Of the tasks' arguments."""
