@@ -1,5 +1,6 @@
 """Products with large constant matrices in panels: every size beside float64, and what becomes of the matrix itself."""
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -230,6 +231,34 @@ def test_files_keep_the_panels(tmp_path, monkeypatch):
 
     monkeypatch.setattr("ort_sdk_cpu.kernels.constant_product.packed_panels", packed)
     check_session(session_of(path, config), weight)
+
+
+def test_a_model_is_saved_with_the_panels(tmp_path, monkeypatch):
+    weight, target = random(300, 400, seed=5) / 17, tmp_path / "packed.onnx"
+    options = SessionOptions()
+    options.optimized_model_filepath = str(target)
+    entries = {
+        "optimized_model_external_initializers_file_name": "packed.data",
+        "optimized_model_external_initializers_min_size_in_bytes": "0",
+        "save_external_prepacked_constant_initializers": "1",
+    }
+    for key, value in entries.items():
+        options.add_session_config_entry(f"session.{key}", value)
+    InferenceSession(save(tmp_path / "model.onnx", weight), options, providers=["CPUExecutionProvider"])
+
+    def packed(*_arguments, **_options):
+        raise AssertionError("what the model has is not packed again")
+
+    monkeypatch.setattr("ort_sdk_cpu.kernels.constant_product.packed_panels", packed)
+    check_session(session_of(target), weight)
+
+
+def test_a_session_on_several_threads(tmp_path):
+    weight = random(300, 400, seed=5) / 17
+    session = session_of(save(tmp_path / "model.onnx", weight))
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(check_session, session, weight, runs=10) for _ in range(16)]:
+            done.result()
 
 
 @pytest.mark.skipif(not SMAPS.exists(), reason="needs Linux's list of maps")
