@@ -97,7 +97,7 @@ def _infer(graph: Graph, outer: Scope | None, known: dict[int, dict[str, Content
         _infer_node(node, scope)
     graph.outputs = [_completed(argument, graph) for argument in graph.outputs]
     made = known[id(graph)] = {}
-    for node in graph.nodes:
+    for node in graph.nodes if scope.contents else ():
         for name in node.outputs:
             contents = scope.contents.get(name)
             if contents is not None:

@@ -94,7 +94,10 @@ def _fold_contents(graph: Graph, contents: Mapping[str, Contents]) -> bool:
 
 def _is_constant(node: Node, graph: Graph) -> bool:
     """Whether all inputs are constant and there is nothing more to a node."""
-    return all(not name or graph.constant(name) is not None for name in node.inputs) and not node.subgraphs
+    for name in node.inputs:  # no generator: of most nodes the first input tells
+        if name and graph.constant(name) is None:
+            return False
+    return not node.subgraphs
 
 
 def _fold(node: Node, graph: Graph, context: TransformerContext) -> bool:

@@ -30,10 +30,10 @@ def _remove_dead(graph: Graph) -> bool:
     needed = graph.output_names()
     dead = []
     for node in reversed(graph.nodes):
-        if any(name in needed for name in node.outputs):
-            needed.update(node.reads())
-        else:
+        if needed.isdisjoint(node.outputs):
             dead.append(node)
+        else:
+            needed.update(node.reads())
     remove_nodes(graph, dead)
     return bool(dead)
 
