@@ -144,6 +144,10 @@ def test_which_matrices_are_packed():
     assert packing.is_worth_packing(info_of((8, 256), large), large)
     assert not packing.is_worth_packing(info_of((7, 256), large), large)
     assert not packing.is_worth_packing(info_of((256,), large), large)
+    turned = {"transA": 1}
+    assert packing.is_worth_packing(info_of((256, 8), large).with_attributes(turned), large)
+    assert packing.is_worth_packing(info_of((256, "rows"), large).with_attributes(turned), large)
+    assert not packing.is_worth_packing(info_of((256, 7), large).with_attributes(turned), large)
     assert not packing.is_worth_packing(info_of(("rows", 255), small), small)
     doubles = ArrayTensor(np.zeros((512, 512)))
     assert not packing.is_worth_packing(info_of(("rows", 512), doubles), doubles)

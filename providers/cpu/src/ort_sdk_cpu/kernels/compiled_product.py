@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
 __all__ = [
+    "PACKED_MODULE",
     "SHARED_TASK",
+    "SPARE_BYTES",
     "Activation",
     "CompiledProduct",
     "Division",
@@ -59,7 +61,7 @@ FEWEST_ROWS_OF_PART, ROWS_OF_PART = 8, 128
 """Rows of a part from which on it costs little that each thread reads all of the second operand: if that is small, and of any."""
 NUMBERS_PER_ROW = 1 << 13
 """Numbers of the second operand for each of so many rows between them."""
-_STEPS, _GROUP, _BLOCK, _SPARE_BYTES, _HALF_SPARE_BYTES = 128, 8, 192, 1024, 2048
+_STEPS, _GROUP, _BLOCK, SPARE_BYTES, _HALF_SPARE_BYTES = 128, 8, 192, 1024, 2048
 """As in the compiled modules."""
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _A, _B, _C, _ADDEND, _WORK = range(5)
@@ -149,12 +151,12 @@ class Sizes:
         rows = -(-self.rows_at_once // width) * width
         if self.is_packed:
             numbers = max(rows * (width + _STEPS), min(rows, _tile_rows()) * (width + self.inner))
-            return _SPARE_BYTES + numbers * _FLOAT_BYTES + 64
+            return SPARE_BYTES + numbers * _FLOAT_BYTES + 64
         if self.is_half:
             return _HALF_SPARE_BYTES + (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
         if self.is_transposed:
             sums = _BLOCK * (rows * _FLOAT_BYTES + 64)
-            return _SPARE_BYTES + 12 * copy_row + sums + rows * self.inner * _FLOAT_BYTES
+            return SPARE_BYTES + 12 * copy_row + sums + rows * self.inner * _FLOAT_BYTES
         panels = 1 if self.rows_at_once <= _tall_rows() else _GROUP
         return panels * (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
 

@@ -83,7 +83,7 @@ class ConstantProduct(BindableKernel):
         weight = info.constants[WEIGHT]
         self._may_pack = is_worth_packing(info, weight)
         # Not before a product is needed.
-        self._is_moved = self.packs_in_first_run = self._may_pack or is_worth_moving(weight)
+        self.packs_in_first_run = self._may_pack or is_worth_moving(weight)
         self._weight: HostArray | None = None
         self._make_writer = lambda inputs, _outputs: self._writer(inputs[0].shape)
         self._results = ResultMemory()
@@ -96,7 +96,7 @@ class ConstantProduct(BindableKernel):
             return None
         if self._may_pack:
             return panels_identity(transposed=self._transposed)
-        return TENSOR_BYTES if self._is_moved else None
+        return TENSOR_BYTES if self.packs_in_first_run else None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
         """The weight's bytes as they lie; or panels or a copy of them, for which the file's memory is given back."""

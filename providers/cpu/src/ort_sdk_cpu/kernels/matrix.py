@@ -28,7 +28,6 @@ from .bindable import (
 )
 from .compiled_product import Activation
 from .joinable_product import SHORTEST_DOT, Operands, ProductWriter
-from .packed_panels import is_worth_packing
 from .scratch import scratch_of
 
 __all__: list[str] = []
@@ -183,7 +182,7 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
     from .product_tail import tail_of
 
     transposed = bool(info.attribute("transB", 0))
-    stays = libraries.numba().is_usable and (not stores_packed_weights(info) or is_worth_packing(info, info.constants[1]))
+    stays = libraries.numba().is_usable and (not stores_packed_weights(info) or _gets_panels(info))
     turns, is_half = bool(info.attribute("transA", 0)), info.constants[1].element_type is not TensorElementType.FLOAT
     if (turns or is_half) and not stays:
         return None
@@ -207,6 +206,12 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
 
         return PackedProduct(kernel, make_writer, info, transposed=transposed, tail=tail_of(info))
     return None
+
+
+def _gets_panels(info: KernelInfo) -> bool:
+    from .packed_panels import is_worth_packing
+
+    return is_worth_packing(info, info.constants[1])
 
 
 def _has_large_weight(info: KernelInfo) -> bool:

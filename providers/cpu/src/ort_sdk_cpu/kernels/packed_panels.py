@@ -17,7 +17,7 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
 
 from .bindable import stores_packed_weights
-from .compiled_product import PACKED_MODULE, Sizes
+from .compiled_product import PACKED_MODULE, SPARE_BYTES, Sizes
 from .moved_weights import side_by_side
 
 __all__ = ["is_worth_packing", "packed_panels", "panels_identity"]
@@ -31,8 +31,6 @@ FEWEST_ROWS = 8
 _PACKED_BYTES_OF_THREAD = 1 << 20
 """That take some times as long as waking a thread up."""
 _KINDS = "qqqqqqq"
-_SPARE_BYTES = 1024
-"""Of a thread that transposes."""
 
 
 def is_worth_packing(info: KernelInfo, weight: Tensor) -> bool:
@@ -41,15 +39,16 @@ def is_worth_packing(info: KernelInfo, weight: Tensor) -> bool:
     if weight.element_type is not TensorElementType.FLOAT or numbers < FEWEST_NUMBERS:
         return False
     is_shared = numbers > MOST_SHARED_NUMBERS and not stores_packed_weights(info) and not getattr(weight, "model_file_bytes", 0)
-    return not is_shared and not _has_few_rows(info.inputs[0])
+    return not is_shared and not _has_few_rows(info.inputs[0], turned=bool(info.attribute("transA", 0)))
 
 
-def _has_few_rows(first: NodeArg | None) -> bool:
-    """Whether the product's rows are known to be few."""
+def _has_few_rows(first: NodeArg | None, *, turned: bool) -> bool:
+    """Whether the product's rows, the last axis if the first operand is ``turned``, are known to be few."""
     if first is None or first.shape is None:
         return False
+    *outer, last = first.shape or (1,)
     rows = 1
-    for size in first.shape[:-1]:
+    for size in [*outer[:-1], last] if turned else outer:
         if not isinstance(size, int):
             return False
         rows *= size
@@ -83,7 +82,7 @@ def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostAr
     if transposed and columns % width:
         panels[-panel_bytes:] = 0
     threads = max(1, min(libraries.thread_count(), nbytes // _PACKED_BYTES_OF_THREAD))
-    spare = np.empty(threads * _SPARE_BYTES + ALIGNMENT_BYTES, np.uint8)
+    spare = np.empty(threads * SPARE_BYTES + ALIGNMENT_BYTES, np.uint8)
     pack = task_function(PACKED_MODULE, "pack_rows" if transposed else "pack_columns", _KINDS)
     row_bytes = 4 * (inner if transposed else columns)
     pack(threads, address_of(data), address_of(panels), inner, columns, row_bytes, panel_bytes, address_of(spare))

@@ -30,11 +30,14 @@ from .vector_types import F32, VF32, operation
 
 __all__ = [
     "COLUMNS",
+    "MULTIPLIES_MEMORY",
     "ROWS",
     "TALL_ROWS",
+    "Number",
     "Operands",
     "copying_tile",
     "direct_tile",
+    "emit_step",
     "emit_sums",
     "emit_target",
     "keeping_tile",
@@ -50,7 +53,8 @@ TALL_ROWS = ROWS * COLUMNS
 
 _Address = Any
 _FLOAT_BYTES, _VECTOR_BYTES = 4, 64
-_MULTIPLIES_MEMORY = instruction_set() >= InstructionSet.AVX512
+MULTIPLIES_MEMORY = instruction_set() >= InstructionSet.AVX512
+"""Whether an instruction multiplies a vector with one number of memory."""
 _ROWS_OF_POINTER = 3
 """Rows whose addresses an instruction computes from one pointer: without a distance, with one, with two."""
 
@@ -119,13 +123,36 @@ def _write(builder: Any, places: list[_Address], sums: list[Any], is_first: Any)
                 emit_store(builder, place, builder.fadd(value, emit_load(builder, place, VF32)))
 
 
+class Number(NamedTuple):
+    """Where a row's number for one step is."""
+
+    address: Any
+    offset: int = 0
+    """Bytes behind the address."""
+    is_read_twice: bool = False
+    """Whether the instructions that multiply read it, each by itself; see ``MULTIPLIES_MEMORY``."""
+
+
+def emit_step(builder: Any, vectors: list[Any], numbers: list[Number], sums: list[Any]) -> list[Any]:
+    """LLVM code of a tile's sums, row by row, after one step more: each row's number times the vectors is added."""
+    found: list[Any] = []
+    for address, offset, is_read_twice in numbers:
+        last = sums[len(found) : len(found) + len(vectors)]
+        if is_read_twice:
+            found += [emit_multiply_add_read(builder, address, offset, *each) for each in zip(vectors, last, strict=True)]
+            continue
+        value = splat(builder, emit_load(builder, builder.add(address, constant(offset)), F32))
+        found += [emit_multiply_add(builder, value, *each) for each in zip(vectors, last, strict=True)]
+    return found
+
+
 def _reads_twice(given: Operands) -> bool:
     """Whether the instructions that multiply read a row's numbers themselves, where its address is a pointer.
 
     That saves the one that would read them before: a core's two threads share how many instructions it takes at a time. Where an
     address is a sum it saves none, as the processor makes two of such an instruction.
     """
-    return _MULTIPLIES_MEMORY and given.columns > 1 and given.x_step is _NEXT
+    return MULTIPLIES_MEMORY and given.columns > 1 and given.x_step is _NEXT
 
 
 def _step(builder: Any, given: Operands, at: _Place, sums: list[Any], step: int) -> list[Any]:
@@ -136,17 +163,14 @@ def _step(builder: Any, given: Operands, at: _Place, sums: list[Any], step: int)
         for column, vector in enumerate(vectors):
             offset = (step * given.columns + column) * _VECTOR_BYTES
             emit_store(builder, builder.add(at.copy, constant(offset)), vector)
-    found: list[Any] = []
+    numbers, reads_twice = [], _reads_twice(given)
     for row in range(given.rows):
-        start, last = at.x[row // _ROWS_OF_POINTER], sums[len(found) : len(found) + given.columns]
-        if row % _ROWS_OF_POINTER == 0 and _reads_twice(given):
-            offset = step * _FLOAT_BYTES
-            found += [emit_multiply_add_read(builder, start, offset, *each) for each in zip(vectors, last, strict=True)]
-            continue
-        place = moved(builder, moved(builder, start, row % _ROWS_OF_POINTER, given.x_row), step, given.x_step)
-        value = splat(builder, emit_load(builder, place, F32))
-        found += [emit_multiply_add(builder, value, *each) for each in zip(vectors, last, strict=True)]
-    return found
+        start, distance = at.x[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER
+        if distance == 0 and reads_twice:
+            numbers.append(Number(start, step * _FLOAT_BYTES, is_read_twice=True))
+        else:
+            numbers.append(Number(moved(builder, moved(builder, start, distance, given.x_row), step, given.x_step)))
+    return emit_step(builder, vectors, numbers, sums)
 
 
 def _advanced(builder: Any, given: Operands, at: _Place, steps: int) -> list[Any]:

@@ -13,20 +13,10 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
-
-from .emission import (
-    constant,
-    emit_choice,
-    emit_if,
-    emit_loop,
-    emit_multiply_add,
-    emit_multiply_add_read,
-    emit_prefetch,
-)
-from .float_tiles import COLUMNS, ROWS, emit_target
-from .memory import emit_load, splat
-from .vector_types import F32, VF32, operation
+from .emission import constant, emit_choice, emit_if, emit_loop, emit_prefetch
+from .float_tiles import COLUMNS, MULTIPLIES_MEMORY, ROWS, Number, emit_step, emit_target
+from .memory import emit_load
+from .vector_types import VF32, operation
 
 __all__ = ["AHEAD_BYTES", "STEPS_AT_ONCE", "STEP_BYTES", "packed_tile"]
 
@@ -39,7 +29,6 @@ AHEAD_BYTES = STEPS_AT_ONCE * STEP_BYTES
 """Most that is asked for with so many steps."""
 _SUMS_AT_ONCE = 8
 """Vectors that are added to at the same time at least: an addition takes as long as so many begin in."""
-_MULTIPLIES_MEMORY = instruction_set() >= InstructionSet.AVX512
 _ROWS_OF_READER = 3
 """Of so many rows, one's number is read by the instructions that multiply: that saves one that would read it before, but reads it
 as many times as there are columns."""
@@ -61,15 +50,10 @@ def _step(builder: Any, rows: int, panel: Any, group: Any, step: int, sums: list
     start = step * STEP_BYTES
     places = [builder.add(panel, constant(start + column * _LINE_BYTES)) for column in range(COLUMNS)]
     vectors = [emit_load(builder, place, VF32) for place in places]
-    found: list[Any] = []
-    for row in range(rows):
-        offset, last = (step * rows + row) * _FLOAT_BYTES, sums[len(found) : len(found) + COLUMNS]
-        if _MULTIPLIES_MEMORY and row % _ROWS_OF_READER == 0:
-            found += [emit_multiply_add_read(builder, group, offset, *each) for each in zip(vectors, last, strict=True)]
-            continue
-        value = splat(builder, emit_load(builder, builder.add(group, constant(offset)), F32))
-        found += [emit_multiply_add(builder, value, *each) for each in zip(vectors, last, strict=True)]
-    return found
+    numbers = [
+        Number(group, (step * rows + row) * _FLOAT_BYTES, MULTIPLIES_MEMORY and row % _ROWS_OF_READER == 0) for row in range(rows)
+    ]
+    return emit_step(builder, vectors, numbers, sums)
 
 
 def _bring(builder: Any, ahead: Any, ahead_step: Any) -> None:
