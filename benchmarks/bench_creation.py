@@ -18,65 +18,16 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 sys.path.append(str(Path(__file__).parent))
 import processes
+import workloads
 
 LIBRARIES = {"ort_sdk": "ms", "onnxruntime": "theirs"}
-LAYERS = 32
 LEAST_RATIO = 0.7
-DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
-
-
-def cases(layers: int) -> dict[str, Callable[[Path], Path]]:
-    """Name → writes the model into a folder."""
-    import llm_models
-    import models
-    import transformer_models as transformers
-    import vision_models as vision
-
-    small = transformers.EncoderShape(layers=4, heads=4, size=32, inner=512)
-
-    def saved(make: Callable[[Path], Any]) -> Callable[[Path], Path]:
-        return lambda folder: models.save(make(folder), folder / "model.onnx")
-
-    def llm(form: str) -> Callable[[Path], Path]:
-        return lambda folder: llm_models.write_llm(folder / "model.onnx", layers, form)
-
-    return {
-        "ResNet-50": saved(lambda _: vision.resnet50(1)),
-        "MobileNetV2": saved(lambda _: vision.mobilenet_v2(1)),
-        "ResNet-50, 8 bits": saved(lambda folder: vision.quantized(vision.resnet50(1), folder)),
-        "BERT-base": saved(lambda _: transformers.encoder(transformers.BERT_BASE)),
-        "MiniLM": saved(lambda _: transformers.encoder(transformers.MINILM)),
-        "language model, MatMulNBits": llm("MatMulNBits"),
-        "language model, DQ+MatMul": llm("DQ+MatMul"),
-        "LSTM 2x512": saved(lambda _: transformers.recurrent("LSTM")),
-        "GRU 2x512": saved(lambda _: transformers.recurrent("GRU")),
-        "voice activity": saved(lambda _: transformers.voice_activity()),
-        "200 tiny nodes": lambda folder: written(models.tiny_nodes(200), folder),
-        "dynamic encoder": saved(lambda _: transformers.encoder(small)),
-    }
-
-
-def written(content: bytes, folder: Path) -> Path:
-    path = folder / "model.onnx"
-    path.write_bytes(content)
-    return path
-
-
-def feeds_of(session: Any) -> dict[str, Any]:
-    """Ones, of the least size where a model leaves it open."""
-    return {
-        argument.name: np.ones([size if isinstance(size, int) else 1 for size in argument.shape], DTYPES[argument.type])
-        for argument in session.get_inputs()
-    }
 
 
 def made(runtime: Any, path: str, threads: int) -> tuple[float, Any]:
@@ -91,7 +42,7 @@ def child(library: str, path: str, threads: int, warm: int) -> dict[str, float]:
     runtime = importlib.import_module(library)
     runtime.InferenceSession  # noqa: B018 - ort_sdk imports names when they are first used
     first, session = made(runtime, path, threads)
-    feeds = feeds_of(session)
+    feeds = workloads.feeds_of(session, 1)
     start = time.perf_counter()
     session.run(None, feeds)
     run = (time.perf_counter() - start) * 1e3
@@ -127,7 +78,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="fresh processes per library, after one that does not count")
     parser.add_argument("--warm", type=int, default=7, help="sessions made after the first in each process")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--layers", type=int, default=LAYERS, help="of the language model")
+    parser.add_argument("--layers", type=int, default=workloads.LAYERS, help="of the language model")
     parser.add_argument("--check", action="store_true", help=f"exit with 1 if a warm ratio is below {LEAST_RATIO}")
     parser.add_argument("--child", nargs=2, metavar=("LIBRARY", "MODEL"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -137,7 +88,7 @@ def main() -> int:
     titles = [f"{name} {title}" for name in ("first", "warm", "run") for title in LIBRARIES.values()]
     print(f"{'model':<28}" + "".join(f"{title:>14}" for title in (*titles, "first ratio", "warm ratio")))
     slow = False
-    for name, write in cases(arguments.layers).items():
+    for name, write in workloads.models(arguments.layers).items():
         if any(part in name for part in arguments.models):
             with tempfile.TemporaryDirectory() as folder:
                 row = measured(write(Path(folder)), arguments)

@@ -1,13 +1,9 @@
-"""Transformers and recurrent models beside onnxruntime: time, memory and agreement with float64.
+"""Transformers and recurrent models beside onnxruntime: time and agreement with float64.
 
     python -P benchmarks/bench_transformers.py [--models BERT ...] [--rounds 9] [--seconds 0.1] [--threads 2] [--busy]
 
 Both libraries run one model in one process, in turns. A turn begins with runs that are not counted, until threads of the other
 library have stopped looking for work; `ms` is the median over all counted runs, `ratio` onnxruntime's over ours.
-
-Memory is what a fresh process grows by from after `import` to after three runs, with what the session imports: `MB` of pages that
-no other process has, also of files, such as a library's code; `anon MB` of those that are no file's. What starts the process has
-imported neither library, so it has none of their pages; other processes that use them while this runs make `MB` less.
 
 `error` is the largest difference from the model computed in float64, over the largest result, `rms` the root mean square of the
 differences over that of the results. onnxruntime has its defaults but for the number of threads.
@@ -34,15 +30,15 @@ import processes
 
 Feeds = dict[str, np.ndarray]
 LIBRARIES = ("ort_sdk", "onnxruntime")
-MEMORY_AND_ERRORS = (("MB", ".1f"), ("anon MB", ".1f"), ("error", ".1e"), ("rms", ".1e"))
+ERRORS = ("error", "rms")
 SETTLING_SECONDS = 0.05
 COLUMNS = [
     *((f"{library} ms", ".3f") for library in LIBRARIES),
     ("ratio", ".2f"),
-    *((f"{library} {name}", form) for name, form in MEMORY_AND_ERRORS for library in LIBRARIES),
+    *((f"{library} {name}", ".1e") for name in ERRORS for library in LIBRARIES),
 ]
 """Figures of a row, and how they are written."""
-TITLES = ("ms", "theirs", "ratio", "MB", "theirs", "anon MB", "theirs", "error", "theirs", "rms", "theirs")
+TITLES = ("ms", "theirs", "ratio", "error", "theirs", "rms", "theirs")
 
 
 def encoder_feeds(length: int) -> Feeds:
@@ -103,18 +99,6 @@ def timed(session: Any, feeds: Feeds, seconds: float) -> list[float]:
     return times
 
 
-def grown(library: str, path: str, feeds_path: str, threads: int) -> dict[str, float]:
-    """Memory of one library's session."""
-    feeds = dict(np.load(feeds_path))
-    runtime = importlib.import_module(library)
-    runtime.InferenceSession  # noqa: B018 - ort_sdk imports names when they are first used
-    unshared, anonymous = processes.unshared_mb(), processes.private_mb()
-    session = session_of(library, path, threads)
-    for _ in range(3):
-        session.run(None, feeds)
-    return {"MB": processes.unshared_mb() - unshared, "anon MB": processes.private_mb() - anonymous}
-
-
 def float64_results(model: Any, feeds: Feeds) -> list[np.ndarray]:
     """The model with all float32 made float64, computed by onnx's reference implementation."""
     from onnx import TensorProto, numpy_helper
@@ -172,10 +156,6 @@ def measured(make: Callable[[], Any], feeds: Feeds, settings: list[str], folder:
     path, feeds_path = str(models.save(make(), folder / "model.onnx")), str(folder / "feeds.npz")
     np.savez(feeds_path, **feeds)
     figures = processes.measure_in_child(__file__, path, feeds_path, *settings)
-    for library in LIBRARIES:
-        asked = (path, feeds_path, "--memory-of", library, *settings)
-        processes.measure_in_child(__file__, *asked)  # fills caches on disk: memory freed by compiling is used again
-        figures |= {f"{library} {name}": value for name, value in processes.measure_in_child(__file__, *asked).items()}
     figures["ratio"] = figures["onnxruntime ms"] / figures["ort_sdk ms"]
     return [f"{figures[name]:{form}}" for name, form in COLUMNS]
 
@@ -189,11 +169,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--busy", action="store_true", help="with one core busy elsewhere")
     parser.add_argument("--child", nargs=2, metavar=("MODEL", "FEEDS"), help=argparse.SUPPRESS)
-    parser.add_argument("--memory-of", choices=LIBRARIES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.memory_of:
-        print(json.dumps(grown(arguments.memory_of, *arguments.child, arguments.threads)))
-        return 0
     if arguments.child:
         print(json.dumps(compared(*arguments.child, arguments)))
         return 0

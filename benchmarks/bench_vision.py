@@ -1,19 +1,17 @@
-"""Convolutional networks beside onnxruntime: time of a run, agreement, memory and session creation.
+"""Convolutional networks beside onnxruntime: time of a run, and agreement.
 
-    python -P benchmarks/bench_vision.py [--models resnet50-b1 ...] [--repetitions 7] [--runs 5] [--threads 2] [--costs] [--busy]
+    python -P benchmarks/bench_vision.py [--models resnet50-b1 ...] [--repetitions 7] [--runs 5] [--threads 2] [--busy]
 
 A run is `session.run` with one array in and one out, at both libraries' default optimizations. The libraries take turns;
 figures are medians over the repetitions, each the median of `--runs` calls; the ratio is onnxruntime's time over ours. Errors
 are the largest difference from the reference, relative to its largest element: the network in float64, for quantized models
-onnxruntime without optimizations. `--costs` adds a session's creation and the memory private to a fresh process after a run.
-Needs onnxruntime.
+onnxruntime without optimizations. Needs onnxruntime.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import statistics
 import sys
@@ -96,32 +94,6 @@ def compare(path: Path, double: Any, arguments: argparse.Namespace) -> dict[str,
     return figures | {f"{library} error ppm": relative_error(results[library], reference) * 1e6 for library in LIBRARIES}
 
 
-def child(library: str, path: str, threads: int) -> dict[str, float]:
-    """Creation of the second session, when all is imported and generated code may be cached, and memory after a run."""
-    runtime = importlib.import_module(library)
-    runtime.InferenceSession  # noqa: B018 - ort_sdk imports names when they are first used
-    before, start = processes.private_mb(), time.perf_counter()
-    session = session_of(runtime, path, threads)
-    first = (time.perf_counter() - start) * 1e3
-    argument = session.get_inputs()[0]
-    x = np.ones(argument.shape, np.float32)
-    for _ in range(3):
-        session.run(None, {argument.name: x})
-    grown = processes.private_mb() - before
-    start = time.perf_counter()
-    session_of(runtime, path, threads)
-    return {"first ms": first, "created ms": (time.perf_counter() - start) * 1e3, "MB after a run": grown}
-
-
-def costs_of(path: Path, arguments: argparse.Namespace) -> dict[str, float]:
-    figures: dict[str, float] = {}
-    for library in LIBRARIES:
-        threads = ("--threads", str(arguments.threads))
-        rows = [processes.measure_in_child(__file__, library, str(path), *threads) for _ in range(arguments.processes)]
-        figures |= {f"{library} {name}": number for name, number in processes.medians(rows).items()}
-    return figures
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Convolutional networks beside onnxruntime")
     parser.add_argument("--models", nargs="+", choices=list(BATCHES), default=list(BATCHES))
@@ -130,26 +102,16 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--busy", action="store_true", help="with one core busy elsewhere")
-    parser.add_argument("--costs", action="store_true", help="measure session creation and memory, too")
-    parser.add_argument("--processes", type=int, default=3, help="fresh processes per library for --costs")
-    parser.add_argument("--child", nargs=2, metavar=("LIBRARY", "MODEL"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child:
-        print(json.dumps(child(*arguments.child, arguments.threads)))
-        return 0
     import models
 
-    rows, costs = {}, {}
+    rows = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.models:
             model, double = build(name, arguments.size, Path(folder))
             path = models.save(model, Path(folder, f"{name}.onnx"))
             rows[name] = compare(path, double, arguments)
-            if arguments.costs:
-                costs[name] = costs_of(path, arguments)
     processes.print_table("model", rows)
-    if costs:
-        processes.print_table("model", costs)
     return 0
 
 

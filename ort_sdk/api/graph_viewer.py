@@ -53,12 +53,6 @@ class FileTensor(Tensor, Protocol):
     def model_file_bytes(self) -> int:
         """Size of the model's file, in which the bytes are; 0 if they are in external data, which has any size, or in no file."""
 
-    def let_go(self) -> None:
-        """Tell that somebody has copied the bytes and reads the copy: the host gives their memory back at some time.
-
-        They come from the file again if they are read; what was told of them, views too, stays valid.
-        """
-
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:

@@ -68,8 +68,13 @@ class ByteSource:
             return copy
 
     def let_go(self) -> None:
-        """Give back the file's memory with the next ``give_back_pages``: most of what is in it has been copied."""
-        _copied.add(self)
+        """Give back the memory of a file with the next ``give_back_pages``: most of what is in it will not be read again.
+
+        What is comes from the file again. Memory that is no file's stays.
+        """
+        if self.is_file:
+            with _lock:
+                _read.add(self)
 
     def checksum(self, offset: int, length: int) -> int:
         """Checksum of a range, computed once as long as the source lives and nobody may write into it."""
@@ -81,7 +86,7 @@ class ByteSource:
 
 _lock = threading.Lock()
 _sources: weakref.WeakValueDictionary[Hashable, ByteSource] = weakref.WeakValueDictionary()
-_copied: weakref.WeakSet[ByteSource] = weakref.WeakSet()
+_read: weakref.WeakSet[ByteSource] = weakref.WeakSet()
 
 
 def give_back_pages() -> None:
@@ -90,8 +95,9 @@ def give_back_pages() -> None:
     Not as soon as that: the next that is read of a file brings megabytes around it, too.
     """
     with _lock:
-        for source in _copied:
+        for source in _read:
             let_go_of_pages(source.array)
+        _read.clear()
 
 
 def map_descriptor(descriptor: int, what: str) -> ByteSource:

@@ -53,10 +53,6 @@ class MappedTensor:
     def model_file_bytes(self) -> int:
         return len(self.source) if self.source.is_file else 0
 
-    def let_go(self) -> None:
-        if self.source.is_file:
-            self.source.let_go()
-
     def packed(self) -> HostArray:
         """The bytes as ONNX packs them: a view, whatever its alignment; booleans as 0 and 1."""
         if self.element_type is TensorElementType.BOOL:

@@ -60,6 +60,7 @@ def load_model(
             no model in ORT format.
     """
     path, source = _source(path_or_bytes)
+    source.let_go()
     if is_ort_format(path_or_bytes, model_format):
         if external_initializers:
             raise InvalidArgument(f"values are given for {sorted(external_initializers)}; models in ORT format have none outside")

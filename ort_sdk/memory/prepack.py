@@ -119,6 +119,7 @@ class Prepacker:
     def _pack_input(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> bool:
         weights = NOT_PACKED if _packs_nothing(kernel, node) else self._weights(kernel, node, tensor, index)
         if isinstance(weights, PrePackedWeights):
+            _let_go_of_files(tensor, weights)
             kernel.use_prepacked(weights, index)
             return True
         if not isinstance(weights, NotPacked):
@@ -202,6 +203,17 @@ def _packs_nothing(kernel: Any, node: PackingNode) -> bool:
     cls = type(kernel)
     has_own = getattr(cls, "prepack", None) is not OpKernel.prepack or cls.packing_identity is not OpKernel.packing_identity
     return node.hook is None and not has_own
+
+
+def _let_go_of_files(tensor: Tensor, weights: PrePackedWeights) -> None:
+    """Give back, soon, the memory of files that a packed weight was read from, unless it still lies there."""
+    for source in byte_sources(tensor):
+        if not any(_may_share_memory(buffer, source.array) for buffer in weights.buffers):
+            source.let_go()
+
+
+def _may_share_memory(buffer: Any, array: HostArray) -> bool:
+    return isinstance(buffer, np.ndarray) and np.may_share_memory(buffer, array)
 
 
 def is_storable(weights: PrePackedWeights) -> bool:

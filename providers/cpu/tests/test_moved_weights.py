@@ -1,7 +1,6 @@
-"""Matrices of small model files are copied to where cache lines begin, and the file's memory is given back."""
+"""Matrices of small model files are copied to where cache lines begin."""
 
 import gc
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -20,7 +19,6 @@ from ort_sdk.loader import load_model
 from ort_sdk.testing.collection import only_new_objects
 
 SIZE, ROWS = 1024, 2
-SMAPS = Path("/proc/self/smaps")
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
 
 
@@ -49,18 +47,6 @@ def tensor_of(path):
     return load_model(path).graph.initializers["w0"]
 
 
-def memory_of(path):
-    """Bytes of a file that are mapped and in memory."""
-    lines = SMAPS.read_text(encoding="utf-8").splitlines()
-    found, is_inside = 0, False
-    for line in lines:
-        if "-" in line.split(" ", 1)[0]:
-            is_inside = line.endswith(str(path))
-        elif is_inside and line.startswith("Rss:"):
-            found += int(line.split()[1]) * 1024
-    return found
-
-
 def test_which_weights_are_moved(tmp_path, monkeypatch):
     weights = weights_of(1)
     tensor = tensor_of(save(tmp_path / "model.onnx", weights))
@@ -82,23 +68,6 @@ def test_copies_are_aligned_and_the_same(tmp_path, monkeypatch, fewest):
         assert address_of(copy) % 64 == 0
         assert not copy.flags.writeable
         np.testing.assert_array_equal(copy.view(np.float32).reshape(SIZE, SIZE), weight)
-
-
-@pytest.mark.skipif(not SMAPS.exists(), reason="needs Linux's list of maps")
-@only_new_objects()
-def test_the_files_memory_is_given_back(tmp_path):
-    weights = weights_of(6)
-    path = save(tmp_path / "model.onnx", weights)
-    session = InferenceSession(path)
-    x = np.random.default_rng(1).standard_normal((ROWS, SIZE), dtype=np.float32)
-    expected = x.astype(np.float64)
-    for weight in weights:
-        expected = expected @ weight
-    for _ in range(4):
-        np.testing.assert_allclose(session.run(None, {"v0": x})[0], expected, rtol=1e-3, atol=1e-3)
-    assert memory_of(path) < weights[0].nbytes
-    tensor = tensor_of(path)
-    np.testing.assert_array_equal(tensor.numpy(), weights[0])  # it comes from the file again
 
 
 @only_new_objects()

@@ -16,7 +16,7 @@ from ort_sdk.api import FileTensor, HostArray, Tensor, TensorElementType
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
 
-__all__ = ["is_worth_moving", "moved", "side_by_side"]
+__all__ = ["is_worth_moving", "memory_for", "moved"]
 
 MOST_FILE_BYTES = 1 << 27
 """Size of a model's file up to which its weights are copied: those of larger ones come from memory so slowly that it gains
@@ -37,21 +37,32 @@ def is_worth_moving(weight: Tensor) -> TypeGuard[FileTensor]:
 
 
 def moved(weight: FileTensor, allocator: Any) -> HostArray:
-    """A copy of the bytes of a weight, for which the file's memory is given back.
+    """A copy of the bytes of a weight.
 
     Args:
         weight: one that ``is_worth_moving``.
         allocator: of the memory, unless that is the provider's own.
     """
     data = weight.packed()
-    if weight.model_file_bytes >= FEWEST_FILE_BYTES and isinstance(allocator, CpuAllocator):
-        copy = side_by_side(data.nbytes)
-    else:
-        copy = allocator.allocate((data.nbytes,), TensorElementType.UINT8)
+    copy = memory_for(weight, data.nbytes, allocator)
     np.copyto(copy, data)
     copy.flags.writeable = False
-    weight.let_go()
     return copy
+
+
+def memory_for(weight: Tensor, nbytes: int, allocator: Any) -> HostArray:
+    """Memory for what is made of a weight, at a multiple of 64 bytes: in a large piece with that of others, unless they are few.
+
+    Args:
+        weight: tells how many others there may be.
+        nbytes: of the memory.
+        allocator: of the memory, unless that is the provider's own.
+    """
+    file_bytes = getattr(weight, "model_file_bytes", 0)
+    if isinstance(allocator, CpuAllocator) and not 0 < file_bytes < FEWEST_FILE_BYTES:
+        return _regions.allocate(nbytes)
+    memory: HostArray = allocator.allocate((nbytes,), TensorElementType.UINT8)
+    return memory
 
 
 class _Regions:
@@ -77,8 +88,3 @@ class _Regions:
 
 
 _regions = _Regions()
-
-
-def side_by_side(nbytes: int) -> HostArray:
-    """Memory at a multiple of 64 bytes in a large piece with that of others."""
-    return _regions.allocate(nbytes)

@@ -14,11 +14,11 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, NodeArg, Tensor, TensorElementType
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.allocator import ALIGNMENT_BYTES, CpuAllocator
+from ort_sdk_cpu.allocator import ALIGNMENT_BYTES
 
 from .bindable import stores_packed_weights
 from .compiled_product import PACKED_MODULE, SPARE_BYTES, Sizes
-from .moved_weights import side_by_side
+from .moved_weights import memory_for
 
 __all__ = ["is_worth_packing", "packed_panels", "panels_identity"]
 
@@ -74,21 +74,13 @@ def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostAr
     inner, columns = reversed(weight.shape) if transposed else weight.shape
     panel_bytes = Sizes(1, inner, columns, is_packed=True).weight_row_bytes
     width = panel_bytes // (4 * inner)
-    nbytes = -(-columns // width) * panel_bytes
-    if isinstance(allocator, CpuAllocator):
-        panels = side_by_side(nbytes)
-    else:
-        panels = allocator.allocate((nbytes,), TensorElementType.UINT8)
+    panels = memory_for(weight, -(-columns // width) * panel_bytes, allocator)
     if transposed and columns % width:
         panels[-panel_bytes:] = 0
-    threads = max(1, min(libraries.thread_count(), nbytes // _PACKED_BYTES_OF_THREAD))
+    threads = max(1, min(libraries.thread_count(), panels.nbytes // _PACKED_BYTES_OF_THREAD))
     spare = np.empty(threads * SPARE_BYTES + ALIGNMENT_BYTES, np.uint8)
     pack = task_function(PACKED_MODULE, "pack_rows" if transposed else "pack_columns", _KINDS)
     row_bytes = 4 * (inner if transposed else columns)
     pack(threads, address_of(data), address_of(panels), inner, columns, row_bytes, panel_bytes, address_of(spare))
     panels.flags.writeable = False
-    # To look whether a tensor has all that a protocol names takes long, where there are a hundred.
-    let_go = getattr(weight, "let_go", None)
-    if let_go is not None:
-        let_go()
     return panels
