@@ -8,13 +8,14 @@ import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.allocator import CpuAllocator
 from ort_sdk_cpu.batch import Batch
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set, machine_instruction_set
-from ort_sdk_cpu.kernels.matmul_nbits_form import FEW_ROWS
+from ort_sdk_cpu.instruction_set import InstructionSet, has_matrix_unit, instruction_set, machine_instruction_set
+from ort_sdk_cpu.kernels.matmul_nbits_form import FEW_ROWS, ROUNDED_ROWS
 from ort_sdk_cpu.kernels.matmul_nbits_scales import has_half_scales
 from ort_sdk_cpu.registry import kernel_registry
 
@@ -65,6 +66,11 @@ def rounded(scales):
     """Scales as float16, all times the same power of two."""
     factor = 2.0 ** (np.frexp(np.abs(scales).max())[1] - 15)
     return (scales / factor).astype(np.float16).astype(np.float32) * np.float32(factor)
+
+
+def as_bfloat16(values):
+    """Numbers rounded to bfloat16, as float32 is."""
+    return values.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64)
 
 
 def of_rank(values, rank):
@@ -137,6 +143,10 @@ class Case:
         wide = [np.repeat(np.broadcast_to(x, (size_n, self.blocks)), block, 1)[:, :size_k] for x in (scales, offsets)]
         self.weight = (codes - wide[1].astype(np.float64)) * wide[0]
         self.few_rows, self.weight_of_few = FEW_ROWS[False, by_columns], self.weight
+        takes_unit = has_matrix_unit() and block % 32 == 0 and zeros != "float"
+        self.most_rows_of_bytes = ROUNDED_ROWS[by_columns] - 1 if takes_unit else sys.maxsize
+        with np.errstate(invalid="ignore"):  # a scale may be infinite
+            self.rounded_weight = as_bfloat16(codes * wide[0].astype(np.float64) - wide[1].astype(np.float32) * wide[0])
         self.group = block if by_columns else 32 // bits
         self.is_stored = is_stored
         if is_stored and not smallest:
@@ -229,6 +239,8 @@ class Case:
         """What rows of activations and the weight are taken for."""
         if len(a) <= self.few_rows:
             return quantized(a, self.group), self.weight_of_few
+        if len(a) > self.most_rows_of_bytes:
+            return as_bfloat16(a), self.rounded_weight
         return quantized(a, self.block), self.weight
 
 

@@ -1,12 +1,13 @@
-"""MatMulNBits on the processor's matrix unit: codes as bfloat16, activations in three parts, against float64 and vectors."""
+"""MatMulNBits on the processor's matrix unit: codes and parts of activations as bfloat16, or numbers rounded to it."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import has_matrix_unit
 from ort_sdk_cpu.kernels import matmul_nbits_form
-from ort_sdk_cpu.kernels.matmul_nbits_form import MATRIX_ROWS, MATRIX_ROWS_OF_BYTES, choose_form
+from ort_sdk_cpu.kernels.matmul_nbits_form import MATRIX_ROWS, MATRIX_ROWS_OF_BYTES, ROUNDED_ROWS, choose_form
 from ort_sdk_cpu.kernels.matmul_nbits_operands import Operands, rows_of, sign_bits
 from ort_sdk_cpu.kernels.matmul_nbits_product import NBitsProduct
 from ort_sdk_cpu.kernels.scratch import Scratch
@@ -44,6 +45,7 @@ class Case:
             offsets = rng.uniform(0, 2 * self.half, shape).astype(np.float32)
         scale, offset = (np.repeat(values, block, axis=1)[:, :size_k] for values in (scales, offsets.astype(np.float64)))
         self.weight = (codes - offset) * scale
+        self.rounded_weight = _rounded(codes * scale.astype(np.float64) - (offset.astype(np.float32) * scale))
         self.operands = (self._columns if by_columns else self._rows)(codes, scales, offsets, zeros, signed)
 
     def _rows(self, codes, scales, offsets, zeros, _signed):
@@ -75,23 +77,38 @@ class Case:
     def module(self, rows, *, is_exact=True):
         return choose_form(self.attributes, self.operands, rows, 1, is_exact=is_exact).module
 
-    def product(self, x, bias=None):
+    def product(self, x, bias=None, *, is_exact=True):
         x, out = np.ascontiguousarray(x), np.full((len(x), self.attributes.size_n), 7, np.float32)
-        product = NBitsProduct(self.attributes, Scratch(), is_exact=True).bind(self.operands, len(x))
+        product = NBitsProduct(self.attributes, Scratch(), is_exact=is_exact).bind(self.operands, len(x))
         product(address_of(x), 0 if bias is None else address_of(bias), address_of(out))
         return out
 
-    def check(self, rows):
-        """No sum is further off than a number's last bits; returns the errors."""
+    def check(self, rows, *, is_exact=True):
+        """No sum is further off than a number's last bits, of rounded numbers if not ``is_exact``; returns the errors."""
         x, bias = _activations(rows, self.attributes.size_k), np.linspace(-1, 1, self.attributes.size_n, dtype=np.float32)
-        assert self.module(rows) == TILES
-        errors = self.product(x, bias) - (x.astype(np.float64) @ self.weight.T + bias)
+        assert self.module(rows, is_exact=is_exact) == TILES
+        numbers, weight = (x.astype(np.float64), self.weight) if is_exact else (_rounded(x), self.rounded_weight)
+        errors = self.product(x, bias, is_exact=is_exact) - (numbers @ weight.T + bias)
         scale = np.abs(x).astype(np.float64) @ np.abs(self.weight).T + np.abs(bias)
         assert (np.abs(errors) / scale).max() < 2.0**-22
         return errors
 
 
-def _fewest(bits, *, by_columns):
+def _rounded(values):
+    """To bfloat16, as float32 is."""
+    return values.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def _of_bytes(x, block):
+    """Activations rounded to int8 times a scale for each block."""
+    blocks = x.reshape(len(x), -1, block)
+    scales = np.abs(blocks).max(-1, keepdims=True) / np.float32(127)
+    return (np.rint(blocks / scales) * scales.astype(np.float64)).reshape(x.shape)
+
+
+def _fewest(bits, *, by_columns, is_exact=True):
+    if not is_exact:
+        return ROUNDED_ROWS[by_columns]
     return MATRIX_ROWS_OF_BYTES if by_columns and bits == 8 else MATRIX_ROWS
 
 
@@ -99,33 +116,49 @@ def _activations(rows, size_k, scale=1.0):
     return (np.random.default_rng(rows).standard_normal((rows, size_k)) * scale).astype(np.float32)
 
 
+@pytest.mark.parametrize("is_exact", [True, False])
 @pytest.mark.parametrize("zeros", ["none", "packed"])
 @pytest.mark.parametrize("block", [32, 64, 128, 256])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_weight_by_rows(bits, block, zeros):
+def test_weight_by_rows(bits, block, zeros, is_exact):
+    fewest = _fewest(bits, by_columns=False, is_exact=is_exact)
     for index, size_k in enumerate((block, 72, 1000, 1100)):
-        Case(bits, block, size_k, (1, 19, 45, 64)[index], zeros=zeros).check((MATRIX_ROWS, 16, 17, 130)[index])
+        case = Case(bits, block, size_k, (1, 19, 45, 64)[index], zeros=zeros)
+        case.check((fewest, fewest + 7, 49, 130)[index], is_exact=is_exact)
 
 
+@pytest.mark.parametrize("is_exact", [True, False])
 @pytest.mark.parametrize(("zeros", "signed"), [("none", True), ("packed", False), ("packed", True)])
 @pytest.mark.parametrize("block", [32, 64, 128, 256])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_weight_by_columns(bits, block, zeros, signed):
-    strip = 64 * 8 // bits
+def test_weight_by_columns(bits, block, zeros, signed, is_exact):
+    strip, fewest = 64 * 8 // bits, _fewest(bits, by_columns=True, is_exact=is_exact)
     for index, size_k in enumerate((block, 71, 1000, 1100)):
         size_n = (strip, strip + 8, 2 * strip + 8, 3 * strip)[index]
         case = Case(bits, block, size_k, size_n, zeros=zeros, by_columns=True, signed=signed)
-        case.check((_fewest(bits, by_columns=True), 17, 32, 130)[index])
+        case.check((fewest, 17, 32, 130)[index], is_exact=is_exact)
 
 
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_what_the_unit_gains_nothing_with_is_computed_by_vectors(bits, by_columns):
-    case, fewest = Case(bits, 32, 64, 256, by_columns=by_columns), _fewest(bits, by_columns=by_columns)
-    assert case.module(fewest) == TILES
-    assert case.module(fewest - 1) != TILES
-    assert case.module(fewest, is_exact=False) != TILES
-    assert Case(bits, 16, 64, 256, by_columns=by_columns).module(fewest) != TILES
+def test_rounded_numbers_are_nearer_to_the_truth_than_blocks_of_bytes(bits, by_columns):
+    case, x = Case(bits, 32, 1024, 512, by_columns=by_columns), _activations(64, 1024)
+    expected = x.astype(np.float64) @ case.weight.T
+    errors = case.product(x, is_exact=False) - expected
+    errors_of_bytes = _of_bytes(x, 32) @ case.weight.T - expected
+    assert np.square(errors).mean() < 0.25 * np.square(errors_of_bytes).mean()
+    assert np.abs(errors).max() < np.abs(errors_of_bytes).max()
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_what_the_unit_gains_nothing_with_is_computed_by_vectors(bits, by_columns, is_exact):
+    case = Case(bits, 32, 64, 256, by_columns=by_columns)
+    fewest = _fewest(bits, by_columns=by_columns, is_exact=is_exact)
+    assert case.module(fewest, is_exact=is_exact) == TILES
+    assert case.module(fewest - 1, is_exact=is_exact) != TILES
+    assert Case(bits, 16, 64, 256, by_columns=by_columns).module(fewest, is_exact=is_exact) != TILES
 
 
 def test_zero_points_that_need_not_be_whole_are_not_for_the_unit():
@@ -151,27 +184,30 @@ def test_sums_round_off_no_more_than_those_of_vectors(bits, block, by_columns, r
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_panels_are_made_piece_by_piece(by_columns, threads, monkeypatch):
     monkeypatch.setattr(libraries, "thread_count", lambda: threads)
-    for name, value in (("UNIT_PANEL_STEPS", 128), ("ROWS_AT_ONCE", 16)):
+    for name, value in (("UNIT_PANEL_STEPS", 128), ("ROWS_AT_ONCE", 16), ("ROUNDED_ROWS_AT_ONCE", 48)):
         monkeypatch.setattr(matmul_nbits_form, name, value)
     for bits in (2, 4, 8):
         for sums_bytes in (0, 1 << 20):
             monkeypatch.setattr(matmul_nbits_form, "UNIT_SUMS_BYTES", sums_bytes)
-            Case(bits, 32, 1000, 1096, by_columns=by_columns).check(40)
+            case = Case(bits, 32, 1000, 1096, by_columns=by_columns)
+            case.check(40)
+            case.check(56, is_exact=False)
 
 
+@pytest.mark.parametrize("is_exact", [True, False])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, np.uint32(0x7F800001).view(np.float32)])
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_numbers_that_are_not_finite_give_what_sums_of_products_give(bits, by_columns, value):
-    case = Case(bits, 32, 250, 264, by_columns=by_columns)
-    x = _activations(20, 250)
-    finite = case.product(x)
+def test_numbers_that_are_not_finite_give_what_sums_of_products_give(bits, by_columns, value, is_exact):
+    case, rows = Case(bits, 32, 250, 264, by_columns=by_columns), 20 if is_exact else 40
+    x = _activations(rows, 250)
+    finite = case.product(x, is_exact=is_exact)
     x[18, 249] = x[3, 40] = value
     with np.errstate(invalid="ignore"):
-        expected = x.astype(np.float64) @ case.weight.T
-    found = case.product(x)
+        expected = x.astype(np.float64) @ case.weight.T if is_exact else _rounded(x) @ case.rounded_weight.T
+    found = case.product(x, is_exact=is_exact)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    others = [row for row in range(20) if row not in {3, 18}]
+    others = [row for row in range(rows) if row not in {3, 18}]
     np.testing.assert_array_equal(found[others], finite[others])
 
 

@@ -16,7 +16,8 @@ from ort_sdk_cpu.simd.digits import arrange_digits
 from ort_sdk_cpu.simd.lane_activations import arrange_lanes
 from ort_sdk_cpu.simd.matrix_unit import TILE_BYTES, TILE_ROWS
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
-from ort_sdk_cpu.simd.part_tiles import PARTS, TILE_NUMBERS, store_parts
+from ort_sdk_cpu.simd.number_tiles import store_rounded
+from ort_sdk_cpu.simd.part_tiles import DISTANCES, PARTS, TILE_NUMBERS, store_parts
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
@@ -32,6 +33,9 @@ __all__ = [
     "parts_of_rows_2",
     "parts_of_rows_4",
     "parts_of_rows_8",
+    "rounded_rows_2",
+    "rounded_rows_4",
+    "rounded_rows_8",
     "sum_rows",
 ]
 
@@ -112,25 +116,26 @@ def _place_in_tiles(record: int, row: int) -> Any:
     return argument(record, 5) + row // TILE_ROWS * argument(record, 8) + row % TILE_ROWS * 64
 
 
-def _parts_of_rows(distance: int) -> Task:
-    store = store_parts[distance]
-
-    def parts_of_rows(record: int, part: int, parts: int) -> None:
+def _tiles_of_rows(name: str, store: Any, tiles: int) -> Task:
+    def tiles_of_rows(record: int, part: int, parts: int) -> None:
         rows, k, block = argument(record, 1), argument(record, 2), argument(record, 3)
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             place, target = argument(record, 0) + row * k * 4, _place_in_tiles(record, row)
             for step in range(0, (k + block - 1) // block * block, TILE_NUMBERS):
                 first, second = load_f32_first(place + step * 4, k - step), load_f32_first(place + step * 4 + 64, k - step - 16)
-                store(first, second, target + step // TILE_NUMBERS * PARTS * TILE_BYTES)
+                store(first, second, target + step // TILE_NUMBERS * tiles * TILE_BYTES)
 
-    parts_of_rows.__name__ += f"_{distance}"
-    parts_of_rows.__doc__ = (
-        "``store_parts`` of each row, 16 of them ``x_stride`` bytes behind those before; no scales and no sums."
-    )
-    return task(parts_of_rows)
+    tiles_of_rows.__name__ = name
+    tiles_of_rows.__doc__ = "Tiles of each row, 16 of them ``x_stride`` bytes behind those before; no scales and no sums."
+    return task(tiles_of_rows)
 
 
-parts_of_rows_2, parts_of_rows_4, parts_of_rows_8 = (_parts_of_rows(distance) for distance in (2, 4, 8))
+parts_of_rows_2, parts_of_rows_4, parts_of_rows_8 = (
+    _tiles_of_rows(f"parts_of_rows_{distance}", store_parts[distance], PARTS) for distance in DISTANCES
+)
+rounded_rows_2, rounded_rows_4, rounded_rows_8 = (
+    _tiles_of_rows(f"rounded_rows_{distance}", store_rounded[distance], 1) for distance in DISTANCES
+)
 
 
 @inner

@@ -1,8 +1,10 @@
 """MatMulNBits on the processor's matrix unit (AMX), by panels of the weight. For the order see ``simd.panel_order``.
 
-A panel has codes less their zero points, which are whole numbers; the scales of its blocks are for sums of products.
+*Tiles* are as exact as products of float32: a panel has codes less their zero points, which are whole numbers, and the scales of
+its blocks are for sums of products; activations are in three parts. *Numbers* are rounded to bfloat16, a panel's and activations.
 
-Arguments: see ``simd.nbits_arguments``; ``X`` is of ``parts_of_rows``: tiles of 16 rows of activations, ``X_STRIDE`` bytes each.
+Arguments: see ``simd.nbits_arguments``; ``X`` is of ``parts_of_rows`` or of ``rounded_rows``: tiles of 16 rows of activations,
+``X_STRIDE`` bytes each.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ import numpy as np
 
 from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
+from ort_sdk_cpu.simd import code_tiles, number_tiles
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.code_tiles import offset_of, shift_of, store_columns, store_lanes
+from ort_sdk_cpu.simd.code_tiles import WIDTHS, offset_of, shift_of
 from ort_sdk_cpu.simd.matrix_unit import TILE_BYTES, TILE_ROWS, TILE_STEPS, configure, release
 from ort_sdk_cpu.simd.memory import load_f32, load_i32, prefetch_second, store_f32, store_i32
 from ort_sdk_cpu.simd.nbits_arguments import (
@@ -28,6 +31,7 @@ from ort_sdk_cpu.simd.nbits_arguments import (
     X_STRIDE,
     X,
 )
+from ort_sdk_cpu.simd.number_tiles import multiply_numbers
 from ort_sdk_cpu.simd.panel_order import run_jobs
 from ort_sdk_cpu.simd.part_tiles import PARTS, TILE_NUMBERS, multiply_codes
 from ort_sdk_cpu.simd.records import argument
@@ -36,6 +40,12 @@ from ort_sdk_cpu.simd.shuffles import transpose_rows
 from .matmul_nbits_panels import maker_of_columns, maker_of_rows
 
 __all__ = [
+    "numbers_of_columns_2",
+    "numbers_of_columns_4",
+    "numbers_of_columns_8",
+    "numbers_of_rows_2",
+    "numbers_of_rows_4",
+    "numbers_of_rows_8",
     "tiles_of_columns_2",
     "tiles_of_columns_4",
     "tiles_of_columns_8",
@@ -46,10 +56,14 @@ __all__ = [
 
 _STEP_BYTES = 2 * TILE_BYTES // TILE_NUMBERS
 """Of 32 columns of a panel, for each step along K."""
+_AHEAD = 32
+"""Rows of a weight [K, N] that are asked for ahead."""
+_LAST_BYTE = 63
+"""Of a vector: weights of model files begin at any byte, so that a vector is in two cache lines."""
 
 
-def _finish(bits: int) -> Any:
-    """Zero points as ``store_lanes`` takes them, and scales of the numbers that it makes."""
+def _finish_codes(bits: int) -> Any:
+    """Zero points as ``code_tiles`` takes them, and scales of what it makes of codes."""
     offsets, factor = offset_of[bits], np.float32(1 << shift_of(bits))
 
     @inner
@@ -62,19 +76,27 @@ def _finish(bits: int) -> Any:
     return finish
 
 
-def _codes_of_rows(bits: int) -> Any:
+@inner
+def _finish_numbers(s_panel: int, z_panel: int, vectors: int) -> None:
+    """What numbers are more than their scaled codes in place of zero points."""
+    for vector in range(vectors):
+        place = z_panel + vector * 64
+        store_f32(place, multiply(multiply(load_f32(place), load_f32(s_panel + vector * 64)), splat_f32(np.float32(-1))))
+
+
+def _fill_by_rows(bits: int, store: Any) -> Any:
     """16 rows and ``count`` 4-byte lanes of a weight [N, ...] into a vector of a panel."""
-    store, lane_bytes = store_lanes[bits], TILE_BYTES // bits
+    lane_bytes = TILE_BYTES // bits
 
     @inner
-    def codes_of(
+    def fill(
         record: int,
         codes: int,
         stride: int,
         rows: int,
         count: int,
         half: int,
-        _s_panel: int,
+        s_panel: int,
         z_panel: int,
         panel: int,
         spare: int,
@@ -85,34 +107,37 @@ def _codes_of_rows(bits: int) -> Any:
         for start in range(0, count, piece):
             if start & 15 == 0:
                 for row in range(16):
-                    prefetch_second(soon + row * stride + start * 4)
+                    wanted = soon + row * stride + start * 4
+                    prefetch_second(wanted)
+                    prefetch_second(wanted + _LAST_BYTE)
                 transpose_rows(codes + start * 4, stride, rows, count - start, spare)
-            offset = load_i32(z_panel + start // lanes * 128)
+            block = start // lanes * 128
             for lane in range(start, start + piece):
                 target = first + lane // bits * 2 * TILE_BYTES + lane % bits * lane_bytes
-                store(load_i32(spare + (lane & 15) * 64), offset, target)
+                store(load_i32(spare + (lane & 15) * 64), s_panel + block, z_panel + block, target)
 
-    return codes_of
+    return fill
 
 
-def _codes_of_columns(bits: int) -> Any:
+def _fill_by_columns(store: Any) -> Any:
     """A strip of some rows of a weight [K, N] into a panel; the last row stands for those that blocks lack, which zeros meet."""
-    store = store_columns[bits]
 
     @inner
-    def codes_of(
-        record: int, codes: int, stride: int, rows: int, count: int, _s_panel: int, z_panel: int, panel: int, soon: int
+    def fill(
+        record: int, codes: int, stride: int, rows: int, count: int, s_panel: int, z_panel: int, panel: int, soon: int
     ) -> None:
         block, flip = argument(record, BLOCK), argument(record, FLIP)
         pair_bytes = argument(record, CHUNK) * block * _STEP_BYTES
         for row in range(0, count * block, 4):
-            for line in range(row, row + 4):
-                prefetch_second(soon + line * stride)
-            place, offsets = min(row, rows - 1), z_panel + row // block * 128
+            for line in range(row + _AHEAD, row + _AHEAD + 4):
+                wanted = codes + line * stride if line < rows else soon + (line - rows) * stride
+                prefetch_second(wanted)
+                prefetch_second(wanted + _LAST_BYTE)
+            place, scales, offsets = min(row, rows - 1), s_panel + row // block * 128, z_panel + row // block * 128
             target = panel + row // TILE_NUMBERS * 2 * TILE_BYTES + row % TILE_NUMBERS // 4 * 128
-            store(codes + place * stride, stride, max(1, rows - row), flip, offsets, count * 128, target, pair_bytes)
+            store(codes + place * stride, stride, max(1, rows - row), flip, scales, offsets, count * 128, target, pair_bytes)
 
-    return codes_of
+    return fill
 
 
 @inner
@@ -122,8 +147,8 @@ def _start_sums(target: int, stride: int) -> None:
         store_f32(target + row * stride + 64, zero_f32())
 
 
-def _use(pairs: int) -> Any:
-    """Products of all rows of activations with a panel."""
+def _use_codes(pairs: int) -> Any:
+    """Products of all rows of activations with a panel of codes."""
 
     @inner
     def use(
@@ -152,8 +177,44 @@ def _use(pairs: int) -> Any:
     return use
 
 
-def _task(name: str, bits: int, pairs: int, make: Any) -> Task:
-    use, planes = _use(pairs), 1 if pairs == 1 else 8 // bits
+def _use_numbers(pairs: int) -> Any:
+    """Products of all rows of activations with a panel of numbers."""
+    multiply_group, multiply_groups = multiply_numbers[1], multiply_numbers[2]
+
+    @inner
+    def use(
+        record: int,
+        m_first: int,
+        rows: int,
+        first: int,
+        count: int,
+        _s_panel: int,
+        _z_panel: int,
+        panel: int,
+        target: int,
+        begins: int,
+    ) -> None:
+        steps, stride, x_stride = argument(record, BLOCK) // TILE_NUMBERS, pairs * 128, argument(record, X_STRIDE)
+        pair_bytes = argument(record, CHUNK) * steps * 2 * TILE_BYTES
+        start = argument(record, X) + first * steps * TILE_BYTES
+        for row in range(0, rows, 2 * TILE_ROWS):
+            x = start + (m_first + row) // TILE_ROWS * x_stride
+            for pair in range(pairs):
+                sums, place = target + row * stride + pair * 128, panel + pair * pair_bytes
+                if begins:
+                    _start_sums(sums, stride)
+                if rows - row <= TILE_ROWS:
+                    multiply_group(count * steps, x, x_stride, place, sums, stride)
+                else:
+                    if begins:
+                        _start_sums(sums + TILE_ROWS * stride, stride)
+                    multiply_groups(count * steps, x, x_stride, place, sums, stride)
+
+    return use
+
+
+def _task(name: str, bits: int, pairs: int, make: Any, use: Any) -> Task:
+    planes = 1 if pairs == 1 else 8 // bits
 
     def tiles(record: int, part: int, parts: int) -> None:
         jobs = argument(record, K_PARTS) * argument(record, N_PARTS)
@@ -165,15 +226,29 @@ def _task(name: str, bits: int, pairs: int, make: Any) -> Task:
     return task(tiles)
 
 
-def _of_rows(bits: int) -> Task:
-    make = maker_of_rows(bits, _codes_of_rows(bits), _finish(bits), takes_turns=True)
-    return _task("tiles_of_rows", bits, 1, make)
+def _tiles_of_rows(bits: int) -> Task:
+    fill = _fill_by_rows(bits, code_tiles.store_lanes[bits])
+    return _task("tiles_of_rows", bits, 1, maker_of_rows(bits, fill, _finish_codes(bits), takes_turns=True), _use_codes(1))
 
 
-def _of_columns(bits: int) -> Task:
-    make = maker_of_columns(bits, _codes_of_columns(bits), _finish(bits), takes_turns=True)
-    return _task("tiles_of_columns", bits, 2 * (8 // bits), make)
+def _tiles_of_columns(bits: int) -> Task:
+    make = maker_of_columns(bits, _fill_by_columns(code_tiles.store_columns[bits]), _finish_codes(bits), takes_turns=True)
+    pairs = 2 * (8 // bits)
+    return _task("tiles_of_columns", bits, pairs, make, _use_codes(pairs))
 
 
-tiles_of_rows_2, tiles_of_rows_4, tiles_of_rows_8 = (_of_rows(bits) for bits in (2, 4, 8))
-tiles_of_columns_2, tiles_of_columns_4, tiles_of_columns_8 = (_of_columns(bits) for bits in (2, 4, 8))
+def _numbers_of_rows(bits: int) -> Task:
+    fill = _fill_by_rows(bits, number_tiles.store_lanes[bits])
+    return _task("numbers_of_rows", bits, 1, maker_of_rows(bits, fill, _finish_numbers, takes_turns=True), _use_numbers(1))
+
+
+def _numbers_of_columns(bits: int) -> Task:
+    make = maker_of_columns(bits, _fill_by_columns(number_tiles.store_columns[bits]), _finish_numbers, takes_turns=True)
+    pairs = 2 * (8 // bits)
+    return _task("numbers_of_columns", bits, pairs, make, _use_numbers(pairs))
+
+
+tiles_of_rows_2, tiles_of_rows_4, tiles_of_rows_8 = (_tiles_of_rows(bits) for bits in WIDTHS)
+tiles_of_columns_2, tiles_of_columns_4, tiles_of_columns_8 = (_tiles_of_columns(bits) for bits in WIDTHS)
+numbers_of_rows_2, numbers_of_rows_4, numbers_of_rows_8 = (_numbers_of_rows(bits) for bits in WIDTHS)
+numbers_of_columns_2, numbers_of_columns_4, numbers_of_columns_8 = (_numbers_of_columns(bits) for bits in WIDTHS)

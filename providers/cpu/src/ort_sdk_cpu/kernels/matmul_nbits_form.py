@@ -17,8 +17,12 @@ FEW_ROWS = {(False, False): 10, (False, True): 4, (True, False): 8, (True, True)
 """Most rows of activations for which no panels are made, by whether products are of float32, and the weight is [K, N]."""
 MATRIX_ROWS, MATRIX_ROWS_OF_BYTES = 9, 17
 """Fewest rows of activations for products of float32 on the processor's matrix unit, the second of a weight [K, N] of 8 bits."""
-UNIT_ROWS, UNIT_STEPS, UNIT_PARTS, TILE_BYTES, STAGE_BYTES = 16, 32, 3, 1024, 4096
-"""As in the compiled modules: rows and steps along K of the unit's tiles, parts of a number, bytes of a tile, working memory."""
+ROUNDED_ROWS = {False: 40, True: 17}
+"""Fewest for products of numbers rounded to bfloat16, by whether the weight is [K, N]."""
+UNIT_ROWS, UNIT_STEPS, TILE_BYTES, STAGE_BYTES = 16, 32, 1024, 4096
+"""As in the compiled modules: rows and steps along K of the unit's tiles, bytes of a tile, working memory."""
+UNIT_PARTS = {False: 1, True: 3}
+"""Tiles of activations for each of the weight's, by whether products are of float32."""
 UNIT_PANEL_STEPS = 512
 """Most steps along K of its panels: what rows of activations are split into stays in a core's second cache beside them."""
 UNIT_SUMS_BYTES = 512 << 10
@@ -29,6 +33,8 @@ ROWS_IN_TURNS = 16
 """Most rows of activations for which the panels of a weight [K, N] are made in the order in which it lies in memory."""
 ROWS_AT_ONCE = 192
 """Rows of activations a panel is used for; a multiple of all kinds of tile."""
+ROUNDED_ROWS_AT_ONCE = 512
+"""The same of rounded numbers, which take less memory."""
 TILE_ROWS = {False: 2, True: 4}
 """Rows of the smallest tile, by whether products are of float32."""
 GATHERED_ROWS = 12
@@ -109,11 +115,11 @@ def choose_form(weight: BlockWeight, operands: Operands, rows: int, threads: int
         operands: the weight, scales and zero points.
         rows: of activations.
         threads: that there are.
-        is_exact: activations are used as they are, not quantised to 8 bits.
+        is_exact: activations are used as they are, not quantised to 8 bits or rounded to bfloat16.
     """
     parts = parts_of(weight, rows, threads)
-    if is_exact and _takes_matrix_unit(weight, operands, rows):
-        return _tiles(weight, operands, rows, parts)
+    if has_matrix_unit() and rows >= _fewest_rows(weight, operands, is_exact=is_exact) and _is_of_tiles(weight, operands):
+        return _tiles(weight, operands, rows, parts, is_exact=is_exact)
     if rows > FEW_ROWS[is_exact, operands.by_columns]:
         return _panels(weight, operands, rows, parts, is_exact=is_exact)
     if operands.by_columns:
@@ -229,26 +235,33 @@ def _panels(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, i
     )
 
 
-def _takes_matrix_unit(weight: BlockWeight, operands: Operands, rows: int) -> bool:
-    """Whether there are enough rows, codes less their zero points are whole numbers, and blocks are whole tiles."""
-    is_whole = operands.zero_points_kind != FLOAT_ZEROS and weight.block_size % UNIT_STEPS == 0
-    fewest = MATRIX_ROWS_OF_BYTES if operands.by_columns and weight.bits == BYTE_BITS else MATRIX_ROWS
-    return has_matrix_unit() and is_whole and rows >= fewest
+def _fewest_rows(weight: BlockWeight, operands: Operands, *, is_exact: bool) -> int:
+    """Of activations, for products on the processor's matrix unit."""
+    if not is_exact:
+        return ROUNDED_ROWS[operands.by_columns]
+    return MATRIX_ROWS_OF_BYTES if operands.by_columns and weight.bits == BYTE_BITS else MATRIX_ROWS
 
 
-def _tiles(weight: BlockWeight, operands: Operands, rows: int, parts: int) -> Form:
+def _is_of_tiles(weight: BlockWeight, operands: Operands) -> bool:
+    """Whether codes less their zero points are whole numbers, and blocks are whole tiles."""
+    return operands.zero_points_kind != FLOAT_ZEROS and weight.block_size % UNIT_STEPS == 0
+
+
+def _tiles(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, is_exact: bool) -> Form:
     """Panels of the weight for the processor's matrix unit."""
     pairs, layout = (2 * (8 // weight.bits), "columns") if operands.by_columns else (1, "rows")
-    unit, at_once = _chunk_unit(weight, operands), min(padded(rows, UNIT_ROWS), ROWS_AT_ONCE)
+    most = ROWS_AT_ONCE if is_exact else ROUNDED_ROWS_AT_ONCE
+    unit, at_once = _chunk_unit(weight, operands), min(padded(rows, UNIT_ROWS), most)
     chunk = min(padded(weight.blocks, unit), padded(UNIT_PANEL_STEPS // weight.block_size, unit))
     panel_bytes = chunk * weight.block_size // UNIT_STEPS * 2 * TILE_BYTES
     strip_bytes, strips = pairs * at_once * 128, math.ceil(math.ceil(weight.size_n / (32 * pairs)) / parts)
     group = max(1, min(strips, UNIT_SUMS_BYTES // strip_bytes))
-    x_stride = weight.blocks * weight.block_size // UNIT_STEPS * UNIT_PARTS * TILE_BYTES
+    distance = COLUMNS_DISTANCE if operands.by_columns else ROWS_DISTANCE[weight.bits]
+    x_stride = weight.blocks * weight.block_size // UNIT_STEPS * UNIT_PARTS[is_exact] * TILE_BYTES
     return Form(
         module="matmul_nbits_tiles",
-        task=f"tiles_of_{layout}_{weight.bits}",
-        arrange=f"parts_of_rows_{COLUMNS_DISTANCE if operands.by_columns else ROWS_DISTANCE[weight.bits]}",
+        task=f"{'tiles' if is_exact else 'numbers'}_of_{layout}_{weight.bits}",
+        arrange=f"{'parts_of_rows' if is_exact else 'rounded_rows'}_{distance}",
         planes=1,
         x_stride=x_stride,
         buffers=(math.ceil(rows / UNIT_ROWS) * x_stride, 0, 0),

@@ -35,7 +35,7 @@ class NBitsProduct:
 
     Args:
         weight: its attributes.
-        is_exact: activations are used as they are, not quantised to 8 bits.
+        is_exact: activations are used as they are, not quantised to 8 bits or rounded to bfloat16.
         scratch: working memory.
     """
 

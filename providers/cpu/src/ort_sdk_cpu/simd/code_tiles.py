@@ -8,6 +8,7 @@ A tile's row has pairs of steps along K for 16 columns, as codes lie in 4 bytes:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,21 @@ from .part_tiles import emit_paired
 from .shuffles import emit_interleave, emit_transpose_quarters, row_address
 from .vector_types import LANES, VF32, VI32, call, f32x16, i32x16, operation
 
-__all__ = ["COLUMNS_DISTANCE", "offset_of", "rows_distance", "shift_of", "store_columns", "store_lanes"]
+__all__ = [
+    "COLUMNS_DISTANCE",
+    "WIDTHS",
+    "columns_operation",
+    "lanes_operation",
+    "offset_of",
+    "rows_distance",
+    "shift_of",
+    "store_columns",
+    "store_lanes",
+]
+
+EmitPairs = Callable[[Any, Any, int, int, Any, Any], Any]
+"""``emit_pairs(builder, value, bits, start, scale, offset)``: LLVM code of two bfloat16 in each 4-byte lane, for the codes at bit
+``start`` of its halves; scale and offset of the lanes' blocks as they were stored."""
 
 COLUMNS_DISTANCE = 2
 """Steps between those of a pair of a weight [K, N], of which four rows are read at a time."""
@@ -57,7 +72,7 @@ def _table(bits: int) -> Any:
     return ir.Constant(_VI16, [int(number) for number in numbers.view(np.uint32) >> _HALF_BITS])
 
 
-def _emit_pairs(builder: Any, value: Any, bits: int, start: int, offset: Any) -> Any:
+def _emit_pairs(builder: Any, value: Any, bits: int, start: int, _scale: Any, offset: Any) -> Any:
     """LLVM code of the codes at bit ``start`` of both halves of 4-byte lanes; ``offset`` as of ``offset_of``."""
     if bits < _BYTE_BITS:
         mask = _of_all(((1 << bits) - 1) * ((1 << _HALF_BITS) + 1))
@@ -82,16 +97,29 @@ def _offset_of(bits: int) -> Any:
     return operation(i32x16, f32x16)(offset_of)
 
 
-def _store_lanes(bits: int) -> Any:
-    def store_lanes(builder: Any, value: Any, offset: Any, target: Any) -> None:
+def lanes_operation(bits: int, emit_pairs: EmitPairs) -> Any:
+    """Operation ``store_lanes(value, scales, offsets, target)``.
+
+    It stores 4 bytes along K of 16 rows of N as rows of a tile that follow each other. At ``scales`` and ``offsets`` there is a
+    vector each, of a block of the rows.
+    """
+
+    def store_lanes(builder: Any, value: Any, scales: Any, offsets: Any, target: Any) -> None:
+        scale, offset = emit_load(builder, scales, VF32), emit_load(builder, offsets, VI32)
         for index, start in enumerate(range(0, _HALF_BITS, bits)):
-            pairs = _emit_pairs(builder, value, bits, start, offset)
+            pairs = emit_pairs(builder, value, bits, start, scale, offset)
             emit_store(builder, builder.add(target, constant(index * ROW_BYTES)), pairs)
 
-    return operation(types.none, i32x16, i32x16, types.intp)(store_lanes)
+    return operation(types.none, i32x16, *[types.intp] * 3)(store_lanes)
 
 
-def _store_columns(bits: int) -> Any:
+def columns_operation(bits: int, emit_pairs: EmitPairs) -> Any:
+    """Operation ``store_columns(address, stride, rows, flip, scales, offsets, blocks_bytes, target, pair_bytes)``.
+
+    It stores 64 bytes of four rows of K. Of ``rows``, at least one, the last stands for those missing; ``flip`` is turned over in
+    each 4 bytes. For each pair of vectors of columns, ``pair_bytes`` apart, two rows go to a tile and to the one behind it; their
+    block's ``scales`` and ``offsets`` are two vectors side by side each, ``blocks_bytes`` apart.
+    """
     planes = _BYTE_BITS // bits
 
     def store_columns(
@@ -100,6 +128,7 @@ def _store_columns(bits: int) -> Any:
         stride: Any,
         rows: Any,
         flip: Any,
+        scales: Any,
         offsets: Any,
         blocks_bytes: Any,
         target: Any,
@@ -111,26 +140,21 @@ def _store_columns(bits: int) -> Any:
         for quarter, value in enumerate(emit_transpose_quarters(builder, emit_interleave(builder, loaded, 1))):
             for plane in range(planes):
                 pair, column = divmod(quarter * planes + plane, 2)
-                place = builder.add(offsets, builder.mul(blocks_bytes, constant(pair)))
-                offset = emit_load(builder, builder.add(place, constant(column * ROW_BYTES)), VI32)
+                block = builder.add(builder.mul(blocks_bytes, constant(pair)), constant(column * ROW_BYTES))
+                scale = emit_load(builder, builder.add(scales, block), VF32)
+                offset = emit_load(builder, builder.add(offsets, block), VI32)
                 to = builder.add(target, builder.mul(pair_bytes, constant(pair)))
                 for index, start in enumerate((0, _BYTE_BITS)):
-                    pairs = _emit_pairs(builder, value, bits, start + plane * bits, offset)
+                    pairs = emit_pairs(builder, value, bits, start + plane * bits, scale, offset)
                     emit_store(builder, builder.add(to, constant(column * TILE_BYTES + index * ROW_BYTES)), pairs)
 
     address = types.intp
-    return operation(types.none, address, address, address, types.int32, *[address] * 4)(store_columns)
+    return operation(types.none, address, address, address, types.int32, *[address] * 5)(store_columns)
 
 
-_WIDTHS = (2, 4, 8)
-offset_of = {bits: _offset_of(bits) for bits in _WIDTHS}
+WIDTHS = (2, 4, 8)
+"""Bits of a code."""
+offset_of = {bits: _offset_of(bits) for bits in WIDTHS}
 """``offset_of[bits](zeros)``: what the other operations take of 16 columns' zero points, which are whole numbers."""
-store_lanes = {bits: _store_lanes(bits) for bits in _WIDTHS}
-"""``store_lanes[bits](value, offset, target)``: 4 bytes along K of 16 rows of N; rows of a tile follow each other."""
-store_columns = {bits: _store_columns(bits) for bits in _WIDTHS}
-"""``store_columns[bits](address, stride, rows, flip, offsets, blocks_bytes, target, pair_bytes)``: 64 bytes of four rows of K.
-
-Of ``rows``, at least one, the last stands for those missing; ``flip`` is turned over in each 4 bytes. For each pair of vectors of
-columns, ``pair_bytes`` apart, two rows go to a tile and to the one behind it; their offsets are at ``offsets``, two vectors side
-by side, ``blocks_bytes`` apart.
-"""
+store_lanes = {bits: lanes_operation(bits, _emit_pairs) for bits in WIDTHS}
+store_columns = {bits: columns_operation(bits, _emit_pairs) for bits in WIDTHS}

@@ -29,7 +29,16 @@ from .matrix_unit import (
 from .memory import emit_load, emit_store
 from .vector_types import LANES, VF32, VI32, call, f32x16, operation
 
-__all__ = ["PARTS", "STAGE_BYTES", "TILE_NUMBERS", "emit_paired", "multiply_codes", "store_parts"]
+__all__ = [
+    "DISTANCES",
+    "PARTS",
+    "STAGE_BYTES",
+    "TILE_NUMBERS",
+    "emit_apart",
+    "emit_paired",
+    "multiply_codes",
+    "store_parts",
+]
 
 PARTS = 3
 TILE_NUMBERS = 32
@@ -49,8 +58,8 @@ def emit_paired(builder: Any, low: Any, high: Any) -> Any:
     return builder.or_(below, builder.and_(builder.bitcast(high, VI32), _FIRST_BITS))
 
 
-def _emit_apart(builder: Any, first: Any, second: Any, distance: int) -> tuple[Any, Any]:
-    """32 steps as those that begin pairs, and the others."""
+def emit_apart(builder: Any, first: Any, second: Any, distance: int) -> tuple[Any, Any]:
+    """LLVM code of 32 steps as those that begin pairs, and the others."""
     begins = [lane // distance * 2 * distance + lane % distance for lane in range(LANES)]
     low, high = (
         builder.shuffle_vector(first, second, ir.Constant(VI32, [lane + offset for lane in begins])) for offset in (0, distance)
@@ -70,7 +79,7 @@ def _rest(builder: Any, value: Any) -> Any:
 
 def _store_parts(distance: int) -> Any:
     def store_parts(builder: Any, first: Any, second: Any, target: Any) -> None:
-        values = list(_emit_apart(builder, first, second, distance))
+        values = list(emit_apart(builder, first, second, distance))
         values = [builder.select(builder.fcmp_unordered("uno", value, value), _NAN, value) for value in values]
         for part in range(PARTS):
             emit_store(builder, builder.add(target, constant(part * TILE_BYTES)), emit_paired(builder, *values))
@@ -171,6 +180,7 @@ def multiply_codes(
         _emit_add(builder, sums_of(builder.sub(count, constant(1))), column)
 
 
-_DISTANCES = (2, 4, 8)
-store_parts = {distance: _store_parts(distance) for distance in _DISTANCES}
+DISTANCES = (2, 4, 8)
+"""Steps along K between those of a pair."""
+store_parts = {distance: _store_parts(distance) for distance in DISTANCES}
 """``store_parts[distance](first, second, target)``: a row of each part of 32 numbers, a tile's bytes apart."""
