@@ -69,9 +69,9 @@ def machine_instruction_set() -> InstructionSet:
 
 
 def _has_matrix_unit() -> bool:
-    """Whether the processor has AMX, and the system lets this process use it, which has to be asked for."""
+    """Whether the processor has AMX and rounds to bfloat16, and the system lets this process use it, if it is asked."""
     flags = _described_fields().get("flags", "").split()
-    if sys.platform != "linux" or not {"amx_tile", "amx_int8", "amx_bf16"} <= set(flags):
+    if sys.platform != "linux" or not {"amx_tile", "amx_int8", "amx_bf16", "avx512_bf16"} <= set(flags):
         return False
     refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
     return refused == 0
