@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HIDDEN = {".venv", ".tox", "build", "dist", "node_modules"}
+HIDDEN = {".tox", "build", "dist", "node_modules", "site-packages"}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not HIDDEN & set(page.relative_to(ROOT).parts))
