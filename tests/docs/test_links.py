@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HIDDEN = {".tox", "build", "dist", "node_modules", "site-packages"}
+HIDDEN = {".tox", "build", "dist", "node_modules", *(mark.parent.name for mark in ROOT.glob("*/pyvenv.cfg"))}
+"""Folders of others, virtual environments among them."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not HIDDEN & set(page.relative_to(ROOT).parts))

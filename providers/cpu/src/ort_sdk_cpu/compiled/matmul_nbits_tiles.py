@@ -31,7 +31,6 @@ from ort_sdk_cpu.simd.nbits_arguments import (
     X_STRIDE,
     X,
 )
-from ort_sdk_cpu.simd.number_tiles import multiply_numbers
 from ort_sdk_cpu.simd.panel_order import run_jobs
 from ort_sdk_cpu.simd.part_tiles import PARTS, TILE_NUMBERS, multiply_codes
 from ort_sdk_cpu.simd.records import argument
@@ -60,6 +59,8 @@ _AHEAD = 32
 """Rows of a weight [K, N] that are asked for ahead."""
 _LAST_BYTE = 63
 """Of a vector: weights of model files begin at any byte, so that a vector is in two cache lines."""
+_multiply_group, _multiply_two_groups = (number_tiles.multiply_numbers[groups] for groups in (1, 2))
+"""Compiled code needs a name for each."""
 
 
 def _finish_codes(bits: int) -> Any:
@@ -147,8 +148,25 @@ def _start_sums(target: int, stride: int) -> None:
         store_f32(target + row * stride + 64, zero_f32())
 
 
-def _use_codes(pairs: int) -> Any:
-    """Products of all rows of activations with a panel of codes."""
+@inner
+def _multiply_codes(
+    count: int, steps: int, x: int, _x_stride: int, _rows: int, panel: int, scales: int, sums: int, stride: int, stage: int
+) -> None:
+    multiply_codes(count, steps, x, panel, scales, sums, stride, stage)
+
+
+@inner
+def _multiply_numbers(
+    count: int, steps: int, x: int, x_stride: int, rows: int, panel: int, _scales: int, sums: int, stride: int, _stage: int
+) -> None:
+    if rows > TILE_ROWS:
+        _multiply_two_groups(count * steps, x, x_stride, panel, sums, stride)
+    else:
+        _multiply_group(count * steps, x, x_stride, panel, sums, stride)
+
+
+def _use(pairs: int, parts: int, at_once: int, multiply_tiles: Any) -> Any:
+    """Products of all rows of activations, ``parts`` tiles for each of the panel's, with a panel, so many rows ``at_once``."""
 
     @inner
     def use(
@@ -165,52 +183,25 @@ def _use_codes(pairs: int) -> Any:
     ) -> None:
         steps, stride, x_stride = argument(record, BLOCK) // TILE_NUMBERS, pairs * 128, argument(record, X_STRIDE)
         pair_bytes = argument(record, CHUNK) * steps * 2 * TILE_BYTES
-        stage, start = panel + pairs * pair_bytes, argument(record, X) + first * steps * PARTS * TILE_BYTES
-        for row in range(0, rows, TILE_ROWS):
-            x = start + (m_first + row) // TILE_ROWS * x_stride
+        stage, start = panel + pairs * pair_bytes, argument(record, X) + first * steps * parts * TILE_BYTES
+        for row in range(0, rows, at_once):
+            x, left = start + (m_first + row) // TILE_ROWS * x_stride, min(rows - row, at_once)
             for pair in range(pairs):
                 sums, place, scales = target + row * stride + pair * 128, panel + pair * pair_bytes, s_panel + pair * count * 128
                 if begins:
-                    _start_sums(sums, stride)
-                multiply_codes(count, steps, x, place, scales, sums, stride, stage)
+                    for group in range(0, left, TILE_ROWS):
+                        _start_sums(sums + group * stride, stride)
+                multiply_tiles(count, steps, x, x_stride, left, place, scales, sums, stride, stage)
 
     return use
+
+
+def _use_codes(pairs: int) -> Any:
+    return _use(pairs, PARTS, TILE_ROWS, _multiply_codes)
 
 
 def _use_numbers(pairs: int) -> Any:
-    """Products of all rows of activations with a panel of numbers."""
-    multiply_group, multiply_groups = multiply_numbers[1], multiply_numbers[2]
-
-    @inner
-    def use(
-        record: int,
-        m_first: int,
-        rows: int,
-        first: int,
-        count: int,
-        _s_panel: int,
-        _z_panel: int,
-        panel: int,
-        target: int,
-        begins: int,
-    ) -> None:
-        steps, stride, x_stride = argument(record, BLOCK) // TILE_NUMBERS, pairs * 128, argument(record, X_STRIDE)
-        pair_bytes = argument(record, CHUNK) * steps * 2 * TILE_BYTES
-        start = argument(record, X) + first * steps * TILE_BYTES
-        for row in range(0, rows, 2 * TILE_ROWS):
-            x = start + (m_first + row) // TILE_ROWS * x_stride
-            for pair in range(pairs):
-                sums, place = target + row * stride + pair * 128, panel + pair * pair_bytes
-                if begins:
-                    _start_sums(sums, stride)
-                if rows - row <= TILE_ROWS:
-                    multiply_group(count * steps, x, x_stride, place, sums, stride)
-                else:
-                    if begins:
-                        _start_sums(sums + TILE_ROWS * stride, stride)
-                    multiply_groups(count * steps, x, x_stride, place, sums, stride)
-
-    return use
+    return _use(pairs, 1, 2 * TILE_ROWS, _multiply_numbers)
 
 
 def _task(name: str, bits: int, pairs: int, make: Any, use: Any) -> Task:
@@ -226,29 +217,25 @@ def _task(name: str, bits: int, pairs: int, make: Any, use: Any) -> Task:
     return task(tiles)
 
 
-def _tiles_of_rows(bits: int) -> Task:
-    fill = _fill_by_rows(bits, code_tiles.store_lanes[bits])
-    return _task("tiles_of_rows", bits, 1, maker_of_rows(bits, fill, _finish_codes(bits), takes_turns=True), _use_codes(1))
+def _of_rows(name: str, bits: int, store: Any, finish: Any, use: Any) -> Task:
+    make = maker_of_rows(bits, _fill_by_rows(bits, store), finish, takes_turns=True)
+    return _task(f"{name}_of_rows", bits, 1, make, use(1))
 
 
-def _tiles_of_columns(bits: int) -> Task:
-    make = maker_of_columns(bits, _fill_by_columns(code_tiles.store_columns[bits]), _finish_codes(bits), takes_turns=True)
-    pairs = 2 * (8 // bits)
-    return _task("tiles_of_columns", bits, pairs, make, _use_codes(pairs))
+def _of_columns(name: str, bits: int, store: Any, finish: Any, use: Any) -> Task:
+    make, pairs = maker_of_columns(bits, _fill_by_columns(store), finish, takes_turns=True), 2 * (8 // bits)
+    return _task(f"{name}_of_columns", bits, pairs, make, use(pairs))
 
 
-def _numbers_of_rows(bits: int) -> Task:
-    fill = _fill_by_rows(bits, number_tiles.store_lanes[bits])
-    return _task("numbers_of_rows", bits, 1, maker_of_rows(bits, fill, _finish_numbers, takes_turns=True), _use_numbers(1))
-
-
-def _numbers_of_columns(bits: int) -> Task:
-    make = maker_of_columns(bits, _fill_by_columns(number_tiles.store_columns[bits]), _finish_numbers, takes_turns=True)
-    pairs = 2 * (8 // bits)
-    return _task("numbers_of_columns", bits, pairs, make, _use_numbers(pairs))
-
-
-tiles_of_rows_2, tiles_of_rows_4, tiles_of_rows_8 = (_tiles_of_rows(bits) for bits in WIDTHS)
-tiles_of_columns_2, tiles_of_columns_4, tiles_of_columns_8 = (_tiles_of_columns(bits) for bits in WIDTHS)
-numbers_of_rows_2, numbers_of_rows_4, numbers_of_rows_8 = (_numbers_of_rows(bits) for bits in WIDTHS)
-numbers_of_columns_2, numbers_of_columns_4, numbers_of_columns_8 = (_numbers_of_columns(bits) for bits in WIDTHS)
+tiles_of_rows_2, tiles_of_rows_4, tiles_of_rows_8 = (
+    _of_rows("tiles", bits, code_tiles.store_lanes[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
+)
+tiles_of_columns_2, tiles_of_columns_4, tiles_of_columns_8 = (
+    _of_columns("tiles", bits, code_tiles.store_columns[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
+)
+numbers_of_rows_2, numbers_of_rows_4, numbers_of_rows_8 = (
+    _of_rows("numbers", bits, number_tiles.store_lanes[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
+)
+numbers_of_columns_2, numbers_of_columns_4, numbers_of_columns_8 = (
+    _of_columns("numbers", bits, number_tiles.store_columns[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
+)

@@ -99,7 +99,7 @@ class ConstantProduct(BindableKernel):
         return TENSOR_BYTES if self.packs_in_first_run else None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
-        """The weight's bytes as they lie; or panels or a copy of them, for which the file's memory is given back."""
+        """The weight's bytes as they lie; or panels or a copy of them."""
         if input_index != WEIGHT:
             return NOT_PACKED
         if self._may_pack:
