@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,10 @@ class BoundSteps:
     """Values of the user that each run copies to their buffers."""
     providers: dict[int, ExecutionProvider] = field(default_factory=dict)
     """Position of a step → the provider whose call it is."""
+    landings: dict[int, HostArray] = field(default_factory=dict)
+    """Value of a step that is not bound → the buffer it is copied to for steps that are."""
+    memory: list[HostArray] = field(default_factory=list)
+    """Memory on the host that each run writes to."""
     views: set[int] = field(default_factory=set)
     """Positions of steps that are done for good: their outputs are views of buffers."""
 
@@ -98,7 +102,8 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
     for position, launched in enumerate(specialisation.steps):
         if position not in candidates:
             _keep_view(position, launched, specialisation, providers, bound)
-            continue
+    _land(specialisation, candidates, providers, bound)
+    for position, launched in candidates.items():
         inputs = [_input_slot(index, specialisation, bound) for index in launched.inputs]
         written = [
             ValueSlot(is_fixed=True) if own == ABSENT else bound.slots[index]
@@ -252,6 +257,7 @@ def _give_buffers(
     lifetimes = [BufferLifetime(_host_bytes(output), output.position, held[output.index]) for output in on_host]
     offsets, total = lay_out(lifetimes)
     buffer = arena.reserve(total)
+    bound.memory.append(buffer)
     for output, offset in zip(on_host, offsets, strict=True):
         _fix(output.index, _arena_view(buffer, offset, output), bound)
 
@@ -269,15 +275,44 @@ def _copy_feeds(
         is_copied = isinstance(value, np.ndarray) and value.nbytes <= COPIED_BYTES and not value.dtype.hasobject
         if not is_copied or index in specialisation.constants or index in escaping or index in specialisation.fetches:
             continue
-        steps = [launched.step for launched in specialisation.steps if index in launched.inputs]
         if _is_moving(index, value, specialisation):
             continue
+        steps = [launched.step for launched in specialisation.steps if index in launched.inputs and launched.guard is None]
         readers = {step.provider for step in steps}
         if readers and all(name in providers and providers[name].device.is_cpu for name in readers) and copies.take(value.nbytes):
-            provider = providers[min(readers)]
-            element_type, shape = provider.execution_provider.describe(value)
-            _fix(index, provider.allocator.allocate(shape, element_type), bound)
+            _fix(index, _allocated_for(value, providers[min(readers)]), bound)
             bound.feeds.add(index)
+            bound.memory.append(bound.buffers[index])
+
+
+def _allocated_for(value: HostArray, provider: BindingProvider) -> Array:
+    """A provider's buffer for a value."""
+    element_type, shape = provider.execution_provider.describe(value)
+    return provider.allocator.allocate(shape, element_type)
+
+
+def _land(
+    specialisation: Specialisation,
+    candidates: Mapping[int, ProgramStep],
+    providers: Mapping[str, BindingProvider],
+    bound: BoundSteps,
+) -> None:
+    """Give buffers to small values that steps which are not bound make and bound ones read: those read no slots then."""
+    readers: dict[int, set[str]] = {}
+    for launched in candidates.values():
+        for index in launched.inputs:
+            readers.setdefault(index, set()).add(launched.step.provider)
+    checked = {index for launched in specialisation.steps if launched.guard is not None for index in launched.guard.checked}
+    for position, launched in enumerate(specialisation.steps):
+        if position in candidates or position in bound.views:
+            continue
+        for index in _asked_for(launched):
+            value, names = specialisation.values[index], readers.get(index, set())
+            is_known = launched.outputs_known or index in checked
+            is_small = isinstance(value, np.ndarray) and value.nbytes <= SMALL_BYTES and not value.dtype.hasobject
+            if names and is_known and is_small and all(providers[name].device.is_cpu for name in names):
+                buffer = _allocated_for(value, providers[min(names)])
+                bound.landings[index], bound.slots[index] = buffer, ValueSlot(buffer, is_fixed=True)
 
 
 def _is_moving(index: int, value: Any, specialisation: Specialisation) -> bool:
@@ -348,10 +383,10 @@ def _held_until(specialisation: Specialisation, indices: set[int]) -> dict[int, 
     """Last step that may touch a value's memory.
 
     A kernel that is not bound may hand on views of its inputs, so its outputs' lives extend its inputs'. A value that may
-    reach the user that way is held past the last step.
+    reach the user that way, or leaves the program without a copy, is held past the last step.
     """
     end = len(specialisation.steps)
-    held: dict[int, int] = dict.fromkeys(specialisation.fetches, end)
+    held: dict[int, int] = dict.fromkeys((*specialisation.fetches, *_handed_over(specialisation)), end)
     for position in range(end - 1, -1, -1):
         launched = specialisation.steps[position]
         through = max((held.get(index, position) for index in launched.outputs), default=position)
@@ -361,6 +396,13 @@ def _held_until(specialisation: Specialisation, indices: set[int]) -> dict[int, 
         for index in launched.inputs:
             held[index] = max(held.get(index, position), position if is_bound else through)
     return held
+
+
+def _handed_over(specialisation: Specialisation) -> Iterator[int]:
+    """Values that are not on the host and may leave the program at a guard: they are not copied there."""
+    for launched in specialisation.steps:
+        if launched.guard is not None:
+            yield from (index for index in launched.inputs if not isinstance(specialisation.values[index], np.ndarray))
 
 
 def _escaping(specialisation: Specialisation, indices: set[int], providers: Mapping[str, BindingProvider]) -> set[int]:

@@ -110,7 +110,7 @@ def body_runner(plan: ExecutionPlan, providers: Mapping[str, BindingProvider] | 
     """
     if providers is None or len(plan.steps) < MIN_BODY_STEPS:
         return BodyRunner(plan)
-    from .splitting import body_as_main
+    from .derived_plans import body_as_main
 
     return BodyRunner(plan, PlanRunner(body_as_main(plan), providers, use_programs=True).run)
 

@@ -11,6 +11,7 @@ from ort_sdk.api import Array
 from .binding import BoundSteps
 from .executor import RunControl, StepObserver, current
 from .fusing import Fused
+from .guards import Unfinished
 from .program_text import ProgramCode, program_text
 from .specialise import Specialisation
 
@@ -38,7 +39,7 @@ class Program:
     __slots__ = ("_code", "_text", "_timed", "bound_count", "fused", "layout_copies", "operators")
 
     def __init__(self, specialisation: Specialisation, fused: Fused, bound: BoundSteps) -> None:
-        self.operators = tuple(launched.step.op_type for launched in specialisation.steps)
+        self.operators = tuple(launched.step.op_type for launched in specialisation.steps if launched.guard is None)
         """Operators that are still run, in order."""
         self.fused = fused.groups
         """Operators of each fused step."""
@@ -50,20 +51,24 @@ class Program:
         self._code = self._text.code()
         self._timed: ProgramCode | None = None
 
-    def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
-        """Replay. Arguments and result as for ``execute``; ``control.program_observer`` is told of the steps afterwards."""
+    def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Unfinished:
+        """Replay. Arguments and result as for ``execute``; or what to go on with from a guard at which the program ended.
+
+        ``control.program_observer`` is told of the steps afterwards.
+        """
         observer = control.program_observer
         if observer is not None:
             return self._run_timed(feeds, control, observer)
-        fetched: list[Array] = _call(self._code, feeds, control)
+        fetched: list[Array] | Unfinished = _call(self._code, feeds, control)
         return fetched
 
-    def _run_timed(self, feeds: Sequence[Array], control: RunControl, observer: StepObserver) -> list[Array]:
+    def _run_timed(self, feeds: Sequence[Array], control: RunControl, observer: StepObserver) -> list[Array] | Unfinished:
         code = self._timed = self._timed or self._text.code(is_timed=True)
+        fetched: list[Array] | Unfinished
         fetched, stamps = _call(code, feeds, control)
-        for launched, (start, end) in zip(self._text.timed_steps(), pairwise(stamps), strict=True):
+        for launched, (start, end) in zip(self._text.timed_steps(), pairwise(stamps), strict=False):
             observer(launched.step, start, end - start)
-        return list(fetched)
+        return fetched
 
 
 def _call(code: ProgramCode, feeds: Sequence[Array], control: RunControl) -> Any:

@@ -8,17 +8,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import Array
-from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.memory import Arena
 from ort_sdk.plan import ExecutionPlan
 
 from . import plan_runner
+from .derived_plans import rest_plan
 from .executor import RunControl, execute
 from .plan_runner import BindingProvider, ProgramRow, signature_of
 from .varying import VaryingRuns
 
 if TYPE_CHECKING:
+    from .guards import Guard, Unfinished
     from .program import Program
+    from .specialise import Specialisation
 
 __all__ = ["ProgramSet"]
 
@@ -34,8 +37,8 @@ STEPS_PER_SIGHTING = 1 << 7
 once more to get a program."""
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
-MAX_SPLITS = 64
-"""Parts into which a plan is split, at most, where shapes are known only when a step has run."""
+MAX_RESTS = 64
+"""Plans, each a rest of the one before, that have programs: how often one run may come upon shapes that it alone knows."""
 
 
 def _give_back_freed_memory() -> None:
@@ -58,8 +61,25 @@ class _Kept:
     seconds: float = 0.0
     """Time its runs took, until it is final."""
     runs: int = 0
-    rest: ProgramSet | None = None
-    """Programs of what is left to run on the program's fetches."""
+    rests: dict[int, _Rest] = field(default_factory=dict)
+    """Count of steps → what is left behind a guard there, if a run ended at it."""
+    is_outdated: bool = False
+    """Whether most runs ended at guards that were to be passed."""
+
+    def often_left(self) -> _Rest | None:
+        """The rest of the guard at which most runs ended, if it is most runs that ended at one that was to be passed."""
+        rests = [rest for rest in self.rests.values() if not rest.guard.is_end]
+        left = sum(rest.runs for rest in rests)
+        return max(rests, key=lambda rest: rest.runs) if left >= RUNS_THAT_PAY and 2 * left > self.runs else None
+
+
+@dataclass(slots=True)
+class _Rest:
+    """What is left of a plan behind a guard."""
+
+    guard: Guard
+    programs: ProgramSet
+    runs: int = 0
 
 
 class ProgramSet:
@@ -84,12 +104,14 @@ class ProgramSet:
         self._programs: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
         self._seen: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         """How often a signature was seen since it had a program."""
-        self._needed = 2 if depth == 0 else 1
-        """How often one has to be seen to get a program; the first of a rest follows one that was."""
+        self._needed = 2
+        """How often one has to be seen to get a program."""
         self._further_needed = 0
         """How much more often signatures behind the first have to be, by what the last program took to make."""
         self._kept_bytes = 0
         self._varying = VaryingRuns(plan, providers)
+        self._ends: set[int] = set()
+        """Counts of steps behind which shapes vary so much that programs end there."""
 
     def run(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
         found = self._programs.get(signature)
@@ -99,7 +121,7 @@ class ProgramSet:
             if not found.is_final:
                 return self._run_young(found, signature, feeds, control)
             results = found.program.run(feeds, control)
-            return results if found.rest is None else found.rest.go_on(results, control)
+            return results if isinstance(results, list) else self._run_rest(found, results, control)
         if self._is_due(signature):
             return self._make(signature, feeds, control, may_compile=False)
         results = self._varying.run(feeds, control)
@@ -107,24 +129,25 @@ class ProgramSet:
             _give_back_freed_memory()
         return results
 
-    def go_on(self, values: list[Array], control: RunControl) -> list[Array]:
-        """Run a rest on what was computed before it."""
-        signature = signature_of(values)
-        return execute(self.plan, values, control) if signature is None else self.run(signature, values, control)
-
     def report(self) -> list[ProgramRow]:
         rows = []
         for signature, kept in self._programs.items():
             program = kept.program
             counts = (program.layout_copies, kept.kept_bytes)
             rows.append(ProgramRow(signature, program.operators, program.bound_count, program.fused, *counts))
-            rows.extend(() if kept.rest is None else kept.rest.report())
+            rows.extend(row for rest in kept.rests.values() for row in rest.programs.report())
         return rows
+
+    @property
+    def varies(self) -> bool:
+        """Whether it met more than one signature."""
+        return len(self._programs) + len(self._seen) > 1
 
     @property
     def is_settled(self) -> bool:
         programs = self._programs.values()
-        return bool(programs) and all(kept.is_final and (kept.rest is None or kept.rest.is_settled) for kept in programs)
+        rests = [rest.programs for kept in programs for rest in kept.rests.values()]
+        return bool(programs) and all(kept.is_final for kept in programs) and all(rest.is_settled for rest in rests)
 
     def _is_due(self, signature: tuple[Any, ...]) -> bool:
         """Count a sighting; whether a program is to be made now."""
@@ -139,53 +162,68 @@ class ProgramSet:
         return False
 
     def _run_young(self, kept: _Kept, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
-        if kept.seconds > plan_runner.SECONDS_BEFORE_COMPILING:
-            return self._make(signature, feeds, control, may_compile=True)
+        may_compile = kept.seconds > plan_runner.SECONDS_BEFORE_COMPILING
+        if may_compile or kept.is_outdated:
+            return self._make(signature, feeds, control, may_compile=may_compile)
         start = time.perf_counter()
         try:
             results = kept.program.run(feeds, control)
         finally:
             kept.seconds += time.perf_counter() - start
-        return results if kept.rest is None else kept.rest.go_on(results, control)
+        return results if isinstance(results, list) else self._run_rest(kept, results, control)
+
+    def _run_rest(self, kept: _Kept, left: Unfinished, control: RunControl) -> list[Array]:
+        """Run what is left behind a guard at which a program ended."""
+        guard = left.guard
+        rest = kept.rests.get(guard.count)
+        if rest is None:
+            rest = kept.rests[guard.count] = _Rest(guard, self._programs_of(guard))
+        rest.runs += 1
+        often_left = kept.often_left()
+        if often_left is not None:
+            kept.is_outdated, kept.is_final = True, False
+            if often_left.programs.varies:
+                self._ends.add(often_left.guard.count)
+        own = signature_of(left.values)
+        return execute(rest.programs.plan, left.values, control) if own is None else rest.programs.run(own, left.values, control)
+
+    def _programs_of(self, guard: Guard) -> ProgramSet:
+        plan = rest_plan(self.plan, guard.count, guard.live, guard.known)
+        return ProgramSet(plan, self._providers, self._arenas, self._depth + 1)
 
     def _make(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
-        results, kept = self._made(signature, feeds, control, may_compile=may_compile)
-        if kept.rest is not None:
-            results = kept.rest.go_on(results, control)
+        made, kept = self._made(signature, feeds, control, may_compile=may_compile)
+        results = made if isinstance(made, list) else self._run_rest(kept, made, control)
         if len(self._programs) == 1 and self._depth == 0:
             _give_back_freed_memory()
         return results
 
     def _made(
         self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool
-    ) -> tuple[list[Array], _Kept]:
-        """Results of a run that was recorded, and its program."""
+    ) -> tuple[list[Array] | Unfinished, _Kept]:
+        """What a run that was recorded gave, and its program."""
         from .binding import bind_steps
         from .fusing import fuse_steps
         from .program import Program
-        from .specialise import specialise
+        from .specialise import specialise, specialise_without_guards
 
-        may_split = self._depth < MAX_SPLITS
-        results, specialisation = specialise(self.plan, feeds, control, may_split=may_split)
+        results: list[Array] | Unfinished
+        if self._depth < MAX_RESTS:
+            results, specialisation = specialise(self.plan, feeds, control, ends=self._ends)
+        else:
+            results, specialisation = specialise_without_guards(self.plan, feeds, control, may_expand=True)
         fused = fuse_steps(specialisation, self._providers, may_compile=may_compile)
         program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arenas[self._depth]))
         replaced = self._programs.pop(signature, None)
         kept = _Kept(program, specialisation.kept_bytes, is_final=may_compile or fused.is_complete)
         self._programs[signature] = kept
-        self._needed = max(self._needed, 2)
         self._further_needed = specialisation.expanded_steps // STEPS_PER_SIGHTING
-        if specialisation.rest is not None:
-            kept.rest = self._rest(specialisation.rest, None if replaced is None else replaced.rest)
+        if replaced is not None:
+            kept.rests = _still_fitting(replaced.rests, specialisation)
         self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):
             self._drop_oldest()
         return results, kept
-
-    def _rest(self, plan: ExecutionPlan, former: ProgramSet | None) -> ProgramSet:
-        """Programs of a rest; those of the program that is replaced, if it ends there, too."""
-        if former is not None and (former.plan.feeds, former.plan.steps) == (plan.feeds, plan.steps):
-            return former
-        return ProgramSet(plan, self._providers, self._arenas, self._depth + 1)
 
     def _drop_oldest(self) -> None:
         """Drop the program that was not used for longest.
@@ -196,3 +234,10 @@ class ProgramSet:
         _, dropped = self._programs.popitem(last=False)
         self._kept_bytes -= dropped.kept_bytes
         self._needed = 2 * self._needed if dropped.runs < RUNS_THAT_PAY else max(2, self._needed // 2)
+
+
+def _still_fitting(rests: Mapping[int, _Rest], specialisation: Specialisation) -> dict[int, _Rest]:
+    """The rests of a program that are left behind the guards of the one in its place, too."""
+    guards = [launched.guard for launched in specialisation.steps if launched.guard is not None]
+    fitting = {guard.count: guard for guard in guards if guard.count in rests and rests[guard.count].guard.leaves_the_same(guard)}
+    return {count: _Rest(guard, rests[count].programs) for count, guard in fitting.items()}

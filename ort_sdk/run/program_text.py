@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from ort_sdk.api.data_classes import dataclass, field
 
 from .binding import BoundSteps
 from .executor import halt, raise_step_error
+from .guards import Guard, Leaving
 from .slots import ValueSlot
 from .specialise import ProgramStep, Specialisation
 
@@ -78,6 +79,7 @@ class ProgramText:
         ends: position of a step's last line → the step.
         calls: position of a line that is nothing but the call of a bound step → the step's position in the program.
         checks: positions of lines that look whether the run shall stop.
+        leaving: position of a line that is a condition → what is returned if it holds.
         joined: position of the first of some lines → the position after the last, and the name of the call that does them all.
     """
 
@@ -88,6 +90,7 @@ class ProgramText:
     ends: dict[int, ProgramStep]
     calls: dict[int, int]
     checks: frozenset[int] = frozenset()
+    leaving: Mapping[int, str] = field(default_factory=dict)
     joined: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def join(self, bound: BoundSteps) -> None:
@@ -133,7 +136,7 @@ class ProgramText:
             written.append(f"    {line}")
             if owner is not None:
                 owners[len(written)] = owner
-        written.append(f"    return {self.result}, t" if is_timed else f"    return {self.result}")
+        written.append(f"    return {self.result}{', t' if is_timed else ''}")
         namespace = dict(names)
         exec(compile("\n".join(written) + "\n", filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
         return ProgramCode(namespace["program"], filename, owners)
@@ -141,7 +144,8 @@ class ProgramText:
     def _timed_lines(self) -> Iterator[tuple[str, _Line | None]]:
         yield "t = [clock()]", None
         for position, line in enumerate(self.lines):
-            yield line, self._owner(position)
+            left = self.leaving.get(position)
+            yield line if left is None else f"{line} return {left}, t", self._owner(position)
             if position in self.ends:
                 yield "t.append(clock())", None
 
@@ -150,7 +154,8 @@ class ProgramText:
         while position < len(self.lines):
             joined = self.joined.get(position)
             if joined is None:
-                yield self.lines[position], self._owner(position)
+                left = self.leaving.get(position)
+                yield self.lines[position] + ("" if left is None else f" return {left}"), self._owner(position)
                 position += 1
                 continue
             end, name = joined
@@ -177,6 +182,10 @@ class _Writer:
         self._ends: dict[int, ProgramStep] = {}
         self._calls: dict[int, int] = {}
         self._checks: set[int] = set()
+        self._leaving: dict[int, str] = {}
+        guards = [launched.guard for launched in specialisation.steps if launched.guard is not None]
+        self._checked = {index for guard in guards for index in guard.checked}
+        """Values that are what a program wants only behind a guard."""
 
     def text(self) -> ProgramText:
         """What the function does."""
@@ -192,16 +201,44 @@ class _Writer:
             if position % STEPS_BETWEEN_CHECKS == 0:
                 self._checks.add(len(self._lines))
                 self._lines.append("if stop.terminate: halt()")
-            if position not in self._bound.views:
+            if launched.guard is not None:
+                self._guard(position, launched, launched.guard)
+            elif position not in self._bound.views:
                 self._step(position, launched)
                 self._ends[len(self._lines) - 1] = launched
             if frees[position]:
                 self._lines.append(" = ".join(f"v{index}" for index in frees[position]) + " = None")
+        result = self._result()
+        checks = frozenset(self._checks)
+        return ProgramText(self._lines, result, self._names, self._steps, self._ends, self._calls, checks, self._leaving)
+
+    def _result(self) -> str:
+        position = len(self._specialisation.steps) - 1
+        last = self._specialisation.steps[position] if position >= 0 else None
+        if last is not None and last.guard is not None and last.guard.is_end:
+            return self._left(position, last, last.guard)
         self._release_slots()
         copied = self._bound.copied
-        fetched = (f"v{index}.copy()" if index in copied else f"v{index}" for index in specialisation.fetches)
-        result, checks = f"[{', '.join(fetched)}]", frozenset(self._checks)
-        return ProgramText(self._lines, result, self._names, self._steps, self._ends, self._calls, checks)
+        fetched = (f"v{index}.copy()" if index in copied else f"v{index}" for index in self._specialisation.fetches)
+        return f"[{', '.join(fetched)}]"
+
+    def _guard(self, position: int, launched: ProgramStep, guard: Guard) -> None:
+        if guard.is_end:
+            return
+        conditions = []
+        for index in guard.checked:
+            value = self._specialisation.values[index]
+            self._names[f"d{index}"] = value.dtype
+            conditions.append(f"v{index}.shape != {tuple(map(int, value.shape))} or v{index}.dtype != d{index}")
+        self._leaving[len(self._lines)] = self._left(position, launched, guard)
+        self._lines.append(f"if {' or '.join(conditions)}:")
+        for index in guard.checked:
+            self._fill_slot(index)
+
+    def _left(self, position: int, launched: ProgramStep, guard: Guard) -> str:
+        """What is returned at a guard."""
+        self._names[f"g{position}"] = Leaving(guard, self._bound.slots.values(), self._bound.memory)
+        return f"g{position}([{', '.join(f'v{index}' for index in launched.inputs)}])"
 
     def _feeds(self) -> None:
         for position, feed in enumerate(self._specialisation.plan.feeds):
@@ -223,8 +260,11 @@ class _Writer:
                     self._line(f"v{index} = s{index}.array = a{index}()", launched)
 
     def _fill_slot(self, index: int) -> None:
-        slot = self._bound.slots.get(index)
-        if slot is not None and not slot.is_fixed:
+        slot, landing = self._bound.slots.get(index), self._bound.landings.get(index)
+        if landing is not None:
+            self._names[f"w{index}"] = landing
+            self._lines.append(f"w{index}[...] = v{index}")
+        elif slot is not None and not slot.is_fixed:
             self._names[f"s{index}"] = slot
             self._lines.append(f"s{index}.array = v{index}")
 
@@ -259,7 +299,8 @@ class _Writer:
         for _, index in outputs:
             if launched.may_return_scalar:
                 self._lines.append(f"if isinstance(v{index}, generic): v{index} = asarray(v{index})")
-            self._fill_slot(index)
+            if index not in self._checked:
+                self._fill_slot(index)
 
     def _bound_step(self, position: int, launched: ProgramStep, call: Callable[[], None]) -> None:
         self._names[f"b{position}"] = call
@@ -278,10 +319,13 @@ class _Writer:
             for index in (*launched.outputs, *launched.inputs):
                 last[index] = position
         kept = {*specialisation.fetches, *specialisation.constants, *self._bound.buffers, *self._bound.slots}
+        kept -= self._bound.landings.keys() - set(specialisation.fetches)
         made = {index for launched in specialisation.steps for index in launched.outputs}
         frees: list[list[int]] = [[] for _ in specialisation.steps]
         for index, position in last.items():
-            if index in made and index not in kept and specialisation.steps[position].step.outputs:
+            launched = specialisation.steps[position]
+            goes_on = launched.guard is not None and not launched.guard.is_end
+            if index in made and index not in kept and (launched.step.outputs or goes_on):
                 frees[position].append(index)
         return frees
 

@@ -8,7 +8,7 @@ like any other run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,17 @@ from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 
 from .executor import BodyRunner, RunControl, RunScope, halt, raise_step_error, require_outputs, store_outputs
 from .expansion import LISTING, Expansion
+from .guards import Guard, Unfinished, guard_step
 from .knowledge import ALL_KNOWN, knowledge_of
-from .splitting import MIN_REST_STEPS, last_readers, split_plan
 
-__all__ = ["ProgramStep", "Recorder", "Specialisation", "specialise"]
+__all__ = ["ProgramStep", "Recorder", "Specialisation", "specialise", "specialise_without_guards"]
 
 FOLD_LIMIT_BYTES = 1 << 22
 """A known value larger than this is computed in each run rather than kept, if something still reads it."""
+MAX_GUARDS = 64
+"""Guards of one program, at most."""
+MIN_REST_STEPS = 4
+"""Steps behind a guard from which it pays."""
 
 
 @dataclass(slots=True)
@@ -41,6 +45,8 @@ class ProgramStep:
     """Whether the kernel may hand back a NumPy scalar instead of an array."""
     outputs_known: bool
     """Whether the outputs' shapes follow from the signature."""
+    guard: Guard | None = None
+    """What the step is there for, if it is no step of a plan's."""
 
 
 @dataclass(slots=True)
@@ -56,8 +62,6 @@ class Specialisation:
     fetches: tuple[int, ...]
     kept_bytes: int
     """Bytes of folded values the program keeps alive."""
-    rest: ExecutionPlan | None = None
-    """What is left to run when these steps have, on their fetches."""
     expanded_steps: int = 0
     """Steps that were put in place of control flow."""
 
@@ -111,18 +115,51 @@ class Recorder:
         for step in plan.steps:
             self._run_step(step, offset)
 
-    def run_head(self, plan: ExecutionPlan) -> int:
-        """Run a main plan up to where splitting it pays; returns how many steps that took."""
-        last = last_readers(plan)
+    def run_guarded(self, plan: ExecutionPlan, ends: Container[int]) -> Guard | None:
+        """Run a main plan, with guards where shapes are not known.
+
+        Args:
+            plan: its frame is there.
+            ends: counts of steps behind which not to go on if there is a guard.
+
+        Returns:
+            The guard at which it ended; None if all steps have run.
+        """
+        last = {index: position for position, step in enumerate(plan.steps) for index in step.inputs}
         unknown: set[int] = set()
-        for position, step in enumerate(plan.steps):
+        guards = 0
+        for count, step in enumerate(plan.steps, 1):
             self._run_step(step, 0)
             unknown.update(index for index in step.outputs if not self.known[index].shape)
-            unknown = {index for index in unknown if last.get(index, 0) > position}
-            count = position + 1
-            if unknown and len(plan.steps) - count >= MIN_REST_STEPS and self._are_tensors(self.live(plan, count)):
-                return count
-        return len(plan.steps)
+            unknown = {index for index in unknown if last.get(index, 0) >= count}
+            if unknown and guards < MAX_GUARDS and len(plan.steps) - count >= MIN_REST_STEPS:
+                guard = self._guarded(plan, count, unknown, is_end=count in ends)
+                if guard is not None:
+                    if guard.is_end:
+                        return guard
+                    guards += 1
+                    unknown = set()
+        return None
+
+    def _guarded(self, plan: ExecutionPlan, count: int, unknown: Collection[int], *, is_end: bool) -> Guard | None:
+        """Guard the shapes of values, so that they are known behind; None if something that is no tensor would cross over."""
+        crossing = self.live(plan, count)
+        if not all(_is_tensor(self.values[index]) for index in (*unknown, *crossing)):
+            return None
+        fetched = {fetch.index for fetch in plan.fetches}
+        known = {index: _kept(self.values[index], is_fetched=index in fetched) for index in crossing if self._is_kept(index)}
+        live = tuple(index for index in crossing if index not in known)
+        read = tuple(self.aliases.get(index, index) for index in live)
+        checked = tuple(dict.fromkeys(self.aliases.get(index, index) for index in unknown))
+        guard = Guard(count, checked, live, known, is_end)
+        self.steps.append(ProgramStep(guard_step(read), read, (), False, False, False, guard=guard))
+        for index in (*unknown, *checked):
+            self.known[index] = Knowledge(shape=True)
+        return guard
+
+    def _is_kept(self, index: int) -> bool:
+        """Whether a value is known, and small enough to be kept."""
+        return self.known[index].contents and _nbytes(self.values[index]) <= FOLD_LIMIT_BYTES
 
     def live(self, plan: ExecutionPlan, count: int) -> list[int]:
         """Values that the steps behind the first ``count`` of a main plan read, and its fetches, if they exist by then."""
@@ -193,9 +230,6 @@ class Recorder:
         self.original = {index for index in self.original if index < values}
         self.entered = {plan: offset for plan, offset in self.entered.items() if offset < values}
 
-    def _are_tensors(self, indices: Sequence[int]) -> bool:
-        return all(hasattr(self.values[index], "shape") for index in indices)
-
     def _run_step(self, step: Step, offset: int) -> None:
         if self.terminate is not None and self.terminate.terminate:
             halt()
@@ -233,20 +267,45 @@ class Recorder:
 
 
 def specialise(
-    plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl, *, may_split: bool = True, may_expand: bool = True
-) -> tuple[list[Array], Specialisation]:
-    """Run a plan once, recording, and specialise it for the signature of these feeds.
+    plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl, *, ends: Container[int] = ()
+) -> tuple[list[Array] | Unfinished, Specialisation]:
+    """Run a plan once, recording, and specialise it for the signature of these feeds and for shapes that guards look at.
 
     Args:
         plan: plan of a main graph.
         feeds: as for ``execute``.
         control: what may interrupt the run.
-        may_split: stop where a shape is not known; the specialisation tells what is left to run on the fetches.
-        may_expand: let kernels put other steps in place of theirs.
+        ends: counts of steps behind which to end if there is a guard.
 
     Returns:
-        The run's fetches, and the specialisation.
+        The run's fetches, or what it ended with; and the specialisation.
     """
+    recorder = _recorder(plan, feeds, control, may_expand=True)
+    with RunScope(control):
+        end = recorder.run_guarded(plan, ends)
+    if end is None:
+        return _finished(plan, recorder)
+    return Unfinished(end, [recorder.values[index] for index in end.live]), _reduced(plan, recorder, ())
+
+
+def specialise_without_guards(
+    plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl, *, may_expand: bool
+) -> tuple[list[Array], Specialisation]:
+    """The same for the signature alone.
+
+    Args:
+        plan: plan of a main graph.
+        feeds: as for ``execute``.
+        control: what may interrupt the run.
+        may_expand: let kernels put other steps in place of theirs.
+    """
+    recorder = _recorder(plan, feeds, control, may_expand=may_expand)
+    with RunScope(control):
+        recorder.run(plan, 0)
+    return _finished(plan, recorder)
+
+
+def _recorder(plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl, *, may_expand: bool) -> Recorder:
     recorder = Recorder(terminate=control.terminate, may_expand=may_expand)
     recorder.enter(plan)
     for feed, value in zip(plan.feeds, feeds, strict=True):
@@ -254,32 +313,17 @@ def specialise(
             recorder.values[feed.index] = value
             recorder.known[feed.index] = Knowledge(shape=not isinstance(value, list))
             recorder.original.discard(feed.index)
-    count = len(plan.steps)
-    with RunScope(control):
-        if may_split:
-            count = recorder.run_head(plan)
-        else:
-            recorder.run(plan, 0)
-    rest = None
-    if count < len(plan.steps):
-        plan, rest = _split(plan, count, recorder)
-    recorder.need_lists([recorder.aliases.get(fetch.index, fetch.index) for fetch in plan.fetches])
-    results = [recorder.values[fetch.index] for fetch in plan.fetches]
-    specialisation = _reduced(plan, recorder)
-    specialisation.rest, specialisation.expanded_steps = rest, recorder.expanded_steps
-    return results, specialisation
+    return recorder
 
 
-def _split(plan: ExecutionPlan, count: int, recorder: Recorder) -> tuple[ExecutionPlan, ExecutionPlan]:
-    live = recorder.live(plan, count)
-    known = {index: _kept(recorder.values[index], is_fetched=False) for index in live if recorder.known[index].contents}
-    parts = split_plan(plan, count, [index for index in live if index not in known], known)
-    return parts.head, parts.rest
-
-
-def _reduced(plan: ExecutionPlan, recorder: Recorder) -> Specialisation:
-    """Keep the steps whose results are read and not known, or known and too large to keep."""
+def _finished(plan: ExecutionPlan, recorder: Recorder) -> tuple[list[Array], Specialisation]:
     fetches = tuple(recorder.aliases.get(fetch.index, fetch.index) for fetch in plan.fetches)
+    recorder.need_lists(fetches)
+    return [recorder.values[fetch.index] for fetch in plan.fetches], _reduced(plan, recorder, fetches)
+
+
+def _reduced(plan: ExecutionPlan, recorder: Recorder, fetches: tuple[int, ...]) -> Specialisation:
+    """Keep the steps whose results are read and not known, or known and too large to keep."""
     # A kernel that declares nothing may do more than its outputs show: it runs even if nobody reads them.
     kept = {position for position, launched in enumerate(recorder.steps) if not _is_declared(launched)}
     wanted = [*fetches, *(index for position in kept for index in recorder.steps[position].inputs)]
@@ -295,11 +339,17 @@ def _reduced(plan: ExecutionPlan, recorder: Recorder) -> Specialisation:
             wanted.extend(recorder.steps[position].inputs)
     steps = [recorder.steps[position] for position in sorted(kept)]
     kept_bytes = sum(_nbytes(value) for index, value in constants.items() if index not in recorder.original)
-    return Specialisation(plan, steps, constants, recorder.values, fetches, kept_bytes)
+    return Specialisation(plan, steps, constants, recorder.values, fetches, kept_bytes, expanded_steps=recorder.expanded_steps)
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def _is_declared(launched: ProgramStep) -> bool:
     kernel = launched.step.kernel
+    if launched.guard is not None:
+        return False  # What is known behind it depends on it.
     return kernel is None or bool(getattr(kernel, "deterministic", False) or getattr(kernel, "contents_from_shapes", False))
 
 

@@ -52,9 +52,9 @@ class VaryingRuns:
         return results
 
     def _fuse(self, feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
-        from .specialise import specialise
+        from .specialise import specialise_without_guards
 
-        results, recorded = specialise(self._original, feeds, control, may_split=False, may_expand=False)
+        results, recorded = specialise_without_guards(self._original, feeds, control, may_expand=False)
         self._plan, is_complete = _fused(self._original, recorded.values, self._providers, may_compile=may_compile)
         self._is_final, self._seconds = may_compile or is_complete, 0.0
         return results

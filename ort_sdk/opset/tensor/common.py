@@ -30,7 +30,7 @@ def normalize_axes(info: KernelInfo, axes: Iterable[int], rank: int) -> list[int
         InvalidArgument: one lies outside ``[-rank, rank - 1]``, or appears twice.
     """
     result = [normalize_axis(info, axis, rank) for axis in axes]
-    if len(set(result)) != len(result):
+    if len(result) > 1 and len(set(result)) != len(result):
         raise InvalidArgument(f"{info.describe()}: axes {result} name an axis twice; give each axis once")
     return result
 

@@ -13,14 +13,12 @@ from .common import normalize_axes
 __all__ = ["slice_1", "slice_inputs"]
 
 _VIEW = ((0, 0),)
+_WHOLE = slice(None)
 
 
-def _bounds(start: int, end: int, step: int, dim: int) -> slice:
-    """A slice within the dimension, by ONNX's clamping: a backward one starts at 0 at least, where Python's is empty."""
+def _backward(start: int, end: int, step: int, dim: int) -> slice:
+    """A slice within the dimension, by ONNX's clamping: it starts at 0 at least, where Python's is empty."""
     first, last = (bound + dim if bound < 0 else bound for bound in (start, end))
-    if step > 0:
-        first, last = min(max(first, 0), dim), min(max(last, 0), dim)
-        return slice(first, max(first, last), step)
     first, last = min(max(first, 0), dim - 1), min(max(last, -1), dim - 1)
     if first <= last:
         return slice(0, 0)
@@ -42,9 +40,11 @@ def _sliced(
             f"{info.describe()}: starts {starts}, ends {ends}, axes {list(axes)} and steps {steps} must have one length, "
             "and steps must not be 0"
         )
-    index = [slice(None)] * x.ndim
-    for axis, start, end, step in zip(normalize_axes(info, axes, x.ndim), starts, ends, steps, strict=True):
-        index[axis] = _bounds(start, end, step, x.shape[axis])
+    shape = x.shape
+    index = [_WHOLE] * len(shape)
+    for axis, start, end, step in zip(normalize_axes(info, axes, len(shape)), starts, ends, steps, strict=True):
+        # Forward, Python clamps as ONNX does.
+        index[axis] = slice(start, end, step) if step > 0 else _backward(start, end, step, shape[axis])
     return x[tuple(index)]
 
 

@@ -116,6 +116,7 @@ _TARGETS = (np.float32, np.float64, np.float16, *INTEGERS, np.bool_)
 _CASTS = [(source, target) for source in (*INTEGERS, np.bool_) for target in _TARGETS]
 _CASTS += [(np.float32, np.float16), (np.float16, np.float32), (np.float32, np.float64), (np.float64, np.float32)]
 _CASTS += [(np.float32, np.bool_), (np.float64, np.bool_), (np.float32, np.int8), (np.float32, np.uint8)]
+_CASTS += [(source, target) for source in (np.float32, np.float64) for target in (np.int32, np.int64)]
 
 
 @pytest.mark.parametrize(("source", "target"), [pair for pair in _CASTS if pair[0] is not pair[1]])
@@ -124,8 +125,9 @@ def test_casts(source, target):
     x = (x * np.float32(0.37) if np.dtype(source).kind == "f" else x).astype(source)
     if np.dtype(source).kind == "f":
         x[0, :6] = [np.nan, np.inf, -np.inf, 0, -0.0, 1e-5]
-    if source is np.float32:
-        x[1, :8] = [255.9, 256, -1, -1.9, 70_000, -70_001, 3e9, -3e9]
+    if source in {np.float32, np.float64}:
+        edges = [2.0**31, -(2.0**31), 2.0**31 - 128, 2.0**63, -(2.0**63), 2.0**63 - 2.0**39, 1e20]
+        x[1, :15] = [255.9, 256, -1, -1.9, 70_000, -70_001, 3e9, -3e9, *edges]
     first = node("And", ["x", "c"], ["w"]) if source is np.bool_ else node("Where", ["c", "x", "x"], ["w"])
     nodes, feeds = [first, node("Cast", ["w"], ["y"], to=_type(target))], {"x": x, "c": np.ones((1, 50), bool)}
     model = _model(nodes, feeds, {"y": _type(target)})

@@ -144,6 +144,27 @@ def test_threads_share_one_session():
     assert not wrong
 
 
+def test_results_stay_where_programs_end_at_shapes_that_vary():
+    nodes = [
+        *(helper.make_node("Add", ["x", "x"], ["twice"]), helper.make_node("NonZero", ["x"], ["where"])),
+        *(helper.make_node("Transpose", ["where"], ["places"]), helper.make_node("GatherND", ["twice", "places"], ["picked"])),
+        *(helper.make_node("Mul", ["picked", "picked"], ["a"]), helper.make_node("Sub", ["a", "picked"], ["b"])),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
+    session = _session(_model(nodes, [_float("x", ["n", "n"])], [_float("y", ["m"]), _float("twice", ["n", "n"])]))
+    kept = []
+    for seed in range(80):
+        x = np.random.default_rng(seed % 9).integers(-1, 2, (3, 4)).astype(np.float32) * (seed + 1)
+        got = session.run(None, {"x": x})
+        picked = 2 * x[x != 0]
+        np.testing.assert_allclose(got[0], np.maximum(picked * picked - picked, 0), rtol=1e-6)
+        np.testing.assert_array_equal(got[1], 2 * x)
+        kept.append((got, [array.copy() for array in got]))
+    for got, copies in kept:
+        for array, copy in zip(got, copies, strict=True):
+            np.testing.assert_array_equal(array, copy)
+
+
 def test_an_unknown_device_is_refused():
     with pytest.raises(ort.api.InvalidArgument, match="no device 99"):
         _session(

@@ -103,10 +103,10 @@ class Batch:
         if threads.is_alone():
             self._run_from(0)
             return
-        before = growth.count
+        before = growth.mark
         for prepare in self._prepares:
             prepare()
-        if growth.count != before:
+        if growth.mark is not before:
             # Calls share working memory: what was told to the first ones is gone, and now there is enough for all.
             for prepare in self._prepares:
                 prepare()

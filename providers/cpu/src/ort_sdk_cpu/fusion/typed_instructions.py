@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 from .elements import ELEMENTS, SIGNED
-from .instructions import FLOAT, Emit, FunctionBody, Rule, fold
+from .instructions import Emit, FunctionBody, Rule, fold
 
 __all__ = ["TYPED_RULES"]
 
@@ -159,10 +160,12 @@ def _of_any_numbers(letter: str) -> dict[str, Rule]:
 
 
 def _cast(source: str, target: str) -> Rule:
-    """Conversions by C's rules; those of floats to wide integers depend on the processor and are left out."""
+    """Conversions by C's rules."""
     from_, to = ELEMENTS[source], ELEMENTS[target]
     if source == "f" and target in "au":
         return Rule(_byte_of_float, "f", target, cost=3)
+    if source in "fd" and target in "il":
+        return Rule(functools.partial(_whole_of_float, source, target), source, target, cost=3)
     if target == "h" and source in "liaub":
         return _half_of_integer(source)
     if target == "b":
@@ -191,13 +194,21 @@ def _half_of_integer(source: str) -> Rule:
     return Rule(emit, source, "h")
 
 
-def _byte_of_float(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
-    """The lowest bits of whole numbers of 32 bits; 0 for what is none, as the processors' instruction gives."""
-    is_above = body.value(f"fcmp oge {FLOAT} {values[0]}, splat (float -2147483648.0)")
-    is_below = body.value(f"fcmp olt {FLOAT} {values[0]}, splat (float 2147483648.0)")
+def _whole_of_float(source: str, target: str, body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    """Whole numbers; the least one for what is none of that type, as the processors' instruction gives."""
+    from_, to = ELEMENTS[source], ELEMENTS[target]
+    beyond = 1 << (8 * to.size - 1)
+    is_above = body.value(f"fcmp oge {from_.vector} {values[0]}, splat ({from_.scalar} {float(-beyond)})")
+    is_below = body.value(f"fcmp olt {from_.vector} {values[0]}, splat ({from_.scalar} {float(beyond)})")
     fits = body.value(f"and <16 x i1> {is_above}, {is_below}")
-    safe = body.value(f"select <16 x i1> {fits}, {FLOAT} {values[0]}, {FLOAT} zeroinitializer")
-    whole = body.value(f"fptosi {FLOAT} {safe} to <16 x i32>")
+    safe = body.value(f"select <16 x i1> {fits}, {from_.vector} {values[0]}, {from_.vector} zeroinitializer")
+    whole = body.value(f"fptosi {from_.vector} {safe} to {to.vector}")
+    return body.value(f"select <16 x i1> {fits}, {to.vector} {whole}, {to.vector} splat ({to.scalar} {-beyond})")
+
+
+def _byte_of_float(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
+    """The lowest bits of whole numbers of 32 bits; 0 for what is none."""
+    whole = _whole_of_float("f", "i", body, attributes, values)
     return body.value(f"trunc <16 x i32> {whole} to <16 x i8>")
 
 
@@ -205,11 +216,11 @@ _CONVERTED = {
     **dict.fromkeys("lia", "fhdbliau"),
     "u": "fhdblia",
     "b": "fhdliau",
-    "f": "dhbau" if instruction_set() >= InstructionSet.AVX2 else "dhb",
-    "d": "fb",
+    "f": "dhbauil" if instruction_set() >= InstructionSet.AVX2 else "dhb",
+    "d": "fbil" if instruction_set() >= InstructionSet.AVX2 else "fb",
     "h": "f",
 }
-"""Type → those it is cast to."""
+"""Type → those it is cast to; what a number gives that is too large is known of these processors only."""
 
 
 def _typed() -> dict[str, Rule]:

@@ -14,7 +14,7 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.native_call import NativeCall
 
-from .scratch import Scratch
+from .scratch import Scratch, growth
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
@@ -329,6 +329,8 @@ class CompiledProduct:
         arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *division.rest)
         self._call = TaskCall(sizes.module, division.task, arguments, division.threads)
         self._scratch, self._work_bytes = scratch, division.work_bytes
+        self._prepared: object = None
+        """When it was told where working memory is."""
 
     def __call__(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
@@ -349,7 +351,9 @@ class CompiledProduct:
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        self._call.set(_WORK, self._scratch.address(WORKING_MEMORY, self._work_bytes))
+        if growth.mark is not self._prepared:
+            self._call.set(_WORK, self._scratch.address(WORKING_MEMORY, self._work_bytes))
+            self._prepared = growth.mark
 
     def _run(self) -> None:
         self._prepare()

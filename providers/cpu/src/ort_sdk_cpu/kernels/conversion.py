@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,20 +28,21 @@ _TASKS = {
     (TensorElementType.FLOAT16, TensorElementType.FLOAT): "from_halves",
     (TensorElementType.FLOAT, TensorElementType.FLOAT16): "to_halves",
 }
-_TO_BYTES = frozenset((TensorElementType.FLOAT, target) for target in (TensorElementType.INT8, TensorElementType.UINT8))
+_INTEGERS = (TensorElementType.INT8, TensorElementType.UINT8, TensorElementType.INT32, TensorElementType.INT64)
+_TO_INTEGERS = frozenset(itertools.product((TensorElementType.FLOAT, TensorElementType.DOUBLE), _INTEGERS))
 _compute_type = NumpyNamespace().compute_type
 
 
 @bindable("Cast", any_type=True, elementwise=True)
 def cast(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Conversions that NumPy does by C's rules alone; those of floats to wide integers stay the shared set's."""
+    """Conversions that NumPy does by C's rules alone, and those that the shared set does with more."""
     source, target = info.input_element_type(0), info.output_element_type(0)
     if source is None or target is None:
         return None
     task = _task(info)
     if task is not None:
         return _of_halves(task, compute)
-    if (target is TensorElementType.FLOAT16 and source.numpy_dtype.kind in "biu") or (source, target) in _TO_BYTES:
+    if (target is TensorElementType.FLOAT16 and source.numpy_dtype.kind in "biu") or (source, target) in _TO_INTEGERS:
         return lambda _inputs, _outputs: copied(compute)
     if target is TensorElementType.BOOL and _compute_type(source) is source:
         return lambda _inputs, _outputs: lambda x, out: np.not_equal(x, 0, out=out)

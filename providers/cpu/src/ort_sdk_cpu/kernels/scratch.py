@@ -18,9 +18,15 @@ ALIGNMENT_BYTES = 64
 
 
 class _Growth(threading.local):
-    """How often working memory of this thread was replaced by more: addresses told before are of no use then."""
+    """Tells when working memory of this thread was replaced by more: addresses told before are of no use then."""
 
-    count = 0
+    def __init__(self) -> None:
+        self.mark = object()
+        """Another one after each replacement, and on each thread."""
+
+    def happen(self) -> None:
+        """Tell that memory was replaced."""
+        self.mark = object()
 
 
 growth = _Growth()
@@ -47,7 +53,7 @@ class Scratch(threading.local):
             start = -address_of(raw) % ALIGNMENT_BYTES
             buffer = raw[start : start + nbytes]
             found = self._buffers[name] = (buffer, nbytes, address_of(buffer))
-            growth.count += 1
+            growth.happen()
         return found[2]
 
 

@@ -37,7 +37,7 @@ class _Scratchpad(threading.local):
         if self.buffer.nbytes < nbytes:
             self.buffer = aligned_bytes(nbytes)
             self.address = self.buffer.ctypes.data
-            growth.count += 1
+            growth.happen()
         return self.address
 
 

@@ -1,6 +1,8 @@
-"""Programs go on behind steps whose outputs' shapes only they know, and run bodies of control flow."""
+"""Programs go on behind steps whose outputs' shapes only they know, if these are as before, and run bodies of control flow."""
 
+import json
 import threading
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -49,16 +51,108 @@ def _x(seed, shape=(3, 4)):
     return np.where(x > 0.3, x, 0)
 
 
+def _with_positives(count, shape=(3, 4)):
+    """An input of which so many elements are above zero."""
+    x = np.zeros(shape, np.float32)
+    x.reshape(-1)[:count] = np.arange(1, count + 1)
+    return x
+
+
+def _check(session, reference, x):
+    got = session.run(None, {"x": x})
+    for wanted, ours in zip(reference.run(None, {"x": x}), got, strict=True):
+        np.testing.assert_array_equal(ours, wanted)
+    return got
+
+
 def test_a_program_goes_on_behind_a_shape_that_only_a_run_knows():
     model = _picked_model()
     session, reference = _session(model), _reference(model)
     for _ in range(4):
-        for wanted, got in zip(reference.run(None, {"x": _x(0)}), session.run(None, {"x": _x(0)}), strict=True):
-            np.testing.assert_array_equal(got, wanted)
-    head, rest = session.program_report()
+        _check(session, reference, _x(0))
+    (program,) = session.program_report()
+    assert {"NonZero", "Sub"} <= set(program.operators)
+    assert program.bound_count >= 4
+
+
+def test_where_a_shape_is_another_what_is_left_runs_by_programs_of_its_own():
+    model = _picked_model()
+    session, reference = _session(model), _reference(model)
+    for count in (5, 5, 5, 2, 2, 2, 5, 0, 0, 0, 2, 5):
+        _check(session, reference, _with_positives(count))
+    whole, *rests = session.program_report()
+    assert "NonZero" in whole.operators
+    assert len(rests) == 2
+    assert all("Sub" in rest.operators and "NonZero" not in rest.operators for rest in rests)
+
+
+def test_a_program_ends_where_shapes_vary():
+    model = _picked_model()
+    session, reference = _session(model), _reference(model)
+    for _ in range(8):
+        for count in range(12):
+            _check(session, reference, _with_positives(count))
+    head, *rests = session.program_report()
     assert "NonZero" in head.operators
-    assert "Sub" in rest.operators
-    assert rest.bound_count >= 3
+    assert "Sub" not in head.operators
+    assert all("Sub" in rest.operators for rest in rests)
+
+
+def test_a_program_is_made_anew_for_a_shape_that_stays():
+    model = _picked_model()
+    session, reference = _session(model), _reference(model)
+    for count in (3, 3, *[7] * 100):
+        _check(session, reference, _with_positives(count))
+    first, *_ = session.program_report()
+    assert {"NonZero", "Sub"} <= set(first.operators)
+    _check(session, reference, _with_positives(3))
+    assert any("Sub" in rest.operators for rest in session.program_report())
+
+
+def test_what_a_program_left_is_not_overwritten_by_its_next_run():
+    model = _picked_model()
+    session, reference = _session(model), _reference(model)
+    _check(session, reference, _with_positives(5))
+    kept = []
+    for count in (5, 5, 2, 2, 2, 4, 5, 1, 2):
+        x = _with_positives(count) + np.float32(0)
+        x[0, 0] *= count + 1
+        got = _check(session, reference, x)
+        kept.append((got, [array.copy() for array in got]))
+    for got, copies in kept:
+        for array, copy in zip(got, copies, strict=True):
+            np.testing.assert_array_equal(array, copy)
+            assert array.flags.writeable
+
+
+def test_a_profile_tells_of_the_steps_before_and_behind_a_guard_that_does_not_hold(tmp_path):
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(_picked_model(), options, providers=["CPUExecutionProvider"])
+    for count in (5, 5, 5, 2, 2, 2):
+        session.run(None, {"x": _with_positives(count)})
+    told = [event["args"].get("op_name") for event in json.loads(Path(session.end_profiling()).read_text())]
+    assert told.count("NonZero") == told.count("GatherND") == 6
+
+
+@pytest.mark.parametrize("last", [5, 2])
+def test_errors_behind_a_guard_name_their_step(last):
+    nodes = [
+        node("NonZero", ["x"], ["where"]),
+        node("Transpose", ["where"], ["places"]),
+        node("GatherND", ["table", "places"], ["picked"], name="looking_up"),
+        node("Mul", ["picked", "picked"], ["doubled"]),
+        node("Neg", ["doubled"], ["lowered"]),
+        node("Abs", ["lowered"], ["y"]),
+    ]
+    inputs = [value("x", ["a", "b"]), value("table", ["c", "d"])]
+    session = _session(model_bytes(nodes, inputs, [value("y", ["n"])]))
+    table = np.ones((3, 4), np.float32)
+    for _ in range(4):
+        session.run(None, {"x": _with_positives(5), "table": table})
+    with pytest.raises(OrtSdkError, match="looking_up"):
+        session.run(None, {"x": np.roll(_with_positives(last), 2, axis=1), "table": table[:, :1]})
 
 
 def test_every_size_gives_its_own_result():
@@ -110,7 +204,7 @@ def test_runs_at_the_same_time():
 
 
 def _sequence_model():
-    """A sequence crosses the place where a shape is not known: the plan is split behind it."""
+    """A sequence crosses the place where a shape is not known: the guard is behind it."""
     nodes = [
         node("NonZero", ["x"], ["where"]),
         node("SequenceConstruct", ["where", "where"], ["sequence"]),

@@ -1,4 +1,4 @@
-"""Splitting a plan where a shape is known only when its step has run, so that the steps after it get programs of their own."""
+"""Plans made of others: what is left behind some steps, and a body as a plan of its own."""
 
 from __future__ import annotations
 
@@ -7,23 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, Array
-from ort_sdk.api.data_classes import dataclass
-from ort_sdk.plan import ABSENT, Constants, ExecutionPlan, Feed, Fetch
+from ort_sdk.plan import Constants, ExecutionPlan, Feed
 
-__all__ = ["MIN_REST_STEPS", "SplitPlan", "body_as_main", "last_readers", "split_plan"]
-
-MIN_REST_STEPS = 4
-"""Steps after a split from which it pays: values that cross it are allocated anew in each run."""
-
-
-@dataclass(frozen=True, slots=True)
-class SplitPlan:
-    """A plan in two parts."""
-
-    head: ExecutionPlan
-    """Its fetches are the values the rest reads."""
-    rest: ExecutionPlan
-    """Its feeds are those values; what the signature of the whole plan tells is constant in it."""
+__all__ = ["body_as_main", "rest_plan"]
 
 
 class _KnownConstants(Constants):
@@ -58,31 +44,20 @@ class _KnownConstants(Constants):
         return self._all
 
 
-def last_readers(plan: ExecutionPlan) -> dict[int, int]:
-    """Value → position of the last step that reads it; behind the last for what the plan fetches."""
-    last = {index: position for position, step in enumerate(plan.steps) for index in step.inputs}
-    last.update(dict.fromkeys((fetch.index for fetch in plan.fetches), len(plan.steps)))
-    last.pop(ABSENT, None)
-    return last
-
-
-def split_plan(plan: ExecutionPlan, count: int, live: Sequence[int], known: Mapping[int, Any]) -> SplitPlan:
-    """Split a plan behind its first ``count`` steps.
+def rest_plan(plan: ExecutionPlan, count: int, live: Sequence[int], known: Mapping[int, Any]) -> ExecutionPlan:
+    """What is left of a plan behind its first ``count`` steps.
 
     Args:
-        plan: what to split.
-        count: steps of the head.
-        live: values of the head, or feeds, that the rest reads.
-        known: values that the rest reads and that are the same in every run of the head's signature.
+        plan: the whole.
+        count: steps that have run.
+        live: values they made, or feeds, that the rest reads: its feeds.
+        known: values that the rest reads and that are the same in every run of it.
     """
     names = plan.value_names
     device_of = {index: step.device for step in plan.steps[:count] for index in step.outputs}
     device_of.update({feed.index: feed.device for feed in plan.feeds})
-    fetches = tuple(Fetch(names[index], index, device_of[index], None, None, is_owned=True) for index in live)
     feeds = tuple(Feed(names[index], index, device_of[index], None, None, has_default=False) for index in live)
-    head = replace(plan, fetches=fetches, steps=plan.steps[:count])
-    rest = replace(plan, feeds=feeds, constants=_KnownConstants(plan.constants, known), captures=(), steps=plan.steps[count:])
-    return SplitPlan(head, rest)
+    return replace(plan, feeds=feeds, constants=_KnownConstants(plan.constants, known), captures=(), steps=plan.steps[count:])
 
 
 def body_as_main(plan: ExecutionPlan) -> ExecutionPlan:
