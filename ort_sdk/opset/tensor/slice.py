@@ -16,9 +16,12 @@ _VIEW = ((0, 0),)
 _WHOLE = slice(None)
 
 
-def _backward(start: int, end: int, step: int, dim: int) -> slice:
-    """A slice within the dimension, by ONNX's clamping: it starts at 0 at least, where Python's is empty."""
+def _bounds(start: int, end: int, step: int, dim: int) -> slice:
+    """A slice within the dimension, by ONNX's clamping: a backward one starts at 0 at least, where Python's is empty."""
     first, last = (bound + dim if bound < 0 else bound for bound in (start, end))
+    if step > 0:
+        first, last = min(max(first, 0), dim), min(max(last, 0), dim)
+        return slice(first, max(first, last), step)
     first, last = min(max(first, 0), dim - 1), min(max(last, -1), dim - 1)
     if first <= last:
         return slice(0, 0)
@@ -27,6 +30,7 @@ def _backward(start: int, end: int, step: int, dim: int) -> slice:
 
 def _sliced(
     info: KernelInfo,
+    xp: Any,
     x: Array,
     starts: Sequence[int],
     ends: Sequence[int],
@@ -43,20 +47,21 @@ def _sliced(
     shape = x.shape
     index = [_WHOLE] * len(shape)
     for axis, start, end, step in zip(normalize_axes(info, axes, len(shape)), starts, ends, steps, strict=True):
-        # Forward, Python clamps as ONNX does.
-        index[axis] = slice(start, end, step) if step > 0 else _backward(start, end, step, shape[axis])
+        # Forward, NumPy clamps as ONNX does.
+        is_clamped = step > 0 and xp.is_host
+        index[axis] = slice(start, end, step) if is_clamped else _bounds(start, end, step, shape[axis])
     return x[tuple(index)]
 
 
 @operator("Slice", until=1, moves=True, alias=_VIEW)
-def slice_1(info: KernelInfo, _xp: Any) -> Compute:
+def slice_1(info: KernelInfo, xp: Any) -> Compute:
     """A part of the input along the axes the attributes name; a view."""
     starts, ends, axes = info.attribute("starts"), info.attribute("ends"), info.attribute("axes", None)
-    return lambda x: _sliced(info, x, starts, ends, axes, None)
+    return lambda x: _sliced(info, xp, x, starts, ends, axes, None)
 
 
 @operator("Slice", since=10, moves=True, shape_inputs=(1, 2, 3, 4), host_inputs=(1, 2, 3, 4), alias=_VIEW)
-def slice_inputs(info: KernelInfo, _xp: Any) -> Compute:
+def slice_inputs(info: KernelInfo, xp: Any) -> Compute:
     """A part of the input along the axes the inputs name, backwards where the step is negative; a view."""
 
     def compute(
@@ -64,6 +69,7 @@ def slice_inputs(info: KernelInfo, _xp: Any) -> Compute:
     ) -> Array:
         return _sliced(
             info,
+            xp,
             x,
             starts.tolist(),
             ends.tolist(),
