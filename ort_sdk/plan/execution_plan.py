@@ -38,6 +38,8 @@ class Step:
     """Where the step's outputs are, unless the kernel leaves them on the host."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Of the node."""
+    aliases: tuple[tuple[int, int], ...] | None = None
+    """(input, output) pairs that may share memory; None if any may."""
 
 
 @dataclass(frozen=True, slots=True)

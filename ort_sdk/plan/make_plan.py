@@ -209,4 +209,5 @@ def _step(node: Node, found: NodeKernel, inputs: tuple[int, ...], outputs: tuple
         node.execution_provider,
         found.device,
         node.attributes,
+        found.aliases,
     )

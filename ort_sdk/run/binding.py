@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -382,19 +383,21 @@ def _host_bytes(output: _Output) -> int:
 def _held_until(specialisation: Specialisation, indices: set[int]) -> dict[int, int]:
     """Last step that may touch a value's memory.
 
-    A kernel that is not bound may hand on views of its inputs, so its outputs' lives extend its inputs'. A value that may
-    reach the user that way, or leaves the program without a copy, is held past the last step.
+    A kernel that is not bound may hand on views of inputs, so its outputs' lives extend theirs. A value that may reach the user
+    that way, or leaves the program without a copy, is held past the last step.
     """
     end = len(specialisation.steps)
     held: dict[int, int] = dict.fromkeys((*specialisation.fetches, *_handed_over(specialisation)), end)
     for position in range(end - 1, -1, -1):
         launched = specialisation.steps[position]
-        through = max((held.get(index, position) for index in launched.outputs), default=position)
-        is_bound = any(index in indices for index in launched.outputs)
+        viewed = [] if any(index in indices for index in launched.outputs) else _may_share(launched)
+        through: dict[int, int] = {}
+        for source, target in viewed:
+            through[source] = max(through.get(source, position), held.get(target, position))
         for index in launched.outputs:
             held.setdefault(index, position)
         for index in launched.inputs:
-            held[index] = max(held.get(index, position), position if is_bound else through)
+            held[index] = max(held.get(index, position), through.get(index, position))
     return held
 
 
@@ -409,13 +412,26 @@ def _escaping(specialisation: Specialisation, indices: set[int], providers: Mapp
     """Values that steps that are not bound may hand to the user as they are, or in views that are not copied."""
     escaping: set[int] = set()
     for launched in reversed(specialisation.steps):
-        is_bound = any(index in indices for index in launched.outputs)
-        reaches_user = any(index in escaping or index in specialisation.fetches for index in launched.outputs)
-        if is_bound or not reaches_user or _are_maps(launched, specialisation):
+        if any(index in indices for index in launched.outputs) or _are_maps(launched, specialisation):
             continue
-        if not _is_small_view(launched, specialisation, providers):
-            escaping.update(launched.inputs)
+        viewed = {
+            source for source, target in _may_share(launched) if target in escaping or target in specialisation.fetches
+        }
+        if viewed and not _is_small_view(launched, specialisation, providers):
+            escaping |= viewed
     return escaping
+
+
+def _may_share(launched: ProgramStep) -> list[tuple[int, int]]:
+    """Values that a step reads and makes, and that may share memory."""
+    aliases = launched.step.aliases
+    if aliases is None:
+        return list(itertools.product(launched.inputs, launched.outputs))
+    return [
+        (launched.inputs[source], launched.outputs[target])
+        for source, target in aliases
+        if source < len(launched.inputs) and target < len(launched.outputs)
+    ]
 
 
 def _are_maps(launched: ProgramStep, specialisation: Specialisation) -> bool:

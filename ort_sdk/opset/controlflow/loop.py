@@ -84,9 +84,9 @@ class Loop(OpKernel):
         return told._replace(outputs=outputs, operators=told.operators | {("Loop", True)})
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> Sequence[int] | None:
-        """As many copies of the body as there are trips."""
+        """As many copies of the body as there are trips, if all shapes in it are known."""
         told = self.foretell(program, [program.knowledge(value) for value in inputs])
-        if told is None:
+        if told is None or not told.is_complete:
             return None
         trips, condition = (*inputs[: self._own_inputs][:2], 0, 0)[:2]
         limit = self._single(program.value(trips), "trip count") if trips else ENDLESS
