@@ -414,9 +414,7 @@ def _escaping(specialisation: Specialisation, indices: set[int], providers: Mapp
     for launched in reversed(specialisation.steps):
         if any(index in indices for index in launched.outputs) or _are_maps(launched, specialisation):
             continue
-        viewed = {
-            source for source, target in _may_share(launched) if target in escaping or target in specialisation.fetches
-        }
+        viewed = {source for source, target in _may_share(launched) if target in escaping or target in specialisation.fetches}
         if viewed and not _is_small_view(launched, specialisation, providers):
             escaping |= viewed
     return escaping

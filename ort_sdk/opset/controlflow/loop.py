@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, HostArray, InvalidArgument, InvalidGraph, KernelInfo, OpKernel
+from ort_sdk.api import Array, HostArray, InvalidArgument, InvalidGraph, KernelInfo, OpKernel, tensor_type_element
 from ort_sdk.api.step_expansion import ExpandedKernel, ExpandingProgram, Foresight, Knowledge
 from ort_sdk.opset.definition import operator
 
@@ -84,9 +84,10 @@ class Loop(OpKernel):
         return told._replace(outputs=outputs, operators=told.operators | {("Loop", True)})
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> Sequence[int] | None:
-        """As many copies of the body as there are trips, if all shapes in it are known."""
-        told = self.foretell(program, [program.knowledge(value) for value in inputs])
-        if told is None or not told.is_complete:
+        """As many copies of the body as there are trips, unless that leaves most of their shapes unknown."""
+        known = [program.knowledge(value) for value in inputs]
+        told = self.foretell(program, known)
+        if told is None or self._loses_shapes(known[2 : self._own_inputs], told.outputs):
             return None
         trips, condition = (*inputs[: self._own_inputs][:2], 0, 0)[:2]
         limit = self._single(program.value(trips), "trip count") if trips else ENDLESS
@@ -94,6 +95,14 @@ class Loop(OpKernel):
             return None
         going = not condition or is_true(self._info, self._xp, program.value(condition))
         return program.attempt(lambda: self._unrolled(program, inputs, limit if going else 0, told.steps))
+
+    def _loses_shapes(self, before: Sequence[Knowledge], after: Sequence[Knowledge]) -> bool:
+        """Whether the shape of a carried tensor is known before the loop and not in it: what is made of it is not known, too."""
+        types = self._body.output_types[1:]
+        return any(
+            own.shape and not told.shape and type_string is not None and tensor_type_element(type_string) is not None
+            for own, told, type_string in zip(before, after, types, strict=False)
+        )
 
     def _unrolled(self, program: ExpandingProgram, inputs: Sequence[int], limit: int, steps: int) -> list[int] | None:
         state, captured = inputs[2 : self._own_inputs], inputs[self._own_inputs :]

@@ -117,9 +117,9 @@ class Scan(ScanBody, OpKernel):
         return told._replace(outputs=outputs, operators=told.operators | {("Scan", True)})
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> Sequence[int] | None:
-        """As many copies of the body as the scan inputs are long, if all shapes in it are known."""
+        """As many copies of the body as the scan inputs are long."""
         told = self.foretell(program, [program.knowledge(value) for value in inputs])
-        if told is None or not told.is_complete:
+        if told is None or not all(each.shape for each in told.outputs):
             return None
         scans = inputs[self.states : self.states + self.scan_inputs]
         shapes = [tuple(program.value(value).shape) for value in scans]
