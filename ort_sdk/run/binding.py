@@ -273,6 +273,8 @@ def _copy_feeds(
     copies = _Copies()
     for feed in specialisation.plan.feeds:
         index, value = feed.index, specialisation.values[feed.index]
+        if index in specialisation.open_feeds:
+            continue
         is_copied = isinstance(value, np.ndarray) and value.nbytes <= COPIED_BYTES and not value.dtype.hasobject
         if not is_copied or index in specialisation.constants or index in escaping or index in specialisation.fetches:
             continue

@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api.step_expansion import UNKNOWN, Foresight, Knowledge
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 
-__all__ = ["ALL_KNOWN", "foreseen", "knowledge_of"]
+__all__ = ["ALL_KNOWN", "foreseen", "is_declared", "knowledge_of"]
 
 ALL_KNOWN = Knowledge(shape=True, contents=True)
 
@@ -26,6 +26,12 @@ def knowledge_of(kernel: Any, inputs: Sequence[Knowledge]) -> Knowledge:
     if shape_inputs is None or not shapes:
         return UNKNOWN
     return Knowledge(shape=all(inputs[index].contents for index in shape_inputs if index < len(inputs)))
+
+
+def is_declared(step: Step) -> bool:
+    """Whether a step does nothing but what its outputs show: a kernel that declares nothing runs even if nobody reads them."""
+    kernel = step.kernel
+    return kernel is None or bool(getattr(kernel, "deterministic", False) or getattr(kernel, "contents_from_shapes", False))
 
 
 def foreseen(program: Any, plan: ExecutionPlan, inputs: Sequence[Knowledge], captured: Sequence[Knowledge]) -> Foresight:

@@ -13,6 +13,7 @@ from ort_sdk.memory import Arena
 from ort_sdk.plan import ExecutionPlan
 
 from . import plan_runner
+from .changing_feeds import ChangingFeeds, OpenKey, OpenSignature
 from .derived_plans import rest_plan
 from .executor import RunControl, execute
 from .plan_runner import BindingProvider, ProgramRow, signature_of
@@ -37,6 +38,9 @@ STEPS_PER_SIGHTING = 1 << 7
 once more to get a program."""
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
+LEAST_BINDABLE = 0.5
+"""Part of the steps whose shapes must not depend on feeds that have other shapes in other runs, for a program to pay that serves
+them all."""
 MAX_RESTS = 64
 """Plans, each a rest of the one before, that have programs: how often one run may come upon shapes that it alone knows."""
 
@@ -90,10 +94,17 @@ class ProgramSet:
         providers: provider name → what binding needs.
         arenas: of this plan's programs, of those of its rests, and so on; shared by all rests, which run one at a time.
         depth: how many plans this one is a rest of.
+        may_open: whether to make a program for all signatures that differ in the shapes of some feeds only.
     """
 
     def __init__(
-        self, plan: ExecutionPlan, providers: Mapping[str, BindingProvider], arenas: list[Arena] | None = None, depth: int = 0
+        self,
+        plan: ExecutionPlan,
+        providers: Mapping[str, BindingProvider],
+        arenas: list[Arena] | None = None,
+        depth: int = 0,
+        *,
+        may_open: bool = False,
     ) -> None:
         self.plan = plan
         self._providers = providers
@@ -112,9 +123,14 @@ class ProgramSet:
         self._varying = VaryingRuns(plan, providers)
         self._ends: set[int] = set()
         """Counts of steps behind which shapes vary so much that programs end there."""
+        self._changing = ChangingFeeds() if may_open else None
+        self._open: OpenSignature | None = None
 
     def run(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
         found = self._programs.get(signature)
+        if found is None and self._open is not None:
+            signature = self._open.key(signature)
+            found = self._programs.get(signature)
         if found is not None:
             self._programs.move_to_end(signature)
             found.runs += 1
@@ -124,6 +140,10 @@ class ProgramSet:
             return results if isinstance(results, list) else self._run_rest(found, results, control)
         if self._is_due(signature):
             return self._make(signature, feeds, control, may_compile=False)
+        if self._changing is not None:
+            self._changing.see(signature)
+            if self._changing.positions:
+                return self._opened(self._changing, feeds, control)
         results = self._varying.run(feeds, control)
         if len(self._seen) == 1 and not self._programs and self._depth == 0:
             _give_back_freed_memory()
@@ -160,6 +180,16 @@ class ProgramSet:
         if len(self._seen) > MAX_SEEN:
             self._seen.popitem(last=False)
         return False
+
+    def _opened(self, changing: ChangingFeeds, feeds: Sequence[Array], control: RunControl) -> list[Array]:
+        """Run, and have the next run make a program for all signatures of this kind."""
+        from .specialise import specialise_without_guards
+
+        results, recorded = specialise_without_guards(self.plan, feeds, control, may_expand=False)
+        made = (index for step in self.plan.steps for index in step.outputs)
+        shapes = {index: getattr(recorded.values[index], "shape", None) for index in made}
+        self._open, self._changing = OpenSignature(changing.positions, shapes), None
+        return results
 
     def _run_young(self, kept: _Kept, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
         may_compile = kept.seconds > plan_runner.SECONDS_BEFORE_COMPILING
@@ -209,7 +239,10 @@ class ProgramSet:
 
         results: list[Array] | Unfinished
         if self._depth < MAX_RESTS:
-            results, specialisation = specialise(self.plan, feeds, control, ends=self._ends)
+            opened = self._open if isinstance(signature, OpenKey) else None
+            results, specialisation = specialise(self.plan, feeds, control, ends=self._ends, opened=opened)
+            if opened is not None and specialisation.bindable_share < LEAST_BINDABLE:
+                self._open = None
         else:
             results, specialisation = specialise_without_guards(self.plan, feeds, control, may_expand=True)
         fused = fuse_steps(specialisation, self._providers, may_compile=may_compile)

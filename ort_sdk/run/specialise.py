@@ -8,7 +8,7 @@ like any other run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.api.step_expansion import UNKNOWN, Knowledge
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 
+from .changing_feeds import OpenSignature
 from .executor import BodyRunner, RunControl, RunScope, halt, raise_step_error, require_outputs, store_outputs
 from .expansion import LISTING, Expansion
 from .guards import Guard, Unfinished, guard_step
-from .knowledge import ALL_KNOWN, knowledge_of
+from .knowledge import ALL_KNOWN, is_declared, knowledge_of
 
 __all__ = ["ProgramStep", "Recorder", "Specialisation", "specialise", "specialise_without_guards"]
 
@@ -64,6 +65,14 @@ class Specialisation:
     """Bytes of folded values the program keeps alive."""
     expanded_steps: int = 0
     """Steps that were put in place of control flow."""
+    open_feeds: frozenset[int] = frozenset()
+    """Feeds that have other shapes in other runs."""
+
+    @property
+    def bindable_share(self) -> float:
+        """Which part of the steps make values of known shapes."""
+        steps = [launched for launched in self.steps if launched.guard is None]
+        return sum(launched.outputs_known for launched in steps) / max(len(steps), 1)
 
 
 @dataclass(slots=True)
@@ -115,12 +124,15 @@ class Recorder:
         for step in plan.steps:
             self._run_step(step, offset)
 
-    def run_guarded(self, plan: ExecutionPlan, ends: Container[int]) -> Guard | None:
+    def run_guarded(
+        self, plan: ExecutionPlan, ends: Container[int], shapes: Mapping[int, tuple[int, ...] | None]
+    ) -> Guard | None:
         """Run a main plan, with guards where shapes are not known.
 
         Args:
             plan: its frame is there.
             ends: counts of steps behind which not to go on if there is a guard.
+            shapes: of values in another run; those that have other shapes now get no guard.
 
         Returns:
             The guard at which it ended; None if all steps have run.
@@ -130,7 +142,7 @@ class Recorder:
         guards = 0
         for count, step in enumerate(plan.steps, 1):
             self._run_step(step, 0)
-            unknown.update(index for index in step.outputs if not self.known[index].shape)
+            unknown.update(index for index in step.outputs if not self.known[index].shape and self._is_as_in(shapes, index))
             unknown = {index for index in unknown if last.get(index, 0) >= count}
             if unknown and guards < MAX_GUARDS and len(plan.steps) - count >= MIN_REST_STEPS:
                 guard = self._guarded(plan, count, unknown, is_end=count in ends)
@@ -156,6 +168,9 @@ class Recorder:
         for index in (*unknown, *checked):
             self.known[index] = Knowledge(shape=True)
         return guard
+
+    def _is_as_in(self, shapes: Mapping[int, tuple[int, ...] | None], index: int) -> bool:
+        return index not in shapes or shapes[index] == getattr(self.values[index], "shape", None)
 
     def _is_kept(self, index: int) -> bool:
         """Whether a value is known, and small enough to be kept."""
@@ -267,7 +282,12 @@ class Recorder:
 
 
 def specialise(
-    plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl, *, ends: Container[int] = ()
+    plan: ExecutionPlan,
+    feeds: Sequence[Array],
+    control: RunControl,
+    *,
+    ends: Container[int] = (),
+    opened: OpenSignature | None = None,
 ) -> tuple[list[Array] | Unfinished, Specialisation]:
     """Run a plan once, recording, and specialise it for the signature of these feeds and for shapes that guards look at.
 
@@ -276,16 +296,25 @@ def specialise(
         feeds: as for ``execute``.
         control: what may interrupt the run.
         ends: counts of steps behind which to end if there is a guard.
+        opened: which feeds have other shapes in other runs, if any do.
 
     Returns:
         The run's fetches, or what it ended with; and the specialisation.
     """
     recorder = _recorder(plan, feeds, control, may_expand=True)
+    open_feeds = frozenset[int]() if opened is None else opened.feeds_of(plan)
+    for index in open_feeds:
+        recorder.known[index] = UNKNOWN
     with RunScope(control):
-        end = recorder.run_guarded(plan, ends)
+        end = recorder.run_guarded(plan, ends, {} if opened is None else opened.shapes)
+    results: list[Array] | Unfinished
     if end is None:
-        return _finished(plan, recorder)
-    return Unfinished(end, [recorder.values[index] for index in end.live]), _reduced(plan, recorder, ())
+        results, specialisation = _finished(plan, recorder)
+    else:
+        results = Unfinished(end, [recorder.values[index] for index in end.live])
+        specialisation = _reduced(plan, recorder, ())
+    specialisation.open_feeds = open_feeds
+    return results, specialisation
 
 
 def specialise_without_guards(
@@ -325,7 +354,12 @@ def _finished(plan: ExecutionPlan, recorder: Recorder) -> tuple[list[Array], Spe
 def _reduced(plan: ExecutionPlan, recorder: Recorder, fetches: tuple[int, ...]) -> Specialisation:
     """Keep the steps whose results are read and not known, or known and too large to keep."""
     # A kernel that declares nothing may do more than its outputs show: it runs even if nobody reads them.
-    kept = {position for position, launched in enumerate(recorder.steps) if not _is_declared(launched)}
+    # Of a guard, what is known behind it depends on it.
+    kept = {
+        position
+        for position, launched in enumerate(recorder.steps)
+        if launched.guard is not None or not is_declared(launched.step)
+    }
     wanted = [*fetches, *(index for position in kept for index in recorder.steps[position].inputs)]
     constants: dict[int, Array] = {}
     while wanted:
@@ -344,13 +378,6 @@ def _reduced(plan: ExecutionPlan, recorder: Recorder, fetches: tuple[int, ...]) 
 
 def _is_tensor(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
-def _is_declared(launched: ProgramStep) -> bool:
-    kernel = launched.step.kernel
-    if launched.guard is not None:
-        return False  # What is known behind it depends on it.
-    return kernel is None or bool(getattr(kernel, "deterministic", False) or getattr(kernel, "contents_from_shapes", False))
 
 
 def _kept(value: Any, *, is_fetched: bool) -> Any:

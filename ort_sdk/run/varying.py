@@ -10,6 +10,7 @@ from ort_sdk.api import Array
 from ort_sdk.plan import ExecutionPlan, Step
 
 from .executor import RunControl, execute
+from .knowledge import is_declared
 from .plan_runner import SECONDS_BEFORE_COMPILING, BindingProvider
 
 __all__ = ["VaryingRuns"]
@@ -66,7 +67,7 @@ def _fused(
     """The plan with fused steps, and whether no provider would fuse more if it might compile.
 
     Args:
-        plan: what providers see all of: nothing is folded.
+        plan: what providers see all of that something depends on: nothing is folded.
         values: of one run.
         providers: provider name → what binding needs.
         may_compile: see ``FusibleProgram.may_compile``.
@@ -76,7 +77,7 @@ def _fused(
 
     steps = [
         ProgramStep(step, step.inputs, step.outputs, returns_tuple=False, may_return_scalar=False, outputs_known=True)
-        for step in plan.steps
+        for step in _needed(plan)
     ]
     fed = {feed.index for feed in plan.feeds}
     constants = {index: array for index, array in plan.constants.arrays().items() if index not in fed}
@@ -86,6 +87,17 @@ def _fused(
     if not fused.groups:
         return plan, fused.is_complete
     return replace(plan, steps=_with_frees(plan, [launched.step for launched in fused.specialisation.steps])), fused.is_complete
+
+
+def _needed(plan: ExecutionPlan) -> list[Step]:
+    """The steps but those that make only what nothing depends on."""
+    wanted = {fetch.index for fetch in plan.fetches}
+    needed = []
+    for step in reversed(plan.steps):
+        if not is_declared(step) or not wanted.isdisjoint(step.outputs):
+            needed.append(step)
+            wanted.update(step.inputs)
+    return needed[::-1]
 
 
 def _with_frees(plan: ExecutionPlan, steps: Sequence[Step]) -> tuple[Step, ...]:

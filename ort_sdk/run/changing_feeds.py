@@ -1,0 +1,76 @@
+"""Programs for inputs some of which have another shape in each run, as the state of a loop that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.plan import ExecutionPlan
+
+__all__ = ["ChangingFeeds", "OpenKey", "OpenSignature"]
+
+SIGNATURES_THAT_TELL = 4
+"""Signatures in a row, each another, after which what differs in them is taken to differ in the next, too."""
+
+
+class OpenKey(tuple[Any, ...]):
+    """What signatures that differ in the shapes of some feeds only have in common."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSignature:
+    """A signature in which some feeds may have any shape of their rank."""
+
+    positions: frozenset[int]
+    """Of those feeds."""
+    shapes: Mapping[int, tuple[int, ...] | None]
+    """Value of the plan → its shape in one run."""
+
+    def key(self, signature: Sequence[Any]) -> OpenKey:
+        """What the signature has in common with those that differ in nothing else."""
+        open_positions = self.positions
+        return OpenKey(
+            [
+                (len(own[0]), own[1]) if position in open_positions and isinstance(own, tuple) else own
+                for position, own in enumerate(signature)
+            ]
+        )
+
+    def feeds_of(self, plan: ExecutionPlan) -> frozenset[int]:
+        """The plan's values that those feeds are."""
+        return frozenset(plan.feeds[position].index for position in self.positions)
+
+
+class ChangingFeeds:
+    """Looks at signatures that come one after the other, for feeds whose shapes alone differ."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, ...] | None = None
+        self._positions: set[int] = set()
+        self._count = 0
+
+    def see(self, signature: tuple[Any, ...]) -> None:
+        """Look at the next one."""
+        last, self._last = self._last, signature
+        if last is None or last == signature:
+            return
+        differing = [position for position, (own, other) in enumerate(zip(signature, last, strict=True)) if own != other]
+        if not all(_differ_in_shape(signature[position], last[position]) for position in differing):
+            self._positions, self._count = set(), 0
+            return
+        self._positions.update(differing)
+        self._count += 1
+
+    @property
+    def positions(self) -> frozenset[int]:
+        """Feeds that are likely to differ in the next run, too; empty as long as nothing is known."""
+        return frozenset(self._positions if self._count >= SIGNATURES_THAT_TELL - 1 else ())
+
+
+def _differ_in_shape(own: Any, other: Any) -> bool:
+    """Whether two tensors' entries are alike but for the sizes of their axes."""
+    are_tensors = isinstance(own, tuple) and isinstance(other, tuple)
+    return are_tensors and len(own[0]) == len(other[0]) and own[1] == other[1]
