@@ -319,7 +319,6 @@ class _Writer:
             for index in (*launched.outputs, *launched.inputs):
                 last[index] = position
         kept = {*specialisation.fetches, *specialisation.constants, *self._bound.buffers, *self._bound.slots}
-        kept -= self._bound.landings.keys() - set(specialisation.fetches)
         made = {index for launched in specialisation.steps for index in launched.outputs}
         frees: list[list[int]] = [[] for _ in specialisation.steps]
         for index, position in last.items():
