@@ -98,7 +98,7 @@ class BuiltModel:
         end = time.perf_counter() + SECONDS_TO_SETTLE
         while not self._runner.is_settled and time.perf_counter() < end:
             self.run(feeds)
-        return self._runner.report()[-1] if self._runner.is_settled else None
+        return self._runner.report()[0] if self._runner.is_settled else None
 
     def run(self, feeds: Mapping[str, Any], control: RunControl | None = None) -> dict[str, Any]:
         """Run once; later runs with the same shapes and types are replayed.

@@ -166,7 +166,7 @@ class ProgramSet:
     @property
     def is_settled(self) -> bool:
         programs = self._programs.values()
-        rests = [rest.programs for kept in programs for rest in kept.rests.values()]
+        rests = [rest.programs for kept in programs for rest in kept.rests.values() if rest.guard.is_end]
         return bool(programs) and all(kept.is_final for kept in programs) and all(rest.is_settled for rest in rests)
 
     def _is_due(self, signature: tuple[Any, ...]) -> bool:
