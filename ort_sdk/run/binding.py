@@ -392,7 +392,7 @@ def _held_until(specialisation: Specialisation, indices: set[int]) -> dict[int, 
     held: dict[int, int] = dict.fromkeys((*specialisation.fetches, *_handed_over(specialisation)), end)
     for position in range(end - 1, -1, -1):
         launched = specialisation.steps[position]
-        viewed = [] if any(index in indices for index in launched.outputs) else _may_share(launched)
+        viewed = [] if any(index in indices for index in launched.outputs) else _may_share(launched, specialisation)
         through: dict[int, int] = {}
         for source, target in viewed:
             through[source] = max(through.get(source, position), held.get(target, position))
@@ -416,22 +416,33 @@ def _escaping(specialisation: Specialisation, indices: set[int], providers: Mapp
     for launched in reversed(specialisation.steps):
         if any(index in indices for index in launched.outputs) or _are_maps(launched, specialisation):
             continue
-        viewed = {source for source, target in _may_share(launched) if target in escaping or target in specialisation.fetches}
+        viewed = {
+            source
+            for source, target in _may_share(launched, specialisation)
+            if target in escaping or target in specialisation.fetches
+        }
         if viewed and not _is_small_view(launched, specialisation, providers):
             escaping |= viewed
     return escaping
 
 
-def _may_share(launched: ProgramStep) -> list[tuple[int, int]]:
-    """Values that a step reads and makes, and that may share memory."""
-    aliases = launched.step.aliases
-    if aliases is None:
-        return list(itertools.product(launched.inputs, launched.outputs))
+def _may_share(launched: ProgramStep, specialisation: Specialisation) -> list[tuple[int, int]]:
+    """Values that a step reads and makes, and that may share memory: as its kernel declares, or as it was seen to.
+
+    What cannot be looked at, as arrays of devices, is taken to.
+    """
+    declared, values = launched.step.aliases, specialisation.values
     return [
-        (launched.inputs[source], launched.outputs[target])
-        for source, target in aliases
-        if source < len(launched.inputs) and target < len(launched.outputs)
+        (source, target)
+        for (place, source), (own, target) in itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))
+        if declared is None or (place, own) in declared or _are_seen_to_share(values[source], values[target])
     ]
+
+
+def _are_seen_to_share(source: Any, target: Any) -> bool:
+    if isinstance(source, np.ndarray) and isinstance(target, np.ndarray):
+        return np.may_share_memory(source, target)
+    return source is not None and target is not None
 
 
 def _are_maps(launched: ProgramStep, specialisation: Specialisation) -> bool:

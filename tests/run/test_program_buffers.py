@@ -114,3 +114,28 @@ def test_features_taken_are_the_users_to_write(indices, dtype):
         np.testing.assert_array_equal(found, before[:, indices])
         found.fill(found[0, 0])
         np.testing.assert_array_equal(x, before)
+
+
+class Undeclared:
+    """A kernel that hands on its input, and does not say so."""
+
+    deterministic, shape_inputs = True, ()
+
+    def compute(self, x):
+        return x[...]
+
+
+def test_a_view_that_no_kernel_declares_is_seen():
+    chain = [helper.make_node("CumSum", [source, "axis"], [target]) for source, target in ("ac", "cd", "de", "ef", "fg")]
+    nodes = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Cosh", ["a"], ["b"]), *chain]
+    session = session_of([*nodes, helper.make_node("Sub", ["g", "b"], ["y"])], ["y"], [3, 4])
+    (step,) = [step for step in session._state.plan.steps if step.op_type == "Cosh"]
+    step.kernel, step.aliases = Undeclared(), ()
+    step.compute = step.kernel.compute
+    for seed in range(5):
+        x = np.random.default_rng(seed).standard_normal((3, 4)).astype(np.float32)
+        expected = -x
+        for _ in chain:
+            expected = np.cumsum(expected, axis=0)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected + x, rtol=1e-5, atol=1e-5)
+    assert session.program_report()[0].bound_count >= 6
