@@ -235,16 +235,8 @@ class ProgramSet:
         from .binding import bind_steps
         from .fusing import fuse_steps
         from .program import Program
-        from .specialise import specialise, specialise_without_guards
 
-        results: list[Array] | Unfinished
-        if self._depth < MAX_RESTS:
-            opened = self._open if isinstance(signature, OpenKey) else None
-            results, specialisation = specialise(self.plan, feeds, control, ends=self._ends, opened=opened)
-            if opened is not None and specialisation.bindable_share < LEAST_BINDABLE:
-                self._open = None
-        else:
-            results, specialisation = specialise_without_guards(self.plan, feeds, control, may_expand=True)
+        results, specialisation = self._specialised(signature, feeds, control)
         fused = fuse_steps(specialisation, self._providers, may_compile=may_compile)
         program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arenas[self._depth]))
         replaced = self._programs.pop(signature, None)
@@ -256,7 +248,24 @@ class ProgramSet:
         self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):
             self._drop_oldest()
+        if isinstance(signature, OpenKey) and specialisation.bindable_share < LEAST_BINDABLE:
+            self._close(signature)
         return results, kept
+
+    def _specialised(
+        self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl
+    ) -> tuple[list[Array] | Unfinished, Specialisation]:
+        from .specialise import specialise, specialise_without_guards
+
+        if self._depth >= MAX_RESTS:
+            return specialise_without_guards(self.plan, feeds, control, may_expand=True)
+        opened = self._open if isinstance(signature, OpenKey) else None
+        return specialise(self.plan, feeds, control, ends=self._ends, opened=opened)
+
+    def _close(self, key: OpenKey) -> None:
+        """Drop a program for signatures of one kind, and make no more of them."""
+        self._open = None
+        self._kept_bytes -= self._programs.pop(key).kept_bytes
 
     def _drop_oldest(self) -> None:
         """Drop the program that was not used for longest.
