@@ -10,7 +10,7 @@ from ort_sdk.plan import ExecutionPlan
 
 __all__ = ["ChangingFeeds", "OpenKey", "OpenSignature"]
 
-SIGNATURES_THAT_TELL = 4
+SIGNATURES_THAT_TELL = 6
 """Signatures in a row, each another, after which what differs in them is taken to differ in the next, too."""
 
 

@@ -36,7 +36,7 @@ class Program:
         bound: steps that run on buffers of their own; they make the program usable by one run at a time.
     """
 
-    __slots__ = ("_code", "_text", "_timed", "bound_count", "fused", "layout_copies", "operators")
+    __slots__ = ("_code", "_text", "_timed", "bound_count", "fused", "launch_count", "layout_copies", "operators")
 
     def __init__(self, specialisation: Specialisation, fused: Fused, bound: BoundSteps) -> None:
         self.operators = tuple(launched.step.op_type for launched in specialisation.steps if launched.guard is None)
@@ -48,6 +48,8 @@ class Program:
         self.layout_copies = sum(getattr(call, "copy_count", 0) for call in bound.calls.values())
         """Values that are copied into another layout in each run, where neighbours want different ones."""
         self._text = program_text(fused.specialisation, bound)
+        self.launch_count = self._text.launch_count
+        """Calls that a run makes: of kernels, or of several at once."""
         self._code = self._text.code()
         self._timed: ProgramCode | None = None
 

@@ -38,9 +38,6 @@ STEPS_PER_SIGHTING = 1 << 7
 once more to get a program."""
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
-LEAST_BINDABLE = 0.5
-"""Part of the steps whose shapes must not depend on feeds that have other shapes in other runs, for a program to pay that serves
-them all."""
 MAX_RESTS = 64
 """Plans, each a rest of the one before, that have programs: how often one run may come upon shapes that it alone knows."""
 
@@ -248,7 +245,7 @@ class ProgramSet:
         self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):
             self._drop_oldest()
-        if isinstance(signature, OpenKey) and specialisation.bindable_share < LEAST_BINDABLE:
+        if isinstance(signature, OpenKey) and program.launch_count >= self._varying.step_count:
             self._close(signature)
         return results, kept
 
@@ -263,7 +260,7 @@ class ProgramSet:
         return specialise(self.plan, feeds, control, ends=self._ends, opened=opened)
 
     def _close(self, key: OpenKey) -> None:
-        """Drop a program for signatures of one kind, and make no more of them."""
+        """Drop a program for signatures of one kind, and make no more of them: steps fused for any shapes are fewer."""
         self._open = None
         self._kept_bytes -= self._programs.pop(key).kept_bytes
 

@@ -118,6 +118,12 @@ class ProgramText:
         if group:
             yield group
 
+    @property
+    def launch_count(self) -> int:
+        """Calls that a run makes."""
+        inside = {line for start, (end, _) in self.joined.items() for line in range(start, end)}
+        return len(self.joined) + len(self.ends.keys() - inside)
+
     def timed_steps(self) -> list[ProgramStep]:
         """The steps whose ends are timed, in order."""
         return list(self.ends.values())

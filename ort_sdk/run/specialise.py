@@ -68,12 +68,6 @@ class Specialisation:
     open_feeds: frozenset[int] = frozenset()
     """Feeds that have other shapes in other runs."""
 
-    @property
-    def bindable_share(self) -> float:
-        """Which part of the steps make values of known shapes."""
-        steps = [launched for launched in self.steps if launched.guard is None]
-        return sum(launched.outputs_known for launched in steps) / max(len(steps), 1)
-
 
 @dataclass(slots=True)
 class Recorder:

@@ -39,6 +39,11 @@ class VaryingRuns:
         self._is_final = False
         """Whether providers would not fuse more if they might compile."""
 
+    @property
+    def step_count(self) -> int:
+        """Steps of a run."""
+        return len(self._plan.steps)
+
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
         """Run once. Arguments and result as for ``execute``."""
         if self._is_final:

@@ -62,17 +62,17 @@ def test_sessions_give_back_what_their_first_runs_leave(monkeypatch):
     assert 2 <= len(looks) <= 3
 
 
-def test_what_making_the_programs_of_a_split_plan_leaves_goes_back_when_the_last_is_made(monkeypatch):
+def test_memory_goes_back_when_the_first_program_is_made_and_not_when_what_is_left_behind_a_guard_gets_one(monkeypatch):
     events = []
     monkeypatch.setattr(freed_memory, "_functions", lambda: (lambda: events.append("look") or 0, None))
-    go_on = ProgramSet.go_on
+    run_rest = ProgramSet._run_rest
 
-    def noted(programs, values, control):
-        results = go_on(programs, values, control)
+    def noted(*arguments):
+        results = run_rest(*arguments)
         events.append("rest")
         return results
 
-    monkeypatch.setattr(ProgramSet, "go_on", noted)
+    monkeypatch.setattr(ProgramSet, "_run_rest", noted)
     names = ["x", "places", "a", "b", "c", "y"]
     ends = zip(("NonZero", "Neg", "Sign", "Abs", "Neg"), names[:-1], names[1:], strict=True)
     nodes = [helper.make_node(op_type, [first], [second]) for op_type, first, second in ends]
@@ -80,6 +80,6 @@ def test_what_making_the_programs_of_a_split_plan_leaves_goes_back_when_the_last
     y = helper.make_tensor_value_info("y", TensorProto.INT64, [1, "m"])
     model = helper.make_model(helper.make_graph(nodes, "graph", [x], [y]), ir_version=8)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for _ in range(2):
-        session.run(None, {"x": np.ones(3, np.float32)})
-    assert events == ["look", "rest", "look"]
+    for last in (1, 1, 1, 0, 0, 0):
+        session.run(None, {"x": np.array([1, 1, last], np.float32)})
+    assert events == ["look", "look", *["rest"] * 3]

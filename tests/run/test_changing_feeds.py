@@ -71,8 +71,8 @@ def test_a_state_that_grows(reads_all, uses_length):
     for got, copies in kept:
         for array, copy in zip(got, copies, strict=True):
             np.testing.assert_array_equal(array, copy)
-    # The length takes too many steps of the kind that cannot be bound.
-    assert any(isinstance(row.signature, OpenKey) for row in _body_rows(session)) != uses_length
+    if not uses_length:
+        assert any(isinstance(row.signature, OpenKey) for row in _body_rows(session))
 
 
 def test_the_program_of_a_growing_state_binds_what_does_not_grow():
@@ -88,7 +88,7 @@ def test_the_program_of_a_growing_state_binds_what_does_not_grow():
 def test_signatures_that_differ_in_shapes_alone():
     changing = ChangingFeeds()
     fixed = ((3,), FLOAT32)
-    for size in range(4):
+    for size in range(6):
         assert not changing.positions
         changing.see((fixed, ((1, size), FLOAT32)))
     assert changing.positions == {1}
