@@ -158,7 +158,11 @@ class Recorder:
         read = tuple(self.aliases.get(index, index) for index in live)
         checked = tuple(dict.fromkeys(self.aliases.get(index, index) for index in unknown))
         guard = Guard(count, checked, live, known, is_end)
-        self.steps.append(ProgramStep(guard_step(read), read, (), False, False, False, guard=guard))
+        self.steps.append(
+            ProgramStep(
+                guard_step(read), read, (), returns_tuple=False, may_return_scalar=False, outputs_known=False, guard=guard
+            )
+        )
         for index in (*unknown, *checked):
             self.known[index] = Knowledge(shape=True)
         return guard
