@@ -2,9 +2,9 @@
 
     python -P benchmarks/bench_creation.py [--models tiny BERT ...] [--rounds 5] [--warm 7] [--threads 2] [--layers 32] [--check]
 
-In each round every library makes sessions in a fresh process, in turns. `first` is the first session of a process, with all that
-the library imports only then, its generated code cached on disk; `warm` the median of those made after it, each when the one
-before has run and is gone; `run` the first run of the first session, which may have taken over work from its making. Figures are
+In each round every library makes a session in a fresh process: `first`, with all that the library imports only then, its
+generated code cached on disk; `run` is its first run, which may have taken over work from its making. `warm` is the median of
+sessions that both libraries make in turns in one process, each when its session before has run and is gone. Figures are
 milliseconds, medians over the rounds; ratios are onnxruntime's time over ours. `--check` fails when a warm ratio is below 0.7.
 Needs onnxruntime, and 2.3 GB in the folder for temporary files for the language model (fewer `--layers` take less).
 """
@@ -38,37 +38,39 @@ def made(runtime: Any, path: str, threads: int) -> tuple[float, Any]:
     return (time.perf_counter() - start) * 1e3, session
 
 
-def child(library: str, path: str, threads: int, warm: int) -> dict[str, float]:
+def first_of(library: str, path: str, threads: int) -> dict[str, float]:
     runtime = importlib.import_module(library)
     runtime.InferenceSession  # noqa: B018 - ort_sdk imports names when they are first used
     first, session = made(runtime, path, threads)
     feeds = workloads.feeds_of(session, 1)
     start = time.perf_counter()
     session.run(None, feeds)
-    run = (time.perf_counter() - start) * 1e3
-    times = []
-    for _ in range(warm):
-        del session
-        gc.collect()
-        time.sleep(0.05)
-        milliseconds, session = made(runtime, path, threads)
-        session.run(None, feeds)
-        times.append(milliseconds)
-    return {"first": first, "warm": median(times), "run": run}
+    title = LIBRARIES[library]
+    return {f"first {title}": first, f"run {title}": (time.perf_counter() - start) * 1e3}
+
+
+def warm_of(path: str, threads: int, warm: int) -> dict[str, float]:
+    times: dict[str, list[float]] = {library: [] for library in LIBRARIES}
+    for _ in range(warm + 1):
+        for library, own in times.items():
+            gc.collect()
+            time.sleep(0.05)
+            milliseconds, session = made(importlib.import_module(library), path, threads)
+            session.run(None, workloads.feeds_of(session, 1))
+            own.append(milliseconds)
+            del session
+    return {f"warm {title}": median(times[library][1:]) for library, title in LIBRARIES.items()}
 
 
 def measured(path: Path, arguments: argparse.Namespace) -> dict[str, float]:
     options = ("--threads", str(arguments.threads), "--warm", str(arguments.warm))
-    found: dict[str, list[dict[str, float]]] = {library: [] for library in LIBRARIES}
-    for round_number in range(arguments.rounds + 1):
-        for library, rows in found.items():
-            figures = processes.measure_in_child(__file__, library, str(path), *options)
-            if round_number:  # the one before fills caches on disk
-                rows.append(figures)
-    medians = {library: processes.medians(rows) for library, rows in found.items()}
-    row: dict[str, float] = {}
-    for name in ("first", "warm", "run"):
-        row |= {f"{name} {title}": medians[library][name] for library, title in LIBRARIES.items()}
+    rows: list[dict[str, float]] = []
+    for _ in range(arguments.rounds + 1):
+        rows.append({})
+        for measure in (*LIBRARIES, "both"):
+            rows[-1] |= processes.measure_in_child(__file__, measure, str(path), *options)
+    medians = processes.medians(rows[1:])  # the one before fills caches on disk
+    row = {f"{name} {title}": medians[f"{name} {title}"] for name in ("first", "warm", "run") for title in LIBRARIES.values()}
     return row | {f"{name} ratio": row[f"{name} theirs"] / row[f"{name} ms"] for name in ("first", "warm")}
 
 
@@ -76,14 +78,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Time of session creation")
     parser.add_argument("--models", nargs="+", default=[""], help="parts of names; all by default")
     parser.add_argument("--rounds", type=int, default=5, help="fresh processes per library, after one that does not count")
-    parser.add_argument("--warm", type=int, default=7, help="sessions made after the first in each process")
+    parser.add_argument("--warm", type=int, default=7, help="sessions of each library made in turns, in each round")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--layers", type=int, default=workloads.LAYERS, help="of the language model")
     parser.add_argument("--check", action="store_true", help=f"exit with 1 if a warm ratio is below {LEAST_RATIO}")
-    parser.add_argument("--child", nargs=2, metavar=("LIBRARY", "MODEL"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, metavar=("MEASURE", "MODEL"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(child(*arguments.child, arguments.threads, arguments.warm)))
+        measure, path = arguments.child
+        both = measure == "both"
+        found = warm_of(path, arguments.threads, arguments.warm) if both else first_of(measure, path, arguments.threads)
+        print(json.dumps(found))
         return 0
     titles = [f"{name} {title}" for name in ("first", "warm", "run") for title in LIBRARIES.values()]
     print(f"{'model':<28}" + "".join(f"{title:>14}" for title in (*titles, "first ratio", "warm ratio")))
