@@ -273,10 +273,9 @@ def _copy_feeds(
     copies = _Copies()
     for feed in specialisation.plan.feeds:
         index, value = feed.index, specialisation.values[feed.index]
-        if index in specialisation.open_feeds:
-            continue
         is_copied = isinstance(value, np.ndarray) and value.nbytes <= COPIED_BYTES and not value.dtype.hasobject
-        if not is_copied or index in specialisation.constants or index in escaping or index in specialisation.fetches:
+        stays = index in specialisation.constants or index in specialisation.open_feeds
+        if not is_copied or stays or index in escaping or index in specialisation.fetches:
             continue
         if _is_moving(index, value, specialisation):
             continue
@@ -305,7 +304,7 @@ def _land(
     for launched in candidates.values():
         for index in launched.inputs:
             readers.setdefault(index, set()).add(launched.step.provider)
-    checked = {index for launched in specialisation.steps if launched.guard is not None for index in launched.guard.checked}
+    checked = specialisation.checked
     for position, launched in enumerate(specialisation.steps):
         if position in candidates or position in bound.views:
             continue

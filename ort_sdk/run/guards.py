@@ -81,6 +81,6 @@ def guard_step(inputs: tuple[int, ...]) -> Step:
 
 def _are_equal(known: Mapping[int, Any], others: Mapping[int, Any]) -> bool:
     return known.keys() == others.keys() and all(
-        value is others[index] or (isinstance(value, np.ndarray) and np.array_equal(value, others[index], equal_nan=False))
+        value is others[index] or (isinstance(value, np.ndarray) and np.array_equal(value, others[index]))
         for index, value in known.items()
     )

@@ -56,7 +56,7 @@ class PlanRunner:
         plan: plan of a main graph.
         providers: provider name → what binding needs.
         use_programs: False runs every call step by step.
-        is_body: whether it is the body of a loop, whose states may grow.
+        is_body: whether it is a body of control flow: the states of a loop may grow.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class Program:
         bound: steps that run on buffers of their own; they make the program usable by one run at a time.
     """
 
-    __slots__ = ("_code", "_text", "_timed", "bound_count", "fused", "launch_count", "layout_copies", "operators")
+    __slots__ = ("_code", "_text", "_timed", "bound_count", "fused", "layout_copies", "operators")
 
     def __init__(self, specialisation: Specialisation, fused: Fused, bound: BoundSteps) -> None:
         self.operators = tuple(launched.step.op_type for launched in specialisation.steps if launched.guard is None)
@@ -48,10 +48,13 @@ class Program:
         self.layout_copies = sum(getattr(call, "copy_count", 0) for call in bound.calls.values())
         """Values that are copied into another layout in each run, where neighbours want different ones."""
         self._text = program_text(fused.specialisation, bound)
-        self.launch_count = self._text.launch_count
-        """Calls that a run makes: of kernels, or of several at once."""
         self._code = self._text.code()
         self._timed: ProgramCode | None = None
+
+    @property
+    def launch_count(self) -> int:
+        """Calls that a run makes: of kernels, or of several at once."""
+        return self._text.launch_count
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Unfinished:
         """Replay. Arguments and result as for ``execute``; or what to go on with from a guard at which the program ended.
@@ -68,6 +71,7 @@ class Program:
         code = self._timed = self._timed or self._text.code(is_timed=True)
         fetched: list[Array] | Unfinished
         fetched, stamps = _call(code, feeds, control)
+        # A run that ended at a guard has fewer steps.
         for launched, (start, end) in zip(self._text.timed_steps(), pairwise(stamps), strict=False):
             observer(launched.step, start, end - start)
         return fetched

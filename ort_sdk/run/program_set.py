@@ -277,6 +277,8 @@ class ProgramSet:
 
 def _still_fitting(rests: Mapping[int, _Rest], specialisation: Specialisation) -> dict[int, _Rest]:
     """The rests of a program that are left behind the guards of the one in its place, too."""
-    guards = [launched.guard for launched in specialisation.steps if launched.guard is not None]
-    fitting = {guard.count: guard for guard in guards if guard.count in rests and rests[guard.count].guard.leaves_the_same(guard)}
-    return {count: _Rest(guard, rests[count].programs) for count, guard in fitting.items()}
+    return {
+        guard.count: _Rest(guard, rests[guard.count].programs)
+        for guard in specialisation.guards
+        if guard.count in rests and rests[guard.count].guard.leaves_the_same(guard)
+    }

@@ -189,9 +189,7 @@ class _Writer:
         self._calls: dict[int, int] = {}
         self._checks: set[int] = set()
         self._leaving: dict[int, str] = {}
-        guards = [launched.guard for launched in specialisation.steps if launched.guard is not None]
-        self._checked = {index for guard in guards for index in guard.checked}
-        """Values that are what a program wants only behind a guard."""
+        self._checked = specialisation.checked
 
     def text(self) -> ProgramText:
         """What the function does."""

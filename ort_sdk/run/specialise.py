@@ -68,6 +68,16 @@ class Specialisation:
     open_feeds: frozenset[int] = frozenset()
     """Feeds that have other shapes in other runs."""
 
+    @property
+    def guards(self) -> list[Guard]:
+        """In order."""
+        return [launched.guard for launched in self.steps if launched.guard is not None]
+
+    @property
+    def checked(self) -> set[int]:
+        """Values whose shapes guards look at: they are known only behind those."""
+        return {index for guard in self.guards for index in guard.checked}
+
 
 @dataclass(slots=True)
 class Recorder:

@@ -1,11 +1,13 @@
 """Neighbouring steps driven by one call: the same results, working memory that grows, threads that work alone, failures."""
 
+import threading
+
 import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
 from ort_sdk_cpu import batch, libraries, machine_code, threads
-from ort_sdk_cpu.kernels.scratch import Scratch, growth
+from ort_sdk_cpu.kernels.scratch import Scratch, ToldMemory, growth
 from ort_sdk_cpu.native_call import NO_BITS, NativeCall
 
 import ort_sdk as ort
@@ -109,6 +111,22 @@ def test_working_memory_that_grows_is_told_to_all():
     call()
     assert growth.mark is not before
     assert told["small"] == told["large"] == scratch.address("shared", 1)
+
+
+def test_a_call_is_told_once_where_memory_is_and_again_on_another_thread_or_when_any_is_replaced():
+    scratch = Scratch()
+    memory, found = ToldMemory(scratch, "shared", 64), []
+    first = memory.new_address()
+    assert first == scratch.address("shared", 1)
+    assert memory.new_address() is None
+    thread = threading.Thread(target=lambda: found.append((memory.new_address(), scratch.address("shared", 1))))
+    thread.start()
+    thread.join()
+    assert found[0][0] == found[0][1] != first
+    assert memory.new_address() == first
+    larger = scratch.address("shared", 1 << 16)
+    assert memory.new_address() == larger
+    assert memory.new_address() is None
 
 
 @needs_numba

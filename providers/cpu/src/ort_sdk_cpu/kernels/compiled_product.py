@@ -14,7 +14,7 @@ from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.native_call import NativeCall
 
-from .scratch import Scratch, growth
+from .scratch import Scratch, ToldMemory
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
@@ -328,9 +328,7 @@ class CompiledProduct:
         division = plan.division
         arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *division.rest)
         self._call = TaskCall(sizes.module, division.task, arguments, division.threads)
-        self._scratch, self._work_bytes = scratch, division.work_bytes
-        self._prepared: object = None
-        """When it was told where working memory is."""
+        self._work = ToldMemory(scratch, WORKING_MEMORY, division.work_bytes)
 
     def __call__(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
@@ -351,9 +349,9 @@ class CompiledProduct:
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        if growth.mark is not self._prepared:
-            self._call.set(_WORK, self._scratch.address(WORKING_MEMORY, self._work_bytes))
-            self._prepared = growth.mark
+        address = self._work.new_address()
+        if address is not None:
+            self._call.set(_WORK, address)
 
     def _run(self) -> None:
         self._prepare()

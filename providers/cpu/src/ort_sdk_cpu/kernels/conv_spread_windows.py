@@ -17,7 +17,7 @@ from ort_sdk_cpu.native_call import NativeCall
 
 from .conv_geometry import ConvGeometry
 from .conv_spread import FEW_OUTPUTS
-from .scratch import Scratch
+from .scratch import Scratch, ToldMemory
 from .signal_conv import FLOAT, WEIGHT, SignalConvKernel
 
 __all__ = ["SpreadWindowsKernel", "with_spread_windows"]
@@ -121,7 +121,8 @@ class _SpreadWindows:
     """
 
     def __init__(self, plan: _Plan, scratch: Scratch) -> None:
-        self._plan, self._scratch = plan, scratch
+        self._scratch = scratch
+        self._work = ToldMemory(scratch, "kept windows", plan.threads * plan.work_bytes)
         self._call = TaskCall(MODULE, TASK, plan.arguments, plan.threads)
         self._strides: tuple[int, ...] | None = None
         """Of X, as the task was told."""
@@ -159,7 +160,9 @@ class _SpreadWindows:
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        self._call.set(_WORK, self._scratch.address("kept windows", self._plan.threads * self._plan.work_bytes))
+        address = self._work.new_address()
+        if address is not None:
+            self._call.set(_WORK, address)
 
     def _run(self) -> None:
         self._prepare()

@@ -18,7 +18,7 @@ from ort_sdk_cpu.native_call import NativeCall, in_turn
 from .bindable import Writer
 from .compiled_product import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Division, Sizes, divided
 from .copies import CopyWriter
-from .scratch import Scratch, growth
+from .scratch import Scratch, ToldMemory
 from .task_writer import is_worth_a_task
 
 __all__ = ["SHORTEST_DOT", "JoinableProduct", "Operands", "ProductWriter", "joinable_product"]
@@ -187,22 +187,19 @@ class JoinableProduct:
     """The tasks of a product, one per stack. For one thread at a time."""
 
     def __init__(self, operands: Operands, layout: _Layout, stacks: Sequence[_Stack], scratch: Scratch) -> None:
-        self._operands, self._scratch = operands, scratch
+        self._operands = operands
         self._strides = _strides(operands)
         division = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
-        self._work_bytes = division.work_bytes
-        self._prepared: object = None
-        """When the tasks were told where working memory is."""
+        self._work = ToldMemory(scratch, WORKING_MEMORY, division.work_bytes)
         self._calls = [_task(operands, layout, stack, division) for stack in stacks]
         self.native = NativeCall(tuple(call.row for call in self._calls), self._prepare)
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        if growth.mark is not self._prepared:
-            address = self._scratch.address(WORKING_MEMORY, self._work_bytes)
+        address = self._work.new_address()
+        if address is not None:
             for call in self._calls:
                 call.set(_WORK, address)
-            self._prepared = growth.mark
 
     def moves_to(self, operands: Operands) -> bool:
         """Use other arrays that lie as those the tasks were made for; whether they do, in one stack."""

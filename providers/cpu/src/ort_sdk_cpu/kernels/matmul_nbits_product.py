@@ -18,7 +18,7 @@ from ort_sdk_cpu.simd import nbits_arguments as places
 
 from .matmul_nbits_form import ELEMENTS_PER_PART, SPAN_BYTES, Form, block_bytes, choose_form, padded
 from .matmul_nbits_operands import Operands
-from .scratch import Scratch
+from .scratch import Scratch, ToldMemory
 
 __all__ = ["NBitsProduct", "Product", "address"]
 
@@ -128,12 +128,10 @@ class _Calls:
 
     def __init__(self, form: Form, arguments: dict[int, int], scratch: Scratch) -> None:
         rows, inner, width = arguments[places.M], arguments[places.K], arguments[places.N]
-        self._scratch = scratch
         sizes = (*form.buffers, form.jobs * form.work_stride, (form.k_parts - 1) * rows * width * 4)
         padded_sizes = [padded(size, SPAN_BYTES) for size in sizes]
         self._offsets = [sum(padded_sizes[:index]) for index in range(len(sizes))]
-        self._nbytes = sum(padded_sizes)
-        self._start = 0
+        self._memory = ToldMemory(scratch, "matmul_nbits", sum(padded_sizes))
         self._reads_as_they_are = not form.buffers[0]
         known = (rows, inner, arguments[places.BLOCK], form.planes)
         strides = (form.x_stride, arguments[places.BLOCK_STRIDE])
@@ -173,13 +171,12 @@ class _Calls:
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        start = self._scratch.address("matmul_nbits", self._nbytes)
-        if start != self._start:
+        start = self._memory.new_address()
+        if start is not None:
             self._place(start)
 
     def _place(self, start: int) -> None:
         """Use the buffers that begin at this address."""
-        self._start = start
         x, scales, sums, work, partials = (start + offset for offset in self._offsets)
         for position, place in zip(_ARRANGED, (x, scales, sums), strict=True):
             self._arrange.set(position, place)

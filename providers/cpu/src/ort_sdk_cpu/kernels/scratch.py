@@ -12,7 +12,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.addresses import address_of
 
-__all__ = ["Scratch", "growth", "scratch_of", "shared_scratch"]
+__all__ = ["Scratch", "ToldMemory", "growth", "scratch_of", "shared_scratch"]
 
 ALIGNMENT_BYTES = 64
 
@@ -55,6 +55,30 @@ class Scratch(threading.local):
             found = self._buffers[name] = (buffer, nbytes, address_of(buffer))
             growth.happen()
         return found[2]
+
+
+class ToldMemory:
+    """Working memory of a call that has to be told where it is; for one thread at a time.
+
+    Args:
+        scratch: where it is from.
+        name: under which name.
+        nbytes: how much.
+    """
+
+    __slots__ = ("_mark", "_name", "_nbytes", "_scratch")
+
+    def __init__(self, scratch: Scratch, name: str, nbytes: int) -> None:
+        self._scratch, self._name, self._nbytes = scratch, name, nbytes
+        self._mark: object = None
+
+    def new_address(self) -> int | None:
+        """Where it is on this thread; None if the call was told, and none has been replaced since."""
+        if growth.mark is self._mark:
+            return None
+        address = self._scratch.address(self._name, self._nbytes)
+        self._mark = growth.mark
+        return address
 
 
 def shared_scratch() -> Scratch:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.native_call import NativeCall
 
-from .scratch import Scratch
+from .scratch import Scratch, ToldMemory
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskCall
@@ -27,8 +27,9 @@ class TaskExecution:
     """
 
     def __init__(self, call: TaskCall, places: Mapping[int, int], scratch: Scratch, work: tuple[int, int] = (0, 0)) -> None:
-        self._call, self._places, self._scratch = call, places, scratch
-        self._work_place, self._work_bytes = work
+        self._call, self._places = call, places
+        self._work_place, work_bytes = work
+        self._work = ToldMemory(scratch, "task", work_bytes) if work_bytes else None
         self._arrays: dict[int, HostArray] = {}
 
     def set(self, argument: int, array: HostArray) -> None:
@@ -44,7 +45,7 @@ class TaskExecution:
     @property
     def native(self) -> NativeCall:
         """The same for callers that need no Python."""
-        return NativeCall((self._call.row,), self._prepare if self._work_bytes else None)
+        return NativeCall((self._call.row,), None if self._work is None else self._prepare)
 
     def __call__(self) -> None:
         """Run; outputs are written when it returns."""
@@ -53,5 +54,6 @@ class TaskExecution:
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        if self._work_bytes:
-            self._call.set(self._work_place, self._scratch.address("task", self._work_bytes))
+        address = None if self._work is None else self._work.new_address()
+        if address is not None:
+            self._call.set(self._work_place, address)
