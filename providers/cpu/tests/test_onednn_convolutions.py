@@ -13,6 +13,7 @@ from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.onednn.call import is_channels_last
 
 import ort_sdk as ort
+from ort_sdk.testing.error_bounds import assert_sums_close
 
 pytestmark = pytest.mark.skipif(not onednn_library.is_available(), reason="oneDNN is not installed")
 
@@ -57,17 +58,21 @@ def test_random_convolutions(make_kernel, run_both, x_shape, w_shape, attributes
     rng = np.random.default_rng(0)
     x, w, bias = random(rng, *x_shape), random(rng, *w_shape) / np.sqrt(np.prod(w_shape[1:])).astype(np.float32), None
     expected = in_float64(make_kernel, "Conv", (x, w), attributes)
+    magnitudes = in_float64(make_kernel, "Conv", (np.abs(x), np.abs(w)), attributes)
     for source in (x, channels_last(x), np.asfortranarray(x)):
-        found, bound = run_both("Conv", source, w, **attributes)
-        np.testing.assert_allclose(found[0], expected, **FLOAT_TOLERANCE)
-        np.testing.assert_array_equal(bound[0], found[0])
+        for results in run_both("Conv", source, w, **attributes):
+            np.testing.assert_allclose(results[0], expected, **FLOAT_TOLERANCE)
+            assert_sums_close(results[0], expected, magnitudes, np.prod(w_shape[1:]))
     bias = random(rng, w_shape[0])
     added = channels_last(random(rng, *expected.shape))
     fused = {"domain": MICROSOFT, "activation": "LeakyRelu", "activation_params": [0.25], **attributes}
-    found, bound = run_both("FusedConv", x, w, bias, added, constants=(1, 2), **fused)
-    total = expected + bias.reshape(-1, *(1 for _ in x_shape[2:])) + added
-    np.testing.assert_allclose(found[0], np.where(total > 0, total, total / 4), **FLOAT_TOLERANCE)
-    np.testing.assert_array_equal(bound[0], found[0])
+    columns = bias.reshape(-1, *(1 for _ in x_shape[2:])).astype(np.float64)
+    total = expected + columns + added
+    activated = np.where(total > 0, total, total / 4)
+    for results in run_both("FusedConv", x, w, bias, added, constants=(1, 2), **fused):
+        np.testing.assert_allclose(results[0], activated, **FLOAT_TOLERANCE)
+        sums = magnitudes + np.abs(columns) + np.abs(added)
+        assert_sums_close(results[0], activated, sums, np.prod(w_shape[1:]) + len(("bias", "addend", "activation")))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk as ort
+from ort_sdk.testing.error_bounds import assert_sums_close
 
 RUNS = 3
 RNG = np.random.default_rng(0)
@@ -47,6 +48,39 @@ def check(model):
     return operators(session)
 
 
+def dequantized(values, scales, zero_points, axis=1, block_size=0):
+    """DequantizeLinear's formula in float64."""
+    scales, zero_points = np.asarray(scales, np.float64), np.asarray(0 if zero_points is None else zero_points, np.float64)
+    if block_size:
+        scales, zero_points = np.repeat(scales, block_size, axis), np.repeat(zero_points, block_size, axis)
+    elif scales.size > 1:
+        columns = [-1 if dimension == axis % values.ndim else 1 for dimension in range(values.ndim)]
+        scales, zero_points = scales.reshape(columns), zero_points.reshape(columns)
+    return (values.astype(np.float64) - zero_points) * scales
+
+
+def convolution(x, weight):
+    """Conv without padding in float64."""
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), weight.shape[2:], axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, weight)
+
+
+def check_convolution(weight, scales, zero_points, *, bias=None, others=(), **attributes):
+    """The operators there are, once the convolution is as near to float64 as rounding allows."""
+    x = RNG.standard_normal((1, 5, 9, 8)).astype(np.float32)
+    session = ort.InferenceSession(conv_model(weight, scales, zero_points, bias=bias, others=others, **attributes))
+    real = dequantized(weight, scales, zero_points, **attributes)
+    exact, magnitudes = convolution(x, real), convolution(np.abs(x), np.abs(real))
+    if bias is not None:
+        added = bias.astype(np.float64)[:, None, None] * np.float32(0.01)
+        exact, magnitudes = exact + added, magnitudes + np.abs(added)
+    for _ in range(RUNS):
+        found = session.run(["y"], {"x": x})[0]
+        # each weight was rounded once when it was scaled, and so was each bias, which is added once
+        assert_sums_close(found, exact, magnitudes, weight[0].size + 2)
+    return operators(session)
+
+
 def steps(dtype, *shape):
     limits = np.iinfo(dtype)
     return RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
@@ -64,19 +98,19 @@ def test_weights_become_constants(dtype, axis, has_bias):
         scales, zero_points = scales.reshape(()), zero_points.reshape(())
     attributes = {} if axis is None else {"axis": axis}
     bias = steps(np.int32, 7) // 2**20 if has_bias else None
-    assert check(conv_model(weight, scales, zero_points, bias=bias, **attributes)) == ["Conv"]
+    assert check_convolution(weight, scales, zero_points, bias=bias, **attributes) == ["Conv"]
 
 
 def test_what_others_read_is_left():
     other = helper.make_node("ReduceSum", ["f"], ["sum"])
-    model = conv_model(steps(np.int8, 7, 5, 3, 2), np.float32(0.01), np.int8(3), others=[other])
-    assert "DequantizeLinear" in check(model)
+    weight = steps(np.int8, 7, 5, 3, 2)
+    assert "DequantizeLinear" in check_convolution(weight, np.float32(0.01), np.int8(3), others=[other])
 
 
 def test_blocks_are_left():
     scales = RNG.uniform(0.01, 0.1, (7, 5, 3, 1)).astype(np.float32)
     weight, zero_points = steps(np.int8, 7, 5, 3, 2), np.zeros((7, 5, 3, 1), np.int8)
-    assert "DequantizeLinear" in check(conv_model(weight, scales, zero_points, axis=3, block_size=2))
+    assert "DequantizeLinear" in check_convolution(weight, scales, zero_points, axis=3, block_size=2)
 
 
 def test_the_config_may_keep_them():
@@ -101,7 +135,7 @@ def test_a_picture_that_is_dequantised_is_not_folded():
 @pytest.mark.parametrize(("scale_shape", "zero_shape"), [((1,), ()), ((), (1,)), ((1,), (1,))])
 def test_one_number_may_have_an_axis(scale_shape, zero_shape):
     scale, zero_point = np.full(scale_shape, 0.01, np.float32), np.full(zero_shape, 3, np.int8)
-    assert check(conv_model(steps(np.int8, 7, 5, 3, 2), scale, zero_point)) == ["Conv"]
+    assert check_convolution(steps(np.int8, 7, 5, 3, 2), scale, zero_point) == ["Conv"]
 
 
 def test_normalizations_of_quantized_statistics_are_a_product_and_a_sum():
