@@ -57,8 +57,8 @@ def _kernel(op_type, inputs, attributes, domain, version, constants, outputs):
     return accepting[0].create(info)
 
 
-def _run_both(op_type, *inputs, domain="", version=None, constants=(), wanted=(0,), **attributes):
-    """Outputs by ``compute`` and by ``bind``, with fixed and with changing slots; None if the kernel is not bound."""
+def _run_all(op_type, *inputs, domain="", version=None, constants=(), wanted=(0,), **attributes):
+    """Outputs by ``compute``, and by ``bind`` with fixed and with changing slots; the first alone if the kernel is not bound."""
     count = max(wanted) + 1
     declared = tuple(NodeArg(f"y{index}", None) for index in range(count))
     plain = _kernel(op_type, inputs, attributes, domain, version, constants, declared)
@@ -71,12 +71,20 @@ def _run_both(op_type, *inputs, domain="", version=None, constants=(), wanted=(0
         expected = expected if isinstance(expected, tuple) else (expected,)
         expected = [np.asarray(value) if index in wanted else None for index, value in enumerate(expected)]
         if not hasattr(kernel, "bind"):
-            return expected, None
+            return [expected]
         before = [None if value is None else value.copy() for value in inputs]
         results = [_bound(kernel, inputs, constants, expected, is_fixed=is_fixed) for is_fixed in (True, False)]
     for value, kept in zip(inputs, before, strict=True):
         if value is not None:
             np.testing.assert_array_equal(value, kept)
+    return [expected, *results]
+
+
+def _run_both(*operands, **options):
+    """Outputs by ``compute`` and by ``bind``, for one task whatever its slots; None if the kernel is not bound."""
+    expected, *results = _run_all(*operands, **options)
+    if not results:
+        return expected, None
     for first, second in zip(*results, strict=True):
         np.testing.assert_array_equal(first, second)
     return expected, results[0]
@@ -182,6 +190,12 @@ def make_kernel():
 def run_both():
     """``run_both(op_type, *inputs, **options)``: outputs by ``compute`` and by ``bind``; None if the kernel has none."""
     return _run_both
+
+
+@pytest.fixture
+def run_all():
+    """``run_all(op_type, *inputs, **options)``: outputs of each way to call a kernel, for those whose primitives may differ."""
+    return _run_all
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import has_vnni
 
 from ort_sdk import InferenceSession
 from ort_sdk.testing.collection import only_new_objects
@@ -48,4 +49,6 @@ def test_the_weight_is_kept_once(tmp_path, dtype):
         kept = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert weight.nbytes <= kept < 1.5 * weight.nbytes
+    # without VNNI nothing is packed of a weight that does not fit into 8 signed bits: it is read in the file
+    is_packed = dtype == np.int8 or has_vnni()
+    assert weight.nbytes * is_packed <= kept < (0.5 + is_packed) * weight.nbytes
