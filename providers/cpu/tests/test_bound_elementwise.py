@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.kernels import index
 from ort_sdk_cpu.kernels.bindable import BINDERS
 from ort_sdk_cpu.kernels.direct_kernel import DIRECT
@@ -206,7 +207,10 @@ def test_casts_of_halves_that_lie_otherwise(run_both, source, target):
     for given in (x, last, last[:, 1:4], x[:, ::-1], np.broadcast_to(x[:1], x.shape), x[:, :, :1]):
         found, bound = run_both("Cast", given, to=helper.np_dtype_to_tensor_dtype(np.dtype(target)))
         np.testing.assert_array_equal(found[0], given.astype(target))
-        np.testing.assert_array_equal(bound[0], found[0])
+        # x86 converts float16 with instructions that come with AVX2
+        assert (bound is not None) == (instruction_set() >= InstructionSet.AVX2)
+        if bound is not None:
+            np.testing.assert_array_equal(bound[0], found[0])
 
 
 @pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"])

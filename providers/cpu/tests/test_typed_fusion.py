@@ -5,6 +5,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 import ort_sdk as ort
 from ort_sdk.run import plan_runner
@@ -119,6 +120,12 @@ _CASTS += [(np.float32, np.bool_), (np.float64, np.bool_), (np.float32, np.int8)
 _CASTS += [(source, target) for source in (np.float32, np.float64) for target in (np.int32, np.int64)]
 
 
+def _is_compiled(source, target):
+    """float16, and floats to integers as NumPy rounds them, take instructions that come with AVX2."""
+    takes_instructions = target is np.float16 or (np.dtype(source).kind == "f" and np.dtype(target).kind in "iu")
+    return source is not np.float16 and (instruction_set() >= InstructionSet.AVX2 or not takes_instructions)
+
+
 @pytest.mark.parametrize(("source", "target"), [pair for pair in _CASTS if pair[0] is not pair[1]])
 def test_casts(source, target):
     x = _numbers(np.int64, 3, 50) * 3
@@ -133,7 +140,7 @@ def test_casts(source, target):
     model = _model(nodes, feeds, {"y": _type(target)})
     (result,), groups = _fused(model, feeds)
     np.testing.assert_array_equal(result, _theirs(model, feeds)[0])
-    assert sum(map(len, groups)) == (2 if source is not np.float16 else 0)
+    assert sum(map(len, groups)) == (2 if _is_compiled(source, target) else 0)
     assert result.dtype == target
 
 
