@@ -68,5 +68,6 @@ def test_the_collector_waits(squared, monkeypatch):
         numba, "njit", lambda *arguments, **options: enabled.append(gc.isenabled()) or njit(*arguments, **options)
     )
     translated(doubled_square(squared), "int64(int64)")
-    assert enabled == [False]
+    assert enabled
+    assert not any(enabled)  # numba itself compiles what it loads when it is first used
     assert gc.isenabled()
