@@ -71,3 +71,16 @@ def test_every_benchmark_is_tested_and_described():
     scripts = {path.name for path in (ROOT / "benchmarks").glob("bench_*.py")}
     assert scripts == set(SMALL)
     assert [script for script in scripts if f"`{script}`" not in PAGE] == []
+
+
+@pytest.mark.benchmarks
+def test_versions_are_compared_by_row_and_column():
+    here, small = sys.executable, SMALL["bench_small.py"]
+    options = ["--rounds", "2", "--columns", "ort_sdk .s", "--check", "1000"]
+    command = [here, "-P", ROOT / "benchmarks" / "compare_versions.py", *options, here, here, "bench_small.py", *small]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("  ")[0].split(", ") for line in done.stdout.splitlines()]
+    assert rows == [["encoder-turns", "ort_sdk µs"], ["tiny", "ort_sdk µs"]]
+    command[command.index("1000")] = "0"
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
