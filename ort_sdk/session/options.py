@@ -98,6 +98,7 @@ class SessionOptions(Options):
             "session.execution_mode": mode,
             "session.inter_op_num_threads": str(max(self.inter_op_num_threads, 0)),
             "session.intra_op_num_threads": str(max(self.intra_op_num_threads, 0)),
+            "session.log_severity_level": str(self.log_severity_level),
         }
         return typed | self._config
 

@@ -444,10 +444,11 @@ def test_a_damaged_file_of_code_is_replaced(monkeypatch, tmp_path):
     from ort_sdk_cpu.fusion import code
     from ort_sdk_cpu.fusion.chain import Chain, ChainStep
     from ort_sdk_cpu.fusion.operation import ElementOperation
+    from ort_sdk_cpu import jit
     from ort_sdk_cpu.images import store
 
     chain = Chain("ff", (ChainStep(ElementOperation("Add"), (0, 1)), ChainStep(ElementOperation("Neg"), (2,))), (3,))
-    monkeypatch.setattr(store, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(jit, "kernel_folders", lambda: jit.KernelFolders((tmp_path,), tmp_path))
     contents = []
     for _ in range(2):
         fresh = store._Store()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu import jit, libraries
 from ort_sdk_cpu.images import compiler, linker, mapping, store
 from ort_sdk_cpu.images.image import LinkError, can_link
-from ort_sdk_cpu.jit import one_process
+from ort_sdk_cpu.jit import KernelFolders, one_process
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 needs_images = pytest.mark.skipif(not can_link(), reason="images are for Linux on x86-64")
@@ -50,7 +50,7 @@ OF_THREADS = "@own = thread_local global i64 1\ndefine i64 @total() {\n  %x = lo
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(jit, "kernel_folders", lambda: KernelFolders((tmp_path,), tmp_path))
     return tmp_path
 
 
@@ -169,7 +169,7 @@ def test_other_machines_keep_object_files(function, folder, monkeypatch):
 
 
 def test_without_a_folder(function, monkeypatch):
-    monkeypatch.setattr(store, "cache_folder", lambda: None)
+    monkeypatch.setattr(jit, "kernel_folders", lambda: KernelFolders((), None))
     assert function(SUM, *LONGS)(40, 2) == 42
 
 

@@ -28,9 +28,10 @@ def doubled_square(squared):
 
 
 def test_text_is_complete(squared, tmp_path, monkeypatch):
+    from ort_sdk_cpu import jit
     from ort_sdk_cpu.images import compiler, store, translation
 
-    monkeypatch.setattr(store, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(jit, "kernel_folders", lambda: jit.KernelFolders((tmp_path,), tmp_path))
     symbol, text = translation.translated(doubled_square(squared), "int64(int64)")
     address = store._Store().address(symbol, lambda: (symbol, compiler.emitted(text)))
     result, place = ctypes.c_int64(), ctypes.create_string_buffer(8)

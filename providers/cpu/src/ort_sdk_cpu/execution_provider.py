@@ -11,7 +11,7 @@ from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, KernelInf
 from . import libraries
 from .floating_point_errors import IgnoredErrors
 from .kernels.scratch import shared_scratch
-from .threads import RunScope, openmp_default, threads_of
+from .threads import RunScope, log_level_of, openmp_default, set_log_level, threads_of
 
 __all__ = ["CpuExecutionProvider"]
 
@@ -39,6 +39,8 @@ class CpuExecutionProvider(ExecutionProvider):
         config = session_options or {}
         self.threads = threads_of(config)
         """Threads a kernel may use."""
+        self._log_level = log_level_of(config)
+        set_log_level(self._log_level)  # for kernels that are compiled while the session is made
         self.has_products = False
         """Whether a kernel of the session may compute products with NumPy."""
         self._sets_threads = False
@@ -51,8 +53,9 @@ class CpuExecutionProvider(ExecutionProvider):
             # What is loaded stays loaded.
             self._sets_threads = self.has_products or self.threads != openmp_default() or libraries.is_openmp_loaded()
             if not self._sets_threads:
+                set_log_level(self._log_level)
                 return IgnoredErrors()
-        return RunScope(self.threads)
+        return RunScope(self.threads, self._log_level)
 
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:
         """Convolutions do what follows them; other chains of element-wise steps become compiled kernels."""

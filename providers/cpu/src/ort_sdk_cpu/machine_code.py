@@ -28,7 +28,7 @@ from .contention import expect_teams
 from .digests import short_digest
 from .images.store import code_address, is_kept
 from .instruction_set import instruction_set, processor
-from .jit import cache_folder, source_hash, tell_compiled
+from .jit import source_hash, tell_compiled
 from .native_call import ALL_BITS, NO_BITS, NativeCall, Row
 
 __all__ = [
@@ -196,7 +196,7 @@ def _built(module: str, name: str) -> tuple[str, bytes]:
     made: Task = getattr(importlib.import_module(f"{__package__}.compiled.{module}"), name)
     symbol, text = translated(made.function, "void(intp, intp, intp)")
     code = emitted(text)
-    tell_compiled(name, time.perf_counter() - start, cache_folder())
+    tell_compiled(name, time.perf_counter() - start)
     return symbol, code
 
 

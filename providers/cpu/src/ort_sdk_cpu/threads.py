@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -24,13 +25,17 @@ from .contention import works_alone
 from .floating_point_errors import ignore_errors, restore_errors
 
 __all__ = [
+    "LOG_SEVERITY_KEY",
     "THREADS_KEY",
     "RunScope",
     "current_threads",
     "default_threads",
     "is_alone",
+    "log_level",
+    "log_level_of",
     "matrix_product",
     "openmp_default",
+    "set_log_level",
     "team_of",
     "threads_of",
     "with_team",
@@ -39,15 +44,20 @@ __all__ = [
 THREADS_KEY = "session.intra_op_num_threads"
 """Config entry: threads of a session's kernels; 0 for the default."""
 
+LOG_SEVERITY_KEY = "session.log_severity_level"
+"""Config entry: least severity that a session logs, 0 verbose to 4 fatal."""
+
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 class _Current:
     """What a thread runs."""
 
-    __slots__ = ("is_forked", "levels", "limits_blas", "threads")
+    __slots__ = ("is_forked", "levels", "limits_blas", "log_level", "threads")
 
     def __init__(self) -> None:
+        self.log_level: int | None = None
+        """Least of Python's levels that the session logs which this thread made or ran last; None for the logger's."""
         self.threads: int | None = None
         self.levels: int | None = None
         """How deep teams might be nested before they were limited to one thread; None if they are not."""
@@ -69,6 +79,16 @@ _local = _Local()
 def current_threads() -> int:
     """Threads a kernel may use now: those of the session that this thread runs, or the default."""
     return _local.current.threads or default_threads()
+
+
+def log_level() -> int | None:
+    """Least of Python's levels that the session wants to be logged which this thread makes or runs; None for the logger's."""
+    return _local.current.log_level
+
+
+def set_log_level(level: int | None) -> None:
+    """Tell what the session wants to be logged that this thread makes or runs from now on."""
+    _local.current.log_level = level
 
 
 def is_alone() -> bool:
@@ -127,6 +147,12 @@ def threads_of(config: Mapping[str, str]) -> int:
     return int(text) or default_threads()
 
 
+def log_level_of(config: Mapping[str, str]) -> int | None:
+    """Least of Python's levels that a session with these config entries logs; None for the logger's."""
+    severity = config.get(LOG_SEVERITY_KEY, "")
+    return (int(severity) + 1) * logging.DEBUG if severity.isdigit() else None
+
+
 @functools.cache
 def default_threads() -> int:
     """The physical cores this process may run on, or what ``OMP_NUM_THREADS`` says."""
@@ -163,18 +189,21 @@ class RunScope:
 
     Args:
         threads: of the session.
+        log_level: of the session, as ``log_level`` gives it.
     """
 
-    __slots__ = ("_current", "_errors", "_is_alone", "_openmp", "_previous", "_threads")
+    __slots__ = ("_current", "_errors", "_is_alone", "_log_level", "_openmp", "_previous", "_threads")
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, log_level: int | None = None) -> None:
         self._threads = threads
+        self._log_level = log_level
 
     def __enter__(self) -> None:
         self._errors = ignore_errors()
         self._current = current = _local.current
         self._previous = current.threads
         current.threads = threads = self._threads
+        current.log_level = self._log_level
         self._openmp, self._is_alone = _openmp_threads(threads), False
         if threads > 1 and current.levels is None and _openmp() is not None and works_alone(threads):
             self._is_alone = True

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import time
-from pathlib import Path
 
 from ort_sdk_cpu.digests import short_digest
-from ort_sdk_cpu.images.store import read_text, write_text
-from ort_sdk_cpu.jit import cache_folder, one_process, source_hash, tell_compiled
+from ort_sdk_cpu.images.kept_files import new_path, read_kept, write_kept
+from ort_sdk_cpu.jit import one_process, source_hash, tell_compiled
 from ort_sdk_cpu.machine_code import compiler_environment
 
 from .instructions import FLOAT
@@ -31,21 +30,20 @@ define internal {vector} @vector_{name}({vector} %x) alwaysinline {{
 @functools.cache
 def vector_functions() -> dict[str, str]:
     """Name → a module that defines ``vector_<name>``."""
-    folder = cache_folder()
     key = short_digest(source_hash(), compiler_environment(), _WRAPPER, *NAMES)
-    path = None if folder is None else folder / f"functions-{key}.ll"
-    texts = read_text(path)
+    name = f"functions-{key}.ll"
+    texts = read_kept(name)
     if texts is None:
-        with one_process(path):
-            texts = read_text(path) or _built(path)
+        with one_process(new_path(name)):
+            texts = read_kept(name) or _built(name)
     return dict(zip(NAMES, texts.decode().split("\0"), strict=True))
 
 
-def _built(path: Path | None) -> bytes:
+def _built(file: str) -> bytes:
     start = time.perf_counter()
     texts = "\0".join(_text(name) for name in NAMES).encode()
-    write_text(path, texts)
-    tell_compiled("vector functions", time.perf_counter() - start, None if path is None else path.parent)
+    write_kept(file, texts)
+    tell_compiled("vector functions", time.perf_counter() - start)
     return texts
 
 

@@ -18,6 +18,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.digests import DIGEST_BYTES, digest
 
 from .image import Image, LinkError
+from .kept_files import open_kept
 
 __all__ = ["HEADER_BYTES", "map_content", "map_file", "written"]
 
@@ -37,8 +38,8 @@ def written(image: Image, name: str) -> bytes:
     return digest(name.encode(), rest) + rest
 
 
-def map_file(path: Path) -> int | None:
-    """Map a file; returns the address of its function, or None if there is no such file, or a damaged or another one.
+def map_file(folder: Path, name: str) -> int | None:
+    """Map a file; returns the address of its function, or None if there is none that may be used, or a damaged or another one.
 
     Where files of this folder may not be executed, its content is copied to memory that may be.
 
@@ -46,9 +47,8 @@ def map_file(path: Path) -> int | None:
         OSError: no memory may be executed.
         LinkError: no library has a function that the image calls.
     """
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    file = open_kept(folder, name)
+    if file is None:
         return None
     try:
         size = os.fstat(file).st_size
@@ -58,10 +58,10 @@ def map_file(path: Path) -> int | None:
             base = _map(size, mmap.PROT_READ | mmap.PROT_EXEC, mmap.MAP_PRIVATE, file)
         except PermissionError:
             content = os.pread(file, size, 0)
-            return map_content(content, path.name)
+            return map_content(content, name)
     finally:
         os.close(file)
-    return _loaded(base, size, path.name)
+    return _loaded(base, size, name)
 
 
 def map_content(content: bytes, name: str) -> int | None:

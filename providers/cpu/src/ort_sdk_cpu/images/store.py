@@ -1,4 +1,4 @@
-"""Compiled functions by name: in memory, else in the folder of compiled kernels, else made now and kept there."""
+"""Compiled functions by name: in memory, else in a folder of compiled kernels, else made now and kept there."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from ort_sdk.api import RuntimeException
-from ort_sdk_cpu.digests import DIGEST_BYTES, digest
-from ort_sdk_cpu.jit import cache_folder, one_process
+from ort_sdk_cpu import jit
+from ort_sdk_cpu.jit import one_process
 
 from .image import LinkError, can_link
+from .kept_files import is_file_kept, new_path, read_kept, write_kept, write_whole
 from .mapping import HEADER_BYTES, map_content, map_file, written
 
-__all__ = ["code_address", "is_kept", "read_text", "write_text"]
+__all__ = ["code_address", "is_kept"]
 
 IMAGE, OBJECT = ".image", ".o"
 """Ends of files' names: what is mapped, and what the compiler's library loads where nothing can be mapped."""
@@ -35,34 +35,8 @@ def code_address(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
 
 
 def is_kept(name: str) -> bool:
-    """Whether a function is in memory or in the folder."""
-    folder = cache_folder()
-    kept = folder is not None and any((folder / f"{name}{end}").is_file() for end in (IMAGE, OBJECT))
-    return kept or _store().has(name)
-
-
-def read_text(path: Path | None) -> bytes | None:
-    """What :func:`write_text` kept in a file; None if there is none, or a damaged one."""
-    if path is None or not path.is_file():
-        return None
-    content = memoryview(path.read_bytes())
-    if digest(path.name.encode(), content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
-        return None
-    return bytes(content[DIGEST_BYTES:])
-
-
-def write_text(path: Path | None, content: bytes) -> None:
-    """Keep something in a file, with its digest; None keeps nothing."""
-    if path is not None:
-        _write(path, digest(path.name.encode(), content) + content)
-
-
-def _write(path: Path, content: bytes) -> None:
-    import tempfile  # brings archives and their compression
-
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    Path(file.name).replace(path)
+    """Whether a function is in memory or in a folder."""
+    return _store().has(name) or any(is_file_kept(f"{name}{end}") for end in (IMAGE, OBJECT))
 
 
 @functools.cache
@@ -87,24 +61,28 @@ class _Store:
 
 
 def _kept(name: str) -> int | None:
-    folder = cache_folder()
-    if folder is None:
-        return None
-    # Where the system lets no such memory be executed, the compiler's library may still find a way.
-    with contextlib.suppress(OSError):
-        found = map_file(folder / f"{name}{IMAGE}") if can_link() else None
-        if found is not None:
-            return found
-    content = read_text(folder / f"{name}{OBJECT}")
+    found = _mapped(f"{name}{IMAGE}") if can_link() else None
+    if found is not None:
+        return found
+    content = read_kept(f"{name}{OBJECT}")
     if content is None:
         return None
     symbol, _, code = content.partition(b"\n")
     return _loaded(symbol.decode(), code)
 
 
+def _mapped(file: str) -> int | None:
+    for folder in jit.kernel_folders().readable:
+        # Where the system lets no such memory be executed, the compiler's library may still find a way.
+        with contextlib.suppress(OSError):
+            found = map_file(folder, file)
+            if found is not None:
+                return found
+    return None
+
+
 def _kept_or_built(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
-    folder = cache_folder()
-    with one_process(None if folder is None else folder / name):
+    with one_process(new_path(name)):
         found = _kept(name)
         if found is not None:
             return found
@@ -113,15 +91,19 @@ def _kept_or_built(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
             found = _imaged(name, symbol, code)
             if found is not None:
                 return found
-        write_text(None if folder is None else folder / f"{name}{OBJECT}", symbol.encode() + b"\n" + code)
+        write_kept(f"{name}{OBJECT}", symbol.encode() + b"\n" + code)
         return _loaded(symbol, code)
 
 
 def _imaged(name: str, symbol: str, code: bytes) -> int | None:
-    """Address of the code as an image; None if it cannot be one."""
+    """Address of the code as an image; None if it cannot be one.
+
+    Raises:
+        OSError: no memory may be executed.
+    """
     from .linker import link
 
-    folder, file = cache_folder(), f"{name}{IMAGE}"
+    file = f"{name}{IMAGE}"
     try:
         image = link(code, symbol, HEADER_BYTES) if can_link() else None
     except LinkError:
@@ -129,10 +111,8 @@ def _imaged(name: str, symbol: str, code: bytes) -> int | None:
     if image is None:
         return None
     content = written(image, file)
-    if folder is None:
-        return map_content(content, file)
-    _write(folder / file, content)
-    return map_file(folder / file)
+    found = _mapped(file) if write_whole(file, content) else None
+    return map_content(content, file) if found is None else found
 
 
 def _loaded(symbol: str, code: bytes) -> int:
