@@ -17,7 +17,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 _NAMELESS = getattr(os, "O_TMPFILE", 0) if _DESCRIPTORS.is_dir() else 0
 _CANNOT_BE_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_MODE = 0o666  # as far as the user's mask allows
+_MODE = 0o666
 
 
 class UnfinishedFile:
@@ -29,15 +29,16 @@ class UnfinishedFile:
     Args:
         folder: existing folder, on the file system of the final place.
         name: final name; temporary names are made of it.
+        mode: who may read and write it, as far as the user's mask allows; by default all.
 
     Raises:
         OSError: it cannot be made.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, mode: int = _MODE) -> None:
         self._folder = folder
         self._name = name
-        descriptor, self._temporary = _open(folder, name)
+        descriptor, self._temporary = _open(folder, name, mode)
         self.file: IO[bytes] = os.fdopen(descriptor, "w+b")
 
     def complete(self) -> None:
@@ -115,10 +116,10 @@ def remove_leftovers(folder: Path, name: str) -> None:
                 os.close(descriptor)
 
 
-def _open(folder: Path, name: str) -> tuple[int, Path | None]:
+def _open(folder: Path, name: str, mode: int) -> tuple[int, Path | None]:
     if _NAMELESS:
         try:
-            descriptor = os.open(folder, _FLAGS | _NAMELESS, _MODE)
+            descriptor = os.open(folder, _FLAGS | _NAMELESS, mode)
         except OSError as error:
             if error.errno not in _CANNOT_BE_NAMELESS or not folder.is_dir():
                 raise
@@ -127,7 +128,7 @@ def _open(folder: Path, name: str) -> tuple[int, Path | None]:
             return descriptor, None
     while True:
         temporary = _temporary_name(folder, name)
-        descriptor = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, _MODE)
+        descriptor = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, mode)
         _lock(descriptor, wait=True)
         if os.fstat(descriptor).st_nlink:
             return descriptor, temporary

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from ort_sdk.api import Allocator, Fail, HostArray, InvalidArgument, NotPacked, PrePackedWeights
+from ort_sdk.api.file_trust import file_mode, make_private_folder, open_trusted_file, require_trusted_folder
 from ort_sdk.loader.byte_source import ByteSource, map_descriptor
 from ort_sdk.loader.checksum import checksum
 from ort_sdk.loader.file_memory import FileMemory
@@ -31,7 +32,6 @@ _MAX_HEADER_BYTES = 1 << 20
 _ALIGNMENT_BYTES = 64
 _SUFFIX = ".prepacked"
 _TEMPORARY_NAME = "unfinished"
-_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 Pack = Callable[[Allocator], "PrePackedWeights | NotPacked"]
 """``pack(allocator)`` gives a packed weight, made in memory of the allocator's or elsewhere."""
@@ -41,30 +41,50 @@ class PrepackCache:
     """Finds and adds packed weights. Any number of processes may use one folder at once.
 
     A file is written whole before it gets its name, and never changed after. It is read under the process's shared map; key
-    and checksums are verified before anything in it is used. Nothing is ever removed: delete files as you like.
+    and checksums are verified before anything in it is used. Nothing is ever removed: delete files as you like. Folder and
+    files are used as far as ``ort_sdk.api.file_trust`` trusts them.
 
     Args:
-        folder: made if it is not there.
-
-    Raises:
-        InvalidArgument: it cannot be made, or is no folder.
+        folder: an existing folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._has_warned = False
+        remove_leftovers(folder, _TEMPORARY_NAME)
+
+    @classmethod
+    def opened(cls, folder: Path) -> PrepackCache | None:
+        """The cache in a folder, which is made, for the user alone, if it is not there.
+
+        Returns:
+            None if the system refuses to make it, or somebody else may write it, which is logged.
+
+        Raises:
+            InvalidArgument: there is something else in its place.
+        """
+        folder = Path(os.path.realpath(folder))
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+            make_private_folder(folder)
+            require_trusted_folder(folder)
+        except (FileExistsError, NotADirectoryError) as error:
             raise InvalidArgument(
                 f"session.prepack_cache_dir: folder '{folder}' cannot be made: {error.strerror}; name another one"
             ) from error
-        remove_leftovers(folder, _TEMPORARY_NAME)
+        except OSError as error:
+            logger.warning(
+                "packed weights are not kept: folder '%s' cannot be used: %s; a folder that is not there is made for you alone",
+                folder,
+                error.strerror or error,
+            )
+            return None
+        return cls(folder)
 
     def load(self, key: str) -> PrePackedWeights | None:
-        """Views of the file of a key; None if there is none, or it is damaged, which is logged."""
+        """Views of the file of a key; None if there is none, or it is damaged or not trusted, which is logged."""
         path = self._path(key)
         try:
-            descriptor = os.open(path, _FLAGS)
+            descriptor = open_trusted_file(self._folder, path.name)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -103,9 +123,15 @@ class PrepackCache:
                 target.write(key, weights.buffers)
                 target.publish(path)
             except OSError as error:
-                logger.warning("packed weight '%s' cannot be written: %s", path, error.strerror or error)
+                self._warn_unwritten(path, error)
                 return weights
         return self.load(key) or weights
+
+    def _warn_unwritten(self, path: Path, error: OSError) -> None:
+        """Log the first file that cannot be written; of a full or a read-only folder, the others cannot be either."""
+        level = logging.DEBUG if self._has_warned else logging.WARNING
+        self._has_warned = True
+        logger.log(level, "packed weight '%s' cannot be written: %s", path, error.strerror or error)
 
     def _path(self, key: str) -> Path:
         import hashlib
@@ -149,7 +175,7 @@ class _Target:
 
     def _opened(self) -> UnfinishedFile:
         if self._unfinished is None:
-            self._unfinished = UnfinishedFile(self._folder, _TEMPORARY_NAME)
+            self._unfinished = UnfinishedFile(self._folder, _TEMPORARY_NAME, file_mode(self._folder))
         return self._unfinished
 
     def _place(self, _nbytes: int) -> tuple[IO[bytes], int]:

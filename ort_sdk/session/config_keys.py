@@ -91,6 +91,7 @@ CONFIG_KEYS = (
         "",
         "Format of the model: `ONNX` or `ORT`. Empty: ORT for a path that ends in `.ort`, and for bytes with its identifier.",
     ),
+    ConfigKey("session.log_severity_level", "-1", "What providers are told of `log_severity_level`.", is_of_ort=False),
     ConfigKey(
         "session.model_external_initializers_file_folder_path",
         "",
@@ -109,7 +110,8 @@ CONFIG_KEYS = (
     ConfigKey(
         "session.prepack_cache_dir",
         "",
-        "Folder where weights that kernels rearrange are kept for later sessions and processes. Empty: nowhere.",
+        "Folder where weights that kernels rearrange are kept for later sessions and processes. Empty: nowhere. Trusted as far "
+        "as its owner: see SECURITY.md.",
         is_of_ort=False,
     ),
     ConfigKey(

@@ -20,7 +20,7 @@ def make_prepacker(
     """The packer of one session; None if nothing is to be packed.
 
     Raises:
-        InvalidArgument: the cache folder cannot be made.
+        InvalidArgument: something else is in the place of the cache folder.
     """
     if config.get(DISABLE_PREPACKING_KEY) == "1":
         return None
@@ -29,4 +29,4 @@ def make_prepacker(
         return Prepacker(container, sink=sink)
     from ort_sdk.memory.prepack_cache import PrepackCache
 
-    return Prepacker(container, PrepackCache(Path(folder)), sink)
+    return Prepacker(container, PrepackCache.opened(Path(folder)), sink)

@@ -441,10 +441,10 @@ def test_runs_at_the_same_time_do_not_mix():
 
 @needs_compiler
 def test_a_damaged_file_of_code_is_replaced(monkeypatch, tmp_path):
+    from ort_sdk_cpu import jit
     from ort_sdk_cpu.fusion import code
     from ort_sdk_cpu.fusion.chain import Chain, ChainStep
     from ort_sdk_cpu.fusion.operation import ElementOperation
-    from ort_sdk_cpu import jit
     from ort_sdk_cpu.images import store
 
     chain = Chain("ff", (ChainStep(ElementOperation("Add"), (0, 1)), ChainStep(ElementOperation("Neg"), (2,))), (3,))

@@ -84,7 +84,7 @@ def kernel_folders() -> KernelFolders:
             require_trusted_folder(folder)
         except OSError as error:
             # Where root alone can write there is often none, and the next place is as good.
-            if folder.exists():
+            if os.path.lexists(folder):
                 tell_unkept(f"the folder {folder}", error)
             continue
         readable.append(folder)

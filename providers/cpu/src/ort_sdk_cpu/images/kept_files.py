@@ -22,7 +22,11 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) |
 
 def is_file_kept(name: str) -> bool:
     """Whether a folder has a file; nothing is said of what is in it."""
-    return any((folder / name).is_file() for folder in jit.kernel_folders().readable)
+    for folder in jit.kernel_folders().readable:
+        with contextlib.suppress(OSError):
+            if (folder / name).is_file():
+                return True
+    return False
 
 
 def new_path(name: str) -> Path | None:
