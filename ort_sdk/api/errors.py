@@ -15,6 +15,7 @@
     ├── NoModel (ValueError)                   4
     ├── EngineError (RuntimeError)             5
     ├── RuntimeException (RuntimeError)        6
+    │   └── OutOfMemory (MemoryError)          memory of the host or of a device is used up
     ├── InvalidProtobuf (ValueError)           7
     ├── ModelLoaded (RuntimeError)             8
     ├── NotImplemented (NotImplementedError)   9
@@ -27,7 +28,8 @@
     └── DeviceReset (RuntimeError)             15
 
 Names, numbers and the shape of the text are ONNX Runtime's; each class is also the matching builtin, so that callers
-need not import ours.
+need not import ours. What others raise (a plugin, a kernel, the system) becomes one of these classes and keeps its own builtin:
+``ort_sdk.api.foreign_errors``.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ __all__ = [
     "NotFound",
     "NotImplemented",
     "OrtSdkError",
+    "OutOfMemory",
     "ProviderError",
     "ProviderNotFoundError",
     "ProviderRefusedError",
@@ -141,6 +144,10 @@ class RuntimeException(OrtSdkError, RuntimeError):
 
     code = 6
     code_name = "RUNTIME_EXCEPTION"
+
+
+class OutOfMemory(RuntimeException, MemoryError):
+    """Memory of the host or of a device is used up, wherever it was asked for: in a kernel, a copy, or a session being made."""
 
 
 class InvalidProtobuf(OrtSdkError, ValueError):

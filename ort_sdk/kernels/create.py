@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ort_sdk.api import ExecutionProvider, KernelCreateInfo, KernelInfo, NodeArg, OrtSdkError, RuntimeException, Subgraph, Tensor
+from ort_sdk.api.foreign_errors import foreign_class
 from ort_sdk.graph import Graph, Node
 
 __all__ = ["create_kernel", "kernel_info"]
@@ -76,7 +77,7 @@ def create_kernel(create_info: KernelCreateInfo, info: KernelInfo) -> Any:
         error.add_note(f"while making the kernel of {info.describe()}")
         raise
     except Exception as error:
-        raise RuntimeException(
+        raise foreign_class(error, RuntimeException)(
             f"Exception during initialization: making the kernel of {info.describe()} raised {type(error).__name__}: {error}"
         ) from error
     return kernel if hasattr(kernel, "compute") else FunctionKernel(kernel)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ort_sdk.api import KernelCreateInfo, KernelDef, KernelInfo, KernelPredicate, KernelRegistry
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.type_strings import Argument, TypeStrings
 
@@ -128,10 +129,9 @@ class RegistryLookup:
     def _declined(self, when: KernelPredicate, node: Node) -> str | None:
         try:
             return when(self._info(node))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a predicate may raise anything
             owner = "" if self._registry is None else f" of {self._registry.provider_name}"
-            error.add_note(f"raised in the predicate of a kernel{owner} for {node.describe()}")
-            raise
+            raise_foreign(error, f"raised in the predicate of a kernel{owner} for {node.describe()}")
 
     def _info(self, node: Node) -> KernelInfo:
         return kernel_info(node, self._graph, self._opset_imports.get(node.domain, 0))

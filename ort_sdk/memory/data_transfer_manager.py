@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, Array, DataTransfer, Fail, HostArray, OrtDevice
+from ort_sdk.api.foreign_errors import raise_foreign
 
 __all__ = ["DataTransferManager"]
 
@@ -15,10 +16,12 @@ class DataTransferManager:
 
     Args:
         transfers: in order of the providers.
+        owners: the providers' names, for errors.
     """
 
-    def __init__(self, transfers: Sequence[DataTransfer]) -> None:
+    def __init__(self, transfers: Sequence[DataTransfer], owners: Sequence[str] = ()) -> None:
         self._transfers = tuple(transfers)
+        self._owners = {id(transfer): owner for transfer, owner in zip(transfers, owners, strict=False)}
 
     def copy(self, value: Array, source: OrtDevice, target: OrtDevice) -> Array:
         """The value on another device; sequences element by element, maps and None as they are.
@@ -32,7 +35,7 @@ class DataTransferManager:
             return [self.copy(element, source, target) for element in value]
         direct = self._find(source, target)
         if direct is not None:
-            return _copied(direct, value, source, target)
+            return self._copied(direct, value, source, target)
         to_host = self._find(source, CPU_DEVICE)
         from_host = self._find(CPU_DEVICE, target)
         if to_host is None or from_host is None:
@@ -40,7 +43,7 @@ class DataTransferManager:
                 f"There's no data transfer registered for copying tensors from {source} to {target}: "
                 f"{len(self._transfers)} transfers were asked, directly and over the host"
             )
-        return _copied(from_host, _copied(to_host, value, source, CPU_DEVICE), CPU_DEVICE, target)
+        return self._copied(from_host, self._copied(to_host, value, source, CPU_DEVICE), CPU_DEVICE, target)
 
     def copy_into(self, value: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> bool:
         """Fill an array the caller owns.
@@ -52,7 +55,10 @@ class DataTransferManager:
         copy_into = getattr(transfer, "copy_into", None)
         if copy_into is None:
             return False
-        copy_into(value, source, destination, target)
+        try:
+            copy_into(value, source, destination, target)
+        except Exception as error:  # noqa: BLE001 - a transfer may raise anything
+            raise_foreign(error, f"raised in copy_into of {self._label(transfer)}, from {source} to {target}")
         return True
 
     def can_stream(self, target: OrtDevice) -> bool:
@@ -62,15 +68,27 @@ class DataTransferManager:
     def stream_into(self, pieces: Iterable[HostArray], destination: Array, target: OrtDevice) -> None:
         """Fill an array the caller owns with bytes of the host that come in pieces."""
         transfer: Any = self._find(CPU_DEVICE, target)
-        transfer.stream_into(pieces, destination, target)
+        try:
+            transfer.stream_into(pieces, destination, target)
+        except Exception as error:  # noqa: BLE001 - a transfer may raise anything
+            raise_foreign(error, f"raised in stream_into of {self._label(transfer)}, to {target}")
 
     def _find(self, source: OrtDevice, target: OrtDevice) -> DataTransfer | None:
-        return next((transfer for transfer in self._transfers if transfer.can_copy(source, target)), None)
+        for transfer in self._transfers:
+            try:
+                if transfer.can_copy(source, target):
+                    return transfer
+            except Exception as error:  # noqa: BLE001 - a transfer may raise anything
+                raise_foreign(error, f"raised in can_copy of {self._label(transfer)}, from {source} to {target}")
+        return None
 
+    def _copied(self, transfer: DataTransfer, value: Array, source: OrtDevice, target: OrtDevice) -> Array:
+        try:
+            return transfer.copy(value, source, target)
+        except Exception as error:  # noqa: BLE001 - a transfer may raise anything
+            raise_foreign(error, f"while {self._label(transfer)} copied from {source} to {target}")
 
-def _copied(transfer: DataTransfer, value: Array, source: OrtDevice, target: OrtDevice) -> Array:
-    try:
-        return transfer.copy(value, source, target)
-    except Exception as error:
-        error.add_note(f"while {type(transfer).__name__} copied from {source} to {target}")
-        raise
+    def _label(self, transfer: DataTransfer) -> str:
+        """A transfer as messages name it."""
+        owner = self._owners.get(id(transfer))
+        return f"{type(transfer).__name__} of {owner}" if owner else type(transfer).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,12 @@ from ort_sdk.api import (
     Tensor,
     TensorElementType,
 )
+from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.loader.byte_source import ByteSource
 from ort_sdk.loader.loaded_tensor import LoadedTensor, host_buffer
 from ort_sdk.loader.mapped_tensor import ExternalTensor
+
+from .provider_memory import allocated
 
 __all__ = ["ExternalDataManager", "loaded_key"]
 
@@ -40,10 +43,12 @@ class ExternalDataManager:
 
     Args:
         loaders: those of plugins that are no providers, then the providers', each in order.
+        owners: ``id`` of a loader → whose it is, for errors.
     """
 
-    def __init__(self, loaders: Sequence[ExternalDataLoader]) -> None:
+    def __init__(self, loaders: Sequence[ExternalDataLoader], owners: Mapping[int, str] | None = None) -> None:
         self._loaders = tuple(loaders)
+        self._owners = dict(owners or {})
         # What was loaded last is often read again at once: its contents name it, then it is packed.
         self._last: HostArray | None = None
 
@@ -52,7 +57,7 @@ class ExternalDataManager:
         loader = self._choose(info, HOST_MEMORY)
         if loader is not None:
             return lambda: self._load_one(loader, info, file)
-        if file is None and any(_wants(loader, info) for loader in self._loaders):
+        if file is None and any(self._wants(loader, info) for loader in self._loaders):
             return lambda: _refuse_host(info)
         return None
 
@@ -64,14 +69,16 @@ class ExternalDataManager:
             return None
         return self._choose(tensor.info, memory_info)
 
-    def load(self, loader: ExternalDataLoader, infos: Sequence[ExternalDataInfo], allocator: Allocator) -> list[Array]:
-        """Load tensors into new memory of an allocator, all at once if the loader can.
+    def load(
+        self, loader: ExternalDataLoader, infos: Sequence[ExternalDataInfo], allocator: Allocator, owner: str
+    ) -> list[Array]:
+        """Load tensors into new memory of an allocator, which is of the provider ``owner``, all at once if the loader can.
 
         Raises:
-            MemoryError: the device has not enough memory.
+            OutOfMemory: the device has not enough memory.
         """
-        arrays = [allocator.allocate(info.shape, info.element_type) for info in infos]
-        _fill(loader, infos, arrays)
+        arrays = [allocated(allocator, owner, info.shape, info.element_type) for info in infos]
+        self._fill(loader, infos, arrays)
         return arrays
 
     def load_on_host(self, tensors: Sequence[LoadedTensor]) -> list[HostArray]:
@@ -95,11 +102,11 @@ class ExternalDataManager:
 
     def _choose(self, info: ExternalDataInfo, memory_info: OrtMemoryInfo) -> ExternalDataLoader | None:
         for loader in self._loaders:
-            if not _wants(loader, info):
+            if not self._wants(loader, info):
                 continue
-            if loader.can_load(memory_info):
+            if self._can_load(loader, memory_info):
                 return loader
-            if loader.can_load(HOST_MEMORY):
+            if self._can_load(loader, HOST_MEMORY):
                 return None
         return None
 
@@ -107,18 +114,47 @@ class ExternalDataManager:
         found = _find(loader, info, file)
         if found is None:
             found = host_buffer(info)
-            _fill(loader, [info], [found])
+            self._fill(loader, [info], [found])
             _keep(loader, info, file, found)
         self._last = found
         return found
 
     def _load_batch(self, loader: ExternalDataLoader, tensors: Sequence[LoadedTensor]) -> list[HostArray]:
         arrays = [host_buffer(tensor.info) for tensor in tensors]
-        _fill(loader, [tensor.info for tensor in tensors], arrays)
+        self._fill(loader, [tensor.info for tensor in tensors], arrays)
         for tensor, array in zip(tensors, arrays, strict=True):
             _keep(loader, tensor.info, tensor.source, array)
             tensor.adopt(array)
         return arrays
+
+    def _wants(self, loader: Any, info: ExternalDataInfo) -> bool:
+        can_load_tensor = getattr(loader, "can_load_tensor", None)
+        try:
+            return can_load_tensor is None or bool(can_load_tensor(info))
+        except Exception as error:  # noqa: BLE001 - a loader may raise anything
+            raise_foreign(error, f"raised in can_load_tensor of {self._label(loader)} for '{info.name}' ({info.location})")
+
+    def _can_load(self, loader: ExternalDataLoader, memory_info: OrtMemoryInfo) -> bool:
+        try:
+            return bool(loader.can_load(memory_info))
+        except Exception as error:  # noqa: BLE001 - a loader may raise anything
+            raise_foreign(error, f"raised in can_load of {self._label(loader)} for {memory_info}")
+
+    def _fill(self, loader: Any, infos: Sequence[ExternalDataInfo], arrays: Sequence[Array]) -> None:
+        try:
+            if hasattr(loader, "load_tensors"):
+                loader.load_tensors(list(zip(infos, arrays, strict=True)))
+                return
+            for info, array in zip(infos, arrays, strict=True):
+                loader.load_tensor(info, array)
+        except Exception as error:  # noqa: BLE001 - a loader may raise anything
+            names = ", ".join(f"'{info.name}' ({info.location})" for info in infos[:5])
+            raise_foreign(error, f"while {self._label(loader)} loaded {len(infos)} external tensors: {names}")
+
+    def _label(self, loader: Any) -> str:
+        """A loader as messages name it."""
+        owner = self._owners.get(id(loader))
+        return f"{type(loader).__name__} of {owner}" if owner else type(loader).__name__
 
 
 class _Same:
@@ -159,24 +195,6 @@ def _keep(loader: ExternalDataLoader, info: ExternalDataInfo, file: ByteSource |
     if key is not None:
         with _lock:
             _loaded[key] = array
-
-
-def _wants(loader: Any, info: ExternalDataInfo) -> bool:
-    can_load_tensor = getattr(loader, "can_load_tensor", None)
-    return can_load_tensor is None or bool(can_load_tensor(info))
-
-
-def _fill(loader: Any, infos: Sequence[ExternalDataInfo], arrays: Sequence[Array]) -> None:
-    try:
-        if hasattr(loader, "load_tensors"):
-            loader.load_tensors(list(zip(infos, arrays, strict=True)))
-            return
-        for info, array in zip(infos, arrays, strict=True):
-            loader.load_tensor(info, array)
-    except Exception as error:
-        names = ", ".join(f"'{info.name}' ({info.location})" for info in infos[:5])
-        error.add_note(f"while {type(loader).__name__} loaded {len(infos)} external tensors: {names}")
-        raise
 
 
 def _refuse_host(info: ExternalDataInfo) -> HostArray:

@@ -15,6 +15,7 @@ from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
 from .data_transfer_manager import DataTransferManager
 from .external_data_manager import ExternalDataManager, loaded_key
+from .provider_memory import allocated
 from .source_identity import byte_sources, has_name, source_identity
 
 __all__ = ["DeviceMemory", "InitializerPlacement"]
@@ -26,6 +27,8 @@ class DeviceMemory:
 
     owner: Hashable
     """The provider's registration: only its sessions share its arrays."""
+    name: str
+    """The provider's."""
     memory_info: OrtMemoryInfo
     allocator: Allocator | None
     """None: loaders cannot fill this memory, it is copied to."""
@@ -134,14 +137,14 @@ class InitializerPlacement:
         if memory.allocator is not None:
             for loader, wanted in batches.values():
                 infos = [same[0].info for same in wanted.values()]
-                arrays = self._external_data.load(loader, infos, memory.allocator)
+                arrays = self._external_data.load(loader, infos, memory.allocator, memory.name)
                 for (key, same), array in zip(wanted.items(), arrays, strict=True):
                     self._add(key, same, device, array)
 
     def _copied(self, tensor: Tensor, device: OrtDevice, allocator: Allocator | None) -> Array:
         """The tensor on a device: piece by piece if it is computed so and the device's transfer can take that."""
         if allocator is not None and isinstance(tensor, StreamedTensor) and self._transfers.can_stream(device):
-            array = allocator.allocate(tensor.shape, tensor.element_type)
+            array = allocated(allocator, self._memories[device].name, tensor.shape, tensor.element_type)
             self._transfers.stream_into(tensor.pieces(), array, device)
             return array
         return self._transfers.copy(_host_elements(tensor), CPU_DEVICE, device)

@@ -21,6 +21,7 @@ from ort_sdk.api import (
     Tensor,
 )
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.loader.loaded_tensor import LoadedTensor
 from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
@@ -112,9 +113,9 @@ class Prepacker:
         """Offer one constant input of a kernel that can take packed weights; returns whether the kernel keeps it packed."""
         try:
             return self._pack_input(kernel, node, tensor, index)
-        except Exception as error:
-            error.add_note(f"while input {index} of {node.domain or 'ai.onnx'}::{node.op_type} was packed for {node.provider}")
-            raise
+        except Exception as error:  # noqa: BLE001 - a kernel may raise anything
+            operator = f"{node.domain or 'ai.onnx'}::{node.op_type}"
+            raise_foreign(error, f"while input {index} of {operator} was packed for {node.provider}")
 
     def _pack_input(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> bool:
         weights = NOT_PACKED if _packs_nothing(kernel, node) else self._weights(kernel, node, tensor, index)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ort_sdk.api import Fail, HostArray, OrtSdkError
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.api.foreign_errors import foreign_class
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.editing import refresh_captures
 
@@ -165,7 +166,7 @@ def _apply_everywhere(transformer: GraphTransformer, graph: Graph, context: Tran
             error.add_note(f"in pass {transformer.name}, graph '{inner.name}'")
             raise
         except Exception as error:
-            raise Fail(
+            raise foreign_class(error, Fail)(
                 f"pass {transformer.name} raised {type(error).__name__} on graph '{inner.name}': {error}. A session can be "
                 f"made without it: name it in disabled_optimizers"
             ) from error

@@ -25,6 +25,7 @@ from ort_sdk.api import (
     PrePackedWeights,
     Tensor,
 )
+from ort_sdk.api.foreign_errors import raise_foreign
 
 from .state import ProviderRecord
 
@@ -36,8 +37,8 @@ _T = TypeVar("_T")
 class ProviderHandle:
     """The hooks of one provider. Other providers never see a call; wrappers of observers do.
 
-    An exception of the provider passes through with a note that names provider, distribution and hook. A result that is
-    not what the specification says raises ``EPFail``.
+    An exception of the provider becomes an ``EPFail`` that names provider, distribution and hook, and is its cause. A result
+    that is not what the specification says raises ``EPFail``, too.
 
     Args:
         record: what is known of the provider.
@@ -198,9 +199,8 @@ class ProviderHandle:
             return caller(**arguments)
         except SystemExit as error:
             raise EPFail(f"{self.record.label()}: hook {hook} would end the process, with exit code {error.code}") from error
-        except Exception as error:
-            error.add_note(f"raised in hook {hook} of execution provider {self.record.label()}")
-            raise
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            raise_foreign(error, f"raised in hook {hook} of execution provider {self.record.label()}")
 
     def _items(self, result: Any, hook: str) -> list[Any]:
         if result is None:
@@ -277,6 +277,5 @@ class PluginsHandle:
     def _call(self, hook: str, **arguments: Any) -> Any:
         try:
             return self._callers[hook](**arguments)
-        except Exception as error:
-            error.add_note(f"raised in hook {hook} of one of the plugins {', '.join(self.names)}")
-            raise
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            raise_foreign(error, f"raised in hook {hook} of one of the plugins {', '.join(self.names)}")

@@ -19,6 +19,7 @@ from ort_sdk.api import (
     OBSERVER_GROUP,
     PROJECT_NAME,
     PROVIDER_GROUP,
+    EPFail,
     OrtSdkError,
     PluginHooks,
     ProviderHooks,
@@ -320,7 +321,8 @@ class PluginManager:
         try:
             reason = "" if entry.handle.devices else "no device"
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a failing driver must not keep other providers away
-            reason = _text_of(error)
+            raised = error.__cause__ if isinstance(error, EPFail) and isinstance(error.__cause__, Exception) else error
+            reason = _text_of(raised)
         entry.is_probed = True
         if not reason:
             return

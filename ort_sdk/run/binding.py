@@ -18,7 +18,9 @@ from ort_sdk.api import (
     may_overwrite,
 )
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.memory import Arena, BufferLifetime, lay_out
+from ort_sdk.memory.provider_memory import allocated, described
 from ort_sdk.plan import ABSENT, Step
 
 from .plan_runner import BindingProvider
@@ -118,9 +120,8 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
 def _bind(step: Step, inputs: list[ValueSlot], outputs: list[ValueSlot]) -> Callable[[], None]:
     try:
         call: Callable[[], None] = step.kernel.bind(inputs, outputs)
-    except Exception as error:
-        error.add_note(f"while {step.provider} bound {step.op_type} node '{step.node}'")
-        raise
+    except Exception as error:  # noqa: BLE001 - a kernel may raise anything
+        raise_foreign(error, f"while {step.provider} bound {step.op_type} node '{step.node}'")
     return call
 
 
@@ -218,7 +219,7 @@ def _outputs(
     found = []
     for index in _asked_for(launched):
         value = specialisation.values[index]
-        element_type, shape = provider.execution_provider.describe(value)
+        element_type, shape = described(provider.execution_provider, value)
         order = _memory_order(value) if getattr(launched.step.kernel, "binds_any_layout", False) else None
         overwritten = tuple(launched.inputs[own] for own, target in in_place if launched.outputs[target : target + 1] == (index,))
         is_moving = _takes_any_memory(launched) and _is_moving(index, value, specialisation)
@@ -254,7 +255,7 @@ def _give_buffers(
         elif is_on_host:
             on_host.append(output)
         else:
-            _fix(output.index, output.provider.allocator.allocate(output.shape, output.element_type), bound)
+            _fix(output.index, _allocated(output.provider, output.shape, output.element_type), bound)
     lifetimes = [BufferLifetime(_host_bytes(output), output.position, held[output.index]) for output in on_host]
     offsets, total = lay_out(lifetimes)
     buffer = arena.reserve(total)
@@ -289,8 +290,12 @@ def _copy_feeds(
 
 def _allocated_for(value: HostArray, provider: BindingProvider) -> Array:
     """A provider's buffer for a value."""
-    element_type, shape = provider.execution_provider.describe(value)
-    return provider.allocator.allocate(shape, element_type)
+    element_type, shape = described(provider.execution_provider, value)
+    return _allocated(provider, shape, element_type)
+
+
+def _allocated(provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType) -> Array:
+    return allocated(provider.allocator, provider.execution_provider.name, shape, element_type)
 
 
 def _land(

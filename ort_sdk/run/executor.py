@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_sdk.api import Array, Fail, OrtSdkError, RuntimeException
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.api.foreign_errors import foreign_class
 from ort_sdk.api.stopping import STOPPED
 from ort_sdk.plan import ExecutionPlan, Step
 
@@ -177,7 +178,7 @@ def raise_step_error(error: Exception, step: Step | None, inputs: Sequence[Any])
         raise error
     text = error.text if isinstance(error, OrtSdkError) else f"{type(error).__name__}: {error}"
     shapes = ", ".join(_describe(value) for value in inputs)
-    located = (type(error) if isinstance(error, OrtSdkError) else RuntimeException)(
+    located = (type(error) if isinstance(error, OrtSdkError) else foreign_class(error, RuntimeException))(
         f"Non-zero status code returned while running {step.op_type} node. Name:'{step.node}' Status Message: {text} "
         f"(provider: {step.provider or 'copy'}, inputs: {shapes or 'none'})"
     )

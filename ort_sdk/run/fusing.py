@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ort_sdk.api import EPFail, ExecutionProvider, FusedSteps, FusibleProgram, FusibleStep, OrtDevice, ProgramValue, StepFusion
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.foreign_errors import raise_foreign
+from ort_sdk.memory.provider_memory import described
 from ort_sdk.plan import ABSENT, Step
 
 from .binding import can_bind
@@ -65,9 +68,8 @@ def fuse_steps(
 def _asked(execution_provider: ExecutionProvider, program: FusibleProgram) -> StepFusion:
     try:
         fusion = execution_provider.fuse_steps(program)
-    except Exception as error:
-        error.add_note(f"raised in fuse_steps of {execution_provider.name}")
-        raise
+    except Exception as error:  # noqa: BLE001 - a provider may raise anything
+        raise_foreign(error, f"raised in fuse_steps of {execution_provider.name}")
     if not isinstance(fusion, StepFusion):
         raise EPFail(f"{execution_provider.name}: fuse_steps must give a StepFusion, gave {fusion!r:.200}")
     return fusion
@@ -87,7 +89,7 @@ def _shown(
         if launched.step.provider == name and (shapes_vary or can_bind(launched, specialisation, providers))
     }
     shown = {index for step in steps.values() for index in (*step.inputs, *step.outputs)} - {ABSENT}
-    describe = providers[name].execution_provider.describe
+    describe = functools.partial(described, providers[name].execution_provider)
     values = {
         index: ProgramValue(*describe(specialisation.values[index]), specialisation.constants.get(index))
         for index in shown

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ort_sdk.api import RuntimeException
+from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.api.step_expansion import UNKNOWN, Foresight, Knowledge
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 
@@ -61,7 +63,10 @@ def foreseen(program: Any, plan: ExecutionPlan, inputs: Sequence[Knowledge], cap
 
 def _foreseen_step(program: Any, step: Step, read: Sequence[Knowledge]) -> Foresight:
     foretell = getattr(step.kernel, "foretell", None)
-    told: Foresight | None = None if foretell is None else foretell(program, read)
+    try:
+        told: Foresight | None = None if foretell is None else foretell(program, read)
+    except Exception as error:  # noqa: BLE001 - a kernel may raise anything
+        raise_foreign(error, f"raised in foretell of {step.op_type} node '{step.node}' of {step.provider}", RuntimeException)
     if told is not None:
         return told
     knowledge = knowledge_of(step.kernel, read)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ort_sdk.api import Array, EPFail, ExecutionProvider
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.api.foreign_errors import raise_foreign
 
 from .binding import BoundSteps
 from .executor import halt, raise_step_error
@@ -343,9 +344,8 @@ def _joined(
     try:
         joined = execution_provider.join_calls(calls)
         count = sum(number for number, _ in joined)
-    except Exception as error:
-        error.add_note(f"raised in join_calls of {execution_provider.name}, or made by it")
-        raise
+    except Exception as error:  # noqa: BLE001 - a provider may raise anything
+        raise_foreign(error, f"raised in join_calls of {execution_provider.name}, or made by it")
     if count != len(calls):
         raise EPFail(f"{execution_provider.name}: join_calls gave calls for {count} of {len(calls)} calls")
     return joined

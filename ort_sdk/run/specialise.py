@@ -271,7 +271,10 @@ class Recorder:
         select = getattr(step.kernel, "select_body", None)
         if select is None or not self.known[inputs[0]].contents:
             return None
-        body = select(self.values[inputs[0]])
+        try:
+            body = select(self.values[inputs[0]])
+        except Exception as error:  # noqa: BLE001 - a kernel may raise anything; it is named and raised again
+            raise_step_error(error, step, [self.values[index] for index in inputs])
         return body if isinstance(body, BodyRunner) else None
 
     def _expanded(self, step: Step, inputs: Sequence[int]) -> Sequence[int] | None:

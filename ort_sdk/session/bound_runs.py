@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, overwriting
+from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, OrtSdkError, overwriting
 from ort_sdk.api import OrtDevice as Device
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.plan import ExecutionPlan, Fetch
@@ -18,7 +18,7 @@ from .device_access import DeviceAccess, device_access
 from .feeds import FeedReader, check_shape
 from .fetches import FetchSelection, hand_out, is_held_here_only
 from .ort_value import OrtValue
-from .session_providers import ProviderScope, SessionProvider
+from .session_providers import ProviderScope, SessionProvider, raise_scope_error
 
 __all__ = ["BoundRuns"]
 
@@ -33,6 +33,7 @@ class BoundRuns:
         runner: of the plan.
         selection: of outputs.
         scope: makes the context of one run.
+        scoped: names of the providers that have a part in it.
         providers: of the session.
         transfers: copies to other devices.
     """
@@ -43,10 +44,12 @@ class BoundRuns:
         runner: PlanRunner,
         selection: FetchSelection,
         scope: ProviderScope,
+        scoped: Sequence[str],
         providers: Sequence[SessionProvider],
         transfers: DataTransferManager,
     ) -> None:
         self._reader, self._runner, self._selection, self._scope, self._transfers = reader, runner, selection, scope, transfers
+        self._scoped = scoped
         self._fetches = runner.plan.fetches
         self._takes_host_values = all(feed.device == CPU_DEVICE for feed in runner.plan.feeds)
         self._access = {
@@ -67,16 +70,21 @@ class BoundRuns:
         checked = bindings.checked
         if checked is None or checked.session is not self._session:
             checked = bindings.checked = self._check(bindings)
-        with self._scope(control):
-            feeds = self._reader.read_values(bindings.given) if checked.feeds is None else checked.feeds
-            overwritten = self._overwritten(feeds, checked) if self._in_place and checked.filled else ()
-            if overwritten:
-                with overwriting(overwritten):
+        try:
+            with self._scope(control):
+                feeds = self._reader.read_values(bindings.given) if checked.feeds is None else checked.feeds
+                overwritten = self._overwritten(feeds, checked) if self._in_place and checked.filled else ()
+                if overwritten:
+                    with overwriting(overwritten):
+                        results = self._runner.run(feeds, control)
+                else:
                     results = self._runner.run(feeds, control)
-            else:
-                results = self._runner.run(feeds, control)
-            if not checked.is_on_host:
-                results = self._placed(results, checked.outputs)
+                if not checked.is_on_host:
+                    results = self._placed(results, checked.outputs)
+        except OrtSdkError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a provider's scope may raise anything
+            raise_scope_error(error, self._scoped)
         if checked.is_on_host:
             return _delivered_on_host(results, checked, may_hold=bool(overwritten))
         return [self._delivered(value, *output) for value, output in zip(results, checked.outputs, strict=True)]

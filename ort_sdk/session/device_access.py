@@ -10,9 +10,10 @@ import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Array, Fail, HostArray, OrtDevice, TensorElementType, element_type_of
 from ort_sdk.memory import DataTransferManager
+from ort_sdk.memory.provider_memory import allocated, described
 from ort_sdk.plugins import ProviderHandle, plugin_manager
 
-from .session_providers import SessionProvider, data_transfers, open_provider
+from .session_providers import SessionProvider, data_transfers, open_provider, run_scope_of
 
 __all__ = ["DeviceAccess", "copy_between", "device_access"]
 
@@ -36,7 +37,7 @@ class DeviceAccess:
         """Element type and shape of an array on the device."""
         if self.provider is None:
             return element_type_of(array), tuple(array.shape)
-        return self.provider.execution_provider.describe(array)
+        return described(self.provider.execution_provider, array)
 
     def to_host(self, array: Array) -> Any:
         """The contents in host memory; the array itself if it is there already."""
@@ -49,7 +50,7 @@ class DeviceAccess:
     def _copy(self, array: Array, source: OrtDevice, target: OrtDevice) -> Any:
         if self.provider is None:
             return array
-        with self.provider.execution_provider.run_scope():
+        with run_scope_of(self.provider):
             return self._transfers.copy(array, source, target)
 
     def fill(self, destination: Array, contents: Array, source: OrtDevice) -> bool:
@@ -57,7 +58,7 @@ class DeviceAccess:
         if self.provider is None:
             destination[...] = contents
             return True
-        with self.provider.execution_provider.run_scope():
+        with run_scope_of(self.provider):
             return self._transfers.copy_into(contents, source, destination, self.device)
 
     def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> Array:
@@ -70,7 +71,7 @@ class DeviceAccess:
             return _allocate_on_host(shape, element_type)
         if self.provider.allocator is None:
             raise Fail(f"{self.provider.name} offers no allocator for {self.device}; make the value from a NumPy array instead")
-        return self.provider.allocator.allocate(tuple(shape), element_type)
+        return allocated(self.provider.allocator, self.provider.name, shape, element_type)
 
 
 def _allocate_on_host(shape: Sequence[int], element_type: TensorElementType) -> HostArray:

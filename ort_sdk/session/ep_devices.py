@@ -7,6 +7,7 @@ import platform
 from ort_sdk.api import Fail
 from ort_sdk.api import OrtDevice as Device
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.api.foreign_errors import only_ort_errors
 from ort_sdk.plugins import plugin_manager
 
 from .enums import OrtDeviceMemoryType, OrtHardwareDeviceType
@@ -66,6 +67,7 @@ class OrtSyncStream:
         return 0
 
 
+@only_ort_errors
 def get_ep_devices() -> list[OrtEpDevice]:
     """Devices of all usable providers, accelerators first, the CPU provider's last."""
     return [

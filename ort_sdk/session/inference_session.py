@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
 from ort_sdk.api import NotImplemented as OrtNotImplemented
+from ort_sdk.api.foreign_errors import ort_error, public_class
 from ort_sdk.api.stopping import Stoppable
 from ort_sdk.memory import PrepackedWeightsContainer
 from ort_sdk.partition import Placement
@@ -58,6 +59,7 @@ AsyncCallback = Callable[[list[Any], Any, str], None]
 """Gets (results, user_data, error text); no results and a text if the run failed."""
 
 
+@public_class(but=("run", "run_bound", "run_with_iobinding", "io_binding"))
 class InferenceSession:
     """A model loaded, placed and planned. Any number of threads may run it at once.
 
@@ -165,16 +167,26 @@ class InferenceSession:
             OrtSdkError: whatever a kernel raised, with its node, provider and input shapes.
         """
         runs = self._runs or self._closed()
-        if run_options is None and self._profiler is None:
-            return runs.run(output_names, input_feed, _PLAIN)
-        return self._watched("model_run", run_options, lambda control: runs.run(output_names, input_feed, control))
+        try:
+            if run_options is None and self._profiler is None:
+                return runs.run(output_names, input_feed, _PLAIN)
+            return self._watched("model_run", run_options, lambda control: runs.run(output_names, input_feed, control))
+        except (OrtSdkError, TypeError):
+            raise
+        except Exception as error:
+            raise ort_error(error) from error
 
     def run_bound(self, bindings: Bindings, run_options: RunOptions | None) -> list[OrtValue]:
         """Run on bound values (``IOBinding``); results go where they are wanted."""
         runs = self._runs or self._closed()
-        if run_options is None and self._profiler is None:
-            return runs.run_bound(bindings, _PLAIN)
-        return self._watched("model_run", run_options, lambda control: runs.run_bound(bindings, control))
+        try:
+            if run_options is None and self._profiler is None:
+                return runs.run_bound(bindings, _PLAIN)
+            return self._watched("model_run", run_options, lambda control: runs.run_bound(bindings, control))
+        except (OrtSdkError, TypeError):
+            raise
+        except Exception as error:
+            raise ort_error(error) from error
 
     def _watched(self, name: str, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
         if run_options is not None and not isinstance(run_options, RunOptions):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Fail, InvalidArgument, OrtSdkError, TensorElementType, tensor_type
 from ort_sdk.api import NotImplemented as OrtNotImplemented
+from ort_sdk.api.foreign_errors import foreign_class, public_class
 
 from .bindings import Bindings, Target
 from .device_access import device_access
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["IOBinding"]
 
 
+@public_class(but=("run_in",))
 class IOBinding:
     """The inputs and outputs of later runs. Values on the device a provider wants are used as they are, without a copy.
 
@@ -147,7 +149,7 @@ class IOBinding:
         try:
             self._outputs = OrtValueVector(session.run_bound(self._bindings, run_options))
         except OrtSdkError as error:
-            raise Fail(f"Error in execution: {error.text}") from error
+            raise foreign_class(error, Fail)(f"Error in execution: {error.text}") from error
 
     @property
     def _iobinding(self) -> IOBinding:

@@ -8,6 +8,7 @@ from typing import Any
 from ort_sdk.api import Fail, InvalidArgument
 from ort_sdk.api import OrtDevice as Device
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.foreign_errors import public_class
 
 from .enums import OrtAllocatorType, OrtDeviceMemoryType, OrtMemoryInfoDeviceType, OrtMemType
 
@@ -22,6 +23,7 @@ _TYPE_NAMES = {
 }
 
 
+@public_class()
 class OrtMemoryInfo:
     """A kind of memory.
 
@@ -99,6 +101,7 @@ class OrtMemoryInfo:
 
 
 @dataclass(slots=True)
+@public_class()
 class OrtArenaCfg:
     """How an arena grows. Accepted for ONNX Runtime's sake: host memory is NumPy's, device memory the provider's.
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from ort_sdk.api import Fail, InvalidArgument, NoSuchFile
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.foreign_errors import public_class
 
 from .enums import GraphOptimizationLevel, OrtCompileApiFlags
 from .inference_session import InferenceSession
@@ -29,6 +30,7 @@ class OrtExternalInitializerInfo:
     byte_size: int
 
 
+@public_class()
 class ModelCompiler:
     """Takes a model through the stages for the providers of some options, and writes it as the optimizer leaves it.
 

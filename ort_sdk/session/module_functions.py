@@ -13,6 +13,7 @@ import numpy as np
 from ort_sdk import __version__
 from ort_sdk.api import Fail
 from ort_sdk.api import NotImplemented as OrtNotImplemented
+from ort_sdk.api.foreign_errors import only_ort_errors
 from ort_sdk.opset.random_state import set_seed as seed_operators
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.plugins.known import OFFERED_PROVIDERS
@@ -41,11 +42,13 @@ __all__ = [
 ]
 
 
+@only_ort_errors
 def get_available_providers() -> list[str]:
     """Names of the providers that are installed and usable, in order of preference."""
     return [handle.name for handle in plugin_manager().available_providers()]
 
 
+@only_ort_errors
 def get_all_providers() -> list[str]:
     """Names of all providers that are installed, usable or not, or that this project offers; the CPU provider last."""
     installed = [record.provider_name or record.entry_point_name for record in plugin_manager().provider_records()]
@@ -54,6 +57,7 @@ def get_all_providers() -> list[str]:
     return [*(name for name in names if name != CPU_PROVIDER), CPU_PROVIDER]
 
 
+@only_ort_errors
 def get_device() -> str:
     """``GPU`` if an accelerator is usable, else ``CPU``."""
     devices = [device for handle in plugin_manager().available_providers() for device in handle.devices]
@@ -65,6 +69,7 @@ def get_version_string() -> str:
     return __version__
 
 
+@only_ort_errors
 def get_build_info() -> str:
     """Versions of this package, Python, NumPy and the providers, in a line."""
     versions = {record.entry_point_name: record.version or record.state for record in plugin_manager().provider_records()}
@@ -74,12 +79,14 @@ def get_build_info() -> str:
     )
 
 
+@only_ort_errors
 def print_debug_info() -> None:
     """Print what a report of a fault should contain."""
     report = report_text(plugin_manager())
     sys.stdout.write(f"{get_build_info()}\n{platform.platform()}, {os.cpu_count()} processors\n{report}\n")
 
 
+@only_ort_errors
 def set_seed(seed: int) -> None:
     """Seed the random operators of sessions made later."""
     seed_operators(seed)

@@ -63,7 +63,7 @@ class OptionField(Generic[_T]):
     def __set__(self, instance: Options, value: Any) -> None:
         try:
             instance._values[self._name] = self._convert(value)
-        except TypeError:
+        except (TypeError, ValueError):
             raise TypeError(
                 f"incompatible function arguments: {type(instance).__name__}.{self._name} takes {self._expected}, got {value!r}"
             ) from None

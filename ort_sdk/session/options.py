@@ -10,6 +10,7 @@ from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, Fail, InvalidArgument, Tensor
 from ort_sdk.api import NotImplemented as OrtNotImplemented
+from ort_sdk.api.foreign_errors import public_class
 from ort_sdk.api.stopping import StopFlag
 from ort_sdk.graph.tensor import ArrayTensor
 from ort_sdk.loader.external_file import normal_location
@@ -24,6 +25,7 @@ __all__ = ["RunOptions", "SessionOptions"]
 SelectionDelegate = Callable[[Sequence[OrtEpDevice], dict[str, str], dict[str, str], int], Sequence[OrtEpDevice]]
 
 
+@public_class(but=("snapshot", "entries_for_providers"))
 class SessionOptions(Options):
     """How a session is made. May be used for any number of sessions; each takes a copy."""
 
@@ -247,6 +249,7 @@ class SessionOptions(Options):
         return {name: _as_tensor(value) for name, value in self._external_initializers.items()}
 
 
+@public_class()
 class RunOptions(Options):
     """What one run is told. Setting ``terminate`` from another thread stops runs that use the object between two nodes."""
 

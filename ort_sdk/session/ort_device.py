@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ort_sdk.api import CPU_DEVICE, Fail
 from ort_sdk.api import OrtDevice as Device
+from ort_sdk.api.foreign_errors import public_class
 from ort_sdk.plugins import plugin_manager
 
 from .enums import OrtDeviceVendorId
@@ -19,6 +20,7 @@ _VENDORS = {
 _NAMES_OF_CODES = {0: "cpu", 1: "gpu", 2: "fpga", 3: "npu"}
 
 
+@public_class()
 class OrtDevice:
     """A device.
 

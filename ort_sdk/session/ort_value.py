@@ -9,6 +9,7 @@ import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Array, Fail, HostArray, InvalidArgument, TensorElementType, tensor_type
 from ort_sdk.api import OrtDevice as Device
+from ort_sdk.api.foreign_errors import only_ort_errors, public_class
 from ort_sdk.graph.tensor import unpack_elements
 
 from .device_access import DeviceAccess, copy_between, device_access
@@ -20,6 +21,7 @@ from .value_types import type_of_value
 __all__ = ["OrtValue", "OrtValueVector", "copy_tensors"]
 
 
+@public_class(but=("wrap", "value", "device", "has_value", "holds", "is_tensor", "overwrite", "value_on"))
 class OrtValue:
     """A value and the device it is on. Host tensors are NumPy arrays, aliased and never copied.
 
@@ -313,6 +315,7 @@ class OrtValue:
         return f"OrtValue({self.data_type()}{shape} on {self._access.device})"
 
 
+@public_class()
 class OrtValueVector(list[OrtValue]):
     """A list of OrtValues, with the methods of ONNX Runtime's class of that name."""
 
@@ -339,6 +342,7 @@ class OrtValueVector(list[OrtValue]):
         return [index for index, value in enumerate(self) if value.data_type() == "tensor(bool)"]
 
 
+@only_ort_errors
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
     """Overwrite tensors with others of the same types and shapes, on whatever devices.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from ort_sdk.api import Fail, InvalidArgument
@@ -41,10 +43,9 @@ def choose_providers(
     """
     if providers:
         if option_providers or policy is not None:
-            warnings.warn(
+            _warn(
                 "Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has already been "
-                "configured with providers. InferenceSession will only use the providers passed to InferenceSession().",
-                stacklevel=4,
+                "configured with providers. InferenceSession will only use the providers passed to InferenceSession()."
             )
         chosen = _installed(_normal(providers, provider_options))
     elif option_providers:
@@ -100,18 +101,24 @@ def _entry(provider: Any) -> tuple[str, dict[str, str]]:
     raise InvalidArgument(f"'providers' values must be either strings or (string, dict) tuples, got {provider!r}.")
 
 
+def _warn(text: str) -> None:
+    """A warning at the line that called this package."""
+    frame: FrameType | None = sys._getframe()
+    level = 1
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "ort_sdk":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
 def _installed(entries: ProviderList) -> ProviderList:
     """Without duplicates and providers that are not installed, with a warning for each. One that is broken raises later."""
     chosen: ProviderList = []
     for name, options in entries:
         if not _is_known(name):
             available = ", ".join(handle.name for handle in plugin_manager().available_providers())
-            warnings.warn(
-                f"Specified provider '{name}' is not in available provider names.Available providers: '{available}'",
-                stacklevel=5,
-            )
+            _warn(f"Specified provider '{name}' is not in available provider names.Available providers: '{available}'")
         elif name in [other for other, _ in chosen]:
-            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=5)
+            _warn(f"Duplicate provider '{name}' encountered, ignoring.")
         else:
             chosen.append((name, options))
     return chosen

@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ort_sdk.api import CPU_DEVICE, Array
+from ort_sdk.api import CPU_DEVICE, Array, OrtSdkError
+from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 
 from .build import SessionState
 from .feeds import FeedReader
 from .fetches import FetchSelection, hand_out
-from .session_providers import ProviderScope, binding_providers
+from .session_providers import ProviderScope, binding_providers, raise_scope_error
 
 if TYPE_CHECKING:
     from .bindings import Bindings
@@ -38,7 +39,8 @@ class SessionRuns:
         self._reader = FeedReader(state.plan.feeds, state.transfers)
         self._runner = PlanRunner(state.plan, binding_providers(state.providers), use_programs=use_programs)
         self._is_on_host = all(fetch.device == CPU_DEVICE for fetch in self.fetches)
-        self._scope = _scope_of([scope for provider in state.providers if (scope := provider.run_scope()) is not None])
+        scopes = {provider.name: scope for provider in state.providers if (scope := provider.run_scope()) is not None}
+        self._scope, self._scoped = _scope_of(scopes), tuple(scopes)
 
     def program_report(self) -> tuple[ProgramRow, ...]:
         """The programs made so far."""
@@ -47,10 +49,15 @@ class SessionRuns:
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], control: RunControl) -> list[Any]:
         """Run on host values; results are host values of the caller's own."""
         indices = self.selection.indices(output_names) if output_names else None
-        with self._scope(control):
-            results = self._runner.run(self._reader.read(input_feed), control)
-            if not self._is_on_host:
-                results = self._on_host(results, indices)
+        try:
+            with self._scope(control):
+                results = self._runner.run(self._reader.read(input_feed), control)
+                if not self._is_on_host:
+                    results = self._on_host(results, indices)
+        except OrtSdkError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a provider's scope may raise anything
+            raise_scope_error(error, self._scoped)
         if indices is not None:
             # No other list may hold them: what is held here only is handed out without a copy.
             results = [results[index] for index in indices]
@@ -61,7 +68,7 @@ class SessionRuns:
         if self._bound is None:
             from .bound_runs import BoundRuns
 
-            parts = (self._reader, self._runner, self.selection, self._scope)
+            parts = (self._reader, self._runner, self.selection, self._scope, self._scoped)
             self._bound = BoundRuns(*parts, self._providers, self._transfers)
         return self._bound.run(bindings, control)
 
@@ -79,22 +86,29 @@ class SessionRuns:
         return results
 
 
-def _scope_of(scopes: Sequence[ProviderScope]) -> ProviderScope:
-    """Makes the context of one run: the scopes of the providers that have one."""
+def _scope_of(scopes: Mapping[str, ProviderScope]) -> ProviderScope:
+    """Makes the context of one run: the scopes of the providers that have one, by the providers' names."""
     if not scopes:
         nothing: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         return lambda _control: nothing
     if len(scopes) == 1:
-        return scopes[0]
+        return next(iter(scopes.values()))
 
     def enter_all(control: RunControl) -> contextlib.AbstractContextManager[Any]:
         stack = contextlib.ExitStack()
         try:
-            for scope in scopes:
-                stack.enter_context(scope(control))
+            for name, scope in scopes.items():
+                _enter(stack, name, scope, control)
         except BaseException:
             stack.close()
             raise
         return stack
 
     return enter_all
+
+
+def _enter(stack: contextlib.ExitStack, name: str, scope: ProviderScope, control: RunControl) -> None:
+    try:
+        stack.enter_context(scope(control))
+    except Exception as error:  # noqa: BLE001 - a provider may raise anything
+        raise_foreign(error, f"raised in run_scope of {name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ort_sdk.api import (
     CPU_DEVICE,
@@ -21,8 +21,10 @@ from ort_sdk.api import (
     KernelRegistry,
     OrtDevice,
     OrtMemoryInfo,
+    OrtSdkError,
 )
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.graph import Model
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 from ort_sdk.kernels import KernelTypeStrResolver, known_kernels, resolver_of
@@ -40,6 +42,8 @@ __all__ = [
     "external_data_manager",
     "open_provider",
     "operator_schemas",
+    "raise_scope_error",
+    "run_scope_of",
     "type_str_resolvers",
 ]
 
@@ -94,6 +98,34 @@ class SessionProvider:
 
         known = known_kernels(self.registry, resolver)
         return ProviderBinding(self.name, execution_provider, self.registry, get_capability, compile_groups, resolver, known)
+
+
+@contextlib.contextmanager
+def run_scope_of(provider: SessionProvider) -> Iterator[None]:
+    """A provider's scope outside of runs, for calls whose errors name it already."""
+    try:
+        with provider.execution_provider.run_scope():
+            yield
+    except Exception as error:
+        if isinstance(error, OrtSdkError):
+            raise
+        raise_foreign(error, f"raised in run_scope of {provider.name}")
+
+
+def raise_scope_error(error: Exception, names: Sequence[str]) -> NoReturn:
+    """Raise what left a run, naming the providers if their scopes raised it: the host's own code did not, then.
+
+    Args:
+        error: as the function that entered the scope caught it.
+        names: of the providers that have scopes.
+    """
+    try:
+        called = None if error.__traceback__ is None else error.__traceback__.tb_next
+        if called is not None and str(called.tb_frame.f_globals.get("__name__")).startswith("ort_sdk."):
+            raise error
+        raise_foreign(error, f"raised in run_scope of {' or '.join(names)}")
+    finally:
+        del error
 
 
 @contextlib.contextmanager
@@ -154,7 +186,8 @@ def type_str_resolvers(model: Model, providers: Sequence[SessionProvider]) -> di
 
 def data_transfers(providers: Sequence[SessionProvider]) -> DataTransferManager:
     """The copiers of a session's providers."""
-    return DataTransferManager([provider.data_transfer for provider in providers if provider.data_transfer is not None])
+    found = [(provider.data_transfer, provider.name) for provider in providers if provider.data_transfer is not None]
+    return DataTransferManager([transfer for transfer, _ in found], [name for _, name in found])
 
 
 def external_data_manager(providers: Sequence[SessionProvider]) -> ExternalDataManager:
@@ -171,7 +204,7 @@ def external_data_manager(providers: Sequence[SessionProvider]) -> ExternalDataM
     for owner, loader in found:
         if not callable(getattr(loader, "can_load", None)) or not callable(getattr(loader, "load_tensor", None)):
             raise EPFail(f"hook get_external_data_loader of {owner} must give an ExternalDataLoader, gave {loader!r:.200}")
-    return ExternalDataManager([loader for _, loader in found])
+    return ExternalDataManager([loader for _, loader in found], {id(loader): owner for owner, loader in found})
 
 
 def device_memories(providers: Sequence[SessionProvider]) -> dict[OrtDevice, DeviceMemory]:
@@ -180,7 +213,7 @@ def device_memories(providers: Sequence[SessionProvider]) -> dict[OrtDevice, Dev
     for provider in providers:
         allocator = provider.allocator
         memory_info = OrtMemoryInfo(provider.device) if allocator is None else allocator.memory_info
-        memories.setdefault(provider.device, DeviceMemory(provider.handle, memory_info, allocator))
+        memories.setdefault(provider.device, DeviceMemory(provider.handle, provider.name, memory_info, allocator))
     return memories
 
 

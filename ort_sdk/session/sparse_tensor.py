@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_sdk.api import Fail, HostArray, InvalidArgument, element_type_of
+from ort_sdk.api.foreign_errors import public_class
 
 from .enums import OrtSparseFormat
 from .ort_device import OrtDevice
@@ -66,6 +67,7 @@ _FORMATS = {
 }
 
 
+@public_class()
 class SparseTensor:
     """A sparse tensor in host memory. Numeric values are aliased, not copied.
 
