@@ -13,7 +13,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from .errors import EPFail, Fail, InvalidArgument, NoSuchFile, NotImplemented, OrtSdkError, OutOfMemory
 
-__all__ = ["foreign_class", "only_ort_errors", "ort_error", "public_class", "raise_foreign"]
+__all__ = ["foreign_class", "only_ort_errors", "ort_error", "public_class", "raise_foreign", "restated"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -55,7 +55,12 @@ def ort_error(error: Exception, where: str = "", kind: type[OrtSdkError] | None 
     """
     if kind is None:
         kind = next((ours for builtin, ours in _OF_THE_HOST if isinstance(error, builtin)), Fail)
-    made = foreign_class(error, kind)(f"{error!r} ({where})" if where else f"{type(error).__name__}: {error}")
+    return restated(error, kind, f"{error!r} ({where})" if where else f"{type(error).__name__}: {error}")
+
+
+def restated(error: Exception, kind: type[OrtSdkError], text: str) -> OrtSdkError:
+    """An error of this package, with a text of its own, for an exception that is none; the caller raises it from that one."""
+    made = foreign_class(error, kind)(text)
     if isinstance(error, OSError) and isinstance(made, OSError):
         made.errno, made.strerror, made.filename = error.errno, error.strerror, error.filename
     return made

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ort_sdk.api import Fail, InvalidArgument, NoSuchFile, Tensor
+from ort_sdk.api import Fail, InvalidArgument, NoSuchFile, OrtSdkError, Tensor
+from ort_sdk.api.foreign_errors import restated
 from ort_sdk.graph import Model
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 from ort_sdk.graph.type_strings import TypeStrings
@@ -61,21 +63,32 @@ def load_model(
     """
     path, source = _source(path_or_bytes)
     source.let_go()
-    if is_ort_format(path_or_bytes, model_format):
-        if external_initializers:
-            raise InvalidArgument(f"values are given for {sorted(external_initializers)}; models in ORT format have none outside")
-        from .ort_format.reader import read_ort_model
+    with _errors_that_name(path):
+        if is_ort_format(path_or_bytes, model_format):
+            if external_initializers:
+                given = sorted(external_initializers)
+                raise InvalidArgument(f"values are given for {given}; models in ORT format have none outside")
+            from .ort_format.reader import read_ort_model
 
-        model = read_ort_model(source, schemas)
+            model = read_ort_model(source, schemas)
+        else:
+            external = ExternalFiles(path, external_data_folder, in_memory_files)
+            reader = TensorReader(source, external, external_initializers, external_loaders)
+            model = convert_model(parse_model(source.array.data), reader, schemas)
         restore_nchw(model)
-        model.path = path
-        return model
-    external = ExternalFiles(path, external_data_folder, in_memory_files)
-    reader = TensorReader(source, external, external_initializers, external_loaders)
-    model = convert_model(parse_model(source.array.data), reader, schemas)
-    restore_nchw(model)
     model.path = path
     return model
+
+
+@contextlib.contextmanager
+def _errors_that_name(path: Path | None) -> Iterator[None]:
+    """What is wrong in a file is told with the file's name."""
+    try:
+        yield
+    except OrtSdkError as error:
+        if path is not None and str(path) not in error.text:
+            error.text = f"Load model from {str(path)!r} failed: {error.text}"
+        raise
 
 
 def load_type_strings(path_or_bytes: str | os.PathLike[str] | bytes) -> dict[str, TypeStrings]:
@@ -115,10 +128,10 @@ def _open(path: str) -> ByteSource:
     flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise NoSuchFile(f"Load model from {path!r} failed. File doesn't exist") from None
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise NoSuchFile(f"Load model from {path!r} failed. File doesn't exist") from error
     except OSError as error:
-        raise Fail(f"Load model from {path!r} failed: {error.strerror}") from error
+        raise restated(error, Fail, f"Load model from {path!r} failed: {error.strerror}") from error
     try:
         return map_descriptor(descriptor, f"'{path}'")
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import LENT_MEMORY, HostArray, InvalidArgument, RuntimeException
+from ort_sdk.api import LENT_MEMORY, HostArray, InvalidArgument, OutOfMemory
 
 __all__ = ["FetchSelection", "hand_out", "is_held_here_only"]
 
@@ -60,7 +60,7 @@ def hand_out(values: list[Any]) -> list[Any]:
         values: host values; the caller keeps no other reference to them.
 
     Raises:
-        RuntimeException: there is no memory for a copy.
+        OutOfMemory: there is no memory for a copy.
     """
     for position in range(len(values)):
         kind = type(values[position])
@@ -85,7 +85,7 @@ def _own_copy(array: HostArray) -> HostArray:
     try:
         return array.copy(order="C")
     except MemoryError as error:
-        raise RuntimeException(
+        raise OutOfMemory(
             f"an output of shape {list(array.shape)} and {array.dtype} does not fit into memory: {error}"
         ) from error
 

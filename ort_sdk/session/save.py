@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ort_sdk.api import Allocator, Fail, HostArray, InvalidArgument, Tensor
+from ort_sdk.api.foreign_errors import restated
 from ort_sdk.graph import Model
 from ort_sdk.loader.ort_format import is_ort_file_name, named_format
 
@@ -166,7 +167,8 @@ class OptimizedModelSaver:
         try:
             yield
         except OSError as error:
-            raise Fail(f"cannot write the optimized model to '{self._path}': {error.strerror or error}") from error
+            text = f"cannot write the optimized model to '{self._path}': {error.strerror or error}"
+            raise restated(error, Fail, text) from error
 
 
 def _format_of(path: str) -> str:
