@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -35,8 +36,6 @@ class Graph(Body):
     initializers: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, NodeArg] = field(default_factory=dict)
     """What is known of every value of this graph: inputs, initializers and node outputs."""
-    parent: Graph | None = None
-    """Enclosing graph of a body."""
     doc_string: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     runtime_optimizations: list[RuntimeOptimization] = field(default_factory=list)
@@ -53,6 +52,26 @@ class Graph(Body):
     _input_names: tuple[list[NodeArg], frozenset[str]] | None = field(default=None, repr=False)
     """The list of inputs, and their names, which are unique."""
     _last_position: int = field(default=0, repr=False)
+    _parent: weakref.ref[Graph] | None = field(default=None, repr=False)
+    """Weak: the enclosing graph holds its bodies, and in a cycle they would be free only when the garbage collector comes."""
+
+    @property
+    def parent(self) -> Graph | None:
+        """Enclosing graph of a body, which whoever uses the body holds.
+
+        Raises:
+            ReferenceError: it is gone.
+        """
+        if self._parent is None:
+            return None
+        parent = self._parent()
+        if parent is None:
+            raise ReferenceError(f"the graph around body '{self.name}' is gone: hold it for as long as the body is used")
+        return parent
+
+    @parent.setter
+    def parent(self, parent: Graph | None) -> None:
+        self._parent = None if parent is None else weakref.ref(parent)
 
     def touch(self, *, without_new_bodies: bool = False) -> None:
         """Forget derived tables after a change of nodes.
@@ -217,10 +236,10 @@ class Graph(Body):
             outputs=list(self.outputs),
             initializers=dict(self.initializers),
             values=dict(self.values),
-            parent=parent,
             doc_string=self.doc_string,
             metadata=dict(self.metadata),
         )
+        duplicate.parent = parent
         duplicate.nodes = [node.copy(duplicate) for node in self.nodes]
         if self.runtime_optimizations:
             copies = {id(node): copy for node, copy in zip(self.nodes, duplicate.nodes, strict=True)}

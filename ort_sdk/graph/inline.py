@@ -154,9 +154,9 @@ class _Call:
             outputs=[renamed(argument) for argument in body.outputs],
             initializers={scope[name]: tensor for name, tensor in body.initializers.items()},
             values={value.name: value for value in map(renamed, body.values.values())},
-            parent=parent,
             doc_string=body.doc_string,
             metadata=dict(body.metadata),
         )
+        duplicate.parent = parent
         duplicate.nodes = [self.copy_node(node, scope, duplicate) for node in body.nodes]
         return duplicate

@@ -28,7 +28,7 @@ class TypeString(str):
 class Body:
     """Base of ``Graph``, by which a node tells the graphs among its attributes: the two classes know each other."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
 
 @dataclass(slots=True, eq=False)

@@ -41,7 +41,8 @@ class GraphReader:
             InvalidGraph: duplicate names, or nodes that do not fit their operator's schema.
             Fail: an input of a main graph has no type.
         """
-        graph = Graph(name=proto.name, parent=parent, doc_string=proto.doc_string, metadata=read_metadata(proto.metadata_props))
+        graph = Graph(name=proto.name, doc_string=proto.doc_string, metadata=read_metadata(proto.metadata_props))
+        graph.parent = parent
         self._read_values(graph, proto)
         self._read_initializers(graph, proto)
         graph.nodes = self.read_nodes(proto.node, graph)

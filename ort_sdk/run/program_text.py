@@ -146,7 +146,8 @@ class ProgramText:
         written.append(f"    return {self.result}{', t' if is_timed else ''}")
         namespace = dict(names)
         exec(compile("\n".join(written) + "\n", filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
-        return ProgramCode(namespace["program"], filename, owners)
+        # Taken out of its own globals, which it holds: in a cycle, all that a program has would wait for the garbage collector.
+        return ProgramCode(namespace.pop("program"), filename, owners)
 
     def _timed_lines(self) -> Iterator[tuple[str, _Line | None]]:
         yield "t = [clock()]", None

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ort_sdk.api import HostArray
-from ort_sdk.graph import Graph, Model, Node
+from ort_sdk.graph import Model, Node
 from ort_sdk.graph.operator_schemas import is_newer_than_table
 from ort_sdk.graph.type_inference import infer_types
-from ort_sdk.kernels import RegistryLookup, create_kernel, kernel_info
 from ort_sdk.optimizer import (
     DeferredTransformer,
     GraphTransformer,
@@ -20,6 +17,7 @@ from ort_sdk.optimizer import (
 from ort_sdk.partition import ProviderBinding
 
 from .inlining import inline_model_functions
+from .node_kernels import NodeEvaluator, NodeKernels
 from .session_providers import SessionProvider
 
 __all__ = ["MINIMAL_BUILD_KEY", "SessionOptimizer"]
@@ -53,18 +51,18 @@ class SessionOptimizer:
     ) -> None:
         self._model = model
         self._providers = providers
-        self._bindings = bindings
-        self._lookups: dict[tuple[str, int], RegistryLookup] = {}
         self._disabled = disabled | {
             name.strip() for name in config.get(DISABLED_KEY, "").replace(";", ",").split(",") if name.strip()
         }
-        self._context = TransformerContext(model.opset_imports, self._evaluate, self._has_kernel, self._is_as_preferred, config)
+        evaluator = NodeEvaluator(providers, bindings, model.opset_imports)
+        kernels = NodeKernels(providers, bindings, model.opset_imports)
+        self._context = TransformerContext(model.opset_imports, evaluator, kernels.has_kernel, kernels.is_as_preferred, config)
 
     def inline_functions(self) -> bool:
         """Inline calls of the model's functions that no provider has a kernel for, unless the config says not to."""
         if self._context.config.get(DISABLE_INLINING_KEY) == "1":
             return False
-        return inline_model_functions(self._model, self._has_kernel)
+        return inline_model_functions(self._model, self._context.has_kernel)
 
     def apply(self, level: int) -> list[str]:
         """Run one level; returns the passes that changed something."""
@@ -150,54 +148,3 @@ class SessionOptimizer:
     def _knows_operators(self, nodes: Sequence[Node]) -> bool:
         """Whether our passes may change a model: they know operators by name, up to the versions of the schema table."""
         return not self._model.type_strings or not any(map(is_newer_than_table, nodes))
-
-    def _has_kernel(self, node: Node, graph: Graph) -> bool:
-        placed = node.execution_provider
-        for provider in self._providers:
-            if (not placed or placed == provider.name) and self._lookup(provider, graph).lookup(node) is not None:
-                return True
-        return False
-
-    def _is_as_preferred(self, new: Node, old: Sequence[Node], graph: Graph) -> bool:
-        rank = self._rank(new, graph)
-        if rank is None:
-            return False
-        ranks = [self._rank(node, graph) for node in old]
-        return all(replaced is None or rank <= replaced for replaced in ranks)
-
-    def _rank(self, node: Node, graph: Graph) -> int | None:
-        """Position of the first provider (the node's own, if it is placed) that has a kernel for a node."""
-        placed = node.execution_provider
-        for position, provider in enumerate(self._providers):
-            if (not placed or placed == provider.name) and self._lookup(provider, graph).lookup(node) is not None:
-                return position
-        return None
-
-    def _evaluate(self, node: Node, graph: Graph, inputs: Sequence[HostArray | None]) -> list[Any] | None:
-        """Compute a node on the host, with the first provider there that has a kernel for it."""
-        if node.subgraphs:
-            return None
-        for provider in self._providers:
-            if not provider.device.is_cpu or provider.registry is None:
-                continue
-            kernel = self._kernel(node, graph, provider)
-            if kernel is not None:
-                with provider.execution_provider.run_scope():
-                    result = kernel.compute(*inputs)
-                return list(result) if isinstance(result, tuple) else [result]
-        return None
-
-    def _lookup(self, provider: SessionProvider, graph: Graph) -> RegistryLookup:
-        key = (provider.name, id(graph))
-        found = self._lookups.get(key)
-        if found is None:
-            found = self._lookups[key] = self._bindings[provider.name].lookup(graph, self._model.opset_imports)
-        return found
-
-    def _kernel(self, node: Node, graph: Graph, provider: SessionProvider) -> Any:
-        found = self._lookup(provider, graph).lookup(node)
-        if found is None:
-            return None
-        kernel = create_kernel(found, kernel_info(node, graph, self._model.opset_imports.get(node.domain, 0)))
-        is_foldable = getattr(kernel, "deterministic", False) or getattr(kernel, "contents_from_shapes", False)
-        return kernel if is_foldable else None

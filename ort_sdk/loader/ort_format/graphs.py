@@ -51,7 +51,8 @@ class GraphReader:
             Fail: a part is missing, there twice, or refers to what is not there.
             InvalidGraph: an initializer or a node does not fit its declaration.
         """
-        graph = Graph(parent=parent)
+        graph = Graph()
+        graph.parent = parent
         for value in map(read_value, table.tables(GraphSlot.NODE_ARGS, "ValueInfo")):
             if value.name in graph.values:
                 raise Fail(f"Duplicate NodeArg name: {value.name!r}. Invalid ORT format model.")

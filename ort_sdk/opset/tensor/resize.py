@@ -209,7 +209,9 @@ class Resizer:
         self._element_type = info.input_element_type(0)
         double = self._element_type is TensorElementType.DOUBLE
         self._compute_type = TensorElementType.DOUBLE if double else TensorElementType.FLOAT
-        self._prepared = functools.lru_cache(maxsize=8)(self._prepare)
+        # No method of this object: the cache, which is its own, would hold it.
+        prepare = functools.partial(_prepared, info, xp, self._settings, self._compute_type)
+        self._prepared = functools.lru_cache(maxsize=8)(prepare)
 
     def __call__(self, x: Array, *inputs: HostArray | None) -> Array:
         """``x`` resized."""
@@ -229,7 +231,7 @@ class Resizer:
         """How an input of this shape is interpolated; None where elements are copied, come from outside, or there are none."""
         if self._settings.mode == "nearest" or self._settings.coordinate_mode == "tf_crop_and_resize":
             return None
-        plans = self._plans(shape, _keys(self._parameters(*inputs)))
+        plans = _axis_plans(self._info, self._settings, shape, *_keys(self._parameters(*inputs)))
         output_shape = _output_shape(shape, plans)
         if 0 in (*shape, *output_shape):
             return None
@@ -239,16 +241,16 @@ class Resizer:
             output_shape, {plan.axis: _taps(self._settings, plan, moved[plan.axis]) for plan in plans if plan.axis in moved}
         )
 
-    def _plans(self, shape: tuple[int, ...], keys: Sequence[Any]) -> list[AxisPlan]:
-        return _axis_plans(self._info, self._settings, shape, *keys)
 
-    def _prepare(self, shape: tuple[int, ...], *keys: Any) -> tuple[list[Step], tuple[int, ...]]:
-        plans = self._plans(shape, keys)
-        output_shape = _output_shape(shape, plans)
-        if 0 in shape and 0 not in output_shape:
-            raise InvalidArgument(f"{self._info.describe()}: an empty input {shape} cannot be resized to {output_shape}")
-        dtype = self._xp.dtype(self._compute_type)
-        return [] if 0 in output_shape else _steps(self._xp, self._settings, len(shape), plans, dtype), output_shape
+def _prepared(
+    info: KernelInfo, xp: Any, settings: _Settings, compute_type: TensorElementType, shape: tuple[int, ...], *keys: Any
+) -> tuple[list[Step], tuple[int, ...]]:
+    """What to do to an input of a shape, and the output's."""
+    plans = _axis_plans(info, settings, shape, *keys)
+    output_shape = _output_shape(shape, plans)
+    if 0 in shape and 0 not in output_shape:
+        raise InvalidArgument(f"{info.describe()}: an empty input {shape} cannot be resized to {output_shape}")
+    return [] if 0 in output_shape else _steps(xp, settings, len(shape), plans, xp.dtype(compute_type)), output_shape
 
 
 def _keys(parameters: Parameters) -> list[tuple[Any, ...]]:

@@ -151,9 +151,11 @@ def _deferred(node: Node, graph: Graph, output: NodeArg, tensors: Sequence[Tenso
         if tensor is not None:
             alone.add_initializer(name, tensor)
 
+    evaluate = context.evaluate  # the context knows the graph, which is to hold the result
+
     def compute(*_sources: Tensor) -> HostArray:
         arrays = [None if tensor is None else _read(tensor) for tensor in tensors]
-        results = context.evaluate(alone.nodes[0], alone, arrays)
+        results = evaluate(alone.nodes[0], alone, arrays)
         if not results:
             raise RuntimeError(f"{node.describe()} was folded and has no kernel any more")
         return _contiguous(results[0])

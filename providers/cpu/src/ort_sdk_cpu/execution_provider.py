@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,9 @@ class CpuExecutionProvider(ExecutionProvider):
 
             inputs = tuple([NodeArg("", type_string) for type_string in types])
             output = NodeArg("", types[-1])
-            info = KernelInfo(op_type, 0, attributes=attributes, inputs=inputs, outputs=(output,), execution_provider=self)
+            # Weak: this provider holds these kernels, and kernels hold what they were told.
+            own: Any = weakref.proxy(self)
+            info = KernelInfo(op_type, 0, attributes=attributes, inputs=inputs, outputs=(output,), execution_provider=own)
             found = self._step_kernels[key] = newest_kernel(info)
         return found
 

@@ -226,13 +226,17 @@ class BindableKernel(OpKernel):
         self._look_at_node()
         return self._compute(*inputs)
 
+    def make_writer(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        """The writer of a program. A method to override: a method of its own in an attribute would make a kernel hold itself."""
+        return self._make_writer(inputs, outputs)
+
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the outputs' arrays."""
         slots, count = (*inputs, *_asked_for(outputs)), len(inputs)
         if not all(slot.is_fixed for slot in slots):
-            return _slot_call(self._make_writer, slots, count)
+            return _slot_call(self.make_writer, slots, count)
         arrays = [slot.array for slot in slots]
-        writer = self._make_writer(arrays[:count], arrays[count:])
+        writer = self.make_writer(arrays[:count], arrays[count:])
         if isinstance(writer, np.ufunc):
             return functools.partial(writer, *arrays[:count], out=arrays[count])
         know = getattr(writer, "know", None)

@@ -131,8 +131,12 @@ class BoundTasks:
         self._moving = [(slot, _places(every, address_of(array), array.nbytes)) for slot, array in standing.slots]
         self._work = [(name, nbytes, _places(every, start, nbytes)) for name, nbytes, start in standing.work]
         self._kept = (tasks, standing.kept)
-        rows = (*(check.checked_row for check in tasks.checks), *(call.row for call in self._calls))
-        self.native = NativeCall(rows, self._prepare if self._moving or self._work else None)
+
+    @property
+    def native(self) -> NativeCall:
+        """The tasks without Python; it holds this object, so it is not kept."""
+        rows = (*(check.checked_row for check in self._checks), *(call.row for call in self._calls))
+        return NativeCall(rows, self._prepare if self._moving or self._work else None)
 
     def _prepare(self) -> None:
         """Point at what is other memory than in the run before."""

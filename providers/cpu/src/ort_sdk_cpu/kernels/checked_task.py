@@ -47,11 +47,6 @@ class CheckedWriter:
         self._task = TaskCall(module, name, (0, *[0] * len(places), *arguments), threads)
         self._places, self._compute, self._threads, self._kept = tuple(places), compute, threads, kept
         self._copy: Writer | None = CopyWriter(lambda *arrays: [(arrays[-1], arrays[0])]) if copies_first else None
-        self._has_failed = False
-        self._run = self._task.checked(self._fail)
-
-    def _fail(self) -> None:
-        self._has_failed = True
 
     def _point(self, arrays: Sequence[Any]) -> bool:
         """Tell the task where arrays are; False if one is not contiguous."""
@@ -64,14 +59,16 @@ class CheckedWriter:
     def __call__(self, *arrays: Any) -> None:
         """Write the output. Inputs that lie otherwise than the task reads them, as turned ones do, are copied."""
         lying = (*map(np.ascontiguousarray, arrays[:-1]), arrays[-1])
-        self._has_failed = not self._point(lying)
-        if not self._has_failed:
-            if self._copy is not None:
-                self._copy(*lying)
-            self._task.set(0, 0)
-            self._run()
-        if self._has_failed:
+        if not self._point(lying) or not self._does(lying):
             self._redo(arrays)
+
+    def _does(self, lying: Sequence[Any]) -> bool:
+        """Have the task do the work; whether it could."""
+        if self._copy is not None:
+            self._copy(*lying)
+        self._task.set(0, 0)
+        self._task.run()
+        return not self._task.has_failed
 
     def _redo(self, arrays: Sequence[Any]) -> None:
         np.copyto(arrays[-1], self._compute(*arrays[:-1]))

@@ -85,7 +85,6 @@ class ConstantProduct(BindableKernel):
         # Not before a product is needed.
         self.packs_in_first_run = self._may_pack or is_worth_moving(weight)
         self._weight: HostArray | None = None
-        self._make_writer = lambda inputs, _outputs: self._writer(inputs[0].shape)
         self._results = ResultMemory()
         is_half = weight.element_type is TensorElementType.FLOAT16
         self._set_sizes(ProductSizes(self._inner, self._columns, transposed, is_half))
@@ -166,7 +165,9 @@ class ConstantProduct(BindableKernel):
         activation = Activation.NONE if algorithm is None else _ACTIVATIONS[algorithm]
         return {"alpha": self._tail.alpha, "activation": activation, "slope": slope}
 
-    def _writer(self, shape: tuple[int, ...]) -> Writer:
+    def make_writer(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        """The task, for products of as many rows."""
+        shape = inputs[0].shape
         if not math.prod(shape):
             return self._write_nothing
         return functools.partial(self._write, self._product(shape))

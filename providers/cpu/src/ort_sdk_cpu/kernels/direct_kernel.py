@@ -46,11 +46,18 @@ class _DirectKernel(OpKernel):
         owner = getattr(call, "__self__", None)
         self.in_place = getattr(owner, "in_place", ())
         self.compute = directly(call, kernel.compute)  # type: ignore[method-assign]
-        self._bind: Any = getattr(owner, "bind", None)
-        if self._bind is not None:
-            self.bind, self.binds_moving_slots = self._bound, True
 
-    def _bound(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+
+class _BoundDirectKernel(_DirectKernel):
+    """One whose call can be bound."""
+
+    binds_moving_slots = True
+
+    def __init__(self, kernel: Any, call: Callable[..., Any], bind: Callable[..., Any]) -> None:
+        super().__init__(kernel, call)
+        self._bind = bind
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """The call's own way to do the work on slots, or results that are copied."""
         otherwise = functools.partial(_compute_into, self.compute, inputs, outputs)
         try:
@@ -89,4 +96,7 @@ def calling(kernel: Any, info: KernelInfo) -> Any:
 
 def calling_with(kernel: Any, call: Callable[..., Any] | None) -> Any:
     """A kernel of the shared set over a call, if there is one."""
-    return kernel if call is None else _DirectKernel(kernel, call)
+    if call is None:
+        return kernel
+    bind = getattr(getattr(call, "__self__", None), "bind", None)
+    return _DirectKernel(kernel, call) if bind is None else _BoundDirectKernel(kernel, call, bind)

@@ -192,7 +192,11 @@ class JoinableProduct:
         division = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
         self._work = ToldMemory(scratch, WORKING_MEMORY, division.work_bytes)
         self._calls = [_task(operands, layout, stack, division) for stack in stacks]
-        self.native = NativeCall(tuple(call.row for call in self._calls), self._prepare)
+
+    @property
+    def native(self) -> NativeCall:
+        """The tasks without Python; it holds this product, so it is not kept."""
+        return NativeCall(tuple(call.row for call in self._calls), self._prepare)
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""

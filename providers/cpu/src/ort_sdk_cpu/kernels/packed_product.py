@@ -99,7 +99,6 @@ class PackedProduct(BindableKernel):
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
         """Read the weight from the buffer."""
         self._packed = weights.buffers[0]
-        self._make_writer = lambda inputs, _outputs: self._writer(inputs[0].shape)
 
     @property
     def compute(self) -> Callable[..., Any]:
@@ -119,6 +118,10 @@ class PackedProduct(BindableKernel):
             return super().bind(inputs, outputs)
         rows = first.array.reshape(-1, self._inner)
         return self._call(len(rows)).fixed(rows, out.array)
+
+    def make_writer(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        """The primitive, for products of as many rows; the shared set's writer if the weight is not packed."""
+        return super().make_writer(inputs, outputs) if self._packed is None else self._writer(inputs[0].shape)
 
     def _writer(self, shape: tuple[int, ...]) -> Writer:
         rows, inner, finish, scratch = math.prod(shape[:-1]), self._inner, self._tail.finish, self._scratch

@@ -1,0 +1,195 @@
+"""What sessions leave for Python's cyclic garbage collector, which is to be nothing: what is dropped is free at once."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import types
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["assert_no_garbage", "shortest_cycles"]
+
+LARGE_BYTES = 1 << 12
+"""Of an array, from which it counts whoever holds it."""
+OWN_PREFIXES = ("ort_sdk",)
+MAX_SHOWN = 5
+"""Cycles shown of one failure, at most."""
+
+
+@contextlib.contextmanager
+def assert_no_garbage(what: str, own: Sequence[str] = OWN_PREFIXES) -> Iterator[None]:
+    """Assert that nothing of ours that is made inside, nor a large array, is left for the cyclic garbage collector.
+
+    The collector is off inside. What is found is looked through in full, so a session that is made inside has to be dropped
+    there, too. For one thread at a time.
+
+    Args:
+        what: named in the failure.
+        own: modules whose objects, functions and frames count, with those below them.
+
+    Raises:
+        AssertionError: something is left; the text shows the shortest cycles that keep it.
+    """
+    was_enabled, before = gc.isenabled(), gc.get_debug()
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        text = _complaint(gc.garbage, own)
+    finally:
+        gc.set_debug(before)
+        gc.garbage.clear()
+        gc.collect()
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+    assert not text, f"{what} left something for the garbage collector:\n{text}"
+
+
+def _complaint(garbage: Sequence[Any], own: Sequence[str]) -> str:
+    """Why what the collector found is not to be left to it; empty if it may."""
+    left = sorted({_name(each) for each in garbage if _counts(each, own)})
+    if not left:
+        return ""
+    cycles = shortest_cycles(garbage)
+    lines = [f"{len(left)} kinds of object: {', '.join(left[:12])}{', …' if len(left) > 12 else ''}"]
+    lines += [f"cycle: {cycle}" for cycle in cycles[:MAX_SHOWN]]
+    return "\n".join(lines + ([f"… and {len(cycles) - MAX_SHOWN} more"] if len(cycles) > MAX_SHOWN else []))
+
+
+def _counts(value: Any, own: Sequence[str]) -> bool:
+    """Whether an object is ours, or holds a large array."""
+    modules = (_module(value) or "").split(".", 1)[0]
+    return modules.startswith(tuple(own)) or any(
+        _is(held, np.ndarray) and held.nbytes >= LARGE_BYTES for held in gc.get_referents(value)
+    )
+
+
+def _is(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    """What ``isinstance`` says, but of a weak proxy itself rather than of what it stands for, which may be gone."""
+    return issubclass(type(value), kinds)
+
+
+def _module(value: Any) -> str | None:
+    if _is(value, types.FrameType):
+        return value.f_globals.get("__name__")
+    if _is(value, (types.FunctionType, type)):
+        return value.__module__
+    if _is(value, types.MethodType):
+        return value.__func__.__module__
+    return type(value).__module__
+
+
+def shortest_cycles(objects: Sequence[Any]) -> list[str]:
+    """The shortest cycle in each set of objects that reach each other, shortest first, one of each text."""
+    known = {id(value): value for value in objects}
+    edges = {key: [id(held) for held in gc.get_referents(value) if id(held) in known] for key, value in known.items()}
+    found = {}
+    for component in _components(edges):
+        members = set(component)
+        if len(component) == 1 and component[0] not in edges[component[0]]:
+            continue
+        cycle = min((_cycle_from(start, edges, members) for start in component[:64]), key=len)
+        found.setdefault(_shown([known[key] for key in cycle]), len(cycle))
+    return sorted(found, key=found.__getitem__)
+
+
+def _components(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
+    """Strongly connected components (Tarjan's algorithm, without recursion)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    open_nodes: list[int] = []
+    is_open: set[int] = set()
+    for root in edges:
+        if root in order:
+            continue
+        work = [(root, iter(edges[root]))]
+        order[root] = low[root] = len(order)
+        open_nodes.append(root)
+        is_open.add(root)
+        while work:
+            node, successors = work[-1]
+            for successor in successors:
+                if successor not in order:
+                    order[successor] = low[successor] = len(order)
+                    open_nodes.append(successor)
+                    is_open.add(successor)
+                    work.append((successor, iter(edges[successor])))
+                    break
+                if successor in is_open:
+                    low[node] = min(low[node], order[successor])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == order[node]:
+                    start = open_nodes.index(node)
+                    component = open_nodes[start:]
+                    del open_nodes[start:]
+                    is_open.difference_update(component)
+                    yield component
+
+
+def _cycle_from(start: int, edges: Mapping[int, Sequence[int]], members: set[int]) -> list[int]:
+    """The shortest way from an object back to itself, within a component."""
+    came: dict[int, int] = {}
+    waiting = deque([start])
+    while waiting:
+        node = waiting.popleft()
+        for successor in edges[node]:
+            if successor == start:
+                path = [node]
+                while path[-1] != start:
+                    path.append(came[path[-1]])
+                return path[::-1]
+            if successor in members and successor not in came:
+                came[successor] = node
+                waiting.append(successor)
+    raise AssertionError("no way back within a component")
+
+
+def _shown(cycle: Sequence[Any]) -> str:
+    """A cycle as text, from its first name in order, so that equal cycles read the same."""
+    names = [_name(value) + _reference(value, cycle[(place + 1) % len(cycle)]) for place, value in enumerate(cycle)]
+    first = names.index(min(names))
+    return " → ".join([*names[first:], *names[:first], names[first].split(".", 1)[0] if len(names) == 1 else "…"])
+
+
+def _name(value: Any) -> str:
+    if _is(value, types.FrameType):
+        return f"frame {value.f_code.co_qualname} ({value.f_globals.get('__name__')}:{value.f_lineno})"
+    if _is(value, (types.FunctionType, types.MethodType)):
+        return f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
+    if _is(value, type):
+        return f"class {value.__module__}.{value.__qualname__}"
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _reference(value: Any, held: Any) -> str:
+    """By which attribute or key an object holds another, where that can be seen."""
+    if _is(value, dict):
+        return next((f"[{key!r:.40}]" for key, each in value.items() if each is held), "")
+    if _is(value, types.FrameType):
+        return next((f" local {name}" for name, each in value.f_locals.items() if each is held), "")
+    slots = [name for kind in type(value).__mro__ for name in _slots(kind)]
+    return next((f" .{name}" for name in slots if _attribute(value, name) is held), "")
+
+
+def _slots(kind: type) -> Sequence[str]:
+    slots = kind.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _attribute(value: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return None
