@@ -24,6 +24,7 @@ from ort_sdk.api import (
 from ort_sdk.api.data_classes import dataclass, field
 
 from .families import DeclaredOperators, load_operator
+from .input_shapes import InputRule, ShapeRule
 from .namespace import ArrayNamespace
 from .numpy_namespace import NumpyNamespace
 from .widening import HALF_TYPES, mixes_half_and_float, widened
@@ -55,6 +56,8 @@ class OperatorDefinition:
     """Module that declares it."""
     alias: tuple[tuple[int, int], ...] = ()
     when: KernelPredicate | None = field(default=None, compare=False)
+    shapes: ShapeRule | None = field(default=None, compare=False)
+    """What shapes inputs may have together; None where the implementation itself looks at them."""
 
     def versions(self) -> tuple[int, ...]:
         """Since-versions of the operator's schemas that this definition implements."""
@@ -87,6 +90,7 @@ def operator(
     moves: bool = False,
     alias: Iterable[tuple[int, int]] = (),
     when: KernelPredicate | None = None,
+    shapes: ShapeRule | None = None,
 ) -> Callable[[_F], _F]:
     """Decorator that declares an operator's implementation over an array namespace.
 
@@ -105,6 +109,7 @@ def operator(
         moves: it also hands on float in place of the node's own half type, by arrays and ``KernelInfo``. Implies ``any_type``.
         alias: (input, output) pairs where the output may be a view of the input.
         when: predicate that may decline a node.
+        shapes: refuses shapes of inputs that the operator does not allow together, before anything is computed or bound.
     """
     module = sys._getframe(1).f_globals["__name__"]
 
@@ -126,6 +131,7 @@ def operator(
             module=module,
             alias=tuple(alias),
             when=when,
+            shapes=shapes,
         )
         DEFINITIONS.setdefault((domain, op_type), []).append(definition)
         return factory
@@ -136,10 +142,12 @@ def operator(
 class OpsetKernel:
     """A function kernel with the abilities its definition declares."""
 
-    __slots__ = ("compute", "contents_from_shapes", "deterministic", "shape_inputs")
+    __slots__ = ("compute", "contents_from_shapes", "deterministic", "input_rule", "shape_inputs")
 
-    def __init__(self, compute: Callable[..., Any], definition: OperatorDefinition) -> None:
-        self.compute = compute
+    def __init__(self, compute: Callable[..., Any], definition: OperatorDefinition, input_rule: InputRule | None = None) -> None:
+        self.compute = compute if input_rule is None else _checked(compute, input_rule)
+        self.input_rule = input_rule
+        """What the inputs' shapes are checked by; for those that compute or bind the node in another way, too."""
         self.deterministic = definition.deterministic
         self.shape_inputs = definition.shape_inputs
         self.contents_from_shapes = definition.contents_from_shapes
@@ -241,4 +249,17 @@ def _element_name(type_string: str) -> str:
 def _create(definition: OperatorDefinition, namespace: ArrayNamespace, info: KernelInfo) -> Any:
     is_exact = definition.any_type and not (definition.moves and mixes_half_and_float(info))
     kernel = definition.factory(info, namespace) if is_exact else widened(definition.factory, info, namespace)
-    return OpsetKernel(kernel, definition) if not hasattr(kernel, "compute") else kernel
+    if hasattr(kernel, "compute"):
+        return kernel
+    return OpsetKernel(kernel, definition, None if definition.shapes is None else InputRule(info, definition.shapes))
+
+
+def _checked(compute: Callable[..., Any], rule: InputRule) -> Callable[..., Any]:
+    """The function behind the rule."""
+    check = rule.check
+
+    def run(*inputs: Any) -> Any:
+        check(inputs)
+        return compute(*inputs)
+
+    return run

@@ -10,6 +10,7 @@ from ort_sdk.opset.definition import operator
 from ort_sdk.opset.quantization.matmul import integer_matmul, per_column
 
 from .attention_core import attended_values, causal_bias, mask_bias, merge_heads, split_heads
+from .attention_shapes import attention_shapes, qattention_shapes
 
 __all__ = ["attention", "qattention"]
 
@@ -26,7 +27,7 @@ def _supported(info: KernelInfo) -> str | None:
     return None
 
 
-@operator("Attention", domain=MICROSOFT, when=_supported)
+@operator("Attention", domain=MICROSOFT, when=_supported, shapes=attention_shapes)
 def attention(info: KernelInfo, xp: Any) -> Compute:
     """Self-attention of input @ weights + bias, with an optional mask and past state; (output, present)."""
     finish = _projected_attention(info, xp)
@@ -46,7 +47,7 @@ def attention(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("QAttention", domain=MICROSOFT, when=_supported)
+@operator("QAttention", domain=MICROSOFT, when=_supported, shapes=qattention_shapes)
 def qattention(info: KernelInfo, xp: Any) -> Compute:
     """Attention whose input and weights are 8-bit integers; the projection is exact, the rest in floating point."""
     product = integer_matmul(info, xp, (0, 6), (1, 7))

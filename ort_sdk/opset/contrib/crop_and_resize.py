@@ -8,11 +8,26 @@ import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 
 __all__ = ["crop_and_resize"]
 
 
-@operator("CropAndResize", domain="com.microsoft", host_inputs=(1, 2, 3), shape_inputs=(3,))
+def _region_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """Pictures, regions, the picture that each region is of, and the size of the results."""
+    shapes.match(0, "X", ("pictures", "channels", "height", "width"))
+    shapes.match(1, "rois", ("regions", 4))
+    shapes.match(2, "batch_indices", ("regions",))
+    shapes.match(3, "crop_size", (2,))
+
+
+@operator(
+    "CropAndResize",
+    domain="com.microsoft",
+    host_inputs=(1, 2, 3),
+    shape_inputs=(3,),
+    shapes=_region_shapes,
+)
 def crop_and_resize(info: KernelInfo, xp: Any) -> Compute:
     """Boxes (y1, x1, y2, x2), in parts of the image, cut from NCHW data and resized with aligned corners."""
     mode = info.attribute("mode", "bilinear")

@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 from ort_sdk.opset.nn.normalization import standardized
 
 from .gelu import sigmoid
@@ -18,7 +19,25 @@ __all__ = ["embed_layer_normalization", "gated_relative_position_bias", "relativ
 MICROSOFT = "com.microsoft"
 
 
-@operator("EmbedLayerNormalization", domain=MICROSOFT)
+def _embedding_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """Numbers of words and segments, tables of rows of one width, and vectors of it."""
+    shapes.match(0, "input_ids", ("batch", "length"))
+    shapes.match(1, "segment_ids", ("batch", "length"))
+    shapes.match(2, "word_embedding", (None, "width"))
+    shapes.match(3, "position_embedding", ("positions", "width"))
+    shapes.match(4, "segment_embedding", (None, "width"))
+    shapes.match(5, "gamma", ("width",))
+    shapes.match(6, "beta", ("width",))
+
+
+def _embedding_layer_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """The same with a mask, and with positions of each word, or for all samples."""
+    _embedding_shapes(info, shapes)
+    shapes.match(7, "mask", ("batch", "length"))
+    shapes.match(8, "position_ids", ("batch", "length"), (1, "length"))
+
+
+@operator("EmbedLayerNormalization", domain=MICROSOFT, shapes=_embedding_layer_shapes)
 def embed_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     """LayerNormalization of the sum of word, position and segment embeddings; (output, mask_index, embedding_sum)."""
     epsilon = info.attribute("epsilon", 1e-12)
@@ -53,7 +72,15 @@ def _mask_index(xp: Any, input_ids: Array, mask: Array | None) -> Array:
     return xp.sum(xp.module.astype(mask == 1, xp.int32), axis=1, dtype=xp.int32)
 
 
-@operator("QEmbedLayerNormalization", domain=MICROSOFT)
+def _quantized_embedding_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """The same, with a scale and a zero point for each table and vector."""
+    _embedding_shapes(info, shapes)
+    shapes.match(7, "mask", ("batch", "length"))
+    for index in range(8, 18):
+        shapes.count(index, "scale or zero point", 1)
+
+
+@operator("QEmbedLayerNormalization", domain=MICROSOFT, shapes=_quantized_embedding_shapes)
 def qembed_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     """EmbedLayerNormalization of 8-bit tables, gamma and beta, each with a scale and a zero point."""
     epsilon = info.attribute("epsilon", 1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from ort_sdk.api import Array, Compute, KernelInfo
 from ort_sdk.opset.activation.gated import gelu as standard_gelu
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 
 __all__ = ["exact_gelu", "sigmoid", "tanh_gelu"]
 
@@ -36,14 +38,26 @@ def gelu(_info: KernelInfo, xp: Any) -> Compute:
     return exact_gelu(xp)
 
 
-@operator("BiasGelu", domain=MICROSOFT)
+def _biased_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """A bias for each element along the last axis."""
+    shapes.match(0, "X", (..., "width"))
+    shapes.match(1, "bias", ("width",))
+
+
+@operator("BiasGelu", domain=MICROSOFT, shapes=_biased_shapes)
 def bias_gelu(_info: KernelInfo, xp: Any) -> Compute:
     """Gelu(A + B)."""
     activate = exact_gelu(xp)
     return lambda a, b: activate(a + b)
 
 
-@operator("FastGelu", domain=MICROSOFT)
+def _fast_gelu_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """The same, or no bias and any array."""
+    if shapes.of(1) is not None:
+        _biased_shapes(info, shapes)
+
+
+@operator("FastGelu", domain=MICROSOFT, shapes=_fast_gelu_shapes)
 def fast_gelu(_info: KernelInfo, xp: Any) -> Compute:
     """Gelu(X + bias) by its tanh approximation."""
     activate = tanh_gelu(xp)
@@ -73,7 +87,15 @@ def scaled_silu(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("BiasSplitGelu", domain=MICROSOFT)
+def _split_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """A bias for each element along the last axis, which has two halves."""
+    shapes.match(0, "X", (..., "width"))
+    shapes.match(1, "bias", ("width",))
+    if shapes["width"] % 2:
+        raise shapes.refused(f"X has {shapes['width']} elements along its last axis, which have no halves")
+
+
+@operator("BiasSplitGelu", domain=MICROSOFT, shapes=_split_shapes)
 def bias_split_gelu(_info: KernelInfo, xp: Any) -> Compute:
     """Left half of X + bias, times the Gelu of its right half."""
     activate = exact_gelu(xp)
@@ -86,13 +108,36 @@ def bias_split_gelu(_info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("BiasAdd", domain=MICROSOFT)
+def _skipped_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """A bias along the last axis, and another array like the first."""
+    shapes.match(0, "X", ("batch", "length", "width"))
+    shapes.match(1, "bias", ("width",))
+    shapes.match(2, "skip", ("batch", "length", "width"))
+
+
+@operator("BiasAdd", domain=MICROSOFT, shapes=_skipped_shapes)
 def bias_add(_info: KernelInfo, _xp: Any) -> Compute:
     """X + bias + skip."""
     return lambda x, bias, skip: x + bias + skip
 
 
-@operator("BiasSoftmax", domain=MICROSOFT)
+def _bias_softmax_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """A bias that is repeated along the axes just before ``axis``, or along the leading ones."""
+    shapes.match(0, "data", (...,))
+    data, bias, axis = shapes.of(0) or (), shapes.of(1) or (), int(info.attribute("axis", 1))
+    if not -len(data) <= axis < len(data):
+        raise shapes.refused(f"axis is {axis}; data has {len(data)} axes")
+    first = axis % len(data)
+    shapes.spread(1, "bias", data)
+    whole = (1,) * (len(data) - len(bias)) + bias
+    parts = [(own, size) for own, size in zip(whole[:first], data[:first], strict=True)]
+    order = parts if info.attribute("is_inner_broadcast") else parts[::-1]
+    kept = sum(1 for _ in itertools.takewhile(lambda part: part[0] == part[1], order))
+    if whole[first:] != data[first:] or any(own != 1 for own, _ in order[kept:]):
+        raise shapes.refused(f"bias of shape {bias} is not repeated along neighbouring axes of data, shape {data}, before {axis}")
+
+
+@operator("BiasSoftmax", domain=MICROSOFT, shapes=_bias_softmax_shapes)
 def bias_softmax(info: KernelInfo, xp: Any) -> Compute:
     """Softmax(data + bias) over the axes from ``axis`` on.
 

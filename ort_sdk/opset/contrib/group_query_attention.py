@@ -10,6 +10,7 @@ from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, 
 from ort_sdk.opset.definition import operator
 
 from .attention_core import attend, attended_values, merge_heads, put_behind
+from .attention_shapes import group_query_shapes
 from .cache_codec import CacheCodec
 from .query_groups import GroupSettings, Projection, TokenLayout, hidden_bias, resident
 
@@ -22,7 +23,14 @@ def _supported(info: KernelInfo) -> str | None:
     return None
 
 
-@operator("GroupQueryAttention", domain="com.microsoft", host_inputs=(5, 6), shape_inputs=(6,), when=_supported)
+@operator(
+    "GroupQueryAttention",
+    domain="com.microsoft",
+    host_inputs=(5, 6),
+    shape_inputs=(6,),
+    when=_supported,
+    shapes=group_query_shapes,
+)
 def group_query_attention(info: KernelInfo, xp: Any) -> Compute:
     """Attention over a key-value cache; (output, present_key, present_value, scores or weights).
 

@@ -9,6 +9,7 @@ import numpy as np
 from ort_sdk.api import Array, Compute, InvalidArgument, InvalidGraph, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 
 __all__ = ["BlockWeight", "dequantize_rows", "matmul_bnb4", "matmul_nbits"]
 
@@ -30,7 +31,13 @@ FP4_MAGNITUDES = (0.0, 0.0625 / 12, 8 / 12, 1.0, 4 / 12, 6 / 12, 2 / 12, 3 / 12)
 FP4 = (*FP4_MAGNITUDES, *(-value for value in FP4_MAGNITUDES))
 
 
-@operator("MatMulNBits", domain=MICROSOFT)
+def _product_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """Rows of K elements, and a bias for each of N columns; what belongs to the weight is counted by ``BlockWeight``."""
+    shapes.match(0, "A", (..., int(info.attribute("K"))))
+    shapes.match(5, "bias", (int(info.attribute("N")),))
+
+
+@operator("MatMulNBits", domain=MICROSOFT, shapes=_product_shapes)
 def matmul_nbits(info: KernelInfo, xp: Any) -> Compute:
     """A @ dequantised(B)^T + bias for B (N, blocks, bytes), with a scale and a zero point per block of K.
 

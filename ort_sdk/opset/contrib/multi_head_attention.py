@@ -10,13 +10,14 @@ from ort_sdk.opset.definition import operator
 
 from .attention import MASK_FILTER_VALUE
 from .attention_core import attend, attended_values, causal_bias, follow_beams, mask_bias, merge_heads, put_behind, split_heads
+from .attention_shapes import cached_multi_head_shapes, multi_head_shapes
 
 __all__ = ["multi_head_attention"]
 
 MICROSOFT = "com.microsoft"
 
 
-@operator("MultiHeadAttention", domain=MICROSOFT, host_inputs=(8,))
+@operator("MultiHeadAttention", domain=MICROSOFT, host_inputs=(8,), shapes=multi_head_shapes)
 def multi_head_attention(info: KernelInfo, xp: Any) -> Compute:
     """Attention with packed or separate inputs, projection bias, masks and past state; (output, keys, values, scores)."""
     attention = _CachedAttention(info, xp)
@@ -39,7 +40,7 @@ def multi_head_attention(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("DecoderMaskedMultiHeadAttention", domain=MICROSOFT, host_inputs=(7, 8))
+@operator("DecoderMaskedMultiHeadAttention", domain=MICROSOFT, host_inputs=(7, 8), shapes=cached_multi_head_shapes)
 def decoder_masked_multi_head_attention(info: KernelInfo, xp: Any) -> Compute:
     """MultiHeadAttention of one new token per sequence, whose past may be shared by beams."""
     attention = _CachedAttention(info, xp)

@@ -7,7 +7,8 @@ from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
-from ort_sdk.opset.nn.normalization import standardized
+from ort_sdk.opset.input_shapes import InputShapes, Pattern
+from ort_sdk.opset.nn.normalization import scale_shapes, standardized
 
 from .gelu import sigmoid
 
@@ -26,7 +27,7 @@ def root_mean_square_normalized(xp: Any, rows: Array, epsilon: float) -> tuple[A
     return rows * inverse, inverse
 
 
-@operator("SimplifiedLayerNormalization")
+@operator("SimplifiedLayerNormalization", shapes=scale_shapes)
 def simplified_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     """X divided by its root mean square over the axes from ``axis`` on, times a scale; optionally the factor."""
     axis, epsilon = info.attribute("axis", -1), info.attribute("epsilon", 1e-5)
@@ -46,26 +47,31 @@ def simplified_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-def _sum(info: KernelInfo, x: Array, skip: Array, bias: Array | None) -> Array:
-    if skip.shape[-1] != x.shape[-1] or skip.ndim > x.ndim:
-        raise InvalidArgument(
-            f"{info.describe()}: skip has shape {tuple(skip.shape)}; it must be that of input, {tuple(x.shape)}, or broadcast to"
-            " it"
-        )
+def _skip_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """Another array like the first, or for all samples; further inputs are vectors along the last axis."""
+    if shapes.match(0, "input", ("batch", "length", "width"), ("length", "width")):
+        shapes.match(1, "skip", ("length", "width"))
+    else:
+        shapes.match(1, "skip", ("batch", "length", "width"), (1, "length", "width"), ("length", "width"))
+    for index, name in enumerate(("gamma", "beta", "bias"), 2):
+        shapes.match(index, name, ("width",))
+
+
+def _sum(x: Array, skip: Array, bias: Array | None) -> Array:
     total = x + skip
     if bias is not None:
         total += bias
     return total
 
 
-@operator("SkipLayerNormalization", domain=MICROSOFT)
+@operator("SkipLayerNormalization", domain=MICROSOFT, shapes=_skip_shapes)
 def skip_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     """LayerNormalization of input + skip + bias; the sum is output 3."""
     epsilon = info.attribute("epsilon", 1e-12)
     outputs = len(info.outputs)
 
     def compute(x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None) -> Any:
-        total = _sum(info, x, skip, bias)
+        total = _sum(x, skip, bias)
         y, mean, inverse = standardized(xp, total, epsilon)
         y *= gamma
         if beta is not None:
@@ -75,14 +81,14 @@ def skip_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+@operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT, shapes=_skip_shapes)
 def skip_simplified_layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     """SimplifiedLayerNormalization of input + skip + bias; the sum is output 3."""
     epsilon = info.attribute("epsilon", 1e-12)
     outputs = len(info.outputs)
 
     def compute(x: Array, skip: Array, gamma: Array, bias: Array | None = None) -> Any:
-        total = _sum(info, x, skip, bias)
+        total = _sum(x, skip, bias)
         y, inverse = root_mean_square_normalized(xp, total, epsilon)
         y *= gamma
         return y if outputs < 2 else (y, xp.mean(total, axis=-1, keepdims=True), inverse, total)[:outputs]
@@ -105,13 +111,30 @@ def gated_rms_norm(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("GroupNorm", domain=MICROSOFT)
+def _group_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """Data, then a scale and a shift for each channel."""
+    shapes.match(0, "X", ("batch", ..., "channels") if info.attribute("channels_last", 1) else ("batch", "channels", ...))
+    shapes.match(1, "gamma", ("channels",))
+    shapes.match(2, "beta", ("channels",))
+
+
+@operator("GroupNorm", domain=MICROSOFT, shapes=_group_shapes)
 def group_norm(info: KernelInfo, xp: Any) -> Compute:
     """Normalisation over groups of channels of NHWC (or NCHW) data, scaled per channel, then optionally SiLU."""
     return _group_normalizer(info, xp)
 
 
-@operator("SkipGroupNorm", domain=MICROSOFT)
+def _skip_group_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """The same with another array like the first, or with one pixel of it, and a bias for each channel."""
+    _group_shapes(info, shapes)
+    data = shapes.of(0) or ()
+    ones = (1,) * (len(data) - 2)
+    pixel: Pattern = ("batch", *ones, "channels") if info.attribute("channels_last", 1) else ("batch", "channels", *ones)
+    shapes.match(3, "skip", data, pixel, ("batch", "channels"))
+    shapes.match(4, "bias", ("channels",))
+
+
+@operator("SkipGroupNorm", domain=MICROSOFT, shapes=_skip_group_shapes)
 def skip_group_norm(info: KernelInfo, xp: Any) -> Compute:
     """GroupNorm of X + skip + bias; the sum is output 1."""
     normalize = _group_normalizer(info, xp)

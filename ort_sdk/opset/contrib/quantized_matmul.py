@@ -8,6 +8,7 @@ from ort_sdk.api import Array, Compute, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.quantization.linear import quantize_dynamically
 from ort_sdk.opset.quantization.matmul import integer_matmul, per_column
+from ort_sdk.opset.quantization.parameter_shapes import dynamic_product_shapes, product_to_float_shapes, qgemm_shapes
 from ort_sdk.opset.quantization.saturation import saturating_cast
 
 __all__ = ["dynamic_quantize_matmul", "matmul_integer_to_float", "qgemm"]
@@ -16,7 +17,7 @@ MICROSOFT = "com.microsoft"
 FLOAT = TensorElementType.FLOAT
 
 
-@operator("QGemm", domain=MICROSOFT)
+@operator("QGemm", domain=MICROSOFT, shapes=qgemm_shapes)
 def qgemm(info: KernelInfo, xp: Any) -> Compute:
     """Alpha * a_scale * b_scale * (A @ B + C), in float32, or quantised if y_scale is given."""
     alpha = info.attribute("alpha", 1.0)
@@ -48,7 +49,7 @@ def qgemm(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("DynamicQuantizeMatMul", domain=MICROSOFT)
+@operator("DynamicQuantizeMatMul", domain=MICROSOFT, shapes=dynamic_product_shapes)
 def dynamic_quantize_matmul(info: KernelInfo, xp: Any) -> Compute:
     """A, quantised to uint8 by its own range, times quantised B, plus bias, in float32."""
     product = integer_matmul(info, xp, 255, (1, 3))
@@ -62,7 +63,7 @@ def dynamic_quantize_matmul(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("MatMulIntegerToFloat", domain=MICROSOFT)
+@operator("MatMulIntegerToFloat", domain=MICROSOFT, shapes=product_to_float_shapes)
 def matmul_integer_to_float(info: KernelInfo, xp: Any) -> Compute:
     """Quantised A times quantised B, plus bias, in floating point."""
     product = integer_matmul(info, xp, (0, 4), (1, 5))

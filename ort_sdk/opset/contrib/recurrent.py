@@ -9,6 +9,7 @@ from ort_sdk.opset.definition import operator
 from ort_sdk.opset.llm.causal_conv import causal_conv_with_state
 from ort_sdk.opset.llm.linear_attention import linear_attention
 from ort_sdk.opset.nn.recurrent import lstm
+from ort_sdk.opset.nn.recurrent_shapes import quantized_layer_shapes
 
 __all__ = ["dynamic_quantize_lstm"]
 
@@ -16,7 +17,7 @@ MICROSOFT = "com.microsoft"
 FLOAT = TensorElementType.FLOAT
 
 
-@operator("DynamicQuantizeLSTM", domain=MICROSOFT, host_inputs=(4,))
+@operator("DynamicQuantizeLSTM", domain=MICROSOFT, host_inputs=(4,), shapes=quantized_layer_shapes)
 def dynamic_quantize_lstm(info: KernelInfo, xp: Any) -> Compute:
     """LSTM with 8-bit weights (directions, inputs, 4 * hidden), scaled per direction or per column.
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.api import Array, Compute, HostArray, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 from ort_sdk.opset.llm.rotary import rotate
 
 __all__ = ["gemma_rotary_embedding", "rotary_embedding"]
@@ -15,7 +16,24 @@ __all__ = ["gemma_rotary_embedding", "rotary_embedding"]
 MICROSOFT = "com.microsoft"
 
 
-@operator("RotaryEmbedding", domain=MICROSOFT)
+def _rotary_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """Data of heads, a row of cosines and sines for each position, and the position of each token, or of the first."""
+    is_apart = shapes.match(0, "input", ("batch", "length", "width"), ("batch", "heads", "length", "size"))
+    shapes.match(1, "position_ids", (1,), ("batch", "length"))
+    shapes.match(2, "cos_cache", ("positions", "pairs"))
+    shapes.match(3, "sin_cache", ("positions", "pairs"))
+    heads, rotated = int(info.attribute("num_heads", 0)), int(info.attribute("rotary_embedding_dim", 0))
+    if not is_apart:
+        size = shapes["width"] // heads if rotated and heads > 0 else 2 * shapes["pairs"]
+        if not size or shapes["width"] % size:
+            raise shapes.refused(f"input has {shapes['width']} elements per token, which are no heads of {size}")
+        shapes["size"] = size
+    wanted = rotated or shapes["size"]
+    if 2 * shapes["pairs"] != wanted or wanted > shapes["size"]:
+        raise shapes.refused(f"cos_cache has {shapes['pairs']} pairs; heads of {shapes['size']} have {wanted} elements to rotate")
+
+
+@operator("RotaryEmbedding", domain=MICROSOFT, shapes=_rotary_shapes)
 def rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
     """Rotary position embedding of (batch, sequence, hidden) or (batch, heads, sequence, head size) data.
 
@@ -32,8 +50,6 @@ def rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
         cos, sin = xp.gather(cos_cache, positions, 0), xp.gather(sin_cache, positions, 0)
         if x.ndim == 4:
             return rotate(xp, x, xp.expand_dims(cos, axis=1), xp.expand_dims(sin, axis=1), interleaved=interleaved)
-        if x.ndim != 3:
-            raise InvalidArgument(f"{info.describe()}: input has shape {tuple(x.shape)}; it must have 3 or 4 dimensions")
         width = x.shape[2] // heads if heads and rotary_width else 2 * cos.shape[-1]
         split = xp.reshape(x, (*x.shape[:2], -1, width))
         rotated = rotate(xp, split, xp.expand_dims(cos, axis=2), xp.expand_dims(sin, axis=2), interleaved=interleaved)

@@ -10,12 +10,13 @@ from ort_sdk.api import Array, Compute, HostArray, KernelInfo
 from ort_sdk.opset.definition import operator
 
 from .attention_core import attended_values, merge_heads, put_behind
+from .attention_shapes import sparse_attention_shapes
 from .query_groups import GroupSettings, Projection, TokenLayout, hidden_bias
 
 __all__ = ["sparse_attention"]
 
 
-@operator("SparseAttention", domain="com.microsoft", host_inputs=(5, 6, 7, 8))
+@operator("SparseAttention", domain="com.microsoft", host_inputs=(5, 6, 7, 8), shapes=sparse_attention_shapes)
 def sparse_attention(info: KernelInfo, xp: Any) -> Compute:
     """Causal attention over a key-value cache; heads take the layouts of blocks in turn. (output, keys, values)."""
     settings = GroupSettings.of(info)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo, TensorElementType
+from ort_sdk.api import Array, Compute, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 from .attention_mask import AllowedKeys, attention_bias
+from .attention_shapes import attention_shapes
 
 __all__ = ["attention"]
 
@@ -25,7 +26,7 @@ class Scores:
     """Element type that softmax is computed in; None for that of the inputs."""
 
 
-@operator("Attention")
+@operator("Attention", shapes=attention_shapes)
 def attention(info: KernelInfo, xp: Any) -> Compute:
     """Attention of (batch, heads, sequence, size) or (batch, sequence, heads * size) queries, keys and values."""
     q_heads, kv_heads = int(info.attribute("q_num_heads", 0)), int(info.attribute("kv_num_heads", 0))
@@ -53,11 +54,10 @@ def attention(info: KernelInfo, xp: Any) -> Compute:
         nonpad_kv_seqlen: Array | None = None,
     ) -> Any:
         packed = q.ndim == 3
-        query, key, value = (_heads(info, xp, array, heads) for array, heads in ((q, q_heads), (k, kv_heads), (v, kv_heads)))
+        query, key, value = (_heads(xp, array, heads) for array, heads in ((q, q_heads), (k, kv_heads), (v, kv_heads)))
         past = 0 if past_key is None else past_key.shape[2]
         if past_key is not None:
             key, value = xp.concat([past_key, key], axis=2), xp.concat([past_value, value], axis=2)
-        _check(info, query, key, value)
         bias = attention_bias(xp, allowed, attn_mask, nonpad_kv_seqlen, query, key.shape[2], past)
         factor = 1 / math.sqrt(query.shape[3]) if scale is None else float(scale)
         y, shown = _attend(xp, query * factor, key, value, bias, scores)
@@ -72,26 +72,12 @@ def attention(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-def _heads(info: KernelInfo, xp: Any, array: Array, heads: int) -> Array:
+def _heads(xp: Any, array: Array, heads: int) -> Array:
     """(batch, sequence, heads * size) as (batch, heads, sequence, size); 4-D as it is."""
     if array.ndim == 4:
         return array
-    if array.ndim != 3 or not heads or array.shape[2] % heads:
-        raise InvalidArgument(
-            f"{info.describe()}: an input has shape {list(array.shape)} for {heads} heads; it must be 4-D, or 3-D with"
-            " q_num_heads and kv_num_heads set and dividing its last axis"
-        )
     split = xp.reshape(array, (*array.shape[:2], heads, array.shape[2] // heads))
     return xp.permute_dims(split, (0, 2, 1, 3))
-
-
-def _check(info: KernelInfo, query: Array, key: Array, value: Array) -> None:
-    fits = tuple(key.shape[:3]) == tuple(value.shape[:3]) and query.shape[0] == key.shape[0] and query.shape[3] == key.shape[3]
-    if not fits or query.shape[1] % key.shape[1]:
-        raise InvalidArgument(
-            f"{info.describe()}: query, key and value are {list(query.shape)}, {list(key.shape)} and {list(value.shape)} as"
-            " (batch, heads, sequence, size); batch and head size must agree, and query heads be a multiple of key heads"
-        )
 
 
 def _attend(xp: Any, query: Array, key: Array, value: Array, bias: Array | None, scores: Scores) -> tuple[Array, Array | None]:

@@ -6,11 +6,21 @@ from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 
 __all__ = ["rotary_embedding", "rotate"]
 
 
-@operator("RotaryEmbedding")
+def _rotary_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """Data of heads, and a row of cosines and sines for each token, or for each position that tokens have."""
+    shapes.match(0, "X", ("batch", "length", "width"), ("batch", "heads", "length", "size"))
+    shapes.match(3, "position_ids", ("batch", "length"))
+    form = ("batch", "length", "pairs") if shapes.of(3) is None else ("positions", "pairs")
+    shapes.match(1, "cos_cache", form)
+    shapes.match(2, "sin_cache", form)
+
+
+@operator("RotaryEmbedding", shapes=_rotary_shapes)
 def rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
     """The first ``rotary_embedding_dim`` elements of each head rotated by its token's position, the rest passed on."""
     interleaved = bool(info.attribute("interleaved", 0))

@@ -7,10 +7,11 @@ from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 
 from .windows import WindowAttributes, Windows, columns, im2col, window_view
 
-__all__ = ["add_bias", "convolve"]
+__all__ = ["add_bias", "check_channels", "convolve", "weight_shapes"]
 
 COLUMN_ELEMENTS = 1 << 21
 """Largest column matrix made at once; more output rows are computed in blocks, which keeps memory flat."""
@@ -18,7 +19,14 @@ DEPTHWISE_ELEMENTS = 1 << 18
 """Largest column matrix of a block of channels: 1 MiB of floats, which stays in the cache."""
 
 
-@operator("Conv")
+def weight_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """Those of convolutions: input and weight of as many axes, and a bias for each channel of the result."""
+    shapes.match(0, "X", ("batch", "inputs", ...))
+    shapes.match(1, "W", ("outputs", "inputs of a group", *(None for _ in (shapes.of(0) or ())[2:])))
+    shapes.match(2, "B", ("outputs",))
+
+
+@operator("Conv", shapes=weight_shapes)
 def conv(info: KernelInfo, xp: Any) -> Compute:
     """Convolution over any number of spatial axes, with groups, dilations and padding."""
     attributes = WindowAttributes.of(info)

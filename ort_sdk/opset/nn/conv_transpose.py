@@ -9,6 +9,7 @@ from typing import Any
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 
 from .conv import add_bias
 from .windows import WindowAttributes, Windows, tap_slices
@@ -16,7 +17,14 @@ from .windows import WindowAttributes, Windows, tap_slices
 __all__ = ["TransposeAttributes", "conv_transpose"]
 
 
-@operator("ConvTranspose")
+def transposed_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """Input and weight of as many axes, and a bias for each channel of the result."""
+    shapes.match(0, "X", ("batch", "inputs", ...))
+    shapes.match(1, "W", ("inputs", "outputs of a group", *(None for _ in (shapes.of(0) or ())[2:])))
+    shapes.match(2, "B", (int(info.attribute("group", 1)) * shapes["outputs of a group"],))
+
+
+@operator("ConvTranspose", shapes=transposed_shapes)
 def conv_transpose(info: KernelInfo, xp: Any) -> Compute:
     """Transposed convolution over any number of spatial axes."""
     attributes = TransposeAttributes.of(info)

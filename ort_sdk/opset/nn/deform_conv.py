@@ -8,6 +8,7 @@ from typing import Any
 
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 
 from .conv import add_bias, check_channels
 from .windows import WindowAttributes, Windows
@@ -15,7 +16,17 @@ from .windows import WindowAttributes, Windows
 __all__ = ["deform_conv"]
 
 
-@operator("DeformConv")
+def _displaced_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """Input, weight, offsets and mask of as many axes, and a bias for each channel of the result."""
+    shapes.match(0, "X", ("batch", "inputs", ...))
+    spatial = [None for _ in (shapes.of(0) or ())[2:]]
+    shapes.match(1, "W", ("outputs", "inputs of a group", *spatial))
+    shapes.match(2, "offset", ("batch", None, *spatial))
+    shapes.match(3, "B", ("outputs",))
+    shapes.match(4, "mask", ("batch", None, *spatial))
+
+
+@operator("DeformConv", shapes=_displaced_shapes)
 def deform_conv(info: KernelInfo, xp: Any) -> Compute:
     """Convolution whose taps are displaced by learned offsets, over any number of spatial axes."""
     attributes = WindowAttributes.of(info)

@@ -8,6 +8,7 @@ from typing import Any
 from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
 from ort_sdk.opset.axes import normalized_axes
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 
 __all__ = [
     "group_normalization",
@@ -16,6 +17,7 @@ __all__ = [
     "lp_normalization",
     "mean_variance_normalization",
     "rms_normalization",
+    "scale_shapes",
     "standardized",
 ]
 
@@ -56,7 +58,15 @@ def _check_channels(info: KernelInfo, x: Array, scale: Array, bias: Array, expec
         )
 
 
-@operator("LayerNormalization")
+def scale_shapes(info: KernelInfo, shapes: InputShapes) -> None:
+    """Those of normalizations over the axes from ``axis`` on, whose scale and bias are broadcast to the data."""
+    data = shapes.of(0) or ()
+    _normalized_axis(info, int(info.attribute("axis", -1)), len(data))
+    shapes.spread(1, "scale", data)
+    shapes.spread(2, "bias", data)
+
+
+@operator("LayerNormalization", shapes=scale_shapes)
 def layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     """Standardized over the axes from ``axis`` on, then scaled and shifted; also gives mean and inverse deviation."""
     axis = int(info.attribute("axis", -1))
@@ -79,7 +89,7 @@ def layer_normalization(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("RMSNormalization")
+@operator("RMSNormalization", shapes=scale_shapes)
 def rms_normalization(info: KernelInfo, xp: Any) -> Compute:
     """Divided by the root of the mean square over the axes from ``axis`` on, then scaled."""
     axis = int(info.attribute("axis", -1))

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api import Array, Compute, HostArray, InvalidGraph, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 from .recurrent_activations import Activation, activations
+from .recurrent_shapes import layer_shapes
 
 __all__ = ["gru", "lstm", "rnn"]
 
@@ -52,13 +53,13 @@ class Cell:
     make_step: Callable[[Any, Weights, Sequence[Activation]], Step]
 
 
-@operator("RNN", host_inputs=(4,))
+@operator("RNN", host_inputs=(4,), shapes=layer_shapes)
 def rnn(info: KernelInfo, xp: Any) -> Compute:
     """One-layer simple recurrence."""
     return _kernel(info, xp, Cell(1, 1, ("Tanh",), True, _rnn_step))
 
 
-@operator("GRU", host_inputs=(4,))
+@operator("GRU", host_inputs=(4,), shapes=layer_shapes)
 def gru(info: KernelInfo, xp: Any) -> Compute:
     """One-layer gated recurrent unit."""
     linear_before_reset = bool(info.attribute("linear_before_reset", 0))
@@ -66,7 +67,7 @@ def gru(info: KernelInfo, xp: Any) -> Compute:
     return _kernel(info, xp, Cell(3, 1, ("Sigmoid", "Tanh"), not linear_before_reset, step))
 
 
-@operator("LSTM", host_inputs=(4,))
+@operator("LSTM", host_inputs=(4,), shapes=layer_shapes)
 def lstm(info: KernelInfo, xp: Any) -> Compute:
     """One-layer long short-term memory."""
     step = _lstm_step_coupled if info.attribute("input_forget", 0) else _lstm_step
@@ -179,7 +180,6 @@ def _kernel(info: KernelInfo, xp: Any, cell: Cell) -> Compute:
     ) -> tuple[Array | None, ...]:
         if batch_first:
             x = xp.permute_dims(x, (1, 0, 2))
-        _check(info, x, w, r, b, cell, len(backwards))
         mask = _active(xp, sequence_lens, x)
         sequences, finals = [], []
         for index, reverse in enumerate(backwards):
@@ -207,19 +207,6 @@ def _clipped(xp: Any, functions: Sequence[Activation], bound: float) -> list[Act
         return lambda x: function(clip(x, -bound, bound))
 
     return [*map(clipped, functions[:2]), *functions[2:]]
-
-
-def _check(info: KernelInfo, x: Array, w: Array, r: Array, b: Array | None, cell: Cell, directions: int) -> None:
-    hidden = r.shape[-1]
-    rows = cell.gates * hidden
-    fits = x.ndim == 3 and tuple(w.shape) == (directions, rows, x.shape[2]) and tuple(r.shape) == (directions, rows, hidden)
-    if not fits or (b is not None and tuple(b.shape) != (directions, 2 * rows)):
-        raise InvalidArgument(
-            f"{info.describe()}: X has shape {list(x.shape)} (time first), W {list(w.shape)}, R {list(r.shape)},"
-            f" B {None if b is None else list(b.shape)}; with {directions} direction(s) they must be (time, batch, input),"
-            f" ({directions}, {cell.gates} * hidden, input), ({directions}, {cell.gates} * hidden, hidden) and"
-            f" ({directions}, {2 * cell.gates} * hidden)"
-        )
 
 
 def _weights(w: Array, r: Array, b: Array | None, p: Array | None, index: int, cell: Cell) -> Weights:

@@ -13,6 +13,7 @@ from ort_sdk.opset.nn.windows import WindowAttributes
 
 from .integer_product import IntegerProduct, centre, wrap_to_int32
 from .matmul import output_type_of
+from .parameter_shapes import conv_integer_shapes, qlinear_conv_shapes
 from .saturation import saturating_cast
 
 __all__ = ["conv_integer", "qlinear_conv"]
@@ -22,7 +23,7 @@ SMALLEST_STEP = 16
 """Channels a part of a sum has at least: with fewer, one product in float64 is faster."""
 
 
-@operator("ConvInteger", since=10)
+@operator("ConvInteger", since=10, shapes=conv_integer_shapes)
 def conv_integer(info: KernelInfo, xp: Any) -> Compute:
     """Convolution of x - x_zero_point with w - w_zero_point in int32; w's zero point per tensor or output channel."""
     product = _integer_convolution(info, xp, (0, 2), (1, 3))
@@ -33,8 +34,8 @@ def conv_integer(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("QLinearConv", since=10)
-@operator("QLinearConv", domain="com.microsoft")
+@operator("QLinearConv", since=10, shapes=qlinear_conv_shapes)
+@operator("QLinearConv", domain="com.microsoft", shapes=qlinear_conv_shapes)
 def qlinear_conv(info: KernelInfo, xp: Any) -> Compute:
     """saturate((conv(x, w) + B) * x_scale * w_scale / y_scale + y_zero_point); w's parameters may be per output channel.
 

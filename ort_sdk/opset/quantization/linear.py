@@ -9,6 +9,7 @@ from ort_sdk.api import Array, Compute, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 
 from .granularity import Granularity
+from .parameter_shapes import linear_shapes
 from .saturation import float_cast, is_integer, saturating_cast
 
 __all__ = ["dequantize_linear", "dynamic_quantize_linear", "quantize_linear"]
@@ -18,8 +19,8 @@ DOUBLE = TensorElementType.DOUBLE
 INT32 = TensorElementType.INT32
 
 
-@operator("QuantizeLinear", since=10, any_type=True)
-@operator("QuantizeLinear", domain="com.microsoft", any_type=True)
+@operator("QuantizeLinear", since=10, any_type=True, shapes=linear_shapes)
+@operator("QuantizeLinear", domain="com.microsoft", any_type=True, shapes=linear_shapes)
 def quantize_linear(info: KernelInfo, xp: Any) -> Compute:
     """saturate(x / y_scale + y_zero_point).
 
@@ -42,8 +43,8 @@ def quantize_linear(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("DequantizeLinear", since=10, any_type=True)
-@operator("DequantizeLinear", domain="com.microsoft", any_type=True)
+@operator("DequantizeLinear", since=10, any_type=True, shapes=linear_shapes)
+@operator("DequantizeLinear", domain="com.microsoft", any_type=True, shapes=linear_shapes)
 def dequantize_linear(info: KernelInfo, xp: Any) -> Compute:
     """(x - x_zero_point) * x_scale, computed in float32 and cast once to the output type."""
     output_type = TensorElementType(info.attribute("output_dtype", 0) or info.input_element_type(1) or FLOAT)

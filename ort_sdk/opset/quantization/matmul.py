@@ -9,6 +9,7 @@ from ort_sdk.api import Array, Compute, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 
 from .integer_product import IntegerProduct, centre, wrap_to_int32
+from .parameter_shapes import matmul_integer_shapes, qlinear_matmul_shapes
 from .saturation import float_cast, is_integer, saturating_cast
 
 __all__ = ["integer_matmul", "matmul_integer", "output_type_of", "per_column", "per_row", "qlinear_matmul"]
@@ -16,7 +17,7 @@ __all__ = ["integer_matmul", "matmul_integer", "output_type_of", "per_column", "
 FLOAT = TensorElementType.FLOAT
 
 
-@operator("MatMulInteger", since=10)
+@operator("MatMulInteger", since=10, shapes=matmul_integer_shapes)
 def matmul_integer(info: KernelInfo, xp: Any) -> Compute:
     """(A - a_zero_point) @ (B - b_zero_point) in int32; zero points per tensor, per row of A or per column of B."""
     product = integer_matmul(info, xp, (0, 2), (1, 3))
@@ -27,7 +28,7 @@ def matmul_integer(info: KernelInfo, xp: Any) -> Compute:
     return compute
 
 
-@operator("QLinearMatMul", since=10, any_type=True)
+@operator("QLinearMatMul", since=10, any_type=True, shapes=qlinear_matmul_shapes)
 def qlinear_matmul(info: KernelInfo, xp: Any) -> Compute:
     """saturate(A @ B * a_scale * b_scale / y_scale + y_zero_point) of quantised matrices.
 

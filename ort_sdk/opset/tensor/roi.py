@@ -9,6 +9,7 @@ import numpy as np
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.input_shapes import InputShapes
 
 __all__ = ["max_roi_pool", "roi_align"]
 
@@ -72,8 +73,6 @@ def _maximum(xp: Any, image: Array, rows: _Samples, columns: _Samples, bins: tup
 
 
 def _check_images(info: KernelInfo, x: Array, images: HostArray) -> None:
-    if x.ndim != 4:
-        raise InvalidArgument(f"{info.describe()}: X has shape {x.shape}; it must be (N, C, H, W)")
     if images.size and not 0 <= images.min() <= images.max() < x.shape[0]:
         raise InvalidArgument(f"{info.describe()}: batch indices {images.tolist()} must be within [0, {x.shape[0] - 1}]")
 
@@ -82,7 +81,14 @@ def _stacked(xp: Any, parts: list[Array], shape: tuple[int, ...], dtype: Any) ->
     return xp.stack(parts) if parts else xp.zeros(shape, dtype=dtype)
 
 
-@operator("RoiAlign", host_inputs=(1, 2))
+def _region_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """Pictures, regions, and the picture that each region is of."""
+    shapes.match(0, "X", ("pictures", "channels", "height", "width"))
+    shapes.match(1, "rois", ("regions", 4))
+    shapes.match(2, "batch_indices", ("regions",))
+
+
+@operator("RoiAlign", host_inputs=(1, 2), shapes=_region_shapes)
 def roi_align(info: KernelInfo, xp: Any) -> Compute:
     """(rois, C, output_height, output_width): each region's bins, from bilinear samples averaged or maximised."""
     height, width = info.attribute("output_height", 1), info.attribute("output_width", 1)
@@ -121,7 +127,13 @@ def _bin_pixels(start: int, end: int, bins: int, size: int) -> tuple[HostArray, 
     return np.clip(pixels, 0, size - 1), last <= first
 
 
-@operator("MaxRoiPool", host_inputs=(1,))
+def _numbered_region_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
+    """Pictures, and regions that begin with the number of their picture."""
+    shapes.match(0, "X", ("pictures", "channels", "height", "width"))
+    shapes.match(1, "rois", ("regions", 5))
+
+
+@operator("MaxRoiPool", host_inputs=(1,), shapes=_numbered_region_shapes)
 def max_roi_pool(info: KernelInfo, xp: Any) -> Compute:
     """(rois, C, *pooled_shape): the largest pixel in each bin of each region (image, x1, y1, x2, y2); 0 in empty bins."""
     height, width = info.attribute("pooled_shape")

@@ -15,6 +15,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot, TensorElementType
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.input_shapes import InputRule
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.fusion.operation import ElementOperation, operation_of
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
@@ -185,7 +186,8 @@ class BindableKernel(OpKernel):
         self.deterministic = kernel.deterministic
         self.shape_inputs = kernel.shape_inputs
         self.contents_from_shapes = kernel.contents_from_shapes
-        self._make_writer = make_writer
+        rule = getattr(kernel, "input_rule", None)
+        self._make_writer = make_writer if rule is None else _checked(make_writer, rule)
         self._element_operation: ElementOperation | None = None
         self._told: tuple[KernelInfo, Callable[..., Any]] | None = None
         """The node, and the shared set's function, until somebody asks what they make together."""
@@ -245,6 +247,16 @@ class BindableKernel(OpKernel):
         fixed = getattr(writer, "fixed", None)
         call = None if fixed is None else fixed(*arrays)
         return functools.partial(writer, *arrays) if call is None else call
+
+
+def _checked(make_writer: MakeWriter, rule: InputRule) -> MakeWriter:
+    """Makes writers for arrays of shapes that the operator allows: a writer has to be right for no others."""
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        rule.check(inputs)
+        return make_writer(inputs, outputs)
+
+    return make
 
 
 class DirectlyBindable(BindableKernel):
