@@ -29,7 +29,16 @@ from .namespace import ArrayNamespace
 from .numpy_namespace import NumpyNamespace
 from .widening import HALF_TYPES, mixes_half_and_float, widened
 
-__all__ = ["DEFINITIONS", "OperatorDefinition", "OperatorFactory", "OpsetKernel", "add_opset", "as_namespace", "operator"]
+__all__ = [
+    "DEFINITIONS",
+    "OperatorDefinition",
+    "OperatorFactory",
+    "OpsetKernel",
+    "add_opset",
+    "as_namespace",
+    "input_rule",
+    "operator",
+]
 
 OperatorFactory = Callable[[KernelInfo, Any], Any]
 """Makes a node's kernel over an array namespace: ``factory(info, xp)`` returns a function or a kernel object."""
@@ -252,6 +261,15 @@ def _create(definition: OperatorDefinition, namespace: ArrayNamespace, info: Ker
     if hasattr(kernel, "compute"):
         return kernel
     return OpsetKernel(kernel, definition, None if definition.shapes is None else InputRule(info, definition.shapes))
+
+
+def input_rule(info: KernelInfo) -> InputRule | None:
+    """What a node's input shapes are checked by, for kernels that are made without the shared set's; None for nothing."""
+    load_operator(info.domain, info.op_type)
+    for definition in DEFINITIONS.get((info.domain, info.op_type), ()):
+        if definition.shapes is not None and info.since_version in definition.versions():
+            return InputRule(info, definition.shapes)
+    return None
 
 
 def _checked(compute: Callable[..., Any], rule: InputRule) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, Compute, HostArray, InvalidGraph, KernelInfo
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
@@ -180,7 +180,7 @@ def _kernel(info: KernelInfo, xp: Any, cell: Cell) -> Compute:
     ) -> tuple[Array | None, ...]:
         if batch_first:
             x = xp.permute_dims(x, (1, 0, 2))
-        mask = _active(xp, sequence_lens, x)
+        mask = _active(info, xp, sequence_lens, x)
         sequences, finals = [], []
         for index, reverse in enumerate(backwards):
             weights = _weights(w, r, b, p, index, cell)
@@ -229,8 +229,16 @@ def _input_gates(xp: Any, x: Array, weights: Weights, cell: Cell) -> Array:
     return gates
 
 
-def _active(xp: Any, sequence_lens: HostArray | None, x: Array) -> Array | None:
-    """Which time steps are within each sequence: bool, (time, batch, 1); None if all are."""
+def _active(info: KernelInfo, xp: Any, sequence_lens: HostArray | None, x: Array) -> Array | None:
+    """Which time steps are within each sequence: bool, (time, batch, 1); None if all are.
+
+    Raises:
+        InvalidArgument: a sequence has less than none, or more than there are.
+    """
+    if sequence_lens is not None and np.any((sequence_lens < 0) | (sequence_lens > x.shape[0])):
+        raise InvalidArgument(
+            f"{info.describe()}: sequence_lens are {sequence_lens.tolist()}; they must be within [0, {x.shape[0]}], the steps of X"
+        )
     if sequence_lens is None or bool(np.all(sequence_lens == x.shape[0])):
         return None
     mask = np.arange(x.shape[0])[:, None] < sequence_lens

@@ -1,4 +1,4 @@
-"""What attention over a key-value cache works out of the numbers it is given. All tasks are of one thread."""
+"""What attention over a key-value cache works out of the numbers it is given, and lengths. All tasks are of one thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ort_sdk_cpu.machine_code import task
 from ort_sdk_cpu.simd.memory import read_i32, read_i64, write_f32, write_i64
 from ort_sdk_cpu.simd.records import argument, number
 
-__all__ = ["check_rows", "count_from", "count_tokens", "end_numbers", "mask_numbers"]
+__all__ = ["check_lengths", "check_rows", "count_from", "count_tokens", "end_numbers", "mask_numbers"]
 
 
 @task
@@ -56,6 +56,21 @@ def check_rows(record: int, _part: int, _parts: int) -> None:
     for place in range(count):
         row = read_i64(numbers + place * 8)
         if row < 0 or row >= rows:
+            failed = 1
+    write_i64(record, failed)
+
+
+@task
+def check_lengths(record: int, _part: int, _parts: int) -> None:
+    """Whether all lengths are such of sequences.
+
+    Arguments: set where one is not; lengths, int32; how many; the largest that is allowed.
+    """
+    lengths, count, most = argument(record, 1), argument(record, 2), argument(record, 3)
+    failed = 0
+    for place in range(count):
+        length = read_i32(lengths + place * 4)
+        if length < 0 or length > most:
             failed = 1
     write_i64(record, failed)
 

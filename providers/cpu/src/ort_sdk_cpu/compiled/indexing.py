@@ -322,6 +322,8 @@ def take_tuples(record: int, part: int, parts: int) -> None:
 @inner
 def _take_row(data: int, indices: int, out: int, size: int, limit: int, step: int, count: int, words: int) -> int:
     """Elements of a row, each ``step`` further in the data than the one before; whether one is out of range."""
+    if limit < 1:
+        return 1 if count else 0
     failed = 0
     for place in range(count):
         index = _given(indices + place * size, size)

@@ -21,7 +21,7 @@ from .recycled import ResultMemory
 if TYPE_CHECKING:
     from .bound_attention import Standing, Tasks
 
-__all__ = ["Heads", "MultiHead", "Results", "hidden_numbers", "multi_head", "multi_head_over_cache"]
+__all__ = ["Heads", "MultiHead", "Results", "hidden_numbers", "is_added", "multi_head", "multi_head_over_cache"]
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int32)
 PARTS = 3
@@ -235,6 +235,19 @@ def hidden_numbers(mask: HostArray | None, scores: tuple[int, int, int, int], fi
     return mask_bias(_NAMESPACE, mask, (batch, length, keys), filter_value, FLOAT)
 
 
+def is_added(added: tuple[int, ...], scores: tuple[int, ...]) -> bool:
+    """Whether numbers of a shape may be added to the scores: those of all samples, or heads, may be the same."""
+    return len(added) == len(scores) and added[2:] == scores[2:] and added[0] in {1, scores[0]} and added[1] in {1, scores[1]}
+
+
+def is_key_mask(mask: HostArray | None, scores: tuple[int, int, int, int]) -> bool:
+    """Whether a mask has one of the shapes that MultiHeadAttention allows."""
+    if mask is None:
+        return True
+    batch, _, length, keys = scores
+    return mask.shape in {(batch,), (3 * batch + 2,), (batch, keys), (batch, length, keys)}
+
+
 def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
     """MultiHeadAttention of float32: with a past, with the cache as outputs, or of few queries; None if it asks for scores."""
     made = multi_head(info)
@@ -273,7 +286,7 @@ class MultiHead:
             return NotImplemented
         given = (query, key, value, bias, added, past_key, past_value)
         cached = self._cached(given, Results(self._results), has_mask=mask is not None)
-        if cached is None:
+        if cached is None or not is_key_mask(mask, _scores(cached)):
             return NotImplemented
         hidden = hidden_numbers(mask, _scores(cached), self._filter_value)
         if hidden is not None:
@@ -291,7 +304,7 @@ class MultiHead:
         given = [standing.array(slot, INT if index == KEY_MASK else FLOAT) for index, slot in enumerate(padded[: PAST_VALUE + 1])]
         made, mask = [standing.array(slot) for slot in outputs[:PARTS]], given.pop(KEY_MASK)
         cached = self._cached(given, Results(self._results, *made), has_mask=mask is not None)
-        if cached is None:
+        if cached is None or not is_key_mask(mask, _scores(cached)):
             return None
         tasks, slot = Tasks(attention=cached), padded[KEY_MASK]
         if mask is not None and slot is not None:
@@ -329,13 +342,15 @@ class MultiHead:
         if query is None or key is None or value is None or key.ndim == 5 or query.ndim != 3:
             return None
         parts = Heads(query, key, value, self._heads, self._heads, past_key, past_value)
-        if not parts.fit() or (added is not None and not is_spread(added, parts.scores)) or not parts.length or not parts.keys:
+        if not parts.fit() or not parts.length or not parts.keys:
+            return None
+        if added is not None and not is_added(added.shape, parts.scores):
             return None
         if self._is_causal and has_mask and parts.length > 1:
             # Where all keys are hidden, the weights are those of scores rounded beside the filter value, as they are computed.
             return None
         cached = parts.attention(results, has_cache=self._outputs > 1 or past_key is not None, scale=self._scale)
-        if bias is not None and (bias.size != query.shape[2] * 2 + cached.out.shape[2] or not is_readable(bias)):
+        if bias is not None and (bias.shape != (query.shape[2] * 2 + cached.out.shape[2],) or not is_readable(bias)):
             return None
         cached.mask, cached.bias, cached.is_of_queries = added, bias, key.ndim == 4
         if self._is_causal:

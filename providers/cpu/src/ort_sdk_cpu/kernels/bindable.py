@@ -186,7 +186,7 @@ class BindableKernel(OpKernel):
         self.deterministic = kernel.deterministic
         self.shape_inputs = kernel.shape_inputs
         self.contents_from_shapes = kernel.contents_from_shapes
-        rule = getattr(kernel, "input_rule", None)
+        rule = self.input_rule = getattr(kernel, "input_rule", None)
         self._make_writer = make_writer if rule is None else _checked(make_writer, rule)
         self._element_operation: ElementOperation | None = None
         self._told: tuple[KernelInfo, Callable[..., Any]] | None = None

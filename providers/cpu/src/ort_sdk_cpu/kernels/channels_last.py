@@ -47,6 +47,7 @@ class ChannelsLastKernel(OpKernel):
 
     def __init__(self, info: KernelInfo, kernel: Any) -> None:
         self._kernel = kernel
+        self._input_rule = getattr(kernel, "input_rule", None)
         self.deterministic = kernel.deterministic
         self.shape_inputs = kernel.shape_inputs
         self.contents_from_shapes = kernel.contents_from_shapes
@@ -96,8 +97,14 @@ class ChannelsLastKernel(OpKernel):
 
     def compute(self, *inputs: Any) -> Any:
         """A new array; channels last if oneDNN computed it."""
+        self._check(inputs)
         result = self.computed(inputs)
         return self._kernel.compute(*self.plain_inputs(inputs)) if result is None else result
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        """Refuse inputs that the operator does not allow: those beside X are not looked at again."""
+        if self._input_rule is not None:
+            self._input_rule.check(inputs)
 
     def computed(self, inputs: Sequence[Any]) -> HostArray | None:
         """A new array; None if the other kernel has to compute it."""
@@ -142,7 +149,9 @@ class ChannelsLastKernel(OpKernel):
         """A call that reads the inputs' slots and writes into the output's array, whose axes may lie in any order."""
         if not all(slot.is_fixed for slot in (*inputs, outputs[0])):
             return self._slot_call(inputs, outputs[0], self._other(inputs, outputs))
-        return self.fixed([slot.array for slot in inputs], outputs[0].array) or self._other(inputs, outputs)
+        arrays = [slot.array for slot in inputs]
+        self._check(arrays)
+        return self.fixed(arrays, outputs[0].array) or self._other(inputs, outputs)
 
     def fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
         """The call on arrays that stay the same; None if oneDNN does not compute it."""
@@ -180,6 +189,7 @@ class ChannelsLastKernel(OpKernel):
             arrays = [slot.array for slot in inputs] if is_own or not is_known else []
             is_first = not is_known
             if is_first:
+                self._check(arrays)
                 is_known, is_own = True, self.output_shape(arrays) is not None
             if not is_own or not self.write(arrays, output.array):
                 other()

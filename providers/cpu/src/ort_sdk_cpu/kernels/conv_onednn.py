@@ -312,6 +312,8 @@ class ConvKernel(ChannelsLastKernel):
             self._varying = (varying_convolution(self.geometry, weight, self._post_ops, self.scratch),)
         convolve = self._varying[0]
         bias, added = (*inputs[WEIGHT + 1 :], None, None)[:2]
+        if added is not None and added.shape != out.shape:
+            return False
         if convolve is None or not convolve(inputs[0], bias, added, out):
             return False
         if last is not None:

@@ -68,6 +68,7 @@ class PatchConvKernel(SignalConvKernel):
 
     def compute(self, *inputs: Any) -> Any:
         """A new array (N, M, *patches), channels last."""
+        self._check(inputs)
         x = inputs[0]
         if not self._takes(x):
             return self._compute_usual(inputs)

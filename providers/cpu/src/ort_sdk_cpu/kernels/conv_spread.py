@@ -75,6 +75,7 @@ class SpreadConvKernel(SignalConvKernel):
 
     def compute(self, *inputs: Any) -> Any:
         """A new array (N, M, *size), channels last."""
+        self._check(inputs)
         x = inputs[0]
         if not self._takes(x):
             return self._compute_usual(inputs)

@@ -77,6 +77,7 @@ class SpreadWindowsKernel(SignalConvKernel):
 
     def compute(self, *inputs: Any) -> Any:
         """A new array (N, M, *size), row-major."""
+        self._check(inputs)
         x = inputs[0]
         if not self._takes(x):
             return self._compute_usual(inputs)

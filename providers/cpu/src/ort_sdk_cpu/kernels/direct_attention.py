@@ -15,7 +15,7 @@ from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import strides_over
 
-from .attention_over_cache import multi_head_over_cache
+from .attention_over_cache import is_added, multi_head_over_cache
 from .attention_task import KINDS, UNLIMITED, AttentionShape, places
 from .cached_attention import MOST_FEW
 from .recycled import ResultMemory
@@ -112,7 +112,7 @@ def _planned(
     shape = _shape(query, key, value, heads, scale)
     if shape is None or bias not in {None, (heads * (2 * shape.size + shape.value_size),)}:
         return None
-    if added is not None and not _broadcasts(added, shape.scores):
+    if added is not None and not is_added(added, shape.scores):
         return None
     out_shape = (shape.batch, shape.length, heads * shape.value_size)
     value_bias = None if len(value) == 4 else 2 * heads * shape.size * FLOAT.itemsize
@@ -134,10 +134,6 @@ def _shape(query: Shape, key: Shape, value: Shape, heads: int, scale: float) -> 
     if not are_alike or batch * length * width * keys < MIN_WORK:
         return None
     return AttentionShape(batch, heads, length, keys, size, value_size, scale or 1 / math.sqrt(size))
-
-
-def _broadcasts(added: Shape, scores: Shape) -> bool:
-    return len(added) == len(scores) and all(own in {1, whole} for own, whole in zip(added, scores, strict=True))
 
 
 def _is_readable(query: HostArray, key: HostArray, value: HostArray, bias: HostArray | None) -> bool:

@@ -13,6 +13,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.query_groups import GroupSettings
 from ort_sdk_cpu.addresses import address_of
 
+from .attention_over_cache import is_added
 from .cached_attention import CachedAttention, Rotary, is_readable, takes
 from .direct_kernel import computed_by
 from .recycled import ResultMemory
@@ -158,7 +159,8 @@ class _GroupQueryAttention:
         if settings.smooth and sinks is None:
             sinks = np.zeros(settings.heads, np.float32)
         scores = (batch, settings.heads, length, state.most_keys)
-        if rotary is NotImplemented or not _is_bias(bias, scores) or not is_readable(sinks):
+        are_sinks = sinks is None or (sinks.shape == (settings.heads,) and is_readable(sinks))
+        if rotary is NotImplemented or not _is_bias(bias, scores) or not are_sinks:
             return None
         cache, empty = (batch, settings.key_heads, state.capacity, size), self._results.empty
         return CachedAttention(
@@ -230,4 +232,4 @@ def counts_of(
 
 
 def _is_bias(bias: HostArray | None, scores: tuple[int, ...]) -> bool:
-    return bias is None or (bias.ndim == 4 and all(own in {1, whole} for own, whole in zip(bias.shape, scores, strict=True)))
+    return bias is None or is_added(bias.shape, scores)

@@ -26,7 +26,7 @@ Steps = tuple[int, ...]
 """Bytes from one to the next of key heads, heads that share one, and queries (or keys); of a mask also of keys."""
 
 
-def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray:
+def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray | None:
     """softmax(scale * q k^T + biases) v for float32.
 
     Args:
@@ -37,8 +37,12 @@ def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence
         scale: factor of the scores.
 
     Returns:
-        (batch, heads, sequence, value size), a view of memory in the order (batch, sequence, heads, value size).
+        (batch, heads, sequence, value size), a view of memory in the order (batch, sequence, heads, value size); None for arrays
+        that do not belong together.
     """
+    is_alike = q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3] and k.shape[:3] == v.shape[:3]
+    if not is_alike or not k.shape[1] or q.shape[1] % k.shape[1]:
+        return None
     batch, heads, length, size = q.shape
     key_heads, keys, value_size = k.shape[1], k.shape[2], v.shape[3]
     group = heads // key_heads

@@ -113,6 +113,7 @@ class IntegerProductKernel(OpKernel):
 
     def __init__(self, info: KernelInfo, kernel: Any) -> None:
         self._compute, self._info = kernel.compute, info
+        self._input_rule = getattr(kernel, "input_rule", None)
         self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
         self._inner, self._columns = info.constants[1].shape
         self._scratch = scratch_of(info)
@@ -155,6 +156,8 @@ class IntegerProductKernel(OpKernel):
 
     def compute(self, *inputs: Any) -> Any:
         """A new array."""
+        if self._input_rule is not None:
+            self._input_rule.check(inputs)
         if not self.can_compute(inputs):
             return self._compute(*inputs)
         out = np.empty((*inputs[0].shape[:-1], self._columns), self.output_type)

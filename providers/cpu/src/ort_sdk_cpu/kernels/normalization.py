@@ -11,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.threads import matrix_product
 
-from .bindable import MakeWriter, Writer, bindable
+from .bindable import MakeWriter, Writer, bindable, copied
 from .scratch import scratch_of
 from .softmax_columns import columns_writer
 from .task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
@@ -139,15 +139,15 @@ def _divide_by_root_mean_square(x: HostArray, out: HostArray, epsilon: float) ->
 
 
 @bindable("LayerNormalization")
-def layer_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+def layer_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Standardized rows, scaled and shifted."""
-    return _plain(info, _standardize, "layer_normalization")
+    return _plain(info, _standardize, "layer_normalization", compute)
 
 
 @bindable("RMSNormalization", "SimplifiedLayerNormalization")
-def rms_normalization(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+def rms_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Rows divided by their root mean square, and scaled."""
-    return _plain(info, _divide_by_root_mean_square, "rms_normalization")
+    return _plain(info, _divide_by_root_mean_square, "rms_normalization", compute)
 
 
 @bindable("SkipLayerNormalization", domain="com.microsoft")
@@ -168,7 +168,7 @@ def _outputs_bound(info: KernelInfo, allowed: set[int]) -> bool:
     return len(types) == 1 and all(index in allowed for index in range(len(info.outputs)) if info.wants_output(index))
 
 
-def _plain(info: KernelInfo, normalize: Normalize, task: str) -> MakeWriter | None:
+def _plain(info: KernelInfo, normalize: Normalize, task: str, compute: Any) -> MakeWriter | None:
     if not _outputs_bound(info, {0}):
         return None
     axis, epsilon = int(info.attribute("axis", -1)), float(info.attribute("epsilon", 1e-5))
@@ -181,9 +181,21 @@ def _plain(info: KernelInfo, normalize: Normalize, task: str) -> MakeWriter | No
             apply(arrays[0], arrays[1], arrays[2] if given > 2 else None, arrays[given])
 
         places = (0, None, None, None, given, 1, 2 if given > 2 else None)
-        return _task_or(write, task, (*inputs, *outputs), places, axis % outputs[0].ndim, epsilon)
+        first = axis % outputs[0].ndim
+        if not all(_is_of_row(parameter, outputs[0].shape[first:]) for parameter in inputs[1:]):
+            return copied(compute)
+        return _task_or(write, task, (*inputs, *outputs), places, first, epsilon)
 
     return make
+
+
+def _is_of_row(parameter: HostArray | None, axes: tuple[int, ...]) -> bool:
+    """Whether a parameter broadcasts to the normalized axes, and not over rows."""
+    if parameter is None:
+        return True
+    own = parameter.shape[: max(parameter.ndim - len(axes), 0)]
+    rest = parameter.shape[len(own) :]
+    return set(own) <= {1} and all(size in {1, whole} for size, whole in zip(rest, axes[len(axes) - len(rest) :], strict=True))
 
 
 def _skipped(info: KernelInfo, normalize: Normalize, task: str, *, has_shift: bool) -> MakeWriter | None:
@@ -243,7 +255,9 @@ def _rows_writer(normalize: Normalize, shape: tuple[int, ...], axis: int, epsilo
     in_axes = shape[first:]
 
     def as_row(parameter: HostArray) -> HostArray:
-        return parameter if parameter.shape == (width,) else np.broadcast_to(parameter, in_axes).reshape(width)
+        if parameter.shape == (width,):
+            return parameter
+        return np.broadcast_to(parameter.reshape(parameter.shape[-len(in_axes) :]), in_axes).reshape(width)
 
     def write(x: HostArray, scale: HostArray, shift: HostArray | None, out: HostArray) -> None:
         source, target, scale_row = x.reshape(rows, width), out.reshape(rows, width), as_row(scale)

@@ -72,6 +72,8 @@ class QGemmKernel(OpKernel):
 
     def compute(self, *inputs: Any) -> Any:
         """A new array (..., M, N)."""
+        if self._kernel.input_rule is not None:
+            self._kernel.input_rule.check(inputs)
         a, b = inputs[A], inputs[B]
         if self._is_known(a):
             out = np.empty((*a.shape[:-1], b.shape[0 if self._transposed else 1]), inputs[-1].dtype)

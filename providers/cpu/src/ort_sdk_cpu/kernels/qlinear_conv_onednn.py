@@ -107,6 +107,8 @@ class QuantizedConv:
         scales = np.ascontiguousarray(scales, _FLOAT)
         if scales.size not in {1, weight.shape[0]} or constants[X_SCALE].dtype != _FLOAT or not np.isfinite(scales).all():
             return None
+        if constants[BIAS] is not None and constants[BIAS].shape != weight.shape[:1]:
+            return None
         bias = None if constants[BIAS] is None else np.ascontiguousarray(constants[BIAS] * scales, _FLOAT)
         return cls(
             tuple(weight.shape),

@@ -15,7 +15,7 @@ from ort_sdk_cpu import libraries
 
 from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
 from .direct_recurrent import directions_of, layer_call
-from .recurrent import MIN_WORK, LayerTasks, is_plain, lstm
+from .recurrent import MIN_WORK, LayerTasks, are_lengths, computed_layer, is_plain, lstm
 from .recurrent_steps import BACKWARDS
 from .scratch import scratch_of
 
@@ -30,11 +30,18 @@ _SCALES = {_W: 8, _R: 10}
 
 
 @bindable("DynamicQuantizeLSTM", domain=MICROSOFT)
-def dynamic_quantize_lstm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
+def dynamic_quantize_lstm(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Long short-term memory whose weights are quantized."""
     if any(info.constant_input(index) is None for index in (_W, _R, *range(8, 12))):
         return None
-    return _quantized(info) or _dequantized(info)
+    usual = _quantized(info, compute) or _dequantized(info, compute)
+    if usual is None:
+        return None
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        return usual(inputs, outputs) if inputs[0].shape[0] else computed_layer(len(inputs), compute)
+
+    return make
 
 
 @made_by("DynamicQuantizeLSTM", domain=MICROSOFT)
@@ -54,7 +61,7 @@ def _states(info: KernelInfo, inputs: Sequence[Any]) -> tuple[int, int, int] | N
     return states if are_weights and are_rows and all(each is None or each.shape == states for each in first) else None
 
 
-def _quantized(info: KernelInfo) -> MakeWriter | None:
+def _quantized(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """By tasks over 8 bits; None for layers they are not for, or that are not worth compiling them."""
     is_usual = not info.attribute("input_forget", 0) and is_plain(info, ("Sigmoid", "Tanh", "Tanh"))
     if not is_usual or not libraries.numba().is_usable or math.prod(info.constants[_R].shape) < MIN_WORK:
@@ -74,12 +81,12 @@ def _quantized(info: KernelInfo) -> MakeWriter | None:
             QuantizedRecurrentTask("lstm_quantized", sizes, scratch, reverse=reverse, module="quantized_recurrent")
             for reverse in backwards
         ]
-        return LayerTasks(tasks, len(inputs), weights)
+        return LayerTasks(tasks, len(inputs), weights, compute)
 
     return make
 
 
-def _dequantized(info: KernelInfo) -> MakeWriter | None:
+def _dequantized(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """As LSTM."""
     make_lstm = lstm(_as_lstm(info), None)
     if make_lstm is None:
@@ -92,6 +99,8 @@ def _dequantized(info: KernelInfo) -> MakeWriter | None:
         write = make_lstm([inputs[0], *float_weights, *inputs[3:_LSTM_INPUTS]], outputs)
 
         def write_with_weights(*arrays: Any) -> None:
+            if not are_lengths(arrays[:given]):
+                compute(*arrays[:given])  # Says what is wrong.
             write(np.ascontiguousarray(arrays[0]), *float_weights, *arrays[3:_LSTM_INPUTS], *arrays[given:])
 
         return write_with_weights

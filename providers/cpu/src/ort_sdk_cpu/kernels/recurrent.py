@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .quantized_recurrent_task import QuantizedWeights
     from .recurrent_task import RecurrentTask
 
-__all__ = ["MIN_WORK", "LayerTasks", "is_plain", "lstm"]
+__all__ = ["MIN_WORK", "LayerTasks", "are_lengths", "computed_layer", "is_plain", "lstm"]
 
 MIN_WORK = 1 << 14
 """Weights times steps from which a compiled task is worth compiling."""
@@ -51,18 +52,18 @@ def gru(info: KernelInfo, compute: Any) -> MakeWriter | None:
 def rnn(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Simple recurrence."""
     if info.attribute("activations", None) and is_plain(info, ("Relu",)):
-        return _LayerWriters(info, "rnn_relu")
+        return _LayerWriters(info, "rnn_relu", compute)
     return _layer(info, "rnn", ("Tanh",), compute)
 
 
 def _layer(info: KernelInfo, name: str, usual: Sequence[str], compute: Any) -> MakeWriter | None:
     """What makes the writers of a layer; None if its tasks cannot do what it asks for."""
     if is_plain(info, usual):
-        return _LayerWriters(info, name)
+        return _LayerWriters(info, name, compute)
     functions = functions_of(info, usual, len(BACKWARDS[info.attribute("direction", "forward")]))
     if functions is None or compute is None or info.attribute("layout", 0):
         return None
-    return _LayerWriters(info, name, functions, compute)
+    return _LayerWriters(info, name, compute, functions)
 
 
 @made_by("LSTM", "GRU", "RNN")
@@ -71,7 +72,12 @@ def packed_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bind
     if not isinstance(make_writer, _LayerWriters) or not libraries.numba().is_usable:
         return None
     are_float = all(info.input_element_type(index) is TensorElementType.FLOAT for index in (0, WEIGHT, RECURRENT))
-    if not make_writer.weights.are_constant or not are_float or math.prod(info.constants[RECURRENT].shape) < MIN_WORK:
+    if (
+        not make_writer.weights.are_constant
+        or not make_writer.weights.are_whole
+        or not are_float
+        or math.prod(info.constants[RECURRENT].shape) < MIN_WORK
+    ):
         return None
     from .packed_recurrent import PackedRecurrent
 
@@ -92,11 +98,11 @@ class _LayerWriters:
     Args:
         info: the node.
         name: of the task that computes a direction.
+        compute: the shared set's function, for sequences of no steps, and for other activations that are not worth a task.
         functions: the activations of all directions as tasks are told them; None for the usual ones.
-        compute: the shared set's function, for layers of other activations that are not worth a task.
     """
 
-    def __init__(self, info: KernelInfo, name: str, functions: HostArray | None = None, compute: Any = None) -> None:
+    def __init__(self, info: KernelInfo, name: str, compute: Any, functions: HostArray | None = None) -> None:
         self._functions, self._compute = functions, compute
         self.weights = LayerWeights(info, name)
         self._name, self._direction, self._scratch = name, info.attribute("direction", "forward"), scratch_of(info)
@@ -104,13 +110,13 @@ class _LayerWriters:
     def __call__(self, inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         """A writer for arrays of these shapes and types."""
         x, shape = inputs[0], self.weights.shape_of(RECURRENT, inputs)
+        if not x.shape[0] or (self._functions is not None and not self._is_worth_a_task(inputs, shape)):
+            return computed_layer(len(inputs), self._computed)
         if not self._is_worth_a_task(inputs, shape):
-            if self._functions is not None:
-                return functools.partial(self._write_computed, len(inputs))
             write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._scratch)
             return functools.partial(self._write_stepwise, write, len(inputs))
         tasks = self._tasks(x, shape, are_narrow=self.weights.are_narrow(inputs[RECURRENT]))
-        return LayerTasks(tasks, len(inputs), self.weights)
+        return LayerTasks(tasks, len(inputs), self.weights, self._computed)
 
     def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
         x, size = inputs[0], shape[-1] * shape[-2]
@@ -126,13 +132,14 @@ class _LayerWriters:
         is_large = self.weights.are_packed or x.shape[0] * len(BACKWARDS[self._direction]) * size >= MIN_WORK
         return is_large or _is_at_hand(self._name)
 
-    def _write_stepwise(self, write: Callable[..., None], given: int, *arrays: Any) -> None:
-        write(given, *self.weights.plain(arrays))
+    def _computed(self, *inputs: Any) -> Any:
+        """What the shared set's function gives, or the error that it raises."""
+        return self._compute(*self.weights.plain(inputs))
 
-    def _write_computed(self, given: int, *arrays: Any) -> None:
-        for target, value in zip(arrays[given:], self._compute(*self.weights.plain(arrays[:given])), strict=False):
-            if target is not None:
-                np.copyto(target, value)
+    def _write_stepwise(self, write: Callable[..., None], given: int, *arrays: Any) -> None:
+        if not are_lengths(arrays[:given]):
+            self._computed(*arrays[:given])
+        write(given, *self.weights.plain(arrays))
 
     def _tasks(self, x: HostArray, shape: tuple[int, ...], *, are_narrow: bool) -> list[RecurrentTask]:
         from .recurrent_task import LayerSizes, RecurrentTask
@@ -148,6 +155,28 @@ class _LayerWriters:
         ]
 
 
+def computed_layer(given: int, compute: Callable[..., Any]) -> Writer:
+    """A writer of a function's outputs that are asked for.
+
+    Args:
+        given: number of inputs.
+        compute: the function.
+    """
+
+    def write(*arrays: Any) -> None:
+        for target, value in zip(arrays[given:], compute(*arrays[:given]), strict=False):
+            if target is not None:
+                np.copyto(target, value)
+
+    return write
+
+
+def are_lengths(inputs: Sequence[Any]) -> bool:
+    """Whether no sequence is longer than the input's steps."""
+    lengths = inputs[_SEQUENCE_LENS] if len(inputs) > _SEQUENCE_LENS else None
+    return lengths is None or not lengths.size or 0 <= lengths.min() <= lengths.max() <= len(inputs[0])
+
+
 def _is_at_hand(name: str) -> bool:
     from ort_sdk_cpu.machine_code import is_at_hand
 
@@ -161,15 +190,20 @@ class LayerTasks:
         tasks: one per direction.
         given: number of inputs.
         weights: of all directions.
+        compute: the shared set's function, which says what is wrong with lengths of sequences.
     """
 
-    def __init__(self, tasks: Sequence[RecurrentTask], given: int, weights: LayerWeights | QuantizedWeights) -> None:
-        self._tasks, self._given, self._weights = tasks, given, weights
+    def __init__(
+        self, tasks: Sequence[RecurrentTask], given: int, weights: LayerWeights | QuantizedWeights, compute: Callable[..., Any]
+    ) -> None:
+        self._tasks, self._given, self._weights, self._compute = tasks, given, weights, compute
         self._used: Sequence[DirectionWeights] = ()
         self._apart = _apart(tasks)
 
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs."""
+        if not are_lengths(arrays[: self._given]):
+            self._compute(*arrays[: self._given])
         x, lengths, before, after, last = self._sorted(arrays)
         lengths, *before, p = [
             None if array is None else np.ascontiguousarray(array) for array in (lengths, *before, self._peepholes(arrays))
@@ -190,7 +224,7 @@ class LayerTasks:
         copied: list[Callable[[], Any]] = []
         x, lengths, *before, p = [_in_one_piece(array, copied) for array in (x, lengths, *before, self._peepholes(arrays))]
         self._use_peepholes(p)
-        calls = list(copied)
+        calls = [*copied, *self._checks(lengths, arrays)]
         for index, task in enumerate(self._tasks):
             found = task.beginning(
                 x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths
@@ -202,6 +236,15 @@ class LayerTasks:
         call = in_turn(calls)
         call.kept = (self, x, lengths, *before, p, after, *last)  # type: ignore[attr-defined]
         return call
+
+    def _checks(self, lengths: HostArray | None, arrays: Sequence[Any]) -> list[Callable[[], Any]]:
+        """What looks at the lengths of sequences in each call."""
+        if lengths is None:
+            return []
+        from ort_sdk_cpu.machine_code import TaskCall
+
+        check = TaskCall("attention_inputs", "check_lengths", (0, address_of(lengths), lengths.size, len(arrays[0])))
+        return [check.checked(functools.partial(self._compute, *arrays[: self._given]), lengths)]
 
     def _peepholes(self, arrays: Sequence[Any]) -> HostArray | None:
         return arrays[_PEEPHOLES] if self._given > _PEEPHOLES else None

@@ -56,6 +56,13 @@ class LayerWeights:
         return bool(self._packed)
 
     @property
+    def are_whole(self) -> bool:
+        """Whether constant weights are matrices of whole gates, of units of one number."""
+        gates = sum(_GATES_TOGETHER[self._name])
+        w, r = self._shapes[WEIGHT], self._shapes[RECURRENT]
+        return len(w) == len(r) == 3 and w[:2] == r[:2] and r[1] == gates * r[2]
+
+    @property
     def form(self) -> str:
         """What R is packed as; text for the identity of what is packed."""
         is_worth_it = are_worth_it(self._shapes[RECURRENT], _GATES_TOGETHER[self._name])

@@ -122,7 +122,7 @@ class _ContribRotaryEmbedding(_Node):
             return NotImplemented
         if positions.shape == tokens:
             return cos, sin, positions
-        return (cos, sin, None) if positions.size == 1 else NotImplemented
+        return (cos, sin, None) if positions.shape == (1,) else NotImplemented
 
 
 class _RotaryEmbedding(_Node):

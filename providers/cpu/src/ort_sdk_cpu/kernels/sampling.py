@@ -86,7 +86,9 @@ def roi_align(info: KernelInfo) -> DirectCall | None:
     scratch, results = scratch_of(info), ResultMemory()
 
     def call(x: HostArray, rois: HostArray, images: HostArray) -> Any:
-        if x.ndim != 4 or not x.size or not rois.size or not are_floats((x, rois)) or images.shape != rois.shape[:1]:
+        if x.ndim != 4 or not x.size or not are_floats((x, rois)):
+            return NotImplemented
+        if not len(images) or images.ndim != 1 or rois.shape != (len(images), 4):
             return NotImplemented
         if not 0 <= images.min() <= images.max() < x.shape[0] or math.prod(x.shape[2:]) >= LARGEST_AREA:
             return NotImplemented

@@ -22,6 +22,7 @@ from ort_sdk.api import (
     TensorElementType,
 )
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.definition import input_rule
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.native_call import in_turn
@@ -169,6 +170,7 @@ class SignalConvKernel(OpKernel):
         self._matrix: tuple[HostArray, HostArray] | None = None
         self._weight_shape = _signal_weight_shape(info.constants.get(WEIGHT))
         self._weight: HostArray | None = None
+        self._input_rule = input_rule(info)
 
     @functools.cached_property
     def _kernel(self) -> Any:
@@ -215,6 +217,7 @@ class SignalConvKernel(OpKernel):
 
     def compute(self, *inputs: Any) -> Any:
         """A new array (N, M, *spatial), channels last."""
+        self._check(inputs)
         x, axis = inputs[X], 2 + self._axis
         if not self._takes(x):
             return self._compute_usual(inputs)
@@ -225,6 +228,11 @@ class SignalConvKernel(OpKernel):
         out = np.moveaxis(np.empty(shape, FLOAT), -1, 1)
         self._product(x)(x, *self._constants(inputs), _rows(out))
         return out
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        """Refuse inputs that the operator does not allow: those beside X are not looked at again."""
+        if self._input_rule is not None:
+            self._input_rule.check(inputs)
 
     def _compute_usual(self, inputs: Sequence[Any]) -> Any:
         """What the usual kernel computes."""
@@ -244,7 +252,9 @@ class SignalConvKernel(OpKernel):
         x, out = inputs[X], outputs[0]
         are_fixed = all(slot.is_fixed for slot in (*inputs, out))
         if are_fixed and self._takes(x.array) and self._is_written(out.array):
-            constants = self._constants([slot.array for slot in inputs])
+            arrays = [slot.array for slot in inputs]
+            self._check(arrays)
+            constants = self._constants(arrays)
             fixed: Callable[[], Any] = self._product(x.array).fixed(x.array, *constants, self._places(out.array))
             return fixed
         product: Any = None
@@ -259,8 +269,10 @@ class SignalConvKernel(OpKernel):
                 other = other or self._bind_usual(inputs, outputs)
                 other()
                 return
+            arrays = [slot.array for slot in inputs]
+            self._check(arrays)
             product = product or self._product(array)
-            product(array, *self._constants([slot.array for slot in inputs]), self._places(written))
+            product(array, *self._constants(arrays), self._places(written))
 
         return call
 
