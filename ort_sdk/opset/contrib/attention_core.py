@@ -172,14 +172,14 @@ def mask_bias(xp: Any, mask: Array | None, shape: tuple[int, int, int], filter_v
     Raises:
         InvalidArgument: the mask has none of these shapes.
     """
-    if mask is None or (mask.ndim == 2 and mask.shape[1] == 1):
-        return None
     batch, length, keys = shape
+    if mask is None or tuple(mask.shape) in {(batch, 1), (1, 1)}:
+        return None
     kept = _kept(xp, mask, batch, length, keys)
     if kept is None:
         raise InvalidArgument(
             f"attention mask has shape {tuple(mask.shape)}; for batch {batch}, sequence {length} and {keys} keys it must be "
-            f"({batch},), ({2 * batch},), ({3 * batch + 2},), ({batch}, {keys}), ({batch}, {length}, {keys}) or 4-dimensional"
+            f"({batch},), ({2 * batch},), ({3 * batch + 2},), ({batch}, {keys}), ({batch}, {length}, {keys}) or ({batch}, 1, at least {keys}, at least {keys})"
         )
     return xp.where(kept, xp.asarray(0, dtype=dtype), xp.asarray(filter_value, dtype=dtype))
 
@@ -196,6 +196,6 @@ def _kept(xp: Any, mask: Array, batch: int, length: int, keys: int) -> Array | N
         return xp.reshape(mask > 0, (batch, 1, 1, keys))
     if tuple(mask.shape) == (batch, length, keys):
         return xp.reshape(mask > 0, (batch, 1, length, keys))
-    if mask.ndim == 4 and mask.shape[2] >= keys:
+    if mask.ndim == 4 and mask.shape[0] in {1, batch} and mask.shape[1] == 1 and min(mask.shape[2:]) >= keys:
         return mask[:, :, keys - length : keys, :keys] > 0
     return None

@@ -22,10 +22,9 @@ _OF_HEADS, _PACKED_KEY = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Which inputs of a node are what."""
+    """Which inputs of a node are what, but for its mask, whose forms are known where it is read."""
 
     bias: int
-    mask: int
     added: int
     past_key: int
     past_length: int
@@ -37,8 +36,8 @@ class _Places:
         return self.past_key + 1
 
 
-_MULTI_HEAD = _Places(bias=3, mask=4, added=5, past_key=6, past_length=8, indirection=9)
-_CACHED_MULTI_HEAD = _Places(bias=10, mask=3, added=4, past_key=5, past_length=7, indirection=9)
+_MULTI_HEAD = _Places(bias=3, added=5, past_key=6, past_length=8, indirection=9)
+_CACHED_MULTI_HEAD = _Places(bias=10, added=4, past_key=5, past_length=7, indirection=9)
 
 
 def multi_head_shapes(info: KernelInfo, shapes: InputShapes) -> None:
@@ -56,13 +55,11 @@ def _match_multi_head(info: KernelInfo, shapes: InputShapes, places: _Places) ->
     _match_projections(shapes, heads)
     shapes.match(places.bias, "bias", (2 * heads * shapes["size"] + heads * shapes["value size"],))
     _match_past(shapes, heads, places.past_key, places.past_value)
-    batch, length = shapes["batch"], shapes["length"]
     total = None if shapes.of(places.past_length) is not None else shapes["past"] + shapes["keys"]
-    shapes.match(places.mask, "mask", ("batch",), (3 * batch + 2,), ("batch", total), ("batch", length, total))
     _match_added(shapes, places.added, heads, total)
     shapes.match(places.indirection, "cache_indirection", ("sequences", "beams", None))
-    if shapes.of(places.indirection) is not None and shapes["sequences"] * shapes["beams"] != batch:
-        raise shapes.refused(f"cache_indirection is of {shapes['sequences']} x {shapes['beams']} beams; the batch has {batch}")
+    if shapes.of(places.indirection) is not None and shapes["sequences"] * shapes["beams"] != shapes["batch"]:
+        raise shapes.refused(f"cache_indirection is of {shapes['sequences']} x {shapes['beams']} beams, not of the batch")
 
 
 def _match_projections(shapes: InputShapes, heads: int) -> None:
@@ -113,9 +110,12 @@ def _match_past(shapes: InputShapes, heads: int, key: int, value: int) -> None:
 
 
 def _match_added(shapes: InputShapes, index: int, heads: int, total: int | None) -> None:
-    """Numbers added to the scores."""
-    rest = ("length", total)
-    shapes.match(index, "attention_bias", ("batch", heads, *rest), (1, heads, *rest), ("batch", 1, *rest), (1, 1, *rest))
+    """Numbers added to the scores, with an axis for each of theirs; one of size 1 is the same for all."""
+    shape = shapes.of(index)
+    if shape is None:
+        return
+    shapes.match(index, "attention_bias", (None, None, None, None))
+    shapes.spread(index, "attention_bias", (shapes["batch"], heads, shapes["length"], shape[3] if total is None else total))
 
 
 def attention_shapes(info: KernelInfo, shapes: InputShapes) -> None:

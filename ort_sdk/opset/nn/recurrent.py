@@ -237,7 +237,8 @@ def _active(info: KernelInfo, xp: Any, sequence_lens: HostArray | None, x: Array
     """
     if sequence_lens is not None and np.any((sequence_lens < 0) | (sequence_lens > x.shape[0])):
         raise InvalidArgument(
-            f"{info.describe()}: sequence_lens are {sequence_lens.tolist()}; they must be within [0, {x.shape[0]}], the steps of X"
+            f"{info.describe()}: sequence_lens are {sequence_lens.tolist()}; X has {x.shape[0]} steps, so they must be within"
+            f" [0, {x.shape[0]}]"
         )
     if sequence_lens is None or bool(np.all(sequence_lens == x.shape[0])):
         return None

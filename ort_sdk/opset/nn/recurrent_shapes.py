@@ -30,7 +30,7 @@ def quantized_layer_shapes(info: KernelInfo, shapes: InputShapes) -> None:
     shapes.match(2, "R", (directions, "hidden", columns))
     _match_states(info, shapes, directions, gates)
     for index, name in enumerate(("W_scale", "W_zero_point", "R_scale", "R_zero_point"), 8):
-        shapes.match(index, name, (directions,), (directions, columns))
+        shapes.match(index, name, (directions,), (directions, columns), *([()] if directions == 1 else []))
 
 
 def _match_sequence(info: KernelInfo, shapes: InputShapes) -> int:

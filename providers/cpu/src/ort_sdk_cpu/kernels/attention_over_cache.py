@@ -236,16 +236,8 @@ def hidden_numbers(mask: HostArray | None, scores: tuple[int, int, int, int], fi
 
 
 def is_added(added: tuple[int, ...], scores: tuple[int, ...]) -> bool:
-    """Whether numbers of a shape may be added to the scores: those of all samples, or heads, may be the same."""
-    return len(added) == len(scores) and added[2:] == scores[2:] and added[0] in {1, scores[0]} and added[1] in {1, scores[1]}
-
-
-def is_key_mask(mask: HostArray | None, scores: tuple[int, int, int, int]) -> bool:
-    """Whether a mask has one of the shapes that MultiHeadAttention allows."""
-    if mask is None:
-        return True
-    batch, _, length, keys = scores
-    return mask.shape in {(batch,), (3 * batch + 2,), (batch, keys), (batch, length, keys)}
+    """Whether numbers of a shape, with an axis for each of the scores', may be added to the scores."""
+    return len(added) == len(scores) and all(own in {1, whole} for own, whole in zip(added, scores, strict=True))
 
 
 def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
@@ -286,7 +278,7 @@ class MultiHead:
             return NotImplemented
         given = (query, key, value, bias, added, past_key, past_value)
         cached = self._cached(given, Results(self._results), has_mask=mask is not None)
-        if cached is None or not is_key_mask(mask, _scores(cached)):
+        if cached is None:
             return NotImplemented
         hidden = hidden_numbers(mask, _scores(cached), self._filter_value)
         if hidden is not None:
@@ -304,7 +296,7 @@ class MultiHead:
         given = [standing.array(slot, INT if index == KEY_MASK else FLOAT) for index, slot in enumerate(padded[: PAST_VALUE + 1])]
         made, mask = [standing.array(slot) for slot in outputs[:PARTS]], given.pop(KEY_MASK)
         cached = self._cached(given, Results(self._results, *made), has_mask=mask is not None)
-        if cached is None or not is_key_mask(mask, _scores(cached)):
+        if cached is None:
             return None
         tasks, slot = Tasks(attention=cached), padded[KEY_MASK]
         if mask is not None and slot is not None:

@@ -259,6 +259,16 @@ def _checked(make_writer: MakeWriter, rule: InputRule) -> MakeWriter:
     return make
 
 
+def _checked_call(call: Callable[..., Any], rule: InputRule) -> Callable[..., Any]:
+    """A call on arrays of shapes that the operator allows."""
+
+    def run(*inputs: Any) -> Any:
+        rule.check(inputs)
+        return call(*inputs)
+
+    return run
+
+
 class DirectlyBindable(BindableKernel):
     """One whose function is a call on a run's arrays.
 
@@ -270,8 +280,8 @@ class DirectlyBindable(BindableKernel):
 
     def __init__(self, kernel: Any, make_writer: MakeWriter, call: Callable[..., Any]) -> None:
         super().__init__(kernel, make_writer)
-        self.call = call
-        self._compute = directly(call, self._compute)
+        self.call = call if self.input_rule is None else _checked_call(call, self.input_rule)
+        self._compute = directly(self.call, self._compute)
 
 
 @functools.cache

@@ -72,16 +72,14 @@ def packed_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bind
     if not isinstance(make_writer, _LayerWriters) or not libraries.numba().is_usable:
         return None
     are_float = all(info.input_element_type(index) is TensorElementType.FLOAT for index in (0, WEIGHT, RECURRENT))
-    if (
-        not make_writer.weights.are_constant
-        or not make_writer.weights.are_whole
-        or not are_float
-        or math.prod(info.constants[RECURRENT].shape) < MIN_WORK
-    ):
+    weights = make_writer.weights
+    if not weights.are_constant or not weights.are_whole:
+        return None
+    if not are_float or math.prod(info.constants[RECURRENT].shape) < MIN_WORK:
         return None
     from .packed_recurrent import PackedRecurrent
 
-    return PackedRecurrent(kernel, make_writer, make_writer.weights)
+    return PackedRecurrent(kernel, make_writer, weights)
 
 
 def is_plain(info: KernelInfo, functions: Sequence[str]) -> bool:
