@@ -179,7 +179,8 @@ def mask_bias(xp: Any, mask: Array | None, shape: tuple[int, int, int], filter_v
     if kept is None:
         raise InvalidArgument(
             f"attention mask has shape {tuple(mask.shape)}; for batch {batch}, sequence {length} and {keys} keys it must be "
-            f"({batch},), ({2 * batch},), ({3 * batch + 2},), ({batch}, {keys}), ({batch}, {length}, {keys}) or ({batch}, 1, at least {keys}, at least {keys})"
+            f"({batch},), ({2 * batch},), ({3 * batch + 2},), ({batch}, {keys}), ({batch}, {length}, {keys}) or ({batch}, 1,"
+            f" rows, columns) with at least {keys} of both"
         )
     return xp.where(kept, xp.asarray(0, dtype=dtype), xp.asarray(filter_value, dtype=dtype))
 

@@ -36,6 +36,9 @@ entry:
   br label %next_call
 next_call:
   %i = phi i64 [ 0, %entry ], [ %next, %done ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %ready, label %all
+ready:
   br i1 %may_stop, label %look, label %call
 look:
   %flag = load atomic i64, ptr %stop monotonic, align 8
@@ -62,8 +65,7 @@ call:
   br i1 %fails, label %failed, label %done
 done:
   %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %next_call, label %all
+  br label %next_call
 failed:
   ret i64 %i
 all:

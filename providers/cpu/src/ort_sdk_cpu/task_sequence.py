@@ -55,6 +55,9 @@ entry:
   br label %step
 step:
   %i = phi i64 [ 0, %entry ], [ %next, %run ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %ready, label %all
+ready:
   %words = mul i64 %i, 16
   %from = add i64 %words, 32
   %where_at = getelementptr i8, ptr %head, i64 %from
@@ -86,8 +89,7 @@ run:
   %address = ptrtoint ptr %arguments to i64
   %status = call i32 %code(ptr %places, ptr %second, i64 %address, i64 %part, i64 %parts)
   %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %step, label %all
+  br label %step
 all:
   ret void
 }}

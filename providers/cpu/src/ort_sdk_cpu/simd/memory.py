@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .emission import emit_prefetch
+from .emission import emit_prefetch, opaque
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, f32x16, i32x16, operation, pointer
 
 __all__ = [
@@ -82,7 +82,13 @@ def emit_load_first(builder: Any, address: Any, count: Any, llvm: Any, suffix: s
 
 
 def emit_store_first(builder: Any, address: Any, value: Any, count: Any, suffix: str) -> None:
-    """LLVM code of a store of the first lanes."""
+    """LLVM code of a store of the first lanes.
+
+    Of lanes that were narrowed from 32 bits, LLVM (22.1, for AVX-512) stores the only one that a constant mask leaves as the
+    number that it was before: four bytes, whatever its type. So what says how many there are is none of its constants.
+    """
+    if isinstance(value.type.element, ir.IntType) and value.type.element.width < I32.width:
+        count = opaque(builder, count)
     target = pointer(builder, address, value.type)
     name = f"llvm.masked.store.{suffix}.p0"
     call(builder, name, ir.VoidType(), value, target, ir.Constant(I32, 1), _mask(builder, count))
