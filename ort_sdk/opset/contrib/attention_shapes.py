@@ -175,8 +175,9 @@ def group_query_shapes(info: KernelInfo, shapes: InputShapes) -> None:
         raise shapes.refused("one of past_key and past_value is absent; both or none must be given")
     shapes.count(5, "seqlens_k", shapes["batch"])
     shapes.count(6, "total_sequence_length", 1)
-    _match_rotation(shapes, 7, 8)
-    shapes.match(9, "position_ids", ("batch", "length"))
+    if info.attribute("do_rotary", 0):
+        _match_rotation(shapes, 7, 8)
+        shapes.match(9, "position_ids", ("batch", "length"))
     _match_added(shapes, 10, heads, None)
     shapes.match(11, "head_sink", (heads,))
     shapes.match(14, "q_norm_weight", ("size",))

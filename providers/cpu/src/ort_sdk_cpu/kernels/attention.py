@@ -20,7 +20,7 @@ from ort_sdk_cpu.native_call import in_turn
 from ort_sdk_cpu.threads import matrix_product
 
 from .any_layout import FixedSlot
-from .attention_over_cache import MultiHead, multi_head, multi_head_over_cache
+from .attention_over_cache import HEADS_APART, MultiHead, multi_head, multi_head_over_cache
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
 from .cached_attention import MOST_FEW
 from .direct_kernel import computed_by, directly
@@ -41,8 +41,6 @@ MIN_FEW = 1 << 18
 """Elements of queries times those of keys from which the task for few queries is worth loading."""
 MIN_KEYS_OF_FEW = 16
 """Keys for each query from which it is."""
-HEADS_APART = 4
-"""Dimensions of keys (batch, heads, keys, size)."""
 MIN_WORK = 1 << 15
 """Products of queries and keys from which a compiled task is worth loading."""
 

@@ -21,11 +21,13 @@ from .recycled import ResultMemory
 if TYPE_CHECKING:
     from .bound_attention import Standing, Tasks
 
-__all__ = ["Heads", "MultiHead", "Results", "hidden_numbers", "is_added", "multi_head", "multi_head_over_cache"]
+__all__ = ["HEADS_APART", "Heads", "MultiHead", "Results", "hidden_numbers", "is_added", "multi_head", "multi_head_over_cache"]
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int32)
 PARTS = 3
 """Outputs: the result, and a cache's keys and values."""
+HEADS_APART = 4
+"""Dimensions of keys (batch, heads, keys, size)."""
 MASK, VALID_KEYS = 3, 6
 """Inputs of ONNX's operator."""
 BIAS, KEY_MASK, ADDED, PAST_KEY, PAST_VALUE = 3, 4, 5, 6, 7
@@ -216,7 +218,9 @@ class _Attention:
 
     def _cached(self, parts: Heads, mask: HostArray | None, results: Results) -> CachedAttention | None:
         """What is to be computed; None for arrays that tasks do not take."""
-        if not parts.fit() or not is_spread(mask, parts.scores) or not parts.length or not parts.keys:
+        if not parts.q.ndim == parts.k.ndim == parts.v.ndim or not parts.fit() or not is_spread(mask, parts.scores):
+            return None
+        if not parts.length or not parts.keys:
             return None
         has_cache = self._has_present or parts.past_key is not None
         cached = parts.attention(results, has_cache=has_cache, scale=self._scale)
@@ -332,6 +336,8 @@ class MultiHead:
         """
         query, key, value, bias, added, past_key, past_value = given
         if query is None or key is None or value is None or key.ndim == 5 or query.ndim != 3:
+            return None
+        if key.ndim == HEADS_APART and key.shape != value.shape:
             return None
         parts = Heads(query, key, value, self._heads, self._heads, past_key, past_value)
         if not parts.fit() or not parts.length or not parts.keys:

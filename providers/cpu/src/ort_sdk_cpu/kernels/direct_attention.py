@@ -127,7 +127,7 @@ def _shape(query: Shape, key: Shape, value: Shape, heads: int, scale: float) -> 
     size = width // heads
     if len(key) == 4:
         keys, value_size = key[2], value[3]
-        are_alike = key == (batch, heads, keys, size) and value == (batch, heads, keys, value_size)
+        are_alike = key == value == (batch, heads, keys, size)
     else:
         keys, value_size = key[1], value[2] // heads
         are_alike = key == (batch, keys, width) and value == (batch, keys, heads * value_size)

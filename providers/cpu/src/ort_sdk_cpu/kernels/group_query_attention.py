@@ -26,6 +26,7 @@ LASTS, LONGEST, ROWS = 5, 6, 9
 INTEGER_INPUTS = (LASTS, LONGEST, ROWS)
 MOST_INPUTS = 12
 PARTS = 3
+CACHE_AXES = 4
 
 _FLOAT = np.dtype(np.float32)
 _TYPES: dict[int, np.dtype[Any]] = {LASTS: np.dtype(np.int32), LONGEST: np.dtype(np.int32), ROWS: np.dtype(np.int64)}
@@ -66,6 +67,8 @@ class _GroupQueryAttention:
         head_sink: HostArray | None = None,
     ) -> Any:
         """The node's outputs."""
+        if total_sequence_length.size != 1 or (past_key is not None and past_key.ndim != CACHE_AXES):
+            return NotImplemented
         past_rows, longest = 0 if past_key is None else past_key.shape[2], int(total_sequence_length.flat[0])
         counts = counts_of(seqlens_k, longest, query.shape[:2], past_rows, self._settings.causal)
         if counts is None:
@@ -127,8 +130,10 @@ class _GroupQueryAttention:
     def _rotary(self, arrays: Sequence[HostArray | None], tokens: tuple[int, ...], size: int, *, are_known: bool) -> Any:
         """How to rotate; None for not at all."""
         cos, sin, rows = arrays
-        if not self._settings.do_rotary or cos is None or sin is None:
+        if not self._settings.do_rotary:
             return None
+        if cos is None or sin is None:
+            return None if cos is sin else NotImplemented
         return Rotary.of(cos, sin, rows, tokens, size, is_interleaved=self._settings.interleaved, are_known=are_known)
 
     def _cached(

@@ -114,8 +114,11 @@ class _ContribRotaryEmbedding(_Node):
 
     def own_heads(self, x: HostArray, cos: HostArray) -> int:
         if x.ndim == 4:
-            return int(x.shape[1])
-        return self.heads if self.heads and self.width else x.shape[-1] // (2 * cos.shape[1] or 1)
+            own, size = int(x.shape[1]), int(x.shape[3])
+        else:
+            own = self.heads if self.heads and self.width else x.shape[-1] // (2 * cos.shape[1] or 1)
+            size = x.shape[-1] // (own or 1)
+        return own if 2 * cos.shape[1] == (self.width or size) else 0
 
     def caches(self, cos: HostArray, sin: HostArray, positions: HostArray | None, tokens: tuple[int, int]) -> Any:
         if cos.ndim != 2 or positions is None:
