@@ -133,7 +133,8 @@ def odd_attribute(subject, rng):
 
 
 def _odd_int(attribute, subject, rng):
-    attribute.i = rng.choice((*INTEGERS, attribute.i + 1, attribute.i - 1, -attribute.i))
+    near = (attribute.i + 1, attribute.i - 1, -attribute.i)
+    attribute.i = rng.choice((*INTEGERS, *(number for number in near if abs(number) < 2**63)))
 
 
 def _odd_float(attribute, subject, rng):

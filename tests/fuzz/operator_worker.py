@@ -116,7 +116,7 @@ def is_same(first, second, *, is_exact=False, is_exotic=False):
         return False
     if is_exact or first.dtype.kind in "OUSbM":
         return first.tobytes() == second.tobytes() if first.dtype.kind != "O" else bool((first == second).all())
-    if first.dtype.kind in "iu":
+    if first.dtype.kind in "iu" or "int" in first.dtype.name:
         distance = np.abs(first.astype(np.float64) - second.astype(np.float64))
         return bool((distance <= (first.dtype.itemsize == 1)).all()) or is_exotic
     return _are_floats_same(first, second, is_exotic=is_exotic)
@@ -166,23 +166,29 @@ def _text(results):
 
 
 def attempt(seeds, number):
-    """The row of one mutant."""
+    """Try a mutant, and say so before and after."""
     started = time.monotonic()
     subject, name, done, rng = rebuild(seeds, number)
     row = {"seed": number, "source": name, "operator": operator_seeds.operator_of(subject.model), "done": done}
+    say({"begins": number} | row)
+    guard_memory.tell_context(f"mutant {number}")
+    kind, text = outcome(subject, rng)
+    say(row | {"kind": kind, "text": text[:600], "seconds": round(time.monotonic() - started, 2)})
+
+
+def outcome(subject, rng):
+    """(kind, text): "result" and "refused" may be, "differs", "error" and "hang" may not."""
     try:
         with limits(), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            kind, text = judge(subject, outcomes(subject, rng))
+            found = outcomes(subject, rng)
+        return judge(subject, found)
     except OrtSdkError as error:
-        kind, text = "refused", f"{type(error).__name__}: {error}"
+        return "refused", f"{type(error).__name__}: {error}"
     except TookTooLong:
-        kind, text = "hang", ""
-    except MemoryError as error:
-        kind, text = "error", f"MemoryError: {error}"
+        return "hang", ""
     except Exception as error:  # noqa: BLE001 - what the caller may not be shown is what is looked for
-        kind, text = "error", f"{type(error).__name__}: {error}"
-    return row | {"kind": kind, "text": text[:600], "seconds": round(time.monotonic() - started, 2)}
+        return "error", f"{type(error).__name__}: {error}"
 
 
 def say(row):
@@ -193,6 +199,7 @@ def say(row):
 def start_guarding(side):
     folder = tempfile.mkdtemp(prefix="guard-pages-")
     guard_memory.install(side, guard_memory.build(folder))
+    guard_memory.take_buffers_apart()
     (Path(folder) / "guard_memory.so").unlink()
     Path(folder).rmdir()
     faulthandler.enable()
@@ -205,6 +212,7 @@ def describe(seeds, number):
 
     subject, name, done, _ = rebuild(seeds, number)
     sys.stdout.write(f"{name} after {done}\n{onnx.printer.to_text(subject.model)}\n")
+    np.set_printoptions(threshold=50)
     for feed, value in subject.feeds.items():
         shown = f"{value.dtype}{list(value.shape)}, strides {value.strides}" if isinstance(value, np.ndarray) else ""
         sys.stdout.write(f"{feed}: {shown}\n{value!r}\n")
@@ -227,9 +235,7 @@ def main():
         describe(seeds, options.seed)
     first = options.first if options.seed is None else options.seed
     for number in range(first, first + options.count):
-        say({"begins": number})
-        guard_memory.tell_context(f"mutant {number}")
-        say(attempt(seeds, number))
+        attempt(seeds, number)
     made, unguarded, _ = guard_memory.counts()
     say({"arrays": made, "unguarded": unguarded})
 

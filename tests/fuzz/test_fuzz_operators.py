@@ -55,7 +55,8 @@ def _try_until_one_ends(seeds, side, first, count):
     rows = [line for line in lines if "kind" in line]
     if worker.returncode:
         assert lines, f"the worker failed before the first mutant:\n{errors}"
-        rows.append({"seed": lines[-1]["begins"], "kind": "crash", "text": errors[-4000:]})
+        _, found, where = errors.partition("guard pages:")
+        rows.append(lines[-1] | {"kind": "crash", "text": found + where or errors})
     else:
         assert lines[-1]["unguarded"] <= MOST_UNGUARDED * lines[-1]["arrays"], lines[-1]
     return rows

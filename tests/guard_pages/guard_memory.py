@@ -65,7 +65,6 @@ def install(side, library, descriptor=2, fill=FILL):
         error = _library.start(ctypes.c_void_p(_default_handler()), _most_arrays(), SIDES[side], fill, descriptor)
         if error:
             raise OSError(error, os.strerror(error))
-        _take_buffers_apart()
     _library.set_side(SIDES[side])
 
 
@@ -86,7 +85,7 @@ def counts():
     return _library.array_count(), _library.fallback_count(), _library.live_count()
 
 
-def _take_buffers_apart():
+def take_buffers_apart():
     """Let parts of larger buffers, between which no page could lie, be arrays of their own; so are ends that nobody asked for."""
     from ort_sdk.loader import file_memory
     from ort_sdk.loader.byte_source import ByteSource

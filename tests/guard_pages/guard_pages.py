@@ -48,6 +48,7 @@ def _guard(config):
     file = report.open("wb", buffering=0) if hasattr(config, "workerinput") else _STANDARD_ERROR
     config._guard_pages_file = file
     guard_memory.install(config.getoption("--guard-pages"), os.environ[guard_memory.LIBRARY_VARIABLE], file.fileno())
+    guard_memory.take_buffers_apart()
     faulthandler.enable(file)
     guard_memory.watch_faults()
 
