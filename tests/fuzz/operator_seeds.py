@@ -20,6 +20,8 @@ FILE_VARIABLE = "ORT_SDK_RECORDED_SEEDS"
 MOST_MODEL_BYTES, MOST_FEED_BYTES = 20_000, 200_000
 RECORDED = ("test_contrib_*.py", "test_llm.py", "test_nn_*.py", "test_quantization.py", "test_index.py", "test_ml*.py")
 
+PLUGINS = ("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "operator_seeds")
+
 
 def record(path):
     """Write the seeds to a file: a list of (name, model's bytes, feeds by name)."""
@@ -29,9 +31,8 @@ def record(path):
     environment = os.environ | {
         FILE_VARIABLE: str(path),
         "PYTHONPATH": os.pathsep.join((folder, known) if known else (folder,)),
-        "PYTEST_XDIST_WORKER": "",
     }
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "operator_seeds", *files]
+    command = [sys.executable, "-P", "-m", "pytest", "-q", *PLUGINS, *files]
     subprocess.run(command, check=True, env=environment, cwd=TESTS.parent, stdout=subprocess.PIPE)
     recorded = load(path)
     path.write_bytes(pickle.dumps([*_node_cases(), *recorded]))

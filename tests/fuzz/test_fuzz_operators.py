@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import operator_seeds
+from tests.guard_pages.requirements import needs_guard_pages
 
+pytestmark = needs_guard_pages
 WORKER = Path(__file__).with_name("operator_worker.py")
 SHORT, SHORT_BATCH = 3000, 500
 LONG, LONG_BATCH = 100_000, 5000
@@ -77,7 +79,6 @@ def test_mutants(first, seeds):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0)
 @pytest.mark.parametrize("first", range(SHORT, SHORT + LONG, LONG_BATCH))
 def test_many_mutants(first, seeds):
     check(try_mutants(seeds, "front" if first // LONG_BATCH % 2 else "back", first, LONG_BATCH))

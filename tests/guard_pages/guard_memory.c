@@ -344,9 +344,9 @@ static void on_fault(int number, siginfo_t *info, void *machine) {
     say("\nguard pages: signal %d, %s at %p during %s\n", number, access_of(machine), (void *)place, context);
     Slot *slot = slot_at(place);
     if (slot) say_array(slot, place);
-    Slot *next = slot && !is_large(slot) ? slot_at(place + PAGE) : NULL;
+    Slot *next = slot && is_large(slot) ? NULL : slot_at(place + PAGE);
     if (next && next != slot) say_array(next, place);
-    if (!slot) say("  near no array\n");
+    if (!slot && !next) say("  near no array\n");
 }
 
 /* Starts to guard up to `most` arrays at a time. `handler` is NumPy's default one. 0, or why not. */
@@ -381,5 +381,5 @@ int watch_faults(void) {
 void set_side(int in_front) { is_front = in_front; }
 void set_context(const char *text) { snprintf(context, sizeof context, "%s", text); }
 uint64_t fallback_count(void) { return fallbacks; }
-uint64_t array_count(void) { return serial; }
+uint64_t array_count(void) { return serial + fallbacks; }
 uint64_t live_count(void) { return live; }

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.guard_pages.requirements import needs_guard_pages
+
 HERE = Path(__file__).resolve().parent
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the handler of faults is written for Linux")
+pytestmark = needs_guard_pages
 
 START = """
 import ctypes, sys, threading
