@@ -112,7 +112,7 @@ def test_arrays_beyond_what_the_system_can_map_have_no_guards(run):
 before = guard_memory.counts()[2]
 kept = [np.empty(10) for _ in range(40_000)]
 made, unguarded, live = guard_memory.counts()
-assert made > 40_000 and unguarded + live >= 40_000
+assert made >= 40_000 and unguarded + live >= 40_000
 for array in kept:
     array.fill(1)
 del kept, array

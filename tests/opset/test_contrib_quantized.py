@@ -172,3 +172,13 @@ def test_concatenation_of_incomplete_triples():
     info = KernelInfo("QLinearConcat", 1, MICROSOFT, attributes={"axis": 0})
     with pytest.raises(InvalidArgument, match="triples"):
         qlinear_concat(info, as_namespace(np))(*parameters(np.uint8, 0.1), integers(np.uint8, 3))
+
+
+@pytest.mark.parametrize(("position", "value"), [(2, np.ones((2, 3), np.float32)), (3, np.array(2, np.uint8))])
+def test_concatenation_of_other_types(position, value):
+    inputs = [*parameters(np.uint8, 0.05), integers(np.uint8, 2, 3), *parameters(np.uint8, 0.02)]
+    inputs[position] = value
+    options = {"domain": MICROSOFT, "attributes": {"axis": 1}, "output_types": [TensorElementType.UINT8]}
+    model, feeds = make_model("QLinearConcat", inputs, **options)
+    with pytest.raises(InvalidArgument, match=f"input {position} is"):
+        run_sdk(model, feeds)

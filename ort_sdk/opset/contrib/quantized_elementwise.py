@@ -144,6 +144,7 @@ def qlinear_concat(info: KernelInfo, xp: Any) -> Compute:
     """Concatenation of (tensor, scale, zero point) triples, each rescaled to Y's parameters."""
     axis = info.attribute("axis")
     element_type = storage_type(info, 1)
+    _check_triples(info)
 
     def compute(y_scale: Array, y_zero_point: Array, *triples: Array) -> Array:
         if not triples or len(triples) % 3:
@@ -157,6 +158,17 @@ def qlinear_concat(info: KernelInfo, xp: Any) -> Compute:
         return xp.concat(parts, axis=axis)
 
     return compute
+
+
+def _check_triples(info: KernelInfo) -> None:
+    """The schema allows any mix of types: raise InvalidArgument unless tensors are of bytes, and scales of floats."""
+    quantized = (TensorElementType.UINT8, TensorElementType.INT8)
+    for index in range(2, len(info.inputs)):
+        allowed = (FLOAT,) if index % 3 == 0 else quantized
+        found = info.input_element_type(index)
+        if found is not None and found not in allowed:
+            names = " or ".join(each.name.lower() for each in allowed)
+            raise InvalidArgument(f"{info.describe()}: input {index} is {found.name.lower()}; must be {names}")
 
 
 @operator("MulInteger", domain=MICROSOFT)
