@@ -1,4 +1,4 @@
-"""Whether a node's attributes are those its operator's schema declares."""
+"""Whether a node's attributes are those its operator's schema declares, with values it allows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from ort_sdk.api import InvalidGraph, OperatorSchema
 
+from .attribute_rules import check_node_attributes
 from .graph import Graph
 from .node import AttributeReference, Node, TypeString
 from .tensor import SparseTensor
@@ -45,8 +46,8 @@ def check_attributes(node: Node, schema: OperatorSchema, *, may_refer: bool = Fa
         may_refer: whether an attribute may stand for one of the call of a function that the node is in.
 
     Raises:
-        InvalidGraph: a required one is missing, one is unknown to the operator, has another type, or refers to a function
-            where there is none.
+        InvalidGraph: a required one is missing, one is unknown to the operator, has another type or a value that the operator
+            does not allow, or refers to a function where there is none.
     """
     if not schema.declares_attributes:
         return
@@ -71,6 +72,7 @@ def check_attributes(node: Node, schema: OperatorSchema, *, may_refer: bool = Fa
                 f"Mismatched attribute type in '{node.name} : {name}' of {node.describe()}. "
                 f"Expected: {_NAMES[expected]}, actual: {_NAMES[_code(value)]}"
             )
+    check_node_attributes(node)
 
 
 def _fits(value: Any, expected: int) -> bool:

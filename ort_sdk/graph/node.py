@@ -52,6 +52,8 @@ class Node:
     """Name of the provider the node is placed on; empty while it is not placed."""
     implicit_inputs: list[str] = field(default_factory=list)
     """Values of enclosing graphs that the node's subgraphs read."""
+    has_checked_attributes: bool = False
+    """Whether the attributes were compared with the operator's rules; see ``attribute_rules``. Not so of a copy."""
 
     @property
     def subgraphs(self) -> dict[str, Graph]:

@@ -8,6 +8,7 @@ from typing import Any
 from ort_sdk.api import ExecutionProvider, KernelCreateInfo, KernelInfo, NodeArg, OrtSdkError, RuntimeException, Subgraph, Tensor
 from ort_sdk.api.foreign_errors import foreign_class
 from ort_sdk.graph import Graph, Node
+from ort_sdk.graph.attribute_rules import check_node_attributes
 
 __all__ = ["create_kernel", "kernel_info"]
 
@@ -21,7 +22,14 @@ def kernel_info(
     execution_provider: ExecutionProvider | None = None,
     session_config: Mapping[str, str] | None = None,
 ) -> KernelInfo:
-    """All a kernel may know of its node. Reads no weight."""
+    """All a kernel may know of its node. Reads no weight.
+
+    Raises:
+        InvalidGraph: an attribute has a value that the operator does not allow. Nodes that were loaded are known to have none;
+            those that passes made are looked at here.
+    """
+    if not node.has_checked_attributes:
+        check_node_attributes(node)
     # By position: there is one for each node, and names take as long as all else.
     return KernelInfo(
         node.op_type,
