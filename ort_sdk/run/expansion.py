@@ -63,6 +63,7 @@ class Expansion:
         contents = all(recorder.known[member].contents for member in members)
         made = recorder.add([recorder.values[member] for member in members], Knowledge(shape, contents))
         recorder.sequences[made] = members
+        recorder.lifetimes.join(made, members)
         return made
 
     def launch(self, op_type: str, kernel: Any, inputs: Sequence[int], attributes: Mapping[str, Any] | None = None) -> int:

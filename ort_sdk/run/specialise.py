@@ -8,7 +8,7 @@ like any other run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,15 @@ from .executor import BodyRunner, RunControl, RunScope, halt, raise_step_error, 
 from .expansion import LISTING, Expansion
 from .guards import Guard, Unfinished, guard_step
 from .knowledge import ALL_KNOWN, is_declared, knowledge_of
+from .lifetimes import Lifetimes
+from .outlines import Outlines
 
 __all__ = ["ProgramStep", "Recorder", "Specialisation", "specialise", "specialise_without_guards"]
 
 FOLD_LIMIT_BYTES = 1 << 22
 """A known value larger than this is computed in each run rather than kept, if something still reads it."""
+MAX_FOLDED_BYTES = 1 << 26
+"""Known values that one recording keeps; those behind are computed in each run, too."""
 MAX_GUARDS = 64
 """Guards of one program, at most."""
 MIN_REST_STEPS = 4
@@ -59,7 +63,7 @@ class Specialisation:
     constants: dict[int, Array]
     """Values the steps or fetches read that are the same in every run."""
     values: list[Any]
-    """Recorded values, for their shapes; contents are dropped once the program is built."""
+    """Recorded values, for their shapes, or their outlines; contents are dropped once the program is built."""
     fetches: tuple[int, ...]
     kept_bytes: int
     """Bytes of folded values the program keeps alive."""
@@ -101,6 +105,10 @@ class Recorder:
     """Identity of a plan → offset of its first frame."""
     expanded_steps: int = 0
     """Steps that are in place of control flow."""
+    lifetimes: Lifetimes = field(default_factory=Lifetimes)
+    outlines: Outlines = field(default_factory=Outlines)
+    folded_bytes: int = 0
+    """Of known values that no step behind reads, and that are kept since the program's steps may."""
 
     def enter(self, plan: ExecutionPlan) -> int:
         """Append a plan's frame; returns its offset."""
@@ -127,6 +135,7 @@ class Recorder:
         """Run all steps of a plan whose frame is there."""
         for step in plan.steps:
             self._run_step(step, offset)
+            self._end(offset + index for index in step.frees)
 
     def run_guarded(
         self, plan: ExecutionPlan, ends: Container[int], shapes: Mapping[int, tuple[int, ...] | None]
@@ -146,6 +155,7 @@ class Recorder:
         guards = 0
         for count, step in enumerate(plan.steps, 1):
             self._run_step(step, 0)
+            self._end(step.frees)
             unknown.update(index for index in step.outputs if not self.known[index].shape and self._is_as_in(shapes, index))
             unknown = {index for index in unknown if last.get(index, 0) >= count}
             if unknown and guards < MAX_GUARDS and len(plan.steps) - count >= MIN_REST_STEPS:
@@ -198,6 +208,7 @@ class Recorder:
         self.aliases[name] = value
         self.values[name] = self.values[value]
         self.known[name] = self.known[value]
+        self.lifetimes.name(name, value)
 
     def launch(self, step: Step, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         """Run a step as it is."""
@@ -214,6 +225,7 @@ class Recorder:
         for index in outputs:
             self.known[index] = knowledge
             self.made_by[index] = len(self.steps)
+            self.outlines.draw(index, self.values[index], [(read, self.values[read]) for read in resolved])
         for index in absent:
             self.values[index] = None
             self.known[index] = ALL_KNOWN
@@ -250,6 +262,8 @@ class Recorder:
         for table in (self.made_by, self.aliases, self.sequences):
             for index in [index for index in table if index >= values]:
                 del table[index]
+        self.lifetimes.forget_from(values)
+        self.outlines.forget_from(values)
         self.original = {index for index in self.original if index < values}
         self.entered = {plan: offset for plan, offset in self.entered.items() if offset < values}
 
@@ -258,6 +272,7 @@ class Recorder:
             halt()
         inputs = tuple([offset + index for index in step.inputs])
         outputs = tuple([offset + index for index in step.outputs])
+        first_inside = len(self.values)
         body = self._known_branch(step, inputs)
         results = self._expanded(step, inputs) if body is None else Expansion(self, step).take_body(body, (), inputs[1:])
         if results is None:
@@ -266,6 +281,34 @@ class Recorder:
         for own, target, value in zip(step.outputs, outputs, results, strict=False):
             if own != ABSENT:
                 self.rename(target, value)
+        self._end(range(first_inside, len(self.values)))
+
+    def _end(self, names: Iterable[int]) -> None:
+        """Let go of what no step behind reads, of the names that ended."""
+        for name in names:
+            for index in self.lifetimes.end(name):
+                if index in self.made_by:
+                    self._drop(index)
+                elif index in self.sequences and not self.known[index].contents:
+                    self._replace(index, [])
+
+    def _drop(self, index: int) -> None:
+        """Keep of a value what making the program needs: all of it if it is small and known, else its outline."""
+        value, known = self.values[index], self.known[index]
+        nbytes = _nbytes(value)
+        if known.contents and nbytes <= FOLD_LIMIT_BYTES and self.folded_bytes + nbytes <= MAX_FOLDED_BYTES:
+            self.folded_bytes += nbytes
+            return
+        outline = self.outlines.of(index)
+        if outline is not None or _has_tensors(value):
+            self._replace(index, [] if outline is None else outline)
+
+    def _replace(self, index: int, value: Any) -> None:
+        """Put something that has no contents in a value's place: the steps that make it run in each run."""
+        shape = self.known[index].shape
+        for name in self.lifetimes.names(index):
+            self.values[name] = value
+            self.known[name] = Knowledge(shape=shape)
 
     def _known_branch(self, step: Step, inputs: Sequence[int]) -> BodyRunner | None:
         select = getattr(step.kernel, "select_body", None)
@@ -389,6 +432,10 @@ def _reduced(plan: ExecutionPlan, recorder: Recorder, fetches: tuple[int, ...]) 
 
 def _is_tensor(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _has_tensors(value: Any) -> bool:
+    return isinstance(value, list) and any(map(_is_tensor, value))
 
 
 def _kept(value: Any, *, is_fetched: bool) -> Any:
