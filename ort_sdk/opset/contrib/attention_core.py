@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ort_sdk.api import Array, InvalidArgument
+from ort_sdk.api import Array, InvalidArgument, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "attend",
     "attended_values",
     "causal_bias",
+    "check_columns",
     "follow_beams",
     "mask_bias",
     "merge_heads",
@@ -155,6 +156,19 @@ def causal_bias(xp: Any, length: int, keys: int, dtype: Any) -> Array:
     positions = xp.arange(length, dtype=xp.int64) + (keys - length)
     hidden = xp.expand_dims(xp.arange(keys, dtype=xp.int64), axis=0) > xp.expand_dims(positions, axis=1)
     return xp.where(hidden, xp.asarray(xp.finfo(dtype).min, dtype=dtype), xp.asarray(0, dtype=dtype))
+
+
+def check_columns(info: KernelInfo, bias: Array | None, keys: int) -> None:
+    """Compare the last axis of numbers that are added to the scores with the number of keys, which only a run knows.
+
+    Raises:
+        InvalidArgument: there are others than one, or one for each key.
+    """
+    if bias is not None and bias.shape[-1] not in {1, keys}:
+        raise InvalidArgument(
+            f"{info.describe()}: attention_bias has shape {tuple(bias.shape)}; there are {keys} keys, so that its last axis must"
+            f" have {keys} elements, or 1"
+        )
 
 
 def mask_bias(xp: Any, mask: Array | None, shape: tuple[int, int, int], filter_value: float, dtype: Any) -> Array | None:

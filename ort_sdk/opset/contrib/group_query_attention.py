@@ -9,7 +9,7 @@ import numpy as np
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 
-from .attention_core import attend, attended_values, merge_heads, put_behind
+from .attention_core import attend, attended_values, check_columns, merge_heads, put_behind
 from .attention_shapes import group_query_shapes
 from .cache_codec import CacheCodec
 from .query_groups import GroupSettings, Projection, TokenLayout, hidden_bias, resident
@@ -93,7 +93,9 @@ class _Cache:
         """Where the tokens of this call lie."""
         totals, longest = seqlens_k.reshape(-1).astype(np.int64) + 1, int(total_sequence_length.reshape(-1)[0])
         if not self._drops:
-            return TokenLayout.of(totals, longest, new)
+            layout = TokenLayout.of(totals, longest, new)
+            self._check(layout)
+            return layout
         capacity = 0 if past_key is None else past_key.shape[2]
         if not 0 < self._window <= capacity:
             raise InvalidArgument(
@@ -101,6 +103,14 @@ class _Cache:
                 f" at most the length of past_key ({capacity})"
             )
         return TokenLayout.windowed(totals, longest, new, self._window, capacity)
+
+    def _check(self, layout: TokenLayout) -> None:
+        """Refuse lengths that contradict each other."""
+        if (layout.past < 0).any() or (layout.total > layout.rows).any():
+            raise InvalidArgument(
+                f"{self._info.describe()}: seqlens_k are {(layout.total - 1).tolist()}; with {layout.new} new tokens and a"
+                f" total_sequence_length of {layout.rows} they must be within [{layout.new - 1}, {layout.rows - 1}]"
+            )
 
     def extended(
         self, codec: CacheCodec, past: Array | None, new: Array, scale: Array | None, layout: TokenLayout
@@ -122,6 +132,7 @@ class _Cache:
     def resident_columns(self, bias: Array | None, layout: TokenLayout) -> Array | None:
         """Columns of an attention bias, which count tokens from the first, for the rows of the cache."""
         if bias is None or not self._drops:
+            check_columns(self._info, bias, layout.rows)
             return bias
         xp, batch = self._xp, len(layout.base)
         columns = np.clip(layout.base[:, None] + np.arange(layout.rows), 0, bias.shape[-1] - 1)

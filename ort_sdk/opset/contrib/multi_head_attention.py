@@ -9,7 +9,17 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
 from .attention import MASK_FILTER_VALUE
-from .attention_core import attend, attended_values, causal_bias, follow_beams, mask_bias, merge_heads, put_behind, split_heads
+from .attention_core import (
+    attend,
+    attended_values,
+    causal_bias,
+    check_columns,
+    follow_beams,
+    mask_bias,
+    merge_heads,
+    put_behind,
+    split_heads,
+)
 from .attention_shapes import cached_multi_head_shapes, multi_head_shapes
 
 __all__ = ["multi_head_attention"]
@@ -80,7 +90,7 @@ class _CachedAttention:
     """What the attention operators with a cache do: (output, keys, values, scores), as many as the node asks for."""
 
     def __init__(self, info: KernelInfo, xp: Any) -> None:
-        self._xp = xp
+        self._info, self._xp = info, xp
         self._scale = info.attribute("scale", 0.0) or None
         self._causal = bool(info.attribute("unidirectional", 0))
         self._filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
@@ -98,6 +108,7 @@ class _CachedAttention:
         xp = self._xp
         q, k, v = self._inputs.split(*projections)
         k, v, total = self._extended(k, v, cache)
+        check_columns(self._info, attention_bias, total)
         keys, values = k[:, :, :total, :], v[:, :, :total, :]
         if cache.indirection is not None:
             past = total - q.shape[2]
@@ -124,6 +135,11 @@ class _CachedAttention:
         start = int(cache.length.reshape(-1)[0])
         starts, capacity = [start] * k.shape[0], cache.keys.shape[2]
         total = start + k.shape[2]
+        if start < 0 or total > capacity:
+            raise InvalidArgument(
+                f"{self._info.describe()}: past_sequence_length is {start}; with {k.shape[2]} new tokens it must be within"
+                f" [0, {capacity - k.shape[2]}], since the cache has {capacity} rows"
+            )
         return (
             put_behind(self._xp, cache.keys, k, starts, capacity),
             put_behind(self._xp, cache.values, v, starts, capacity),
