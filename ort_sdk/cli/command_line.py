@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import ort_sdk
 
 from .exit_codes import ExitCode, error_text, exit_code_of, exit_code_text, is_explained
+from .output import own_stdout
 
 __all__ = ["main"]
 
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(words)
     parsed.words = words
     try:
-        code = int(importlib.import_module(f".{parsed.command}", __package__).run(parsed))
+        with own_stdout():
+            code = int(importlib.import_module(f".{parsed.command}", __package__).run(parsed))
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes stdout once more at exit; that must not fail again.
@@ -48,12 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.BROKEN_PIPE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except Exception as error:
-        if not is_explained(error):
-            raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it becomes a line and an exit code
         if parsed.debug:
             traceback.print_exc()
-        print(f"ort-sdk {parsed.command}: error: {error_text(error)}", file=sys.stderr)  # noqa: T201
+        hint = "" if is_explained(error) or parsed.debug else "; --debug shows where it was raised"
+        print(f"ort-sdk {parsed.command}: error: {error_text(error)}{hint}", file=sys.stderr)  # noqa: T201
         return exit_code_of(error)
     return code
 

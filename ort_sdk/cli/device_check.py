@@ -10,6 +10,7 @@ from ort_sdk.plan import ExecutionPlan
 from ort_sdk.session.build import SessionState
 
 from .building import BuiltModel, build_state
+from .exit_codes import error_text
 
 __all__ = ["check_device"]
 
@@ -38,7 +39,7 @@ def check_device(provider: str, device: str) -> dict[str, Any]:
         row["environment"] = _environment(state, provider)
         return row | _result(state, provider)
     except Exception as error:  # noqa: BLE001 - a provider may raise anything; the check reports it
-        return row | {"passed": False, "detail": getattr(error, "text", f"{type(error).__name__}: {error}")}
+        return row | {"passed": False, "detail": error_text(error)}
 
 
 def _result(state: SessionState, provider: str) -> dict[str, Any]:

@@ -6,17 +6,37 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
 
 from ort_sdk.api.optional_packages import is_installed
 
-__all__ = ["print_json", "print_table", "print_text", "progress", "shape_text", "table_lines"]
+__all__ = ["own_stdout", "print_json", "print_table", "print_text", "progress", "shape_text", "stdout", "table_lines"]
+
+
+_own: list[TextIO] = []
+"""The standard output of the command that runs."""
+
+
+def stdout() -> TextIO:
+    """Standard output as commands have it to themselves."""
+    return _own[-1] if _own else sys.stdout
+
+
+@contextlib.contextmanager
+def own_stdout() -> Iterator[None]:
+    """Keep standard output for what the command prints: what others print meanwhile, providers for one, goes to stderr."""
+    _own.append(sys.stdout)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _own.pop()
 
 
 def print_text(text: str = "") -> None:
     """A line on stdout."""
-    sys.stdout.write(f"{text}\n")
+    stdout().write(f"{text}\n")
 
 
 def print_json(value: Any) -> None:
@@ -40,7 +60,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right:
         rows: cells.
         right: columns that are flush right.
     """
-    if not (sys.stdout.isatty() and is_installed("rich")):
+    if not (stdout().isatty() and is_installed("rich")):
         print_text("\n".join(table_lines(columns, rows, right=right)))
         return
     from rich.box import SIMPLE
@@ -53,7 +73,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right:
         table.add_column(Text(column), justify="right" if index in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*[Text(str(cell)) for cell in row])
-    Console(file=sys.stdout).print(table)
+    Console(file=stdout()).print(table)
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[int] = ()) -> list[str]:

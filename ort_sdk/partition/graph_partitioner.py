@@ -5,10 +5,11 @@ After ORT's ``GraphPartitioner``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import ComputeCapability, KernelCreateInfo, NoKernelError, OrtSdkError
+from ort_sdk.api import ComputeCapability, EPFail, KernelCreateInfo, NoKernelError, OrtSdkError
 from ort_sdk.api.optional_packages import is_installed
 from ort_sdk.graph import Function, Graph, Node
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
@@ -24,6 +25,10 @@ FunctionLookup = Callable[[Node, Graph], "Function | None"]
 """Gives the body an operator is defined by, for a node in a graph; None if it has none."""
 
 MAX_INLINE_ROUNDS = 256
+
+CYCLIC = "claimed it in a group that cannot be one node: a value leaves the group and comes back through another node"
+
+logger = logging.getLogger("ort_sdk.partition")
 
 
 def partition(
@@ -80,6 +85,8 @@ class _Partitioner:
         self._opset_imports = opset_imports
         self._providers = providers
         self._kernels: dict[int, KernelCreateInfo] = {} if previous is None else dict(previous.kernels)
+        self._dropped: dict[tuple[str, int], tuple[Node, str]] = {}
+        """(Provider, ``id`` of a node) → the node, and why a claim of it came to nothing."""
         self._compiled: dict[int, Any] = {} if previous is None else dict(previous.compiled)
 
     def keep(self, graph: Graph) -> None:
@@ -135,19 +142,35 @@ class _Partitioner:
         own = {id(node): node for node in graph.nodes}
         groups: list[tuple[Node, Any]] = []
         for capability in capabilities:
+            if capability.fuse and not capability.nodes:
+                raise EPFail(
+                    f"execution provider {binding.name}: hook get_capability claimed a group of no nodes in graph "
+                    f"'{graph.name}'; a claim with fuse=True names the nodes to compile, or is left out"
+                )
             nodes = [own[id(node)] for node in capability.nodes if id(node) in own]
             if len(nodes) != len(capability.nodes) or any(node.execution_provider for node in nodes):
+                self._drop(binding, nodes, "claimed it with nodes that are not in the graph, or are placed already")
                 continue
             if not capability.fuse:
                 for node in nodes:
                     self._place(binding, node, lookup.lookup(node))
                 continue
             fused = fuse_group(graph, nodes, binding.name, f"{binding.name}_{capability.name or 'group'}_{len(groups)}")
-            if fused is not None:
-                groups.append(fused)
-                own = {id(node): node for node in graph.nodes}
+            if fused is None:
+                self._drop(binding, nodes, CYCLIC)
+                continue
+            groups.append(fused)
+            own = {id(node): node for node in graph.nodes}
         if groups:
             self._compile(binding, groups)
+
+    def _drop(self, binding: ProviderBinding, nodes: Sequence[Node], reason: str) -> None:
+        """Remember why a claim came to nothing; warn of it, since the provider said that it could run the nodes."""
+        fresh = [node for node in nodes if not node.execution_provider and (binding.name, id(node)) not in self._dropped]
+        if fresh:
+            names = ", ".join(node.describe() for node in fresh[:5])
+            logger.warning("a claim of %s is dropped: it %s (%s)", binding.name, reason, names)
+        self._dropped.update({(binding.name, id(node)): (node, reason) for node in fresh})
 
     def _compile(self, binding: ProviderBinding, groups: list[tuple[Node, Any]]) -> None:
         kernels = binding.compile([fused for _, fused in groups])
@@ -176,7 +199,8 @@ class _Partitioner:
             if binding.name == node.execution_provider:
                 break
             lookup = binding.lookup(graph, self._opset_imports)
-            reasons = lookup.rejections(node) or ["has a kernel, and did not claim the node"]
+            dropped = self._dropped.get((binding.name, id(node)))
+            reasons = [dropped[1]] if dropped else lookup.rejections(node) or ["has a kernel, and did not claim the node"]
             rejections[binding.name] = tuple(reasons)
         return Placement(
             graph.name, node.name, node.domain, node.op_type, node.since_version, node.execution_provider, rejections

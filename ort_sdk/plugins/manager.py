@@ -35,7 +35,15 @@ from .handle import PluginsHandle, ProviderHandle
 from .known import hardware_of, install_hint
 from .state import ProviderRecord, ProviderState
 
-__all__ = ["DISABLED_PLUGINS", "DISABLED_PROVIDERS", "LOAD_PROVIDERS", "PluginManager", "plugin_manager", "reset_manager"]
+__all__ = [
+    "DISABLED_PLUGINS",
+    "DISABLED_PROVIDERS",
+    "LOAD_PROVIDERS",
+    "NO_DEVICE",
+    "PluginManager",
+    "plugin_manager",
+    "reset_manager",
+]
 
 DISABLED_PROVIDERS = "ORT_SDK_DISABLED_PROVIDERS"
 """Environment variable: providers to keep out, by provider or entry-point name, separated by commas."""
@@ -43,6 +51,9 @@ LOAD_PROVIDERS = "ORT_SDK_LOAD_PROVIDERS"
 """Environment variable: if set, the only installed providers to load."""
 DISABLED_PLUGINS = "ORT_SDK_DISABLED_PLUGINS"
 """Environment variable: plugins that are no providers to keep out, by name or entry-point name."""
+
+NO_DEVICE = "no device"
+"""Why a provider is unavailable that is sound, and has no device on this machine."""
 
 logger = logging.getLogger("ort_sdk.plugins")
 
@@ -319,10 +330,10 @@ class PluginManager:
         if entry.handle is None or entry.is_probed:
             return
         try:
-            reason = "" if entry.handle.devices else "no device"
+            reason = "" if entry.handle.devices else NO_DEVICE
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a failing driver must not keep other providers away
             raised = error.__cause__ if isinstance(error, EPFail) and isinstance(error.__cause__, Exception) else error
-            reason = _text_of(raised)
+            reason = f"{_text_of(raised)} (raised in hook get_supported_devices)"
         entry.is_probed = True
         if not reason:
             return

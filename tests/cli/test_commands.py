@@ -1,6 +1,7 @@
 """The commands that show and measure."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,7 +12,7 @@ from ort_sdk_cpu.plugin import CpuProvider
 from ort_sdk.api import TensorElementType, hookimpl
 from ort_sdk.cli import device_check
 from ort_sdk.cli.exit_codes import ExitCode
-from ort_sdk.plugins import plugin_manager
+from ort_sdk.plugins import plugin_manager, reset_manager
 from ort_sdk.testing.strict_provider import STRICT_PROVIDER, STRICT_TYPES, StrictProvider
 
 
@@ -80,6 +81,73 @@ def test_providers_check_fails(cli):
     assert "FAIL  BrokenExecutionProvider" in done.out
     assert "its library is gone" in done.out
     assert "PASS  CPUExecutionProvider" in done.out
+
+
+FAKE_DISTS = Path(__file__).parents[1] / "data" / "fake_dists"
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Adds fake distributions to what is installed."""
+
+    def add(*names):
+        for name in names:
+            monkeypatch.syspath_prepend(str(FAKE_DISTS / name))
+        reset_manager()
+
+    yield add
+    reset_manager()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("too_new", "is refused"),
+        ("misspelt", "is refused"),
+        ("import_error", "is unavailable"),
+        ("device_error", "(raised in hook get_supported_devices)"),
+    ],
+)
+def test_providers_check_fails_for_what_is_installed_and_cannot_be_used(cli, installed, monkeypatch, name, text):
+    assert cli("providers", "--check").code == ExitCode.OK
+    installed(name)
+    done = cli("providers", "--check")
+    assert done.code == ExitCode.PROVIDER
+    (line,) = [line for line in done.out.splitlines() if line.startswith("  FAIL")]
+    assert text in line
+    (check,) = [check for check in json.loads(cli("providers", "--check", "--json").out)["checks"] if not check["passed"]]
+    assert text in check["detail"]
+    assert cli("providers").code == ExitCode.OK
+    monkeypatch.setenv("ORT_SDK_DISABLED_PROVIDERS", check["provider"])
+    installed()
+    assert cli("providers", "--check").code == ExitCode.OK
+
+
+def test_providers_check_passes_where_a_device_is_missing(cli, installed):
+    installed("no_device")
+    done = cli("providers", "--check")
+    assert "unavailable" in done.out
+    assert done.code == ExitCode.OK
+
+
+def test_what_providers_print_is_not_the_commands(cli, installed):
+    installed("prints")
+    for command in (("providers", "--check"), ("explain", "examples/digits/digits.onnx", "--provider", "prints")):
+        done = cli(*command, "--json")
+        json.loads(done.out)
+        assert "noise" not in done.out
+        assert "noise of the session" in done.err
+
+
+def test_a_fault_of_ours_is_a_line_too(cli, monkeypatch):
+    def broken(*_):
+        raise AssertionError("cannot be")
+
+    monkeypatch.setattr("ort_sdk.cli.providers.provider_report", broken)
+    done = cli("providers")
+    assert (done.code, done.out) == (ExitCode.FAILURE, "")
+    assert done.err == "ort-sdk providers: error: AssertionError('cannot be'); --debug shows where it was raised\n"
+    assert "Traceback" in cli("providers", "--debug").err
 
 
 def test_providers_check_computes_on_the_device_itself(cli, strict):

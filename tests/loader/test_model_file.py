@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 
 import onnx
 import pytest
 from onnx import helper
 
-from ort_sdk.api import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile, newest_opset
+from ort_sdk.api import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile, OrtSdkError, newest_opset
 from ort_sdk.loader import load_model
 
 
@@ -23,6 +24,22 @@ def test_paths(tmp_path, rich_model, kind) -> None:
     model = load_model(kind(path))
     assert model.path == path
     assert model.graph.nodes
+
+
+@pytest.mark.parametrize("name", ["m.onnx", "m.ort"])
+@pytest.mark.parametrize("content", [b"\xff" * 64, b"# no model\n", b""])
+def test_errors_name_the_file(tmp_path, name, content) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(OrtSdkError, match=re.escape(str(tmp_path / name))) as raised:
+        load_model(tmp_path / name)
+    assert raised.value.text.count(str(tmp_path / name)) == 1
+
+
+def test_errors_of_graphs_name_the_file(tmp_path, rich_model) -> None:
+    rich_model.graph.node[0].input[0] = "nobody_makes_this"
+    (tmp_path / "m.onnx").write_bytes(rich_model.SerializeToString())
+    with pytest.raises(InvalidGraph, match=r"m\.onnx' failed: .*nobody_makes_this"):
+        load_model(tmp_path / "m.onnx")
 
 
 def test_bytes_have_no_path(rich_model) -> None:

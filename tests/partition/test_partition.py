@@ -161,11 +161,35 @@ def test_a_group_reads_what_the_provider_asked_the_readers_of(register):
     np.testing.assert_array_equal(session.run(None, feeds)[0], [1, 4])
 
 
-def test_a_group_that_is_not_convex_is_dropped(register):
+def test_a_group_that_is_not_convex_is_dropped(register, caplog):
     """Relu → Neg → Add: the group {Relu, Add} would need its own output through Neg."""
     register(HostProvider(claim=_group_claim, compiled=lambda _nodes: pytest.fail("must not be compiled")), "host")
-    session = _session(model_bytes(CHAIN, [value("x", [2])], [value("y", [2])]), HOST)
+    with caplog.at_level("WARNING"):
+        session = _session(model_bytes(CHAIN, [value("x", [2])], [value("y", [2])]), HOST)
     assert set(_placed(session).values()) == {"CPUExecutionProvider"}
+    reasons = {row.op_type: row.rejections["HostExecutionProvider"] for row in session.placements()}
+    assert reasons["Relu"] == reasons["Add"]
+    assert "claimed it in a group that cannot be one node: a value leaves the group and comes back" in reasons["Relu"][0]
+    assert "no kernel" in reasons["Neg"][0]
+    (record,) = caplog.records
+    assert "a claim of HostExecutionProvider is dropped" in record.getMessage()
+
+
+def test_a_group_with_a_node_of_another_provider_is_explained(register):
+    register(HostProvider(claim=lambda viewer, _: [ComputeCapability((viewer.nodes[0],))]), "host")
+    second = HostProvider("SecondExecutionProvider", _group_claim, lambda _nodes: pytest.fail("must not be compiled"))
+    register(second, "second")
+    nodes = [node("Relu", ["x"], ["r"]), node("Add", ["r", "x"], ["y"])]
+    session = _session(model_bytes(nodes, [value("x", [2])], [value("y", [2])]), [HOST[0], second.name, HOST[1]])
+    reasons = {row.op_type: row.rejections for row in session.placements()}
+    assert "placed already" in reasons["Add"]["SecondExecutionProvider"][0]
+
+
+def test_a_group_of_no_nodes_is_an_error_of_its_provider(register):
+    register(HostProvider(claim=lambda *_: [ComputeCapability((), fuse=True)]), "host")
+    nodes = [node("Relu", ["x"], ["y"])]
+    with pytest.raises(ort.api.EPFail, match=r"HostExecutionProvider.*get_capability claimed a group of no nodes"):
+        _session(model_bytes(nodes, [value("x", [2])], [value("y", [2])]), HOST)
 
 
 def test_a_wrong_number_of_compiled_kernels_is_an_error(register):
