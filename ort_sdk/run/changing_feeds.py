@@ -1,7 +1,8 @@
-"""Programs for inputs some of which have another shape in each run, as the state of a loop that grows."""
+"""Programs for inputs some of which have another shape in each run, as the state of a loop or a decoder's past that grows."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ __all__ = ["ChangingFeeds", "OpenKey", "OpenSignature"]
 
 SIGNATURES_THAT_TELL = 6
 """Signatures in a row, each another, after which what differs in them is taken to differ in the next, too."""
+RECENT_CHANGES = 3
+"""Changes from one signature to the next, the latest, in which all that differs at all must have: a decoder's prompt differs from
+its tokens in more than those do from each other."""
 
 
 class OpenKey(tuple[Any, ...]):
@@ -49,8 +53,8 @@ class ChangingFeeds:
 
     def __init__(self) -> None:
         self._last: tuple[Any, ...] | None = None
-        self._positions: set[int] = set()
-        self._count = 0
+        self._changes: deque[frozenset[int]] = deque(maxlen=SIGNATURES_THAT_TELL - 1)
+        """Positions that differed from one signature to the next, the latest ones."""
 
     def see(self, signature: tuple[Any, ...]) -> None:
         """Look at the next one."""
@@ -58,16 +62,19 @@ class ChangingFeeds:
         if last is None or last == signature:
             return
         differing = [position for position, (own, other) in enumerate(zip(signature, last, strict=True)) if own != other]
-        if not all(_differ_in_shape(signature[position], last[position]) for position in differing):
-            self._positions, self._count = set(), 0
-            return
-        self._positions.update(differing)
-        self._count += 1
+        if all(_differ_in_shape(signature[position], last[position]) for position in differing):
+            self._changes.append(frozenset(differing))
+        else:
+            self._changes.clear()
 
     @property
     def positions(self) -> frozenset[int]:
         """Feeds that are likely to differ in the next run, too; empty as long as nothing is known."""
-        return frozenset(self._positions if self._count >= SIGNATURES_THAT_TELL - 1 else ())
+        changes = list(self._changes)
+        if len(changes) < SIGNATURES_THAT_TELL - 1:
+            return frozenset()
+        recent = frozenset[int]().union(*changes[-RECENT_CHANGES:])
+        return recent if all(change <= recent for change in changes) else frozenset()
 
 
 def _differ_in_shape(own: Any, other: Any) -> bool:

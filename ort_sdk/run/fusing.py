@@ -34,7 +34,12 @@ class Fused:
 
 
 def fuse_steps(
-    specialisation: Specialisation, providers: Mapping[str, BindingProvider], *, may_compile: bool, shapes_vary: bool = False
+    specialisation: Specialisation,
+    providers: Mapping[str, BindingProvider],
+    *,
+    may_compile: bool,
+    shapes_vary: bool = False,
+    is_program: bool = False,
 ) -> Fused:
     """Let providers fuse the steps that will be bound.
 
@@ -43,6 +48,7 @@ def fuse_steps(
         providers: provider name → what binding needs.
         may_compile: see ``FusibleProgram.may_compile``.
         shapes_vary: see ``FusibleProgram.shapes_vary``; the fused steps can be computed then.
+        is_program: with ``shapes_vary``, whether steps are a program's: those are fused whose shapes it does not know.
 
     Raises:
         EPFail: a provider's answer is none, or does not keep the order of the program.
@@ -52,7 +58,8 @@ def fuse_steps(
     for name, provider in providers.items():
         if type(provider.execution_provider).fuse_steps is ExecutionProvider.fuse_steps:
             continue
-        program = _shown(specialisation, name, providers, may_compile=may_compile, shapes_vary=shapes_vary)
+        shown = _shown_steps(specialisation, name, providers, shapes_vary=shapes_vary, is_program=is_program)
+        program = _shown(specialisation, shown, providers[name], may_compile=may_compile, shapes_vary=shapes_vary)
         fusion = _asked(provider.execution_provider, program)
         is_complete = is_complete and fusion.is_complete
         check_answer(name, program, fusion.fused)
@@ -75,21 +82,30 @@ def _asked(execution_provider: ExecutionProvider, program: FusibleProgram) -> St
     return fusion
 
 
+def _shown_steps(
+    specialisation: Specialisation, name: str, providers: Mapping[str, BindingProvider], *, shapes_vary: bool, is_program: bool
+) -> dict[int, FusibleStep]:
+    """Position → step that a provider may fuse."""
+
+    def is_shown(launched: ProgramStep) -> bool:
+        if shapes_vary:
+            return not (is_program and launched.outputs_known)
+        return can_bind(launched, specialisation, providers)
+
+    own = ((position, launched) for position, launched in enumerate(specialisation.steps) if launched.step.provider == name)
+    return {position: _fusible(launched) for position, launched in own if is_shown(launched)}
+
+
 def _shown(
     specialisation: Specialisation,
-    name: str,
-    providers: Mapping[str, BindingProvider],
+    steps: Mapping[int, FusibleStep],
+    provider: BindingProvider,
     *,
     may_compile: bool,
     shapes_vary: bool,
 ) -> FusibleProgram:
-    steps = {
-        position: _fusible(launched)
-        for position, launched in enumerate(specialisation.steps)
-        if launched.step.provider == name and (shapes_vary or can_bind(launched, specialisation, providers))
-    }
     shown = {index for step in steps.values() for index in (*step.inputs, *step.outputs)} - {ABSENT}
-    describe = functools.partial(described, providers[name].execution_provider)
+    describe = functools.partial(described, provider.execution_provider)
     values = {
         index: ProgramValue(*describe(specialisation.values[index]), specialisation.constants.get(index))
         for index in shown
@@ -137,8 +153,8 @@ def _replaced(
 
 
 def _one_or_all(fused: FusedSteps, specialisation: Specialisation) -> _OneOrAll:
-    members = [specialisation.steps[position].step for position in sorted((*fused.repeated, *fused.positions))]
-    read = {index for step in members for index in step.inputs}.difference(fused.inputs)
+    members = [specialisation.steps[position] for position in sorted((*fused.repeated, *fused.positions))]
+    read = {index for launched in members for index in launched.inputs}.difference(fused.inputs)
     return _OneOrAll(fused, members, {index: array for index, array in specialisation.constants.items() if index in read})
 
 
@@ -151,15 +167,19 @@ class _OneOrAll:
         constants: what they read that the kernel is not given.
     """
 
-    def __init__(self, fused: FusedSteps, members: Sequence[Step], constants: Mapping[int, Any]) -> None:
+    def __init__(self, fused: FusedSteps, members: Sequence[ProgramStep], constants: Mapping[int, Any]) -> None:
         self._compute = fused.kernel.compute
         given = (*fused.inputs, *constants)
         places = {index: place for place, index in enumerate(given, 1)} | {ABSENT: ABSENT}
-        own = dict.fromkeys(index for step in members for index in step.outputs if index not in places)
+        own = dict.fromkeys(index for launched in members for index in _asked_for(launched) if index not in places)
         places |= {index: place for place, index in enumerate(own, 1 + len(given))}
         self._steps = [
-            (step, tuple([places[index] for index in step.inputs]), tuple([places[index] for index in step.outputs]))
-            for step in members
+            (
+                launched.step,
+                tuple([places[index] for index in launched.inputs]),
+                tuple([places[index] for index in _asked_for(launched)]),
+            )
+            for launched in members
         ]
         self._outputs = [places[index] for index in fused.outputs]
         self._rest = [*constants.values(), *[None] * len(own)]
@@ -194,7 +214,12 @@ def _fused_step(
         device=device,
     )
     return ProgramStep(
-        step, fused.inputs, fused.outputs, returns_tuple=len(fused.outputs) > 1, may_return_scalar=False, outputs_known=True
+        step,
+        fused.inputs,
+        fused.outputs,
+        returns_tuple=len(fused.outputs) > 1,
+        may_return_scalar=False,
+        outputs_known=all(launched.outputs_known for launched in members),
     )
 
 

@@ -20,6 +20,7 @@ from .plan_runner import BindingProvider, ProgramRow, signature_of
 from .varying import VaryingRuns
 
 if TYPE_CHECKING:
+    from .fusing import Fused
     from .guards import Guard, Unfinished
     from .program import Program
     from .specialise import Specialisation
@@ -38,6 +39,10 @@ STEPS_PER_SIGHTING = 1 << 7
 once more to get a program."""
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
+MAX_REFUSED = 4
+"""Sets of feeds of any shape for which a program was not worth it, after which none is made for others."""
+ENOUGH_OF_STEPS = 2
+"""A program for feeds of any shape that makes so many times fewer calls than a run without is about as fast as one for one shape."""
 MAX_RESTS = 64
 """Plans, each a rest of the one before, that have programs: how often one run may come upon shapes that it alone knows."""
 
@@ -66,6 +71,8 @@ class _Kept:
     """Count of steps → what is left behind a guard there, if a run ended at it."""
     is_outdated: bool = False
     """Whether most runs ended at guards that were to be passed."""
+    is_enough: bool = False
+    """Whether programs for each of its signatures would hardly be faster, if it is for many."""
 
     def often_left(self) -> _Rest | None:
         """The rest of the guard at which most runs ended, if it is most runs that ended at one that was to be passed."""
@@ -122,12 +129,25 @@ class ProgramSet:
         """Counts of steps behind which shapes vary so much that programs end there."""
         self._changing = ChangingFeeds() if may_open else None
         self._open: OpenSignature | None = None
+        self._awaited: OpenKey | None = None
+        """Of which the next run makes a program."""
+        self._refused: set[frozenset[int] | OpenKey] = set()
+        """Feeds, and signatures with feeds of any shape, for which a program was not worth it."""
+        self._latest: tuple[Any, ...] | None = None
+        self._repetitions = 0
+        """How often the latest signature came again at once."""
 
     def run(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
         found = self._programs.get(signature)
         if found is None and self._open is not None:
-            signature = self._open.key(signature)
-            found = self._programs.get(signature)
+            key = self._open.key(signature)
+            found = self._programs.get(key)
+            if found is not None and self._deserves_own(signature, found):
+                found = None
+            elif key not in self._refused:
+                if key == self._awaited and found is None:
+                    self._count(signature)
+                signature = key
         if found is not None:
             self._programs.move_to_end(signature)
             found.runs += 1
@@ -139,8 +159,9 @@ class ProgramSet:
             return self._make(signature, feeds, control, may_compile=False)
         if self._changing is not None:
             self._changing.see(signature)
-            if self._changing.positions:
-                return self._opened(self._changing, feeds, control)
+            positions = self._changing.positions
+            if positions and positions not in self._refused:
+                return self._opened(positions, signature, feeds, control)
         results = self._varying.run(feeds, control)
         if len(self._seen) == 1 and not self._programs and self._depth == 0:
             _give_back_freed_memory()
@@ -168,24 +189,45 @@ class ProgramSet:
 
     def _is_due(self, signature: tuple[Any, ...]) -> bool:
         """Count a sighting; whether a program is to be made now."""
-        count = self._seen.pop(signature, 0) + 1
-        rare = len(self._seen) + sum(kept.runs < RUNS_THAT_PAY for kept in self._programs.values())
-        needed = self._needed + (self._further_needed if self._programs else 0)
-        if count >= max(needed, min(rare // SIGNATURES_PER_SIGHTING, RUNS_THAT_PAY)):
+        if signature == self._awaited:
             return True
-        self._seen[signature] = count
+        count = self._count(signature)
+        rare = len(self._seen) - 1 + sum(kept.runs < RUNS_THAT_PAY for kept in self._programs.values())
+        needed = self._needed + (self._further_needed if self._programs else 0)
+        if count < max(needed, min(rare // SIGNATURES_PER_SIGHTING, RUNS_THAT_PAY)):
+            return False
+        del self._seen[signature]
+        return True
+
+    def _deserves_own(self, signature: tuple[Any, ...], opened: _Kept) -> bool:
+        """Whether a signature that a program for many serves comes so often that one of its own pays."""
+        if opened.is_enough:
+            self._repetitions = self._repetitions + 1 if signature == self._latest else 0
+            self._latest = signature
+            return self._repetitions >= RUNS_THAT_PAY
+        if self._count(signature) < self._needed * RUNS_THAT_PAY // 2:
+            return False
+        del self._seen[signature]
+        return True
+
+    def _count(self, signature: tuple[Any, ...]) -> int:
+        """Sightings of a signature that has no program, with this one."""
+        count = self._seen[signature] = self._seen.pop(signature, 0) + 1
         if len(self._seen) > MAX_SEEN:
             self._seen.popitem(last=False)
-        return False
+        return count
 
-    def _opened(self, changing: ChangingFeeds, feeds: Sequence[Array], control: RunControl) -> list[Array]:
+    def _opened(
+        self, positions: frozenset[int], signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl
+    ) -> list[Array]:
         """Run, and have the next run make a program for all signatures of this kind."""
         from .specialise import specialise_without_guards
 
         results, recorded = specialise_without_guards(self.plan, feeds, control, may_expand=False)
         made = (index for step in self.plan.steps for index in step.outputs)
         shapes = {index: getattr(recorded.values[index], "shape", None) for index in made}
-        self._open, self._changing = OpenSignature(changing.positions, shapes), None
+        self._open, self._changing = OpenSignature(positions, shapes), None
+        self._awaited = self._open.key(signature)
         return results
 
     def _run_young(self, kept: _Kept, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
@@ -220,24 +262,27 @@ class ProgramSet:
 
     def _make(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
         made, kept = self._made(signature, feeds, control, may_compile=may_compile)
-        results = made if isinstance(made, list) else self._run_rest(kept, made, control)
+        results = made if kept is None or isinstance(made, list) else self._run_rest(kept, made, control)
         if len(self._programs) == 1 and self._depth == 0:
             _give_back_freed_memory()
         return results
 
     def _made(
         self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool
-    ) -> tuple[list[Array] | Unfinished, _Kept]:
-        """What a run that was recorded gave, and its program."""
+    ) -> tuple[list[Array] | Unfinished, _Kept | None]:
+        """What a run that was recorded gave, and its program, if it is worth one; the results are final if it is not."""
         from .binding import bind_steps
-        from .fusing import fuse_steps
         from .program import Program
 
         results, specialisation = self._specialised(signature, feeds, control)
-        fused = fuse_steps(specialisation, self._providers, may_compile=may_compile)
+        if isinstance(signature, OpenKey) and isinstance(results, list) and not self._may_pay(specialisation.unknown_steps):
+            self._refuse(signature)
+            return results, None
+        fused = self._fused(specialisation, may_compile=may_compile)
         program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arenas[self._depth]))
         replaced = self._programs.pop(signature, None)
         kept = _Kept(program, specialisation.kept_bytes, is_final=may_compile or fused.is_complete)
+        kept.is_enough = ENOUGH_OF_STEPS * program.launch_count <= self._varying.step_count
         self._programs[signature] = kept
         self._further_needed = specialisation.expanded_steps // STEPS_PER_SIGHTING
         if replaced is not None:
@@ -245,9 +290,19 @@ class ProgramSet:
         self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):
             self._drop_oldest()
-        if isinstance(signature, OpenKey) and program.launch_count >= self._varying.step_count:
-            self._close(signature)
+        if isinstance(signature, OpenKey) and not self._may_pay(program.launch_count):
+            self._refuse(signature)
         return results, kept
+
+    def _fused(self, specialisation: Specialisation, *, may_compile: bool) -> Fused:
+        """Steps fused where shapes are known and, in a program for feeds of any shape, where they vary, as in runs without."""
+        from .fusing import Fused, fuse_steps
+
+        fused = fuse_steps(specialisation, self._providers, may_compile=may_compile)
+        if not specialisation.open_feeds:
+            return fused
+        others = fuse_steps(fused.specialisation, self._providers, may_compile=may_compile, shapes_vary=True, is_program=True)
+        return Fused(others.specialisation, fused.groups + others.groups, fused.is_complete and others.is_complete)
 
     def _specialised(
         self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl
@@ -259,10 +314,25 @@ class ProgramSet:
         opened = self._open if isinstance(signature, OpenKey) else None
         return specialise(self.plan, feeds, control, ends=self._ends, opened=opened)
 
-    def _close(self, key: OpenKey) -> None:
-        """Drop a program for signatures of one kind, and make no more of them: steps fused for any shapes are fewer."""
-        self._open = None
-        self._kept_bytes -= self._programs.pop(key).kept_bytes
+    def _may_pay(self, calls: int) -> bool:
+        """Whether a program for feeds of any shape makes fewer calls than a run by steps fused for such shapes."""
+        return calls < self._varying.step_count
+
+    def _refuse(self, key: OpenKey) -> None:
+        """Drop a program for signatures of one kind, and make no more of them.
+
+        If there are none of others, either, other feeds may be given any shape.
+        """
+        refused = self._programs.pop(key, None)
+        self._kept_bytes -= 0 if refused is None else refused.kept_bytes
+        if len(self._refused) >= MAX_SEEN:
+            self._refused.clear()
+        if self._open is None or any(isinstance(other, OpenKey) for other in self._programs):
+            self._refused.add(key)
+            return
+        self._refused.add(self._open.positions)
+        self._open = self._awaited = None
+        self._changing = ChangingFeeds() if len(self._refused) < MAX_REFUSED else None
 
     def _drop_oldest(self) -> None:
         """Drop the program that was not used for longest.

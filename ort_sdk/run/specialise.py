@@ -73,6 +73,11 @@ class Specialisation:
     """Feeds that have other shapes in other runs."""
 
     @property
+    def unknown_steps(self) -> int:
+        """How many steps' results have shapes that are not known: a call each, at least, if none of them is fused."""
+        return sum(not launched.outputs_known and launched.guard is None for launched in self.steps)
+
+    @property
     def guards(self) -> list[Guard]:
         """In order."""
         return [launched.guard for launched in self.steps if launched.guard is not None]
