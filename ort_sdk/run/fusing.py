@@ -59,7 +59,7 @@ def fuse_steps(
         if type(provider.execution_provider).fuse_steps is ExecutionProvider.fuse_steps:
             continue
         shown = _shown_steps(specialisation, name, providers, shapes_vary=shapes_vary, is_program=is_program)
-        program = _shown(specialisation, shown, providers[name], may_compile=may_compile, shapes_vary=shapes_vary)
+        program = _shown(specialisation, shown, provider, may_compile=may_compile, shapes_vary=shapes_vary)
         fusion = _asked(provider.execution_provider, program)
         is_complete = is_complete and fusion.is_complete
         check_answer(name, program, fusion.fused)

@@ -56,10 +56,14 @@ class PlanRunner:
         plan: plan of a main graph.
         providers: provider name → what binding needs.
         use_programs: False runs every call step by step.
+        is_body: whether it is a body of control flow.
     """
 
-    def __init__(self, plan: ExecutionPlan, providers: Mapping[str, BindingProvider], *, use_programs: bool) -> None:
+    def __init__(
+        self, plan: ExecutionPlan, providers: Mapping[str, BindingProvider], *, use_programs: bool, is_body: bool = False
+    ) -> None:
         self.plan = plan
+        self._is_body = is_body
         self._providers = providers
         self._use_programs = use_programs
         self._idle: list[ProgramSet] = []
@@ -85,7 +89,7 @@ class PlanRunner:
         """What makes programs is imported in the first run: a session that is made and not run needs none of it."""
         from .program_set import ProgramSet
 
-        return ProgramSet(self.plan, self._providers, may_open=True)
+        return ProgramSet(self.plan, self._providers, may_open=True, is_body=self._is_body)
 
     def report(self) -> tuple[ProgramRow, ...]:
         """The programs made so far, of all sets that no run is using, oldest first."""
@@ -113,7 +117,7 @@ def body_runner(plan: ExecutionPlan, providers: Mapping[str, BindingProvider] | 
         return BodyRunner(plan)
     from .derived_plans import body_as_main
 
-    return BodyRunner(plan, PlanRunner(body_as_main(plan), providers, use_programs=True).run)
+    return BodyRunner(plan, PlanRunner(body_as_main(plan), providers, use_programs=True, is_body=True).run)
 
 
 def signature_of(feeds: Sequence[Array]) -> tuple[Any, ...] | None:

@@ -41,8 +41,9 @@ MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
 MAX_REFUSED = 4
 """Sets of feeds of any shape for which a program was not worth it, after which none is made for others."""
-ENOUGH_OF_STEPS = 2
-"""A program for feeds of any shape that makes so many times fewer calls than a run without is about as fast as one for one shape."""
+FEWER_CALLS = 2
+"""A program for feeds of any shape is worth making on a main graph if it makes so many times fewer calls than a run without: it
+is about as fast as one for a single shape then. Bodies of loops run so often that any is."""
 MAX_RESTS = 64
 """Plans, each a rest of the one before, that have programs: how often one run may come upon shapes that it alone knows."""
 
@@ -71,8 +72,6 @@ class _Kept:
     """Count of steps → what is left behind a guard there, if a run ended at it."""
     is_outdated: bool = False
     """Whether most runs ended at guards that were to be passed."""
-    is_enough: bool = False
-    """Whether programs for each of its signatures would hardly be faster, if it is for many."""
 
     def often_left(self) -> _Rest | None:
         """The rest of the guard at which most runs ended, if it is most runs that ended at one that was to be passed."""
@@ -99,6 +98,7 @@ class ProgramSet:
         arenas: of this plan's programs, of those of its rests, and so on; shared by all rests, which run one at a time.
         depth: how many plans this one is a rest of.
         may_open: whether to make a program for all signatures that differ in the shapes of some feeds only.
+        is_body: whether the plan is a body of a loop.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class ProgramSet:
         depth: int = 0,
         *,
         may_open: bool = False,
+        is_body: bool = False,
     ) -> None:
         self.plan = plan
         self._providers = providers
@@ -127,6 +128,7 @@ class ProgramSet:
         self._varying = VaryingRuns(plan, providers)
         self._ends: set[int] = set()
         """Counts of steps behind which shapes vary so much that programs end there."""
+        self._is_body = is_body
         self._changing = ChangingFeeds() if may_open else None
         self._open: OpenSignature | None = None
         self._awaited: OpenKey | None = None
@@ -142,7 +144,7 @@ class ProgramSet:
         if found is None and self._open is not None:
             key = self._open.key(signature)
             found = self._programs.get(key)
-            if found is not None and self._deserves_own(signature, found):
+            if found is not None and self._comes_again(signature):
                 found = None
             elif key not in self._refused:
                 if key == self._awaited and found is None:
@@ -199,16 +201,11 @@ class ProgramSet:
         del self._seen[signature]
         return True
 
-    def _deserves_own(self, signature: tuple[Any, ...], opened: _Kept) -> bool:
-        """Whether a signature that a program for many serves comes so often that one of its own pays."""
-        if opened.is_enough:
-            self._repetitions = self._repetitions + 1 if signature == self._latest else 0
-            self._latest = signature
-            return self._repetitions >= RUNS_THAT_PAY
-        if self._count(signature) < self._needed * RUNS_THAT_PAY // 2:
-            return False
-        del self._seen[signature]
-        return True
+    def _comes_again(self, signature: tuple[Any, ...]) -> bool:
+        """Whether a signature that a program for many serves came so often without another that one of its own pays."""
+        self._repetitions = self._repetitions + 1 if signature == self._latest else 0
+        self._latest = signature
+        return self._repetitions >= RUNS_THAT_PAY
 
     def _count(self, signature: tuple[Any, ...]) -> int:
         """Sightings of a signature that has no program, with this one."""
@@ -261,28 +258,27 @@ class ProgramSet:
         return ProgramSet(plan, self._providers, self._arenas, self._depth + 1)
 
     def _make(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
-        made, kept = self._made(signature, feeds, control, may_compile=may_compile)
-        results = made if kept is None or isinstance(made, list) else self._run_rest(kept, made, control)
+        made = self._made(signature, feeds, control, may_compile=may_compile)
+        results = made if isinstance(made, list) else self._run_rest(*made, control)
         if len(self._programs) == 1 and self._depth == 0:
             _give_back_freed_memory()
         return results
 
     def _made(
         self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool
-    ) -> tuple[list[Array] | Unfinished, _Kept | None]:
-        """What a run that was recorded gave, and its program, if it is worth one; the results are final if it is not."""
+    ) -> list[Array] | tuple[_Kept, Unfinished]:
+        """Results of a run that was recorded, or its program and what it ended with; the program is kept if it is worth it."""
         from .binding import bind_steps
         from .program import Program
 
         results, specialisation = self._specialised(signature, feeds, control)
         if isinstance(signature, OpenKey) and isinstance(results, list) and not self._may_pay(specialisation.unknown_steps):
             self._refuse(signature)
-            return results, None
+            return results
         fused = self._fused(specialisation, may_compile=may_compile)
         program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arenas[self._depth]))
         replaced = self._programs.pop(signature, None)
         kept = _Kept(program, specialisation.kept_bytes, is_final=may_compile or fused.is_complete)
-        kept.is_enough = ENOUGH_OF_STEPS * program.launch_count <= self._varying.step_count
         self._programs[signature] = kept
         self._further_needed = specialisation.expanded_steps // STEPS_PER_SIGHTING
         if replaced is not None:
@@ -292,7 +288,7 @@ class ProgramSet:
             self._drop_oldest()
         if isinstance(signature, OpenKey) and not self._may_pay(program.launch_count):
             self._refuse(signature)
-        return results, kept
+        return results if isinstance(results, list) else (kept, results)
 
     def _fused(self, specialisation: Specialisation, *, may_compile: bool) -> Fused:
         """Steps fused where shapes are known and, in a program for feeds of any shape, where they vary, as in runs without."""
@@ -315,8 +311,8 @@ class ProgramSet:
         return specialise(self.plan, feeds, control, ends=self._ends, opened=opened)
 
     def _may_pay(self, calls: int) -> bool:
-        """Whether a program for feeds of any shape makes fewer calls than a run by steps fused for such shapes."""
-        return calls < self._varying.step_count
+        """Whether a program for feeds of any shape makes so many fewer calls than a run by steps fused for such shapes."""
+        return (1 if self._is_body else FEWER_CALLS) * calls < self._varying.step_count
 
     def _refuse(self, key: OpenKey) -> None:
         """Drop a program for signatures of one kind, and make no more of them.

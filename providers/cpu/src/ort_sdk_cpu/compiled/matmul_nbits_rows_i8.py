@@ -19,7 +19,7 @@ from ort_sdk_cpu.jit import inner
 from ort_sdk_cpu.machine_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, to_f32
 from ort_sdk_cpu.simd.codes import FIRST_CODES
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, read_f32
+from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, prefetch_second, read_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BIAS,
     BLOCK,
@@ -47,6 +47,8 @@ __all__ = ["rows_i8_2", "rows_i8_4", "rows_i8_8"]
 
 _MANY, _TWO, _ONE = 4, 2, 1
 """Rows of activations that are multiplied at a time."""
+_AHEAD_OF_ZERO_POINTS = 2048
+"""Bytes ahead of the reading of a row's float32 zero points that are asked for, as many as of scales."""
 
 
 def _zero_points(bits: int) -> Any:
@@ -58,6 +60,7 @@ def _zero_points(bits: int) -> Any:
         if kind == 0:
             return splat_f32(half)
         if kind == 2:
+            prefetch_second(address + first * 4 + _AHEAD_OF_ZERO_POINTS)
             return load_f32_first(address + first * 4, count)
         return to_f32(first_codes(address + first * bits // 8, count))
 
