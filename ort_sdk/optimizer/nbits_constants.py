@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ __all__ = [
     "DequantizedConstant",
     "NBitsConstants",
     "NBitsLayout",
+    "Shifts",
     "accuracy_level",
     "bias_of",
     "derived_constant",
@@ -136,6 +137,14 @@ NBitsConstants = tuple[str, str, str]
 """Names of the constant inputs of a MatMulNBits node: weight, scales, and zero points (empty for the operator's default)."""
 
 
+class Shifts(NamedTuple):
+    """Numbers, one of each block, that are added to a dequantised matrix."""
+
+    tensor: Tensor
+    sign: int
+    """-1 if they are subtracted, else 1."""
+
+
 _Derivation = Callable[[Sequence[Tensor]], DerivedTensor]
 """Makes one of the constants, given the one tensor that it is derived from."""
 
@@ -216,6 +225,40 @@ class NBitsLayout:
             derived_constant(graph, names[0], self._weight((weight,))),
             derived_constant(graph, names[1], self._scales((scales,))),
             "" if derivation is None or zero_points is None else derived_constant(graph, names[2], derivation((zero_points,))),
+        )
+
+    def add_shifted_to(
+        self, graph: Graph, names: NBitsConstants, weight: Tensor, scales: Tensor, shifts: Shifts, zero_points: Tensor | None
+    ) -> NBitsConstants:
+        """The same for a matrix to each block of which a number is added once it is dequantised: zero points are float32.
+
+        Args:
+            graph: changed.
+            names: those wanted.
+            weight: the matrix, which lies as MatMulNBits wants it.
+            scales: float32, one of each block.
+            shifts: what is added.
+            zero_points: of the weight's type, one of each block, if there are any.
+        """
+        shape, bits, element_type, sign = (self.size_n, self._blocks), self._attributes["bits"], self._element_type, shifts.sign
+        sources = [scales, shifts.tensor, *([] if zero_points is None else [zero_points])]
+
+        def points(own: Tensor, added: Tensor, codes: Tensor | None = None) -> Iterator[HostArray]:
+            pieces: Iterator[HostArray] = _packing().zero_points_of_shifts(own, added, codes, shape, element_type, sign)
+            return pieces
+
+        scaled = DerivedTensor(
+            f"MatMulNBits scales beside shifts {self._text}",
+            scales.element_type,
+            shape,
+            sources[:2],
+            lambda own, added: _packing().scales_beside_shifts(own, added, shape, bits),
+        )
+        text = f"MatMulNBits zero points of shifts {sign} {element_type.onnx_name} {self._text}"
+        return (
+            derived_constant(graph, names[0], self._weight((weight,))),
+            derived_constant(graph, names[1], scaled),
+            derived_constant(graph, names[2], StreamedTensor(text, scales.element_type, shape, sources, points)),
         )
 
     def _derive_weight(self, block_bytes: int) -> _Derivation:

@@ -17,10 +17,12 @@ __all__ = [
     "columns_of_floats",
     "packed_rows",
     "raised_bytes",
+    "scales_beside_shifts",
     "spread_codes",
     "spread_floats",
     "transposed_floats",
     "transposed_rows",
+    "zero_points_of_shifts",
 ]
 
 _PIECE_ELEMENTS = 1 << 20
@@ -33,6 +35,9 @@ _HALVES = {2: 0xAA, 4: 0x88, 8: 0x80}
 _REPEATED = {2: 0x55, 4: 0x11, 8: 1}
 """Bits → the byte that repeats an element in every place of a byte, by multiplication."""
 _UNSIGNED = {2: TensorElementType.UINT2, 4: TensorElementType.UINT4}
+_UNSIGNED_TYPES = frozenset({*_UNSIGNED.values(), TensorElementType.UINT8})
+_MANTISSA_BITS = 24
+"""Of float32."""
 
 
 def raised_bytes(data: HostArray, bits: int) -> HostArray:
@@ -159,10 +164,71 @@ def spread_codes(source: Tensor, shape: tuple[int, ...], *, is_signed: bool) -> 
         is_signed: whether elements are to be raised by half the range.
     """
     bits = source.element_type.bit_width
-    packed = source.packed()
-    raised = raised_bytes(packed, bits) if is_signed else packed
-    codes = raised if bits == 8 else unpack_elements(raised, _UNSIGNED[bits], math.prod(source.shape)).view(np.uint8)
+    codes = _bytes_of_codes(source, bits, is_signed=is_signed)
     return _spread(codes * np.uint8(_REPEATED[bits]), shape)
+
+
+def scales_beside_shifts(scales: Tensor, shifts: Tensor, shape: tuple[int, ...], bits: int) -> HostArray:
+    """Scales s of blocks of (q - z) * s + shift, such that shift / s is a number that float32 has; a view where all are.
+
+    Where s is zero, or so small that the products by it are lost in the shift's rounding, another scale takes its place with
+    which they are lost, too.
+    """
+    own, added = _floats(scales).reshape(shape), _floats(shifts).reshape(shape)
+    changed: HostArray | None = None
+    for rows in _pieces_of_rows(shape):
+        is_lost = np.abs(added[rows]) > _most(own[rows], bits)
+        if is_lost.any():
+            changed = own.copy() if changed is None else changed
+            changed[rows][is_lost] = _scales_for(added[rows][is_lost], bits)
+    return own if changed is None else changed
+
+
+def zero_points_of_shifts(
+    scales: Tensor, shifts: Tensor, codes: Tensor | None, shape: tuple[int, ...], element_type: TensorElementType, sign: int
+) -> Iterator[HostArray]:
+    """Zero points with which (q - zero point) * s is (q - z) * s + sign * shift, float32, in pieces.
+
+    Args:
+        scales: s of each block, as ``scales_beside_shifts`` takes them.
+        shifts: of each block.
+        codes: z of each block, of the weight's type; None for 0.
+        shape: (rows, blocks).
+        element_type: of the weight; signed ones are meant as raised by half their range.
+        sign: 1, or -1 for shifts that are subtracted.
+    """
+    bits = element_type.bit_width
+    half, own, added = 1 << (bits - 1), _floats(scales).reshape(shape), _floats(shifts).reshape(shape)
+    is_raised = element_type not in _UNSIGNED_TYPES
+    points = None if codes is None else _bytes_of_codes(codes, bits, is_signed=is_raised).reshape(shape)
+    for rows in _pieces_of_rows(shape):
+        is_lost = np.abs(added[rows]) > _most(own[rows], bits)
+        factors = np.where(is_lost, _scales_for(added[rows], bits), own[rows]).astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            quotients = np.where(added[rows] == 0, 0.0, added[rows] / factors)
+        start = float(half if is_raised else 0) if points is None else points[rows]
+        yield (start - sign * quotients).astype(np.float32).reshape(-1).view(np.uint8)
+
+
+def _most(scales: HostArray, bits: int) -> HostArray:
+    """Largest shifts beside which codes of some bits times these scales count for anything in float32."""
+    return np.abs(scales.astype(np.float64)) * 2.0 ** (_MANTISSA_BITS + bits)
+
+
+def _scales_for(shifts: HostArray, bits: int) -> HostArray:
+    """Scales beside which shifts are as large as they may be."""
+    return np.maximum(np.abs(shifts) * np.float32(2.0 ** -(_MANTISSA_BITS + bits)), np.finfo(np.float32).tiny)
+
+
+def _pieces_of_rows(shape: tuple[int, ...]) -> Iterator[slice]:
+    width = max(1, _PIECE_ELEMENTS // max(math.prod(shape[1:]), 1))
+    return (slice(start, start + width) for start in range(0, shape[0], width))
+
+
+def _bytes_of_codes(source: Tensor, bits: int, *, is_signed: bool) -> HostArray:
+    """Packed integers one a byte; signed ones raised by half the range."""
+    raised = raised_bytes(source.packed(), bits) if is_signed else source.packed()
+    return raised if bits == 8 else unpack_elements(raised, _UNSIGNED[bits], math.prod(source.shape)).view(np.uint8)
 
 
 def _floats(source: Tensor) -> HostArray:

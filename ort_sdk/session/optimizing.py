@@ -28,6 +28,7 @@ MINIMAL_BUILD_KEY = "optimization.minimal_build_optimizations"
 REPLAY_KEY = "session.enable_saved_runtime_optimizations"
 LEVEL_1_FUSION_KEY = "session.enable_dq_matmulnbits_fusion"
 FIRST_AFTER_PARTITION = 2
+DEQUANTIZE = "DequantizeLinear"
 
 
 class SessionOptimizer:
@@ -87,7 +88,7 @@ class SessionOptimizer:
         graph = self._model.graph
         if last < FIRST_AFTER_PARTITION or not is_certain:
             return []
-        if not any("DequantizeLinear" in [node.op_type for node in inner.nodes] for inner in graph.walk()):
+        if not any(DEQUANTIZE in [node.op_type for node in inner.nodes] for inner in graph.walk()):
             return []
         if not self._knows_operators([node for inner in graph.walk() for node in inner.nodes]):
             return []
@@ -95,7 +96,12 @@ class SessionOptimizer:
             return []
         from ort_sdk.optimizer.extended.dq_matmul_fusion import DQMatMulToMatMulNBits
 
-        return apply_transformers(graph, [DQMatMulToMatMulNBits()], self._context, self._disabled, rounds=1)
+        passes: list[GraphTransformer] = [DQMatMulToMatMulNBits()]
+        if any(node.attributes.get("block_size") for inner in graph.walk() for node in inner.nodes if node.op_type == DEQUANTIZE):
+            from ort_sdk.optimizer.extended.dq_shift_matmul_fusion import DQShiftMatMulToMatMulNBits
+
+            passes.append(DQShiftMatMulToMatMulNBits())
+        return apply_transformers(graph, passes, self._context, self._disabled, rounds=1)
 
     def apply_after_partition(self, last: int) -> list[str]:
         """Run the levels behind partition, up to one, as the config says: all, or those of a minimal build, made or recorded.

@@ -16,6 +16,7 @@ TRANSFORMERS = deferred(
     ("qdq_fusion", ("QDQSelectorActionTransformer",), ({"DequantizeLinear", "QuantizeLinear"},)),
     ("dq_gather_fusion", ("DQGatherToGatherBlockQuantized",), ({"DequantizeLinear"},)),
     ("dq_matmul_fusion", ("DQMatMulToMatMulNBits",), ({"DequantizeLinear"},)),
+    ("dq_shift_matmul_fusion", ("DQShiftMatMulToMatMulNBits",), ({"DequantizeLinear"}, {"Add", "Sub"})),
     ("embed_layer_norm_split", ("EmbedLayerNormSplit",), ({"EmbedLayerNormalization", "QEmbedLayerNormalization"},)),
     ("attention_projection", ("AttentionProjectionSplit",), ({"Attention", "QAttention"},)),
     ("integer_matmul_fusion", ("MatMulIntegerToFloatFusion",), ({"MatMulInteger"},)),

@@ -23,7 +23,7 @@ from ort_sdk.optimizer.nbits_constants import (
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match, operator_key
 from ort_sdk.optimizer.transformer import TransformerContext
 
-__all__ = ["DQMatMulToMatMulNBits"]
+__all__ = ["BLOCK_SIZES", "WEIGHT_TYPES", "DQMatMulToMatMulNBits", "enter_types", "is_replaceable", "is_swap"]
 
 BLOCK_SIZE_KEY = "session.qdq_matmulnbits_block_size"
 BLOCK_SIZES = (16, 32, 64, 128, 256)
@@ -88,22 +88,22 @@ def _find_products(graph: Graph, matrix: str, transpose: Node | None, found: lis
     is_first = transpose is None
     for reader in readers:
         if is_first and reader.op_type == "Transpose":
-            if not _is_swap(graph, reader) or not _find_products(graph, reader.outputs[0], reader, found):
+            if not is_swap(graph, reader) or not _find_products(graph, reader.outputs[0], reader, found):
                 return False
-        elif _is_replaceable(graph, reader, matrix):
+        elif is_replaceable(graph, reader, matrix):
             found.append((reader, transpose))
         else:
             return False
     return bool(readers) and (len(found) == 1 or len({each is None for _, each in found}) == 1)
 
 
-def _is_swap(graph: Graph, transpose: Node) -> bool:
+def is_swap(graph: Graph, transpose: Node) -> bool:
     """Whether a Transpose swaps the axes of a matrix and makes no output of the graph."""
     is_swap = not transpose.domain and list(transpose.attributes.get("perm", (1, 0))) == [1, 0]
     return is_swap and not graph.is_output(transpose.outputs[0])
 
 
-def _is_replaceable(graph: Graph, node: Node, matrix: str) -> bool:
+def is_replaceable(graph: Graph, node: Node, matrix: str) -> bool:
     """Whether a node is a product whose second factor is the matrix, and can become MatMulNBits."""
     inputs = node.inputs
     if node.op_type not in PRODUCTS or node.domain or inputs[1] != matrix or inputs.count(matrix) != 1:
@@ -220,7 +220,7 @@ def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBits
     is_replaced = False
     for product in products:
         node = product[0]
-        _enter_types(matcher.graph, node, layout.type)
+        enter_types(matcher.graph, node, layout.type)
         bias = bias_of(node)
         inputs = [node.inputs[0], *names, "", bias] if bias else [node.inputs[0], *names]
         new = matcher.new_node(node, "MatMulNBits", inputs, attributes)
@@ -234,7 +234,7 @@ def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBits
     return is_replaced
 
 
-def _enter_types(graph: Graph, product: Node, type_string: str) -> None:
+def enter_types(graph: Graph, product: Node, type_string: str) -> None:
     """Say of what type the values of a product are, by the type of the scales, if that is not known yet."""
     values = graph.values
     name, output = product.inputs[0], product.outputs[0]

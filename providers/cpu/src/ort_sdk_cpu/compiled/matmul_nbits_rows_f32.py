@@ -169,8 +169,9 @@ def _offsets(bits: int) -> Any:
     first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
 
     @inner
-    def points(address: int, first: int, count: int, kind: int, scale: Any, sums: Any, total: Any) -> Any:
+    def points(address: int, first: int, count: int, kind: int, ahead: int, scale: Any, sums: Any, total: Any) -> Any:
         if kind == 2:
+            prefetch_second(address + first * 4 + ahead)
             value = load_f32_first(address + first * 4, count)
         else:
             value = to_f32(first_codes(address + first * bits // 8, count))
@@ -179,10 +180,10 @@ def _offsets(bits: int) -> Any:
     @inner
     def offsets(zeros: int, stride: int, first: int, count: int, kind: int, scales: Any, sums: Any, totals: Any) -> Any:
         return (
-            points(zeros, first, count, kind, scales[0], sums, totals[0]),
-            points(zeros + stride, first, count, kind, scales[1], sums, totals[1]),
-            points(zeros + 2 * stride, first, count, kind, scales[2], sums, totals[2]),
-            points(zeros + 3 * stride, first, count, kind, scales[3], sums, totals[3]),
+            points(zeros, first, count, kind, 4 * stride, scales[0], sums, totals[0]),
+            points(zeros + stride, first, count, kind, 4 * stride, scales[1], sums, totals[1]),
+            points(zeros + 2 * stride, first, count, kind, 4 * stride, scales[2], sums, totals[2]),
+            points(zeros + 3 * stride, first, count, kind, 4 * stride, scales[3], sums, totals[3]),
         )
 
     return offsets

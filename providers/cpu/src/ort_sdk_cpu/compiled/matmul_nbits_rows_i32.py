@@ -33,7 +33,7 @@ from ort_sdk_cpu.simd.arithmetic import (
 )
 from ort_sdk_cpu.simd.codes import FIRST_CODES
 from ort_sdk_cpu.simd.dequantised_rows import has_finite_sum, plain_dot
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, read_f32, write_f32
+from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, prefetch_second, read_f32, write_f32
 from ort_sdk_cpu.simd.nbits_arguments import (
     BIAS,
     BLOCK,
@@ -63,6 +63,8 @@ __all__ = ["rows_i32_2", "rows_i32_4", "rows_i32_8"]
 _LINES = 6
 """Lines of a row of activations."""
 _DIGITS = 4
+_AHEAD_OF_ZERO_POINTS = 2048
+"""Bytes ahead of the reading of a row's float32 zero points that are asked for, as many as of scales."""
 _FIRST_DIGITS = np.float32(65536)
 
 
@@ -141,10 +143,10 @@ def _minus_points(bits: int) -> Any:
 
     @inner
     def minus_points(address: int, first: int, count: int, kind: int) -> Any:
-        value = (
-            load_f32_first(address + first * 4, count) if kind == 2 else to_f32(first_codes(address + first * bits // 8, count))
-        )
-        return subtract(splat_f32(half), value)
+        if kind == 2:
+            prefetch_second(address + first * 4 + _AHEAD_OF_ZERO_POINTS)
+            return subtract(splat_f32(half), load_f32_first(address + first * 4, count))
+        return subtract(splat_f32(half), to_f32(first_codes(address + first * bits // 8, count)))
 
     return minus_points
 
