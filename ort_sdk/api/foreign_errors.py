@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from .errors import EPFail, Fail, InvalidArgument, NoSuchFile, NotImplemented, OrtSdkError, OutOfMemory
+from .released_frames import release_frames
 
-__all__ = ["foreign_class", "only_ort_errors", "ort_error", "public_class", "raise_foreign", "restated"]
+__all__ = ["foreign_class", "only_ort_errors", "ort_error", "public_class", "raise_foreign", "raise_public", "restated"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -84,7 +85,7 @@ def raise_foreign(error: Exception, where: str, kind: type[OrtSdkError] = EPFail
 
 
 def only_ort_errors(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorator of functions of the public interface: what leaves them is an ``OrtSdkError``.
+    """Decorator of functions of the public interface: what leaves them is an ``OrtSdkError`` that keeps none of their variables.
 
     ``TypeError`` stays what it is: it is Python's own for arguments that a function does not take, as in ONNX Runtime's bindings.
     """
@@ -93,12 +94,22 @@ def only_ort_errors(function: Callable[_P, _T]) -> Callable[_P, _T]:
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
-        except (OrtSdkError, TypeError):
-            raise
-        except Exception as error:
-            raise ort_error(error) from error
+        except BaseException as error:
+            release_frames(error)
+            del args, kwargs
+            raise_public(error)
 
     return checked
+
+
+def raise_public(error: BaseException) -> NoReturn:
+    """Raise an error again, as one that may leave the public interface."""
+    try:
+        if isinstance(error, Exception) and not isinstance(error, (OrtSdkError, TypeError)):
+            raise ort_error(error) from error
+        raise error
+    finally:
+        del error  # or the traceback would keep this frame, and this frame the traceback
 
 
 def public_class(*, but: tuple[str, ...] = ()) -> Callable[[_C], _C]:

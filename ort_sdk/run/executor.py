@@ -175,7 +175,11 @@ def raise_step_error(error: Exception, step: Step | None, inputs: Sequence[Any])
         or (isinstance(error, OrtSdkError) and error.is_located)
         or (isinstance(error, Fail) and STOPPED in error.text)
     ):
-        raise error
+        # This frame is in the error's traceback: with its variables, the error would hold itself, and the feeds.
+        try:
+            raise error
+        finally:
+            del error, inputs
     text = error.text if isinstance(error, OrtSdkError) else f"{type(error).__name__}: {error}"
     shapes = ", ".join(_describe(value) for value in inputs)
     located = (type(error) if isinstance(error, OrtSdkError) else foreign_class(error, RuntimeException))(
@@ -183,7 +187,10 @@ def raise_step_error(error: Exception, step: Step | None, inputs: Sequence[Any])
         f"(provider: {step.provider or 'copy'}, inputs: {shapes or 'none'})"
     )
     located.is_located = True
-    raise located from error
+    try:
+        raise located from error
+    finally:
+        del error, inputs, located  # as above
 
 
 def _describe(value: Any) -> str:

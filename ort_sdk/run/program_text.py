@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ort_sdk.api import Array, EPFail, ExecutionProvider
+from ort_sdk.api import EPFail, ExecutionProvider
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.api.foreign_errors import raise_foreign
 
@@ -41,21 +42,37 @@ class ProgramCode:
         steps: line number → whose line it is.
     """
 
-    function: Callable[[Sequence[Array], Any], Any]
+    function: FunctionType
     filename: str
     steps: dict[int, _Line]
 
+    def __del__(self) -> None:
+        """Let go of kernels and constants, which are the function's defaults: frames of errors that somebody keeps hold it."""
+        self.function.__defaults__ = None
+
     def locate(self, error: Exception) -> None:
-        """Name the step whose line raised."""
+        """Name the step whose line raised.
+
+        Raises:
+            OrtSdkError: the error with its step, if one raised it.
+        """
         traceback = error.__traceback__
         while traceback is not None:
             if traceback.tb_frame.f_code.co_filename == self.filename:
                 line = self.steps.get(traceback.tb_lineno)
                 if line is not None:
                     launched = line.failed_step()
-                    found = traceback.tb_frame.f_locals
-                    raise_step_error(error, launched.step, [found.get(f"v{index}") for index in launched.inputs])
+                    raise_step_error(error, launched.step, _values(traceback.tb_frame, launched.inputs))
             traceback = traceback.tb_next
+
+
+def _values(frame: FrameType, indices: Sequence[int]) -> list[Any]:
+    """Values of a program that were there when it failed; the frame keeps no copy of them, which clearing it would not drop."""
+    found = frame.f_locals
+    values = [found.get(f"v{index}") for index in indices]
+    if isinstance(found, dict):  # up to Python 3.12
+        found.clear()
+    return values
 
 
 class _Line(NamedTuple):
@@ -146,8 +163,10 @@ class ProgramText:
         written.append(f"    return {self.result}{', t' if is_timed else ''}")
         namespace = dict(names)
         exec(compile("\n".join(written) + "\n", filename, "exec"), namespace)  # noqa: S102 - the text is made of numbers only
-        # Taken out of its own globals, which it holds: in a cycle, all that a program has would wait for the garbage collector.
-        return ProgramCode(namespace.pop("program"), filename, owners)
+        function = namespace["program"]
+        # Its own globals: with itself in them, all that a program has would wait for the garbage collector.
+        namespace.clear()
+        return ProgramCode(function, filename, owners)
 
     def _timed_lines(self) -> Iterator[tuple[str, _Line | None]]:
         yield "t = [clock()]", None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
 from ort_sdk.api import NotImplemented as OrtNotImplemented
-from ort_sdk.api.foreign_errors import ort_error, public_class
+from ort_sdk.api.foreign_errors import public_class, raise_public
+from ort_sdk.api.released_frames import release_frames
 from ort_sdk.api.stopping import Stoppable
 from ort_sdk.memory import PrepackedWeightsContainer
 from ort_sdk.partition import Placement
@@ -98,9 +100,9 @@ class InferenceSession:
         self._prepacked_weights: PrepackedWeightsContainer | None = kwargs.get("prepacked_weights_container")
         for location, content in dict(kwargs.get("external_files") or {}).items():
             self._options.add_external_file(location, content)
-        apply_model_config(self._options, path_or_bytes, lambda: _settings(self._options, self._disabled))
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
+        apply_model_config(self._options, path_or_bytes, lambda: _settings(self._options, self._disabled))
         self._profiler = _profiler(self._options)
         self._build(providers, provider_options)
 
@@ -126,7 +128,7 @@ class InferenceSession:
             watcher.close()
         use_programs = options._config.get(DISABLE_PROGRAMS_KEY) != "1"
         self._built: SessionState | None = state
-        self._watcher = watcher
+        self._described, self._assigned = watcher.description, watcher.assigned
         self._runs: SessionRuns | RunsWithDefaults | None = SessionRuns(state, use_programs=use_programs)
         defaults = frozenset(argument.name for argument in self._description.overridable_initializers)
         if defaults and settings.fixes_defaults:
@@ -166,42 +168,46 @@ class InferenceSession:
             Fail: the run was stopped.
             OrtSdkError: whatever a kernel raised, with its node, provider and input shapes.
         """
-        runs = self._runs or self._closed()
+        runs = self._runs
         try:
+            if runs is None:
+                self._closed()
             if run_options is None and self._profiler is None:
                 return runs.run(output_names, input_feed, _PLAIN)
-            return self._watched("model_run", run_options, lambda control: runs.run(output_names, input_feed, control))
-        except (OrtSdkError, TypeError):
-            raise
-        except Exception as error:
-            raise ort_error(error) from error
+            return self._watched(run_options, functools.partial(runs.run, output_names, input_feed))
+        except BaseException as error:
+            release_frames(error)
+            del self, input_feed, runs
+            raise_public(error)
 
     def run_bound(self, bindings: Bindings, run_options: RunOptions | None) -> list[OrtValue]:
         """Run on bound values (``IOBinding``); results go where they are wanted."""
-        runs = self._runs or self._closed()
+        runs = self._runs
         try:
+            if runs is None:
+                self._closed()
             if run_options is None and self._profiler is None:
                 return runs.run_bound(bindings, _PLAIN)
-            return self._watched("model_run", run_options, lambda control: runs.run_bound(bindings, control))
-        except (OrtSdkError, TypeError):
-            raise
-        except Exception as error:
-            raise ort_error(error) from error
+            return self._watched(run_options, functools.partial(runs.run_bound, bindings))
+        except BaseException as error:
+            release_frames(error)
+            del self, bindings, runs
+            raise_public(error)
 
-    def _watched(self, name: str, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
+    def _watched(self, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
         if run_options is not None and not isinstance(run_options, RunOptions):
             raise TypeError(f"incompatible function arguments: run_options must be RunOptions, got {run_options!r}")
         if run_options is None:
-            return self._told_of(name, None, work)
+            return self._told_of(None, work)
         with Stoppable(run_options._stop):
-            return self._told_of(name, run_options, work)
+            return self._told_of(run_options, work)
 
-    def _told_of(self, name: str, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
+    def _told_of(self, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
         profiler = self._profiler
         if profiler is None:
             return work(_PLAIN if run_options is None else RunControl(terminate=run_options, config=run_options._config))
         config = {} if run_options is None else run_options._config
-        with profiler.event(name):
+        with profiler.event("model_run"):
             return work(RunControl(terminate=run_options, observer=_told(profiler.observe_step), config=config))
 
     def run_async(
@@ -272,7 +278,12 @@ class InferenceSession:
             InvalidArgument: the binding is another session's.
             Fail: "Error in execution: …", whatever went wrong.
         """
-        iobinding.run_in(self, run_options)
+        try:
+            iobinding.run_in(self, run_options)
+        except BaseException as error:
+            release_frames(error)
+            del self, iobinding
+            raise
 
     def run_with_ortvaluevector(
         self,
@@ -298,10 +309,9 @@ class InferenceSession:
 
     @property
     def _description(self) -> SessionDescription:
-        description = self._watcher.description
-        if description is None:
+        if self._described is None:
             raise Fail("the session's model was never loaded")
-        return description
+        return self._described
 
     def get_inputs(self) -> list[NodeArg]:
         """Inputs that must be fed (optional ones included)."""
@@ -336,7 +346,13 @@ class InferenceSession:
         providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Make the session anew with other providers. If that fails the session stays as it was."""
+        """Make the session anew with other providers. If that fails the session stays as it was.
+
+        Raises:
+            Fail: the session was closed.
+        """
+        if self._built is None:
+            self._closed()
         self._build(providers, provider_options)
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
@@ -368,7 +384,7 @@ class InferenceSession:
             raise Fail(
                 f"Session configuration entry '{RECORD_KEY}' must be set to \"1\" to retrieve EP graph assignment information."
             )
-        return list(self._watcher.assigned)
+        return list(self._assigned)
 
     # -- profiling
 
@@ -433,8 +449,10 @@ class InferenceSession:
         return () if self._runs is None else self._runs.program_report()
 
     def close(self) -> None:
-        """Let go of the model. Values handed out stay valid; runs under way finish."""
-        self._runs = self._built = None
+        """Let go of the model, and of what was given for it. Values handed out stay valid; runs under way finish."""
+        self._runs = self._built = self._prepacked_weights = None
+        self._source, self._options = b"", self._options.without_contents()
+        self._given_options = self._options
         with self._pool_lock:
             if self._pool is not None:
                 self._pool.shutdown(wait=False)

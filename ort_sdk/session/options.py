@@ -77,6 +77,12 @@ class SessionOptions(Options):
             setattr(duplicate, name, copy.copy(getattr(self, name)))
         return duplicate
 
+    def without_contents(self) -> SessionOptions:
+        """A copy without weights and buffers."""
+        duplicate = self.snapshot()
+        duplicate._initializers, duplicate._external_initializers, duplicate._external_files = {}, {}, {}
+        return duplicate
+
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set a config entry. Unknown keys are kept and ignored.
 

@@ -69,7 +69,6 @@ class StageWatcher:
     """
 
     def __init__(self, options: SessionOptions, is_cancelled: Callable[[], bool], profiler: Profiler | None) -> None:
-        self._options = options
         self._config = options._config
         self._is_cancelled = is_cancelled
         self._profiler = profiler

@@ -36,7 +36,6 @@ def assert_no_garbage(what: str, own: Sequence[str] = OWN_PREFIXES) -> Iterator[
     """
     was_enabled, before = gc.isenabled(), gc.get_debug()
     gc.disable()
-    gc.collect()
     gc.freeze()
     try:
         yield
@@ -66,7 +65,7 @@ def _complaint(garbage: Sequence[Any], own: Sequence[str]) -> str:
 
 def _counts(value: Any, own: Sequence[str]) -> bool:
     """Whether an object is ours, or holds a large array."""
-    modules = (_module(value) or "").split(".", 1)[0]
+    modules = _module(value).split(".", 1)[0]
     return modules.startswith(tuple(own)) or any(
         _is(held, np.ndarray) and held.nbytes >= LARGE_BYTES for held in gc.get_referents(value)
     )
@@ -77,21 +76,21 @@ def _is(value: Any, kinds: type | tuple[type, ...]) -> bool:
     return issubclass(type(value), kinds)
 
 
-def _module(value: Any) -> str | None:
+def _module(value: Any) -> str:
     if _is(value, types.FrameType):
-        return value.f_globals.get("__name__")
-    if _is(value, (types.FunctionType, type)):
-        return value.__module__
-    if _is(value, types.MethodType):
-        return value.__func__.__module__
-    return type(value).__module__
+        name = value.f_globals.get("__name__")
+    elif _is(value, types.MethodType):
+        name = value.__func__.__module__
+    else:
+        name = value.__module__ if _is(value, (types.FunctionType, type)) else type(value).__module__
+    return str(name)
 
 
 def shortest_cycles(objects: Sequence[Any]) -> list[str]:
     """The shortest cycle in each set of objects that reach each other, shortest first, one of each text."""
     known = {id(value): value for value in objects}
     edges = {key: [id(held) for held in gc.get_referents(value) if id(held) in known] for key, value in known.items()}
-    found = {}
+    found: dict[str, int] = {}
     for component in _components(edges):
         members = set(component)
         if len(component) == 1 and component[0] not in edges[component[0]]:
