@@ -14,7 +14,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 from .errors import EPFail, Fail, InvalidArgument, NoSuchFile, NotImplemented, OrtSdkError, OutOfMemory
 from .released_frames import release_frames
 
-__all__ = ["foreign_class", "only_ort_errors", "ort_error", "public_class", "raise_foreign", "raise_public", "restated"]
+__all__ = ["foreign_class", "is_public", "only_ort_errors", "ort_error", "public_class", "raise_foreign", "restated"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -38,7 +38,7 @@ _OF_THE_HOST: tuple[tuple[type[Exception], type[OrtSdkError]], ...] = (
 """Builtin → class for what the host's own code raises, or the system when the host asks it."""
 
 
-def foreign_class(error: Exception, kind: type[OrtSdkError]) -> type[OrtSdkError]:
+def foreign_class(error: BaseException, kind: type[OrtSdkError]) -> type[OrtSdkError]:
     """The class to raise for an exception: ``kind``, and the builtin that the exception is, too."""
     if isinstance(error, MemoryError):
         return OutOfMemory
@@ -46,7 +46,7 @@ def foreign_class(error: Exception, kind: type[OrtSdkError]) -> type[OrtSdkError
     return kind if builtin is None or issubclass(kind, builtin) else _both(kind, builtin)
 
 
-def ort_error(error: Exception, where: str = "", kind: type[OrtSdkError] | None = None) -> OrtSdkError:
+def ort_error(error: BaseException, where: str = "", kind: type[OrtSdkError] | None = None) -> OrtSdkError:
     """An error of this package for an exception that is none; the caller raises it from that one.
 
     Args:
@@ -59,7 +59,7 @@ def ort_error(error: Exception, where: str = "", kind: type[OrtSdkError] | None 
     return restated(error, kind, f"{error!r} ({where})" if where else f"{type(error).__name__}: {error}")
 
 
-def restated(error: Exception, kind: type[OrtSdkError], text: str) -> OrtSdkError:
+def restated(error: BaseException, kind: type[OrtSdkError], text: str) -> OrtSdkError:
     """An error of this package, with a text of its own, for an exception that is none; the caller raises it from that one."""
     made = foreign_class(error, kind)(text)
     if isinstance(error, OSError) and isinstance(made, OSError):
@@ -97,19 +97,16 @@ def only_ort_errors(function: Callable[_P, _T]) -> Callable[_P, _T]:
         except BaseException as error:
             release_frames(error)
             del args, kwargs
-            raise_public(error)
+            if is_public(error):
+                raise
+            raise ort_error(error) from error
 
     return checked
 
 
-def raise_public(error: BaseException) -> NoReturn:
-    """Raise an error again, as one that may leave the public interface."""
-    try:
-        if isinstance(error, Exception) and not isinstance(error, (OrtSdkError, TypeError)):
-            raise ort_error(error) from error
-        raise error
-    finally:
-        del error  # or the traceback would keep this frame, and this frame the traceback
+def is_public(error: BaseException) -> bool:
+    """Whether an error may leave the public interface as it is."""
+    return isinstance(error, (OrtSdkError, TypeError)) or not isinstance(error, Exception)
 
 
 def public_class(*, but: tuple[str, ...] = ()) -> Callable[[_C], _C]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import IO
 
@@ -23,10 +24,11 @@ _CAN_RESERVE = hasattr(os, "posix_fallocate")
 class FileMemory:
     """An allocator of arrays in a file, one behind the other.
 
-    Where the system cannot map files for writing, or the disk is full, the arrays are plain memory.
+    Where the system cannot map files for writing, the disk is full, or the owner is gone, the arrays are plain memory.
 
     Args:
-        place: ``place(nbytes)`` gives the file and where an object of so many bytes may start in it, which is the file's end.
+        place: method of the file's owner; ``place(nbytes)`` gives the file and where an object of so many bytes may start in it,
+            which is the file's end. It is held weakly: the owner holds its memory.
     """
 
     goes_to_file = True
@@ -34,7 +36,7 @@ class FileMemory:
 
     def __init__(self, place: Callable[[int], tuple[IO[bytes], int]]) -> None:
         self.memory_info = OrtMemoryInfo()
-        self._place = place
+        self._place = weakref.WeakMethod(place)
         self._parts: dict[tuple[int, int], tuple[HostArray, int]] = {}
 
     def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
@@ -57,8 +59,11 @@ class FileMemory:
         self._parts.clear()
 
     def _part(self, nbytes: int) -> HostArray:
+        place = self._place()
+        if place is None:
+            return _plain(nbytes)
         try:
-            file, offset = self._place(nbytes)
+            file, offset = place(nbytes)
             file.flush()
             os.posix_fallocate(file.fileno(), offset, nbytes)
             content = map_file_for_writing(file.fileno(), nbytes, offset)

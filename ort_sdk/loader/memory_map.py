@@ -85,11 +85,19 @@ def _posix_map(descriptor: int, size: int, offset: int, *, writable: bool) -> me
     address = library.mmap(None, size, protection, mmap.MAP_SHARED, descriptor, offset)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    content = (ctypes.c_ubyte * size).from_address(address)
+    content = _Memory(address, size, writable=writable)
     # Not at exit: other threads may still read then, and the system unmaps anyway.
     weakref.finalize(content, library.munmap, address, size).atexit = False
-    view = memoryview(content)
-    return view if writable else view.toreadonly()
+    return np.asarray(content).data
+
+
+class _Memory:
+    """Some memory as NumPy takes it. A type of ``ctypes``, one for each size, would be left to the garbage collector."""
+
+    __slots__ = ("__array_interface__", "__weakref__")
+
+    def __init__(self, address: int, size: int, *, writable: bool) -> None:
+        self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, not writable)}
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
 from ort_sdk.api import NotImplemented as OrtNotImplemented
-from ort_sdk.api.foreign_errors import public_class, raise_public
+from ort_sdk.api.foreign_errors import is_public, ort_error, public_class
 from ort_sdk.api.released_frames import release_frames
 from ort_sdk.api.stopping import Stoppable
 from ort_sdk.memory import PrepackedWeightsContainer
@@ -178,7 +178,9 @@ class InferenceSession:
         except BaseException as error:
             release_frames(error)
             del self, input_feed, runs
-            raise_public(error)
+            if is_public(error):
+                raise
+            raise ort_error(error) from error
 
     def run_bound(self, bindings: Bindings, run_options: RunOptions | None) -> list[OrtValue]:
         """Run on bound values (``IOBinding``); results go where they are wanted."""
@@ -192,7 +194,9 @@ class InferenceSession:
         except BaseException as error:
             release_frames(error)
             del self, bindings, runs
-            raise_public(error)
+            if is_public(error):
+                raise
+            raise ort_error(error) from error
 
     def _watched(self, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
         if run_options is not None and not isinstance(run_options, RunOptions):

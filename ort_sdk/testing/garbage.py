@@ -6,50 +6,69 @@ import contextlib
 import gc
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["assert_no_garbage", "shortest_cycles"]
+__all__ = ["assert_no_garbage", "collected", "is_through_ours", "shortest_cycles", "still_there"]
 
 LARGE_BYTES = 1 << 12
 """Of an array, from which it counts whoever holds it."""
-OWN_PREFIXES = ("ort_sdk",)
+PLUGGY_MANAGERS = frozenset({"ort_sdk.plugins.manager"})
 MAX_SHOWN = 5
 """Cycles shown of one failure, at most."""
 
 
-@contextlib.contextmanager
-def assert_no_garbage(what: str, own: Sequence[str] = OWN_PREFIXES) -> Iterator[None]:
-    """Assert that nothing of ours that is made inside, nor a large array, is left for the cyclic garbage collector.
+def assert_no_garbage(work: Callable[[], object], what: str, own: Sequence[str] = ()) -> None:
+    """Assert that nothing of ours that some work makes, nor a large array, is left for the cyclic garbage collector.
 
-    The collector is off inside. What is found is looked through in full, so a session that is made inside has to be dropped
-    there, too. For one thread at a time.
+    The collector is off meanwhile; then it looks through all that was made, so the work has to drop the sessions it makes.
+    Modules that are imported and kernels that are compiled, once in a process, may leave something: what the work leaves counts
+    if it leaves something again when it is done once more. For one thread at a time.
 
     Args:
+        work: what to do.
         what: named in the failure.
-        own: modules whose objects, functions and frames count, with those below them.
+        own: packages whose objects and functions count, beside all whose names begin with ``ort_sdk``.
 
     Raises:
         AssertionError: something is left; the text shows the shortest cycles that keep it.
     """
+    packages = ("ort_sdk", *own)
+    text = _left_by(work, packages) and _left_by(work, packages)
+    assert not text, f"{what} left something for the garbage collector:\n{text}"
+
+
+def still_there(*kinds: type) -> list[Any]:
+    """Objects of some classes that the work of ``assert_no_garbage`` made and that are not free yet."""
+    return [value for value in gc.get_objects() if _is(value, kinds)]
+
+
+def _left_by(work: Callable[[], object], own: Sequence[str]) -> str:
+    with collected() as garbage:
+        work()
+    return _complaint(garbage, own)
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[Any]]:
+    """What is made inside and left for the garbage collector, which is off meanwhile; the list is filled at the end."""
     was_enabled, before = gc.isenabled(), gc.get_debug()
+    garbage: list[Any] = []
     gc.disable()
     gc.freeze()
     try:
-        yield
+        yield garbage
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        text = _complaint(gc.garbage, own)
+        garbage += gc.garbage
     finally:
         gc.set_debug(before)
         gc.garbage.clear()
-        gc.collect()
         gc.unfreeze()
         if was_enabled:
             gc.enable()
-    assert not text, f"{what} left something for the garbage collector:\n{text}"
 
 
 def _complaint(garbage: Sequence[Any], own: Sequence[str]) -> str:
@@ -64,11 +83,26 @@ def _complaint(garbage: Sequence[Any], own: Sequence[str]) -> str:
 
 
 def _counts(value: Any, own: Sequence[str]) -> bool:
-    """Whether an object is ours, or holds a large array."""
-    modules = _module(value).split(".", 1)[0]
-    return modules.startswith(tuple(own)) or any(
-        _is(held, np.ndarray) and held.nbytes >= LARGE_BYTES for held in gc.get_referents(value)
-    )
+    """Whether an object is ours, or holds a large array. Classes are made once."""
+    if _is(value, type):
+        return False
+    is_large = (_is(held, np.ndarray) and held.nbytes >= LARGE_BYTES for held in gc.get_referents(value))
+    return _module(value).startswith(tuple(own)) or any(is_large)
+
+
+def is_through_ours(cycle: Sequence[Any]) -> bool:
+    """Whether objects that reach each other are a cycle of our making: one of them is ours, and no variable of others' calls.
+
+    Plugin managers count as pluggy's: a process has one, and only tests make others.
+    """
+    if any(_is(value, type) or (_is(value, types.FrameType) and _is_of_tests(_module(value))) for value in cycle):
+        return False
+    modules = {_module(value) for value in cycle}
+    return PLUGGY_MANAGERS.isdisjoint(modules) and any(module.startswith("ort_sdk") for module in modules)
+
+
+def _is_of_tests(module: str) -> bool:
+    return not module.startswith("ort_sdk") or module.startswith("ort_sdk.testing")
 
 
 def _is(value: Any, kinds: type | tuple[type, ...]) -> bool:
@@ -86,14 +120,20 @@ def _module(value: Any) -> str:
     return str(name)
 
 
-def shortest_cycles(objects: Sequence[Any]) -> list[str]:
-    """The shortest cycle in each set of objects that reach each other, shortest first, one of each text."""
+def shortest_cycles(objects: Sequence[Any], counts: Callable[[Sequence[Any]], bool] = bool) -> list[str]:
+    """The shortest cycle in each set of objects that reach each other, shortest first, one of each text.
+
+    Args:
+        objects: what to look at.
+        counts: whether a set of objects that reach each other is of interest.
+    """
     known = {id(value): value for value in objects}
     edges = {key: [id(held) for held in gc.get_referents(value) if id(held) in known] for key, value in known.items()}
     found: dict[str, int] = {}
     for component in _components(edges):
         members = set(component)
-        if len(component) == 1 and component[0] not in edges[component[0]]:
+        is_cycle = len(component) > 1 or component[0] in edges[component[0]]
+        if not is_cycle or not counts([known[key] for key in component]):
             continue
         cycle = min((_cycle_from(start, edges, members) for start in component[:64]), key=len)
         found.setdefault(_shown([known[key] for key in cycle]), len(cycle))
@@ -175,11 +215,16 @@ def _name(value: Any) -> str:
 def _reference(value: Any, held: Any) -> str:
     """By which attribute or key an object holds another, where that can be seen."""
     if _is(value, dict):
-        return next((f"[{key!r:.40}]" for key, each in value.items() if each is held), "")
+        return next((f"[{_shown_key(key)}]" for key, each in value.items() if each is held), "")
     if _is(value, types.FrameType):
         return next((f" local {name}" for name, each in value.f_locals.items() if each is held), "")
     slots = [name for kind in type(value).__mro__ for name in _slots(kind)]
     return next((f" .{name}" for name in slots if _attribute(value, name) is held), "")
+
+
+def _shown_key(key: Any) -> str:
+    """A key without the addresses that some types show, so that equal cycles read the same."""
+    return f"{key!r:.40}" if _is(key, (str, int)) else type(key).__qualname__
 
 
 def _slots(kind: type) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Suite: the provider in sessions (behaviours S1 to S6)."""
+"""Suite: the provider in sessions (behaviours S1 to S7)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .case_runs import RUNS, check_case, is_random
 from .cases import ModelCase
 from .collection import only_new_objects
 from .compare import assert_same
+from .garbage import assert_no_garbage
 from .kernel_cases import node_cases, whole_model_cases
 from .suite import ProviderSuite
 
@@ -102,6 +103,19 @@ class SessionSuite(ProviderSuite):
             assert made[0].op_type in text, f"the operator is not named: {text}"
         sound = self.open_session(case.model_bytes())
         assert_all_same(sound.run(None, feeds), next(case.data_sets())[1], case)
+
+    def test_a_dropped_session_is_free_at_once(self) -> None:
+        """S7."""
+        case = self.small_case()
+        model, (feeds, *_) = case.model_bytes(), feeds_of(case)
+        package = type(self.subject.execution_provider).__module__.split(".")[0]
+
+        def use() -> None:
+            session = self.open_session(model)
+            for _ in range(RUNS + 1):
+                session.run(None, feeds)
+
+        assert_no_garbage(use, f"a session of {self.subject.name}", [package])
 
     def small_case(self) -> ModelCase:
         """A case of one node that the provider runs, on floating-point inputs alone."""

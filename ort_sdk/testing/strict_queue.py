@@ -132,6 +132,7 @@ class StrictQueue:
             wanted = self._requests.get()
             while not wanted.is_finished:
                 self._pending.popleft().run()
+            del wanted  # while it waits for more, this thread keeps no work, nor the arrays that its error went through
 
 
 def _nothing() -> None:

@@ -186,13 +186,14 @@ class Kernel:
         self.supports = values.reshape(vectors, -1).T
         self._matrix_of = _matrix_input(info, self.supports.shape[0])
         self.kind = info.attribute("kernel_type", "LINEAR")
-        self.gamma, self.coef0, self.degree = [*(info.attribute("kernel_params", None) or ()), 0.0, 0.0, 0.0][:3]
+        gamma, coef0, degree = [*(info.attribute("kernel_params", None) or ()), 0.0, 0.0, 0.0][:3]
+        self.gamma, self.coef0, self.degree = gamma, coef0, degree
         self._squares = (self.supports * self.supports).sum(axis=0)
         kernels: dict[str, Callable[[HostArray], HostArray]] = {
             "LINEAR": lambda products: products,
-            "POLY": lambda products: _power(self.gamma * products + self.coef0, self.degree),
-            "RBF": lambda distances: np.exp(-self.gamma * np.maximum(distances, 0)),
-            "SIGMOID": lambda products: np.tanh(self.gamma * products + self.coef0),
+            "POLY": lambda products: _power(gamma * products + coef0, degree),
+            "RBF": lambda distances: np.exp(-gamma * np.maximum(distances, 0)),
+            "SIGMOID": lambda products: np.tanh(gamma * products + coef0),
         }
         if self.kind not in kernels:
             raise InvalidGraph(f"{info.describe()}: kernel_type '{self.kind}' is unknown; allowed are {', '.join(kernels)}")

@@ -102,16 +102,14 @@ class AttentionGroup:
         names = [f"v{value}" if value else "None" for value in (self.key.past, self.value.past, self.condition, self.added)]
         targets = ["None" if operand.target is None else operand.target.text for operand in (self.key, self.value)]
         arrays = [self.query.text, self.key.expression.text, self.value.expression.text]
-        kernel = AttentionSteps(self.scale, self.filter_value, hides_nan=self.hides_nan)
-        kernel.compute = function_of(
+        arguments = function_of(
             {value: told.rank(value) for value in self.reads},
             ", ".join(["", *arrays, *targets])[2:],
             sorted(frozenset().union(*(each.reshaped for each in self._expressions))),
             result="q, k, v, key_target, value_target",
-            returned=f"attend(q, k, v, {', '.join(names)}, key_target, value_target)",
-            attend=kernel.attend,
+            returned=f"(q, k, v, {', '.join(names)}, key_target, value_target)",
         )
-        return kernel
+        return AttentionSteps(arguments, self.scale, self.filter_value, hides_nan=self.hides_nan)
 
 
 def attention_groups(program: FusibleProgram, told: Expressions) -> Iterator[AttentionGroup]:

@@ -210,7 +210,8 @@ def function_of_lines(
     source = _FUNCTION.format(parameters=parameters, unlike=" or ".join(unlike) or "False", lines=body, returned=returned)
     namespace = {"errors": errors, **names}
     exec(compile(source, "<views>", "exec"), namespace)  # noqa: S102 - the text is made of numbers only
-    function: Callable[..., Any] = namespace["compute"]
+    # Out of its own globals, which are what it speaks of: it would hold itself there.
+    function: Callable[..., Any] = namespace.pop("compute")
     return function
 
 

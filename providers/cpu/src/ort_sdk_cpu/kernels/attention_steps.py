@@ -24,17 +24,21 @@ class AttentionSteps:
     """softmax(scale * q k' where a condition holds, else a number, + mask) v, perhaps of a cache that new keys are put into.
 
     Args:
+        arguments: what ``attend`` takes, of the arrays of a run; ``NotImplemented`` where these do not suit.
         scale: factor of the scores.
         filter_value: what scores become where the condition does not hold.
         hides_nan: whether weights that are no numbers become 0.
     """
 
-    compute: Callable[..., Any]
-    """Set by whoever knows how the arrays come about."""
-
-    def __init__(self, scale: float, filter_value: float, *, hides_nan: bool = False) -> None:
+    def __init__(self, arguments: Callable[..., Any], scale: float, filter_value: float, *, hides_nan: bool = False) -> None:
+        self._arguments = arguments
         self._scale, self._filter_value, self._results = scale, filter_value, ResultMemory()
         self._hides_nan = hides_nan
+
+    def compute(self, *inputs: Any) -> Any:
+        """What ``attend`` gives for a run's arrays."""
+        arguments = self._arguments(*inputs)
+        return NotImplemented if arguments is NotImplemented else self.attend(*arguments)
 
     def attend(
         self,

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import math
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -327,7 +328,15 @@ class ConvKernel(ChannelsLastKernel):
             return self._call_on(variant, weight, arrays, None)
         same = (not self._has_constant_weight) + variant.has_bias
         roles = ("x", *[""] * same, *["out"] * (len(arrays) - 1 - same))
-        return PiecedCall(pieces, lambda piece, parts: self._call_on(variant, weight, parts, piece), roles)
+        own = weakref.WeakMethod(self._call_on)  # this kernel keeps the call
+
+        def make(piece: Piece, parts: Sequence[HostArray]) -> LayoutCall | None:
+            call_on = own()
+            if call_on is None:
+                raise RuntimeException("a piece of a convolution is to be computed whose kernel is gone")
+            return call_on(variant, weight, parts, piece)
+
+        return PiecedCall(pieces, make, roles)
 
     def _call_on(self, variant: Variant, weight: Any, arrays: Sequence[HostArray], piece: Piece | None) -> LayoutCall | None:
         """The call on whole arrays, or on a piece of a signal; the weight is read if it is constant and was not packed."""

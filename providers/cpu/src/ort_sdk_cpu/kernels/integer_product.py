@@ -127,7 +127,8 @@ class IntegerProductKernel(OpKernel):
     def product_with(self, rows: slice) -> FloatConvolution:
         """The product with some rows of B as a convolution whose image is one column of the rows of A."""
         shape = (self._columns, rows.stop - rows.start, 1, 1)
-        weight = functools.partial(self._weight, rows)
+        # No method of this object, which is to hold the product.
+        weight = functools.partial(_weight, self._info, self.b_zero_point, rows)
         return FloatConvolution(ConvGeometry.of(self._info), shape, weight, self.finish(), self._scratch)
 
     def finish(self) -> FloatFinish:
@@ -136,12 +137,6 @@ class IntegerProductKernel(OpKernel):
         scales = info.constant_input(self.b_scale)
         assert scales is not None  # noqa: S101 - it was seen to be constant
         return FloatFinish(scales.reshape(-1), info.constant_input(self.bias) if info.has_input(self.bias) else None)
-
-    def _weight(self, rows: slice) -> ZeroedWeight:
-        matrix, zeros = self._info.constant_input(1), self._info.constant_input(self.b_zero_point)
-        assert matrix is not None  # noqa: S101 - it was seen to be constant
-        shifts = np.zeros(1, matrix.dtype) if zeros is None else zeros.reshape(-1)
-        return ZeroedWeight.of(matrix[rows].T[:, :, None, None], shifts)
 
     def can_compute(self, inputs: Sequence[Any]) -> bool:
         """Whether the inputs are what is computed here."""
@@ -222,6 +217,14 @@ class IntegerProductKernel(OpKernel):
         """The calls for arrays like these."""
         quantization = RangeQuantization(operand.codes.size) if self.quantizes else None
         return _Call(self._convolution.call(*_images(operand, out)), quantization)
+
+
+def _weight(info: KernelInfo, zero_point: int, rows: slice) -> ZeroedWeight:
+    """Some rows of B as a convolution's weight, with the input of that number for zero points."""
+    matrix, zeros = info.constant_input(1), info.constant_input(zero_point)
+    assert matrix is not None  # noqa: S101 - it was seen to be constant
+    shifts = np.zeros(1, matrix.dtype) if zeros is None else zeros.reshape(-1)
+    return ZeroedWeight.of(matrix[rows].T[:, :, None, None], shifts)
 
 
 def _images(operand: _Operand, out: HostArray) -> tuple[HostArray, HostArray, HostArray, HostArray]:

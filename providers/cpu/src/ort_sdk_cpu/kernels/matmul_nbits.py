@@ -22,7 +22,7 @@ from ort_sdk.api import (
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 from ort_sdk_cpu import libraries
 
-from .bindable import BindableKernel, MakeWriter, bindable, made_by
+from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .matmul_nbits_operands import BIAS, GROUP_INDEX, SCALES, WEIGHT, ZERO_POINTS, Operands, column_sources, columns_of, rows_of
 from .matmul_nbits_packing import computed_operands, pack_operand
 from .matmul_nbits_product import NBitsProduct, Product, address
@@ -53,7 +53,7 @@ def matmul_nbits(_info: KernelInfo, compute: Any) -> MakeWriter:
 
 
 @made_by("MatMulNBits", domain=MICROSOFT)
-def compiled_matmul_nbits(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> BindableKernel | None:
+def compiled_matmul_nbits(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The product by compiled kernels, where there is a compiler and they know the node's types."""
     if not libraries.numba().is_usable or info.has_input(GROUP_INDEX):
         return None
@@ -64,7 +64,7 @@ def compiled_matmul_nbits(info: KernelInfo, kernel: Any, _make_writer: MakeWrite
         return None
     if info.has_input(ZERO_POINTS) and info.input_element_type(ZERO_POINTS) not in _ZERO_POINT_TYPES:
         return None
-    return MatMulNBitsKernel(info, kernel)
+    return MatMulNBitsKernel(info, kernel, make_writer)
 
 
 class MatMulNBitsKernel(BindableKernel):
@@ -77,10 +77,11 @@ class MatMulNBitsKernel(BindableKernel):
     Args:
         info: the node; activations are float32, and there is no g_idx.
         kernel: the shared set's, for what is known of it.
+        make_writer: the shared set's.
     """
 
-    def __init__(self, info: KernelInfo, kernel: Any) -> None:
-        super().__init__(kernel, lambda _inputs, _outputs: _NBitsWriter(self))
+    def __init__(self, info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> None:
+        super().__init__(kernel, make_writer)
         self._info = info
         self._weight = BlockWeight.of(info)
         is_exact = info.attribute("accuracy_level", 0) != INT8_ACTIVATIONS
@@ -91,6 +92,10 @@ class MatMulNBitsKernel(BindableKernel):
         self._takes_half_scales = not is_exact and self._columns is None and SCALES not in self._computed
         self._half_scales: HostArray | None = None
         self._products: dict[int, Product] = {}
+
+    def make_writer(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        """The node's products."""
+        return _NBitsWriter(self)
 
     def packing_identity(self, input_index: int) -> str | None:
         """What is computed for files is what the operator takes."""
