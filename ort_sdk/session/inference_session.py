@@ -455,7 +455,7 @@ class InferenceSession:
     def close(self) -> None:
         """Let go of the model, and of what was given for it. Values handed out stay valid; runs under way finish."""
         self._runs = self._built = self._prepacked_weights = None
-        self._source, self._options = b"", self._options.without_contents()
+        self._source, self._options = b"", self._options._without_contents()
         self._given_options = self._options
         with self._pool_lock:
             if self._pool is not None:

@@ -77,7 +77,7 @@ class SessionOptions(Options):
             setattr(duplicate, name, copy.copy(getattr(self, name)))
         return duplicate
 
-    def without_contents(self) -> SessionOptions:
+    def _without_contents(self) -> SessionOptions:
         """A copy without weights and buffers."""
         duplicate = self.snapshot()
         duplicate._initializers, duplicate._external_initializers, duplicate._external_files = {}, {}, {}
