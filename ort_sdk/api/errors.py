@@ -14,6 +14,7 @@
     ├── NoSuchFile (FileNotFoundError)         3
     ├── NoModel (ValueError)                   4
     ├── EngineError (RuntimeError)             5
+    │   └── ExtentError                        compiled code or a view was about to reach outside of an array
     ├── RuntimeException (RuntimeError)        6
     │   └── OutOfMemory (MemoryError)          memory of the host or of a device is used up
     ├── InvalidProtobuf (ValueError)           7
@@ -40,6 +41,7 @@ __all__ = [
     "DeviceReset",
     "EPFail",
     "EngineError",
+    "ExtentError",
     "Fail",
     "InvalidArgument",
     "InvalidGraph",
@@ -137,6 +139,10 @@ class EngineError(OrtSdkError, RuntimeError):
 
     code = 5
     code_name = "ENGINE_ERROR"
+
+
+class ExtentError(EngineError):
+    """What compiled code or a strided view would touch is not all inside the array it was given; nothing was touched."""
 
 
 class RuntimeException(OrtSdkError, RuntimeError):

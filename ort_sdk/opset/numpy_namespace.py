@@ -11,6 +11,7 @@ from ort_sdk.api import HostArray, TensorElementType
 
 from .half_precision import LEAST_ELEMENTS, to_single
 from .namespace import ArrayNamespace, known_type, scatter_rows
+from .strided_views import strided_view
 
 __all__ = ["NumpyNamespace"]
 
@@ -79,14 +80,14 @@ class NumpyNamespace(ArrayNamespace):
         tap_steps = [step * dilation for step, dilation in zip(steps, dilations, strict=True)]
         window_steps = [step * stride for step, stride in zip(steps, strides, strict=True)]
         shape = (*array.shape[:2], *kernel_shape, *output)
-        return np.lib.stride_tricks.as_strided(array, shape, (*outer, *tap_steps, *window_steps), writeable=False)
+        return strided_view(array, shape, (*outer, *tap_steps, *window_steps))
 
     def frames(self, signal: HostArray, length: int, step: int, count: int) -> HostArray:
         if count == 1:
             return signal[:, None, :length]
         outer, along, inner = signal.strides
         shape = (signal.shape[0], count, length, signal.shape[2])
-        return np.lib.stride_tricks.as_strided(signal, shape, (outer, step * along, along, inner), writeable=False)
+        return strided_view(signal, shape, (outer, step * along, along, inner))
 
     def complex_parts(self, z: HostArray) -> HostArray:
         return np.ascontiguousarray(z).view(z.real.dtype).reshape(*z.shape, 2)

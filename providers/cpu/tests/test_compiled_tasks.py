@@ -218,7 +218,7 @@ def test_tasks_of_several_threads_at_once():
     def work(seed):
         x = random(257, 300, seed=seed)
         out = np.empty_like(x)
-        call = TaskCall("rows", "softmax", (x.ctypes.data, out.ctypes.data, *x.shape), 2)
+        call = TaskCall("rows", "softmax", (x, out, *x.shape), 2)
         expected = softmax(x.astype(np.float64))
         for _ in range(50):
             out.fill(7)
@@ -239,14 +239,14 @@ import numpy as np
 from ort_sdk_cpu.machine_code import TaskCall
 x = np.random.default_rng(0).standard_normal((50, 131)).astype(np.float32)
 out = np.empty_like(x)
-TaskCall("rows", "softmax", (x.ctypes.data, out.ctypes.data, *x.shape), 2).run()
+TaskCall("rows", "softmax", (x, out, *x.shape), 2).run()
 e = np.exp(x.astype(np.float64)); assert abs(out - e / e.sum(1, keepdims=True)).max() < 1e-6
-TaskCall("elementwise", "gelu", (x.ctypes.data, out.ctypes.data, x.size), 2).run()
+TaskCall("elementwise", "gelu", (x, out, x.size), 2).run()
 assert abs(out[x > 6] - x[x > 6]).sum() == 0
 for width in (1, 16, 131):
     y, out = np.ascontiguousarray(x[::-1, :width]), np.full((51, width), 7, np.float32)
     own = np.ascontiguousarray(x[:, :width])
-    TaskCall("elementwise", "add_rows", (own.ctypes.data, y.ctypes.data, out.ctypes.data, *own.shape), 2).run()
+    TaskCall("elementwise", "add_rows", (own, y, out, *own.shape), 2).run()
     assert (out[:50] == own + y).all() and (out[50:] == 7).all()
 """
 

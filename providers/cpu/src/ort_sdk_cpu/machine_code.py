@@ -14,18 +14,20 @@ import math
 import re
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import ExtentError, HostArray
 
 from . import libraries
 from .addresses import address_of
 from .contention import expect_teams
 from .digests import short_digest
+from .extents.bounds import Bounds, Quick, checked_words, quick_extents
+from .extents.declaration import KEPT_SIZES, Declaration, declaration_of
 from .images.store import code_address, is_kept
 from .instruction_set import instruction_set, processor
 from .jit import source_hash, tell_compiled
@@ -217,6 +219,15 @@ def float_word(number: float) -> int:
     return word
 
 
+def _word(argument: Any) -> int:
+    """Of a record, for an argument."""
+    if isinstance(argument, float):
+        return float_word(argument)
+    if isinstance(argument, np.ndarray):
+        return address_of(argument)
+    return 0 if argument is None else argument
+
+
 def _address(function: Any) -> int:
     """Of a function that ``ctypes`` calls."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -225,62 +236,120 @@ def _address(function: Any) -> int:
 class TaskCall:
     """A task with its arguments. For one thread at a time.
 
+    What the task touches with them is checked before it is started, or given away to be: see ``extents``.
+
     Args:
         module: of ``ort_sdk_cpu.compiled``.
         name: the task's.
-        arguments: addresses and sizes as integers, numbers as floats (read as float32), in the task's order.
+        arguments: arrays (None for none) for addresses, sizes as integers, numbers as floats (read as float32), in the task's
+            order; 0 for addresses that are pointed later. Arrays are not kept alive.
         threads: how many it may use; fewer than that where there is no OpenMP.
     """
 
-    def __init__(self, module: str, name: str, arguments: tuple[int | float, ...], threads: int = 1) -> None:
-        self._fill(_code().address(module, name), arguments, threads)
+    def __init__(self, module: str, name: str, arguments: tuple[Any, ...], threads: int = 1) -> None:
+        self._fill(_code().address(module, name), arguments, threads, declaration_of(module, name))
 
     @classmethod
-    def at(cls, address: int, arguments: tuple[int | float, ...], threads: int = 1) -> TaskCall:
-        """The same for code at an address."""
+    def at(cls, address: int, arguments: tuple[Any, ...], threads: int = 1, declaration: Declaration | None = None) -> TaskCall:
+        """The same for code at an address, and what it declares."""
         made = cls.__new__(cls)
-        made._fill(address, arguments, threads)
+        made._fill(address, arguments, threads, declaration)
         return made
 
-    def _fill(self, address: int, arguments: tuple[int | float, ...], threads: int) -> None:
+    def _fill(self, address: int, arguments: tuple[Any, ...], threads: int, declaration: Declaration | None) -> None:
         code = _code()
-        words = [float_word(argument) if isinstance(argument, float) else argument for argument in arguments]
-        self._record = np.array([address, *words], np.int64)
+        self._record = np.array([address, *map(_word, arguments)], np.int64)
         self._threads = threads if libraries.has_openmp() else 1
         record = address_of(self._record)
-        self.run: Callable[[], Any] = functools.partial(code.alone, record)
-        """Does the work; returns when it is done."""
+        self._start: Callable[[], Any] = functools.partial(code.alone, record)
         if self._threads > 1:
             start, of_a_team = code.team
-            self.run = functools.partial(start, of_a_team, record, threads, 0)
+            self._start = functools.partial(start, of_a_team, record, threads, 0)
+        self._bounds = None if declaration is None else Bounds(declaration, list(arguments), self._threads)
+        self.run: Callable[[], Any] = self._start if self._bounds is None else self._run_first
+        """Does the work; returns when it is done."""
+        if self._bounds is not None:
+            for position, argument in enumerate(arguments):
+                if isinstance(argument, np.ndarray):
+                    self._bounds.point(position, argument)
+
+    def _run_first(self) -> None:
+        """Check what will be touched, once."""
+        self.check()
+        self._start()
+
+    def check(self, *, may_lack_work: bool = False) -> None:
+        """Check all arrays against what the task touches.
+
+        Args:
+            may_lack_work: whether working memory is pointed at later.
+
+        Raises:
+            ExtentError: it would reach outside of one.
+        """
+        if self._bounds is not None:
+            self._bounds.check(self._record[1:].tolist(), may_lack_work=may_lack_work)
+            if not may_lack_work:
+                self.run = self._start
 
     @property
     def row(self) -> Row:
         """The work for callers that need no Python."""
+        self.check(may_lack_work=True)
+        return self._row()
+
+    def _row(self) -> Row:
         code, record = _code(), address_of(self._record)
         if self._threads == 1:
             return (_address(code.alone), record, 0, 0, 0, NO_BITS)
         start, of_a_team = code.team
         return (_address(start), of_a_team, record, self._threads, 0, NO_BITS)
 
-    def point(self, position: int, array: HostArray | None) -> None:
-        """Use an array's memory for an argument, 0 for None; it is not kept alive."""
-        self._record[1 + position] = 0 if array is None else address_of(array)
+    def point(self, position: int, array: HostArray | None, offset: int = 0) -> None:
+        """Use an array's memory, so many bytes on, for an argument, 0 for None; it is not kept alive.
+
+        Raises:
+            ExtentError: the task was checked, and would reach outside of this array.
+        """
+        if self._bounds is not None:
+            self._bounds.point(position, array, offset)
+        self._record[1 + position] = 0 if array is None else address_of(array) + offset
+
+    def aim(self, position: int, address: int, nbytes: int) -> None:
+        """Use memory of so many bytes for an argument.
+
+        Raises:
+            ExtentError: the task was checked, and would reach outside of it.
+        """
+        if self._bounds is not None:
+            self._bounds.tell(position, (0, nbytes, True))
+        self._record[1 + position] = address
 
     def set(self, position: int, value: int) -> None:
-        """Change an integer argument."""
+        """Change an integer argument that is no address."""
+        if self._bounds is not None:
+            if self._bounds.is_address(position):
+                raise ExtentError(f"Argument {position} of a compiled task is an address; its memory has to be given with it.")
+            if self._bounds.change(position, value):
+                self.run = self._run_first
         self._record[1 + position] = value
+
+    def clear(self) -> None:
+        """Make the first argument of a task that sets it where it fails 0."""
+        self._record[1] = 0
 
     def kept(self, *arrays: Any) -> Callable[[], Any]:
         """The work on arrays that were pointed at and stay; the call keeps them, and this object."""
-        call = functools.partial(self.run)
+        self.check()
+        call = functools.partial(self._start)
         call.kept = (self, arrays)  # type: ignore[attr-defined]
-        call.native = NativeCall((self.row,))  # type: ignore[attr-defined]
+        call.native = NativeCall((self._row(),))  # type: ignore[attr-defined]
         return call
 
     def checked(self, fail: Callable[[], Any], *arrays: Any) -> Callable[[], Any]:
         """The same for a task that sets its first argument where it fails; then ``fail`` does the work, or raises the error."""
-        record, run = self._record, self.run
+        self.check()
+        record, run = self._record, self._start
 
         def call() -> None:
             run()
@@ -288,12 +357,16 @@ class TaskCall:
                 fail()
 
         call.kept = (self, arrays)  # type: ignore[attr-defined]
-        call.native = NativeCall((self.checked_row,))  # type: ignore[attr-defined]
+        call.native = NativeCall((self._checked_row(),))  # type: ignore[attr-defined]
         return call
 
     @property
     def checked_row(self) -> Row:
         """As ``row``, for a task of one thread that sets its first argument where it fails."""
+        self.check(may_lack_work=True)
+        return self._checked_row()
+
+    def _checked_row(self) -> Row:
         return (entry("run_checked", _CHECKED), address_of(self._record), 0, 0, 0, ALL_BITS)
 
     @property
@@ -316,34 +389,54 @@ class TaskFunction:
     """
 
     def __init__(self, module: str, name: str, kinds: str) -> None:
-        self._fill(_code().address(module, name), kinds)
+        self._fill(_code().address(module, name), kinds, declaration_of(module, name))
 
     @classmethod
-    def at(cls, address: int, kinds: str) -> TaskFunction:
-        """The same for code at an address."""
+    def at(cls, address: int, kinds: str, declaration: Declaration | None = None) -> TaskFunction:
+        """The same for code at an address, and what it declares."""
         made = cls.__new__(cls)
-        made._fill(address, kinds)
+        made._fill(address, kinds, declaration)
         return made
 
-    def _fill(self, address: int, kinds: str) -> None:
+    def _fill(self, address: int, kinds: str, declaration: Declaration | None) -> None:
         self._pack = struct.Struct("=q" + kinds.replace("f", "f4x")).pack
         self._address, self._alone = address, _code().alone
+        self._declaration = declaration
+        if declaration is not None:
+            self._key_of = declaration.key_of(len(kinds))
+            self._extents: dict[Any, Quick] = {}
 
-    def __call__(self, threads: int, *arguments: float) -> None:
+    def __call__(self, threads: int, *arguments: Any) -> None:
         """Do the work; returns when it is done.
 
         Args:
             threads: how many it may use; fewer than that where there is no OpenMP.
-            arguments: of the task. What addresses point at has to stay alive.
+            arguments: of the task: arrays for its addresses (None for none), and numbers. Of a task that declares nothing,
+                addresses, too; what they point at has to stay alive.
+
+        Raises:
+            ExtentError: the task would reach outside of an array.
         """
+        words: Sequence[Any] = arguments
+        if self._declaration is not None:
+            key = (threads, self._key_of(arguments))
+            extents = self._extents.get(key) or self._made(self._declaration, key, threads, arguments)
+            words = checked_words(self._declaration, extents, arguments)
         # The record is read through the address of the bytes, which stay alive until the call returns. Tasks may count in it:
         # nobody else sees these bytes.
-        record = self._pack(self._address, *arguments)
+        record = self._pack(self._address, *words)
         if threads > 1 and libraries.has_openmp():
             start, of_a_team = _code().team
             start(of_a_team, record, threads, 0)  # type: ignore[arg-type]
         else:
             self._alone(record)
+
+    def _made(self, declaration: Declaration, key: Any, threads: int, arguments: tuple[Any, ...]) -> Quick:
+        """What is touched with some sizes, which is kept."""
+        if len(self._extents) >= KEPT_SIZES:
+            self._extents.clear()
+        found = self._extents[key] = quick_extents(declaration, arguments, threads)
+        return found
 
 
 @functools.cache

@@ -66,7 +66,7 @@ class CheckedWriter:
         """Have the task do the work; whether it could."""
         if self._copy is not None:
             self._copy(*lying)
-        self._task.set(0, 0)
+        self._task.clear()
         self._task.run()
         return not self._task.has_failed
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.addresses import address_of
 
 from .conv_geometry import ConvGeometry
 from .conv_varying import VaryingConvolution, varying_convolution
@@ -67,7 +66,7 @@ class VaryingSums:
         from ort_sdk_cpu.machine_code import task_function
 
         convert = task_function("conversion", "to_integers", "qqq")
-        convert(threads_for(sums.size), address_of(sums), address_of(target), sums.size)
+        convert(threads_for(sums.size), sums, target, sums.size)
         return True
 
     @functools.cached_property
@@ -82,7 +81,7 @@ class VaryingSums:
         lying = np.ascontiguousarray(_channels_last(x))
         real = self._scratch.array("centred", lying.shape, _FLOAT)
         task, turned = task_function("quantized", "dequantize", "qqqqff"), flip(x)
-        task(threads_for(x.size), address_of(lying), address_of(real), x.size, turned, float(zero_point[0]) + turned, 1.0)
+        task(threads_for(x.size), lying, real, x.size, turned, float(zero_point[0]) + turned, 1.0)
         return np.moveaxis(real, -1, 1)
 
 

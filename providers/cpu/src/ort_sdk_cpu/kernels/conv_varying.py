@@ -122,7 +122,7 @@ def _element_wise(name: str, out: HostArray, *numbers: float) -> None:
     from ort_sdk_cpu.machine_code import task_function
 
     task = task_function("elementwise", name, "qqq" + "f" * len(numbers))
-    task(threads_for(ACTIVATION_WORK * out.size), address_of(out), address_of(out), out.size, *numbers)
+    task(threads_for(ACTIVATION_WORK * out.size), out, out, out.size, *numbers)
 
 
 _IN_PLACE: dict[Algorithm, Callable[[Eltwise, HostArray], None]] = {

@@ -10,7 +10,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.native_call import in_turn
 
@@ -129,7 +128,7 @@ def of_any_shape(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyL
         out = results.empty(x.shape) if is_widened and is_ordered else np.empty_like(x, dtype=target)
         if not is_ordered and not _lie_alike(x, out):
             x = x.copy(order="K")
-        task_function(MODULE, task, "qqq")(threads_for(x.size), address_of(x), address_of(out), x.size)
+        task_function(MODULE, task, "qqq")(threads_for(x.size), x, out, x.size)
         return out
 
     return _CastKernel(kernel, make_writer, call)

@@ -256,7 +256,7 @@ def _task(runs: Runs | None) -> Callable[[], Any] | None:
     from ort_sdk_cpu.machine_code import TaskCall
 
     table = np.ascontiguousarray(runs // [1, 1, WORD])
-    return TaskCall("movement", "move_runs", (address_of(table), len(table))).kept(table)
+    return TaskCall("movement", "move_runs", (table, len(table))).kept(table)
 
 
 def _first_joint_axis(target: HostArray, source: HostArray) -> int:

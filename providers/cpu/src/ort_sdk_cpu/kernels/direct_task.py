@@ -16,7 +16,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.operation import clip_bounds
 
 from .bindable import MakeWriter
@@ -99,10 +98,6 @@ def _is_vector(array: HostArray | None, width: int) -> bool:
     return array is None or (array.shape == (width,) and array.flags.c_contiguous)
 
 
-def _address(array: HostArray | None) -> int:
-    return 0 if array is None else address_of(array)
-
-
 def _softmax(info: KernelInfo) -> DirectCall | None:
     axis = int(info.attribute("axis", -1 if info.since_version >= 13 else 1))
     is_flattened = info.since_version < 13
@@ -113,7 +108,7 @@ def _softmax(info: KernelInfo) -> DirectCall | None:
         if not task.pays(size) or not rank or axis not in {-1, rank - 1} or not x.flags.c_contiguous:
             return NotImplemented
         out, width = results.empty(x.shape), x.shape[-1]
-        task()(threads_for(size), address_of(x), address_of(out), size // width, width)
+        task()(threads_for(size), x, out, size // width, width)
         return out
 
     return None if is_flattened else call
@@ -134,8 +129,8 @@ def _normalization(info: KernelInfo) -> DirectCall | None:
         if not _is_vector(scale, width) or not _is_vector(shift, width):
             return NotImplemented
         out = results.empty(x.shape)
-        addresses = (address_of(x), 0, 0, 0, address_of(out), address_of(scale), _address(shift))
-        task()(threads_for(size), *addresses, size // width, width, epsilon)
+        arrays = (x, None, None, None, out, scale, shift)
+        task()(threads_for(size), *arrays, size // width, width, epsilon)
         return out
 
     return call
@@ -159,9 +154,7 @@ def _skip_normalization(info: KernelInfo) -> DirectCall | None:
             return NotImplemented
         out = results.empty(x.shape)
         total = results.empty(x.shape) if gives_total else out
-        read = (address_of(x), address_of(skip), _address(bias))
-        addresses = (*read, address_of(total), address_of(out), address_of(scale), _address(shift))
-        task()(threads_for(size), *addresses, size // width, width, epsilon)
+        task()(threads_for(size), x, skip, bias, total, out, scale, shift, size // width, width, epsilon)
         return (out, None, None, total) if gives_total else out
 
     return call
@@ -181,9 +174,9 @@ def _activation(name: str) -> Callable[[KernelInfo], DirectCall | None]:
             # Lies as the input does, if that has no gaps.
             out, threads = results.like(x), threads_for(ACTIVATION_WORK * size)
             if bias is None and out.strides == x.strides:
-                plain()(threads, address_of(x), address_of(out), size)
+                plain()(threads, x, out, size)
             elif bias is not None and x.ndim and x.flags.c_contiguous and _is_vector(bias, x.shape[-1]):
-                biased()(threads, address_of(x), address_of(bias), address_of(out), size // bias.size, bias.size)
+                biased()(threads, x, bias, out, size // bias.size, bias.size)
             else:
                 return NotImplemented
             return out
@@ -225,7 +218,7 @@ def _clip(info: KernelInfo) -> DirectCall | None:
         bounds = (least if low is None else low.item(), largest if high is None else high.item())
         if math.isnan(bounds[0]) or math.isnan(bounds[1]):
             return NotImplemented
-        task()(threads_for(size), address_of(x), address_of(out), size, *bounds)
+        task()(threads_for(size), x, out, size, *bounds)
         return out
 
     return call
@@ -241,7 +234,7 @@ def _silu(info: KernelInfo) -> DirectCall | None:
         size, out = x.size, results.like(x)
         if not task.pays(size) or out.strides != x.strides:
             return NotImplemented
-        task()(threads_for(ACTIVATION_WORK * size), address_of(x), address_of(out), size, alpha)
+        task()(threads_for(ACTIVATION_WORK * size), x, out, size, alpha)
         return out
 
     return call

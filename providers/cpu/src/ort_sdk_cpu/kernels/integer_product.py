@@ -12,7 +12,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import in_turn
 
 from .any_layout import FixedSlot
@@ -322,5 +321,5 @@ class _SumsKernel(IntegerProductKernel):
             return None
         from ort_sdk_cpu.machine_code import TaskCall
 
-        convert = TaskCall("conversion", "to_integers", (address_of(sums), address_of(out), out.size))
+        convert = TaskCall("conversion", "to_integers", (sums, out, out.size))
         return in_turn([product, convert.kept(sums, out)])

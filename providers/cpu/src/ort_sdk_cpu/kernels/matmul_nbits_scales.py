@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, OrtMemoryInfo, TensorElementType
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.allocator import CpuAllocator
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.simd.nbits_arguments import HALVES_START
@@ -64,6 +63,6 @@ def _factor(largest: float) -> float:
 def _convert(chunk: HostArray, factor: float, halves: HostArray) -> bool:
     """Write some scales over a factor; returns whether none loses more than by rounding."""
     scaled = chunk * np.float32(1 / factor)
-    TaskCall("conversion", "to_halves", (address_of(scaled), address_of(halves), scaled.size)).run()
+    TaskCall("conversion", "to_halves", (scaled, halves, scaled.size)).run()
     magnitudes = np.abs(scaled, out=scaled)
     return not np.any((magnitudes < SMALLEST_NORMAL) & (magnitudes != 0))

@@ -10,7 +10,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.axes import normalized_axes
-from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
 from .recycled import ResultMemory
@@ -98,7 +97,7 @@ class _RowTask:
 
         out, threads = self._results.empty(x.shape), min(threads_for(x.size * self._work), sizes[0])
         task = task_function(MODULE, self._name, "q" * (4 + len(self._arguments)))
-        task(threads, address_of(x), address_of(out), *sizes, *self._arguments)
+        task(threads, x, out, *sizes, *self._arguments)
         return out
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import Loops
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def copy_at_once(target: HostArray, source: HostArray, threads: int) -> bool:
     from ort_sdk_cpu.machine_code import task_function
 
     name, sizes = layout
-    task_function(MODULE, name, "q" * (2 + len(sizes)))(threads, address_of(target), address_of(source), *sizes)
+    task_function(MODULE, name, "q" * (2 + len(sizes)))(threads, target, source, *sizes)
     return True
 
 

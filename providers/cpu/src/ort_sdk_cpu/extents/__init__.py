@@ -1,0 +1,1 @@
+"""What compiled tasks touch: a declaration for each, and the check of arrays against it. Free of numba."""

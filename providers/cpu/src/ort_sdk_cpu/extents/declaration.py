@@ -1,0 +1,213 @@
+"""Declarations: how many bytes a task reads or writes at each address it takes, as a function of its other arguments.
+
+A declaration is a function with the task's arguments as its parameters, in the task's order and by name. Addresses are annotated
+``At``; for them it gets the argument's position, for all others the argument. It returns what is touched at each address. Sizes
+are Python's integers, so that no product of them overflows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, NewType
+
+__all__ = [
+    "CONTIGUOUS",
+    "KEPT_SIZES",
+    "WRITEABLE",
+    "At",
+    "Declaration",
+    "Extent",
+    "declaration_of",
+    "declares",
+    "given",
+    "reaches",
+    "reads",
+    "works",
+    "writes",
+]
+
+At = NewType("At", int)
+"""Position of an argument that is an address."""
+
+
+CONTIGUOUS, WRITEABLE = 0x1, 0x400
+"""NumPy's flags."""
+_TOO_LARGE = 1 << 63
+"""More than any array's bytes: those that are needed before the address are looked at in full."""
+
+
+class Extent(NamedTuple):
+    """What a task touches at an address."""
+
+    position: int
+    """Of the address among the task's arguments."""
+    behind: int
+    """Bytes from the address on."""
+    before: int = 0
+    """And before it."""
+    is_written: bool = False
+    may_be_none: bool = False
+    """Whether the task looks whether the address is 0."""
+    is_work: bool = False
+    """Whether it is working memory, of which a call may be told as late as when it runs."""
+
+    @property
+    def least(self) -> int:
+        """Bytes that a contiguous array has to have, so that nothing else of it need be looked at."""
+        return _TOO_LARGE if self.before else self.behind
+
+    @property
+    def flags(self) -> int:
+        """NumPy's flags that it has to have then."""
+        return CONTIGUOUS | (WRITEABLE if self.is_written else 0) if self.behind else 0
+
+
+Extents = Iterable[Extent]
+
+
+def reads(at: At, nbytes: int) -> Extent:
+    """The task reads bytes from the address on."""
+    return Extent(at, nbytes)
+
+
+def given(at: At, nbytes: int) -> Extent:
+    """It reads them unless the address is 0."""
+    return Extent(at, nbytes, may_be_none=True)
+
+
+def writes(at: At, nbytes: int, *, may_be_none: bool = False) -> Extent:
+    """It writes them, and may read what it wrote."""
+    return Extent(at, nbytes, is_written=True, may_be_none=may_be_none)
+
+
+def works(at: At, nbytes: int) -> Extent:
+    """It uses them as working memory."""
+    return Extent(at, nbytes, is_written=True, is_work=True)
+
+
+def reaches(
+    at: At, sizes: Iterable[int], steps: Iterable[int], itemsize: int, *, is_written: bool = False, may_be_none: bool = False
+) -> Extent:
+    """It touches elements at fixed steps, which may be negative.
+
+    Args:
+        at: address of the first one.
+        sizes: how many along each axis; nothing is touched if one is not above 0.
+        steps: bytes from one to the next along each.
+        itemsize: bytes that are touched at each.
+        is_written: whether they are written.
+        may_be_none: whether the task looks whether the address is 0.
+    """
+    low = high = 0
+    for size, step in zip(sizes, steps, strict=True):
+        if size <= 0:
+            return Extent(at, 0, 0, is_written, may_be_none)
+        if step < 0:
+            low -= (size - 1) * step
+        else:
+            high += (size - 1) * step
+    return Extent(at, high + itemsize, low, is_written, may_be_none)
+
+
+KEPT_SIZES = 1024
+"""Combinations of sizes of which a declaration keeps what is touched."""
+_TAKES_MORE = 0x04
+"""Python's flag of functions with ``*``."""
+
+
+class Declaration:
+    """What a task touches.
+
+    Args:
+        task: module and name.
+        function: see the module; with a parameter ``parts`` by name if what is touched depends on the number of threads.
+    """
+
+    __slots__ = ("_function", "_has_parts", "_has_tail", "_kept", "_keys", "name", "names", "pointers")
+
+    def __init__(self, task: tuple[str, str], function: Callable[..., Extents]) -> None:
+        code = function.__code__
+        self.name = ".".join(task)
+        self.names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+        annotations = function.__annotations__
+        self.pointers = tuple(place for place, name in enumerate(self.names) if annotations.get(name) in {"At", At})
+        """Positions of addresses."""
+        self._function, self._has_parts = function, bool(code.co_kwonlyargcount)
+        takes_more = bool(code.co_flags & _TAKES_MORE)
+        self._has_tail = takes_more and code.co_varnames[code.co_argcount + code.co_kwonlyargcount] != "_"
+        self._keys: dict[int, Callable[[Sequence[Any]], Any]] = {}
+        self._kept: dict[Any, tuple[Extent, ...]] = {}
+
+    def key_of(self, count: int) -> Callable[[Sequence[Any]], Any]:
+        """From so many arguments those that are no addresses and on which it depends what is touched."""
+        last = count if self._has_tail else len(self.names)
+        places = [place for place in range(last) if place not in self.pointers]
+        return operator.itemgetter(*places) if places else _no_sizes
+
+    def extents(self, words: Sequence[Any], parts: int) -> tuple[Extent, ...]:
+        """What is touched with some arguments, by so many threads: an extent for each address, in order.
+
+        Args:
+            words: all arguments in order; addresses count for nothing.
+            parts: threads at most.
+        """
+        get = self._keys.get(len(words))
+        if get is None:
+            get = self._keys[len(words)] = self.key_of(len(words))
+        key = (parts if self._has_parts else 0, get(words))
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= KEPT_SIZES:
+                self._kept.clear()
+            found = self._kept[key] = self._computed(words, parts)
+        return found
+
+    def _computed(self, words: Sequence[Any], parts: int) -> tuple[Extent, ...]:
+        arguments = list(words)
+        for place in self.pointers:
+            arguments[place] = place
+        found = self._function(*arguments, parts=parts) if self._has_parts else self._function(*arguments)
+        touched = {extent.position: extent for extent in found if extent.behind > 0 or extent.before > 0}
+        return tuple(touched.get(place) or Extent(place, 0, may_be_none=True) for place in self.pointers)
+
+
+def _no_sizes(_arguments: Sequence[Any]) -> None:
+    """Of a task whose extents are always the same."""
+
+
+_declared: dict[tuple[str, str], Declaration] = {}
+
+
+def declares(module: str, *names: str) -> Callable[[Callable[..., Extents]], Callable[..., Extents]]:
+    """Decorator of the function that says what tasks of a module touch; they all take the same arguments."""
+
+    def declare(function: Callable[..., Extents]) -> Callable[..., Extents]:
+        for name in names:
+            _declared[module, name] = Declaration((module, name), function)
+        return function
+
+    return declare
+
+
+def declaration_of(module: str, name: str) -> Declaration | None:
+    """A task's declaration; None if it has none."""
+    found = _declared.get((module, name))
+    if found is None and module not in _looked_at:
+        _looked_at.add(module)
+        family = FAMILIES.get(module)
+        if family is not None:
+            importlib.import_module(f"{__package__}.{family}")
+        found = _declared.get((module, name))
+    return found
+
+
+_looked_at: set[str] = set()
+
+FAMILIES = {
+    **dict.fromkeys(("place_pooling", "plane_pooling", "pooling"), "pooling"),
+    **dict.fromkeys(("row_functions", "row_places", "rows", "softmax_columns"), "rows"),
+    **dict.fromkeys(("choosing", "conversion", "copying", "elementwise", "movement"), "elements"),
+}
+"""Module of ``compiled`` → module of declarations of its tasks."""

@@ -1,0 +1,87 @@
+"""Compiled tasks between guard pages: run as a script on a list of launches, each is done on memory of exactly what it declares.
+
+An access outside of it ends the process; the last line printed says whose it was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import sys
+
+import numpy as np
+
+from ort_sdk_cpu.extents.declaration import declaration_of
+from ort_sdk_cpu.machine_code import TaskCall
+
+PAGE = mmap.PAGESIZE
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+
+
+class Guarded:
+    """Memory with a page before and behind that no access may reach.
+
+    Args:
+        nbytes: how much.
+        at_end: whether it ends where the last page begins; else it begins where the first one ends.
+    """
+
+    def __init__(self, nbytes: int, *, at_end: bool) -> None:
+        pages = -(-nbytes // PAGE) * PAGE
+        self._size = pages + 2 * PAGE
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        start = _LIBC.mmap(None, self._size, mmap.PROT_READ | mmap.PROT_WRITE, private, -1, 0)
+        assert start not in {None, ctypes.c_void_p(-1).value}
+        self._start = start
+        for guard in (start, start + PAGE + pages):
+            assert _LIBC.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(PAGE), 0) == 0
+        address = start + PAGE + (pages - nbytes if at_end else 0)
+        self.array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+    def free(self) -> None:
+        """Give it back."""
+        assert _LIBC.munmap(ctypes.c_void_p(self._start), ctypes.c_size_t(self._size)) == 0
+
+
+def launch(module: str, name: str, words: list, parts: int, *, at_end: bool, less: int | None = None) -> None:
+    """Run a task on guarded memory of what it declares.
+
+    Args:
+        module: of ``compiled``.
+        name: the task's.
+        words: its arguments; addresses count for nothing.
+        parts: threads.
+        at_end: see ``Guarded``.
+        less: position of an address with one byte less; None for none.
+    """
+    declaration = declaration_of(module, name)
+    # 0, or an address: some tasks are of other extents where there is none.
+    extents = [extent for extent in declaration.extents(words, parts) if extent.behind or extent.before]
+    memories = {}
+    for extent in extents:
+        nbytes = extent.before + extent.behind - (extent.position == less)
+        memories[extent.position] = (Guarded(nbytes, at_end=at_end), extent.before)
+    for position in declaration.pointers:
+        words[position] = 0
+    call = TaskCall(module, name, tuple(words), parts)
+    for position, (memory, before) in memories.items():
+        call.point(position, memory.array, before)
+    call.run()
+    for memory, _ in memories.values():
+        memory.free()
+
+
+def main() -> None:
+    """Run all launches of a file."""
+    for task, parts, words in json.loads(sys.stdin.read()):
+        for at_end in (True, False):
+            print(task, parts, words, "end" if at_end else "begin", flush=True)
+            launch(*task.split("."), list(words), parts, at_end=at_end)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""What compiled tasks declare that they touch: complete, checked where they are bound and called, and true."""
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ort_sdk_cpu import compiled, libraries
+from ort_sdk_cpu.extents.declaration import declaration_of
+from ort_sdk_cpu.instruction_set import instruction_set
+
+from ort_sdk.api import ExtentError
+
+needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba cannot be used")
+from .task_guards import launch
+
+HERE = Path(__file__).parent
+LAUNCHES = json.loads((HERE / "data" / "task_launches.json").read_text())
+"""Task → launches that kernels made: [threads, arguments]."""
+OF_ONE_SET = frozenset(LAUNCHES["of one instruction set"])
+"""Tasks whose arguments depend on the instruction set that the launches were made for."""
+RAN_ON = LAUNCHES["instruction set"]
+
+UNDECLARED = frozenset()
+"""Tasks that declare nothing yet."""
+
+
+def all_tasks():
+    from ort_sdk_cpu.machine_code import Task
+
+    for module in pkgutil.iter_modules(compiled.__path__):
+        made = importlib.import_module(f"{compiled.__name__}.{module.name}")
+        for name, value in vars(made).items():
+            if isinstance(value, Task):
+                yield module.name, name
+
+
+def launches_of(task):
+    usable = task not in OF_ONE_SET or instruction_set().name == RAN_ON
+    return [[task, parts, words] for parts, words in LAUNCHES["launches"][task]] if usable else []
+
+
+@needs_numba
+def test_all_tasks_declare_what_they_touch():
+    missing = {f"{module}.{name}" for module, name in all_tasks() if declaration_of(module, name) is None}
+    assert missing == UNDECLARED
+
+
+@needs_numba
+def test_all_declared_tasks_have_launches():
+    declared = {f"{module}.{name}" for module, name in all_tasks() if declaration_of(module, name) is not None}
+    assert declared == set(LAUNCHES["launches"])
+
+
+@needs_numba
+@pytest.mark.parametrize("module", sorted({task.split(".")[0] for task in LAUNCHES["launches"]}))
+def test_tasks_stay_within_what_they_declare(module):
+    launches = [each for task in LAUNCHES["launches"] if task.startswith(f"{module}.") for each in launches_of(task)]
+    script = f"import sys; sys.path.insert(0, {str(HERE)!r}); import task_guards; task_guards.main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], input=json.dumps(launches), capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["done"], (done.stdout[-500:], done.stderr[-2000:])
+
+
+@needs_numba
+@pytest.mark.parametrize("task", sorted(LAUNCHES["launches"]))
+def test_one_byte_less_is_refused(task):
+    module, name = task.split(".")
+    for _, parts, words in launches_of(task):
+        extents = declaration_of(module, name).extents(words, parts)
+        for extent in extents:
+            if extent.behind + extent.before:
+                with pytest.raises(ExtentError, match=rf"{task} .* at its argument"):
+                    launch(module, name, list(words), parts, at_end=False, less=extent.position)
+
+
+@needs_numba
+def test_what_is_unknown_none_or_read_only_is_refused():
+    from ort_sdk_cpu.machine_code import TaskCall
+
+    x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
+    with pytest.raises(ExtentError, match="nothing is known"):
+        TaskCall("rows", "softmax", (x.ctypes.data, out, 2, 8)).kept()
+    with pytest.raises(ExtentError, match="its address is 0"):
+        _ = TaskCall("rows", "softmax", (0, out, 2, 8)).row
+    out.flags.writeable = False
+    with pytest.raises(ExtentError, match="read-only"):
+        TaskCall("rows", "softmax", (x, out, 2, 8)).run()
+
+
+@needs_numba
+def test_calls_look_at_other_arrays_and_sizes_again():
+    from ort_sdk_cpu.machine_code import TaskCall
+
+    x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
+    call = TaskCall("rows", "softmax", (x, out, 2, 8))
+    call.run()
+    assert np.all(out == 1 / 8)
+    with pytest.raises(ExtentError, match="64 bytes .* 'x', but there are 60"):
+        call.point(0, x.reshape(-1)[:-1])
+    call.point(0, x)
+    call.set(2, 3)
+    with pytest.raises(ExtentError, match="96 bytes"):
+        call.run()
+
+
+@needs_numba
+def test_functions_look_at_every_call():
+    from ort_sdk_cpu.machine_code import TaskFunction
+
+    function = TaskFunction("rows", "softmax", "qqqq")
+    x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
+    function(1, x, out, 2, 8)
+    assert np.all(out == 1 / 8)
+    for wrong in (x[:1], np.broadcast_to(np.float32(0), (2, 8)), None, np.zeros((2, 8), np.float16)):
+        with pytest.raises(ExtentError, match="'x'"):
+            function(1, wrong, out, 2, 8)
+    with pytest.raises(ExtentError, match="'out'"):
+        function(1, x, np.broadcast_to(np.float32(0), (2, 8)), 2, 8)
+
+
+@needs_numba
+def test_steps_count_from_the_array_that_is_given():
+    from ort_sdk_cpu.kernels.strided_copy import strided_copy
+
+    source, target = np.arange(12, dtype=np.float32).reshape(3, 4), np.zeros((3, 4), np.float32)
+    backwards = source[::-1]
+    call = strided_copy(target.shape, target.strides, backwards.strides, 4)
+    call.point(0, target)
+    call.point(1, backwards)
+    call.run()
+    np.testing.assert_array_equal(target, source[::-1])
+    with pytest.raises(ExtentError, match="32 before"):
+        call.point(1, source)
