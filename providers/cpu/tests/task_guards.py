@@ -11,7 +11,6 @@ import mmap
 import sys
 
 import numpy as np
-
 from ort_sdk_cpu.extents.declaration import declaration_of
 from ort_sdk_cpu.machine_code import TaskCall
 
@@ -78,9 +77,10 @@ def main() -> None:
     """Run all launches of a file."""
     for task, parts, words in json.loads(sys.stdin.read()):
         for at_end in (True, False):
-            print(task, parts, words, "end" if at_end else "begin", flush=True)
+            sys.stdout.write(f"{task} {parts} {words} {'end' if at_end else 'begin'}\n")
+            sys.stdout.flush()
             launch(*task.split("."), list(words), parts, at_end=at_end)
-    print("done", flush=True)
+    sys.stdout.write("done\n")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from ort_sdk_cpu.instruction_set import instruction_set
 
 from ort_sdk.api import ExtentError
 
-needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba cannot be used")
 from .task_guards import launch
+
+needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba cannot be used")
 
 HERE = Path(__file__).parent
 LAUNCHES = json.loads((HERE / "data" / "task_launches.json").read_text())
@@ -101,7 +102,7 @@ def test_calls_look_at_other_arrays_and_sizes_again():
     call = TaskCall("rows", "softmax", (x, out, 2, 8))
     call.run()
     assert np.all(out == 1 / 8)
-    with pytest.raises(ExtentError, match="64 bytes .* 'x', but there are 60"):
+    with pytest.raises(ExtentError, match=r"64 bytes .* 'x', but there are 60"):
         call.point(0, x.reshape(-1)[:-1])
     call.point(0, x)
     call.set(2, 3)

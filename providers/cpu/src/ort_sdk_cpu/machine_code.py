@@ -278,24 +278,28 @@ class TaskCall:
         self.check()
         self._start()
 
-    def check(self, *, may_lack_work: bool = False) -> None:
+    def check(self, *, may_lack_some: bool = False) -> None:
         """Check all arrays against what the task touches.
 
         Args:
-            may_lack_work: whether working memory is pointed at later.
+            may_lack_some: whether addresses that are 0 are pointed at later.
 
         Raises:
             ExtentError: it would reach outside of one.
         """
         if self._bounds is not None:
-            self._bounds.check(self._record[1:].tolist(), may_lack_work=may_lack_work)
-            if not may_lack_work:
+            self._bounds.check(self._record[1:].tolist(), may_lack_some=may_lack_some)
+            if not may_lack_some:
                 self.run = self._start
+
+    def _recheck(self) -> None:
+        if self._bounds is not None and not self._bounds.is_checked:
+            self.run = self._run_first
 
     @property
     def row(self) -> Row:
         """The work for callers that need no Python."""
-        self.check(may_lack_work=True)
+        self.check(may_lack_some=True)
         return self._row()
 
     def _row(self) -> Row:
@@ -313,6 +317,7 @@ class TaskCall:
         """
         if self._bounds is not None:
             self._bounds.point(position, array, offset)
+            self._recheck()
         self._record[1 + position] = 0 if array is None else address_of(array) + offset
 
     def aim(self, position: int, address: int, nbytes: int) -> None:
@@ -323,6 +328,7 @@ class TaskCall:
         """
         if self._bounds is not None:
             self._bounds.tell(position, (0, nbytes, True))
+            self._recheck()
         self._record[1 + position] = address
 
     def set(self, position: int, value: int) -> None:
@@ -330,8 +336,8 @@ class TaskCall:
         if self._bounds is not None:
             if self._bounds.is_address(position):
                 raise ExtentError(f"Argument {position} of a compiled task is an address; its memory has to be given with it.")
-            if self._bounds.change(position, value):
-                self.run = self._run_first
+            self._bounds.change(position, value)
+            self._recheck()
         self._record[1 + position] = value
 
     def clear(self) -> None:
@@ -363,7 +369,7 @@ class TaskCall:
     @property
     def checked_row(self) -> Row:
         """As ``row``, for a task of one thread that sets its first argument where it fails."""
-        self.check(may_lack_work=True)
+        self.check(may_lack_some=True)
         return self._checked_row()
 
     def _checked_row(self) -> Row:

@@ -27,7 +27,8 @@ __all__ = ["HEAD_WORDS", "STEP_WORDS", "RecordSequence", "TaskWords", "TeamSeque
 
 Terms = tuple[tuple[Hashable, int], ...]
 """A word that is a sum: names of numbers, and their factors."""
-Word = int | float | Terms
+Word = int | float | Terms | HostArray | None
+"""A number, a sum, or an array whose address it is, 0 for None."""
 
 HEAD_WORDS, STEP_WORDS = 4, 2
 """Words before the steps', and of a step before the records."""
@@ -173,7 +174,9 @@ def _factors(word: Terms) -> dict[Hashable, int]:
 
 
 def _constant(word: Word) -> int:
-    return float_word(word) if isinstance(word, float) else 0 if isinstance(word, tuple) else word
+    if isinstance(word, np.ndarray):
+        return address_of(word)
+    return float_word(word) if isinstance(word, float) else 0 if word is None or isinstance(word, tuple) else word
 
 
 class TeamSequence:

@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NewType
 
+from ort_sdk.api import ExtentError
+
 __all__ = [
     "CONTIGUOUS",
     "KEPT_SIZES",
@@ -19,6 +21,8 @@ __all__ = [
     "At",
     "Declaration",
     "Extent",
+    "MayBeAt",
+    "at_most",
     "declaration_of",
     "declares",
     "given",
@@ -30,6 +34,20 @@ __all__ = [
 
 At = NewType("At", int)
 """Position of an argument that is an address."""
+
+
+class MayBeAt(int):
+    """The same of one on which it depends what is touched elsewhere."""
+
+    is_given: bool
+    """Whether the address is not 0."""
+
+    @classmethod
+    def of(cls, position: int, *, is_given: bool) -> MayBeAt:
+        """A position."""
+        made = cls(position)
+        made.is_given = is_given
+        return made
 
 
 CONTIGUOUS, WRITEABLE = 0x1, 0x400
@@ -50,8 +68,6 @@ class Extent(NamedTuple):
     is_written: bool = False
     may_be_none: bool = False
     """Whether the task looks whether the address is 0."""
-    is_work: bool = False
-    """Whether it is working memory, of which a call may be told as late as when it runs."""
 
     @property
     def least(self) -> int:
@@ -67,36 +83,44 @@ class Extent(NamedTuple):
 Extents = Iterable[Extent]
 
 
-def reads(at: At, nbytes: int) -> Extent:
+def reads(at: int, nbytes: int) -> Extent:
     """The task reads bytes from the address on."""
     return Extent(at, nbytes)
 
 
-def given(at: At, nbytes: int) -> Extent:
+def given(at: int, nbytes: int) -> Extent:
     """It reads them unless the address is 0."""
     return Extent(at, nbytes, may_be_none=True)
 
 
-def writes(at: At, nbytes: int, *, may_be_none: bool = False) -> Extent:
+def writes(at: int, nbytes: int, *, may_be_none: bool = False) -> Extent:
     """It writes them, and may read what it wrote."""
     return Extent(at, nbytes, is_written=True, may_be_none=may_be_none)
 
 
-def works(at: At, nbytes: int) -> Extent:
+def works(at: int, nbytes: int) -> Extent:
     """It uses them as working memory."""
-    return Extent(at, nbytes, is_written=True, is_work=True)
+    return Extent(at, nbytes, is_written=True)
 
 
 def reaches(
-    at: At, sizes: Iterable[int], steps: Iterable[int], itemsize: int, *, is_written: bool = False, may_be_none: bool = False
+    at: int,
+    sizes: Iterable[int],
+    steps: Iterable[int],
+    itemsize: int,
+    *,
+    offset: int = 0,
+    is_written: bool = False,
+    may_be_none: bool = False,
 ) -> Extent:
     """It touches elements at fixed steps, which may be negative.
 
     Args:
-        at: address of the first one.
+        at: address of the first one, or of so many bytes before it.
         sizes: how many along each axis; nothing is touched if one is not above 0.
         steps: bytes from one to the next along each.
         itemsize: bytes that are touched at each.
+        offset: bytes from the address to the first one.
         is_written: whether they are written.
         may_be_none: whether the task looks whether the address is 0.
     """
@@ -108,7 +132,17 @@ def reaches(
             low -= (size - 1) * step
         else:
             high += (size - 1) * step
-    return Extent(at, high + itemsize, low, is_written, may_be_none)
+    return Extent(at, max(0, offset + high + itemsize), max(0, low - offset), is_written, may_be_none)
+
+
+def at_most(name: str, count: int, most: int) -> None:
+    """Refuse what working memory has no room for.
+
+    Raises:
+        ExtentError: there are more.
+    """
+    if count > most:
+        raise ExtentError(f"A compiled task has room for {most} {name} and was to be started with {count}.")
 
 
 KEPT_SIZES = 1024
@@ -123,17 +157,32 @@ class Declaration:
     Args:
         task: module and name.
         function: see the module; with a parameter ``parts`` by name if what is touched depends on the number of threads.
+        words: arguments that the task has at least; 0 for as many as the function names.
     """
 
-    __slots__ = ("_function", "_has_parts", "_has_tail", "_kept", "_keys", "name", "names", "pointers")
+    __slots__ = (
+        "_function",
+        "_has_parts",
+        "_has_tail",
+        "_kept",
+        "_keys",
+        "_least_words",
+        "deciding",
+        "name",
+        "names",
+        "pointers",
+    )
 
-    def __init__(self, task: tuple[str, str], function: Callable[..., Extents]) -> None:
+    def __init__(self, task: tuple[str, str], function: Callable[..., Extents], words: int = 0) -> None:
         code = function.__code__
         self.name = ".".join(task)
         self.names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+        self._least_words = words or len(self.names)
         annotations = function.__annotations__
-        self.pointers = tuple(place for place, name in enumerate(self.names) if annotations.get(name) in {"At", At})
+        self.pointers = tuple(place for place, name in enumerate(self.names) if annotations.get(name) in {"At", "MayBeAt"})
         """Positions of addresses."""
+        self.deciding = tuple(place for place in self.pointers if annotations[self.names[place]] == "MayBeAt")
+        """Those of which it counts whether they are 0."""
         self._function, self._has_parts = function, bool(code.co_kwonlyargcount)
         takes_more = bool(code.co_flags & _TAKES_MORE)
         self._has_tail = takes_more and code.co_varnames[code.co_argcount + code.co_kwonlyargcount] != "_"
@@ -144,7 +193,10 @@ class Declaration:
         """From so many arguments those that are no addresses and on which it depends what is touched."""
         last = count if self._has_tail else len(self.names)
         places = [place for place in range(last) if place not in self.pointers]
-        return operator.itemgetter(*places) if places else _no_sizes
+        sizes: Callable[[Sequence[Any]], Any] = operator.itemgetter(*places) if places else _no_sizes
+        if not self.deciding:
+            return sizes
+        return lambda words: (sizes(words), *[_is_given(words[place]) for place in self.deciding])
 
     def extents(self, words: Sequence[Any], parts: int) -> tuple[Extent, ...]:
         """What is touched with some arguments, by so many threads: an extent for each address, in order.
@@ -165,12 +217,20 @@ class Declaration:
         return found
 
     def _computed(self, words: Sequence[Any], parts: int) -> tuple[Extent, ...]:
+        if len(words) < self._least_words:
+            raise ExtentError(f"The compiled task {self.name} takes {self._least_words} arguments and was given {len(words)}.")
         arguments = list(words)
         for place in self.pointers:
-            arguments[place] = place
+            is_deciding = place in self.deciding
+            arguments[place] = MayBeAt.of(place, is_given=_is_given(words[place])) if is_deciding else place
         found = self._function(*arguments, parts=parts) if self._has_parts else self._function(*arguments)
         touched = {extent.position: extent for extent in found if extent.behind > 0 or extent.before > 0}
         return tuple(touched.get(place) or Extent(place, 0, may_be_none=True) for place in self.pointers)
+
+
+def _is_given(word: Any) -> bool:
+    """Whether there is an array, or an address that is not 0."""
+    return word is not None and (not isinstance(word, int) or word != 0)
 
 
 def _no_sizes(_arguments: Sequence[Any]) -> None:
@@ -180,12 +240,18 @@ def _no_sizes(_arguments: Sequence[Any]) -> None:
 _declared: dict[tuple[str, str], Declaration] = {}
 
 
-def declares(module: str, *names: str) -> Callable[[Callable[..., Extents]], Callable[..., Extents]]:
-    """Decorator of the function that says what tasks of a module touch; they all take the same arguments."""
+def declares(module: str, *names: str, words: int = 0) -> Callable[[Callable[..., Extents]], Callable[..., Extents]]:
+    """Decorator of the function that says what tasks of a module touch.
+
+    Args:
+        module: of ``compiled``.
+        names: of tasks, which all take the same arguments.
+        words: how many the tasks take at least; 0 for as many as the function names.
+    """
 
     def declare(function: Callable[..., Extents]) -> Callable[..., Extents]:
         for name in names:
-            _declared[module, name] = Declaration((module, name), function)
+            _declared[module, name] = Declaration((module, name), function, words)
         return function
 
     return declare
@@ -206,6 +272,9 @@ def declaration_of(module: str, name: str) -> Declaration | None:
 _looked_at: set[str] = set()
 
 FAMILIES = {
+    **dict.fromkeys(("attention", "attention_inputs", "cached_attention"), "attention"),
+    **dict.fromkeys(("convolution", "depthwise", "few_outputs", "pointwise", "separable", "small_convolution"), "convolutions"),
+    **dict.fromkeys(("spread_windows", "stem", "volumes", "winograd"), "convolutions"),
     **dict.fromkeys(("place_pooling", "plane_pooling", "pooling"), "pooling"),
     **dict.fromkeys(("row_functions", "row_places", "rows", "softmax_columns"), "rows"),
     **dict.fromkeys(("choosing", "conversion", "copying", "elementwise", "movement"), "elements"),

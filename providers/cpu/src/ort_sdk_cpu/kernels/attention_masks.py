@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
 
 __all__ = ["hidden_keys", "task_of_mask"]
@@ -17,7 +16,7 @@ _INT32, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 
 def task_of_mask(mask: HostArray, numbers: HostArray, filter_value: float) -> TaskCall:
     """What writes 0 where a mask, int32, is above 0, and ``filter_value`` elsewhere; the arrays are not kept."""
-    return TaskCall("attention_inputs", "mask_numbers", (address_of(mask), mask.size, address_of(numbers), float(filter_value)))
+    return TaskCall("attention_inputs", "mask_numbers", (mask, mask.size, numbers, float(filter_value)))
 
 
 def hidden_keys(mask: HostArray, shape: tuple[int, int, int], filter_value: float) -> tuple[HostArray, TaskCall] | None:
@@ -36,7 +35,7 @@ def hidden_keys(mask: HostArray, shape: tuple[int, int, int], filter_value: floa
         return None
     if mask.shape == (batch,):
         numbers = np.empty((batch, 1, 1, keys), _FLOAT)
-        arguments = (address_of(mask), batch, keys, address_of(numbers), float(filter_value))
+        arguments = (mask, batch, keys, numbers, float(filter_value))
         return None if numbers.size > MOST_NUMBERS else (numbers, TaskCall("attention_inputs", "end_numbers", arguments))
     if mask.shape not in {(batch, keys), (batch, length, keys)} or mask.size > MOST_NUMBERS:
         return None

@@ -10,7 +10,6 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
 
 __all__ = ["KINDS", "UNLIMITED", "AttentionShape", "AttentionTask", "part_bytes", "places"]
@@ -71,8 +70,8 @@ class AttentionTask:
         self._shape = shape
         threads, part_bytes = shape.threads(libraries.thread_count()), shape.part_bytes
         self._spare = np.empty(part_bytes * threads + 64, np.uint8)
-        address = -(-self._spare.ctypes.data // 64) * 64
-        arguments = (*[0] * (VALUE_BIAS + 1), *shape.arguments, shape.batch, address, part_bytes, *UNLIMITED)
+        lying = self._spare[-self._spare.ctypes.data % 64 :]
+        arguments = (*[0] * (VALUE_BIAS + 1), *shape.arguments, shape.batch, lying, part_bytes, *UNLIMITED)
         self.call = TaskCall("attention", "attention", arguments, threads)
 
     def prepare(self, parts: Sequence[HostArray], bias: HostArray | None, mask: HostArray | None, out: HostArray) -> bool:
@@ -92,21 +91,20 @@ class AttentionTask:
             return False
         heads, call = self._shape.heads, self.call
         for position, array in enumerate((*parts, out)):
-            for offset, word in enumerate(places(array, heads)):
-                call.set(4 * position + offset, word)
+            for offset, step in enumerate(places(array, heads)[1:], 1):
+                call.set(4 * position + offset, step)
+            call.point(4 * position, array)
         self._prepare_mask(mask)
         call.point(QUERY_BIAS, bias)
         call.point(VALUE_BIAS, None if bias is None or parts[2].ndim == 4 else bias[2 * heads * self._shape.size :])
         return True
 
     def _prepare_mask(self, mask: HostArray | None) -> None:
+        if mask is not None:
+            seen = np.broadcast_to(mask, self._shape.scores)
+            for axis, step in enumerate(seen.strides):
+                self.call.set(MASK + 1 + axis, step)
         self.call.point(MASK, mask)
-        if mask is None:
-            return
-        shape = self._shape
-        seen = np.broadcast_to(mask, shape.scores)
-        for axis, step in enumerate(seen.strides):
-            self.call.set(MASK + 1 + axis, step)
 
     def kept(self, *arrays: Any) -> Callable[[], Any]:
         """The prepared work as a call that keeps the arrays."""
@@ -118,9 +116,9 @@ def part_bytes(size: int, value_size: int) -> int:
     return (size + value_size + BLOCK + 2) * ROW_BYTES + SPARE_BYTES
 
 
-def places(array: HostArray, heads: int) -> tuple[int, int, int, int]:
-    """Where an array is, and the bytes from one to the next of batch, heads and rows."""
+def places(array: HostArray, heads: int) -> tuple[HostArray, int, int, int]:
+    """An array, and the bytes from one to the next of batch, heads and rows."""
     strides = array.strides
     if array.ndim == 4:
-        return address_of(array), strides[0], strides[1], strides[2]
-    return address_of(array), strides[0], array.shape[2] // heads * array.itemsize, strides[1]
+        return array, strides[0], strides[1], strides[2]
+    return array, strides[0], array.shape[2] // heads * array.itemsize, strides[1]

@@ -70,12 +70,14 @@ class Standing:
         self.kept.append(made)
         return made
 
-    def memory(self, name: str, nbytes: int) -> int:
+    def memory(self, name: str, nbytes: int) -> HostArray:
         """Working memory, as ``CachedAttention.launches`` takes it."""
         if nbytes > MOST_OWN_BYTES:
-            self.work.append((name, nbytes, self.scratch.address(name, nbytes)))
-            return self.work[-1][2]
-        return -(-address_of(self.own((nbytes + ALIGNMENT_BYTES,), np.dtype(np.uint8))) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            room = self.scratch.room(name, nbytes)
+            self.work.append((name, nbytes, address_of(room)))
+            return room
+        own = self.own((nbytes + ALIGNMENT_BYTES,), np.dtype(np.uint8))
+        return own[-address_of(own) % ALIGNMENT_BYTES :]
 
 
 @dataclass(slots=True)
@@ -148,13 +150,12 @@ class BoundTasks:
             if not array.flags.c_contiguous:
                 array = np.ascontiguousarray(array)
                 self._copies.append(array)
-            start = address_of(array)
             for call, position, offset in places:
-                call.set(position, start + offset)
+                call.point(position, array, offset)
         for name, nbytes, places in self._work:
-            start = self._scratch.address(name, nbytes)
+            room = self._scratch.room(name, nbytes)
             for call, position, offset in places:
-                call.set(position, start + offset)
+                call.point(position, room, offset)
 
     def _overwrite(self) -> None:
         """Fill the past's memory where the caller of the run wants the present there, both keys and values."""
@@ -162,6 +163,7 @@ class BoundTasks:
         is_in_place = len(shared) == len(self._caches)
         for call in self._filling:
             call.set(IN_PLACE, int(is_in_place))
+            call.check()
         if shared and not is_in_place:
             for past, present in self._caches:
                 if past.array is present.array:

@@ -11,7 +11,6 @@ import numpy as np
 from ort_sdk.api import HostArray, NodeArg, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 
 from .attention_task import KINDS, AttentionShape, places
 from .scratch import shared_scratch
@@ -98,11 +97,10 @@ class Rotary:
         return cls(cos, sin, is_interleaved, rows)
 
     @property
-    def arguments(self) -> tuple[int, ...]:
+    def arguments(self) -> tuple[Any, ...]:
         """As tasks take them."""
-        cos, rows = self.cos, self.rows
-        numbers = (address_of(cos), address_of(self.sin), cos.strides[0], cos.shape[1], int(self.is_interleaved))
-        return (*numbers, 0 if rows is None else address_of(rows), cos.shape[0])
+        cos = self.cos
+        return (cos, self.sin, cos.strides[0], cos.shape[1], int(self.is_interleaved), self.rows, cos.shape[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +110,12 @@ class Launch:
     name: tuple[str, str]
     """Module and task."""
     threads: int
-    words: list[float]
+    words: list[Any]
+    """Arrays for its addresses, None or 0 for none, and numbers."""
 
 
-Memory = Callable[[str, int], int]
-"""Gives the address of so many bytes that go by a name."""
+Memory = Callable[[str, int], HostArray]
+"""Gives so many bytes or more that go by a name."""
 
 
 @dataclass(slots=True)
@@ -161,7 +160,7 @@ class CachedAttention:
 
     def run(self) -> None:
         """Compute."""
-        for launch in self.launches(shared_scratch().address):
+        for launch in self.launches(shared_scratch().room):
             task_of(launch.name)(launch.threads, *launch.words)
 
     def launches(self, memory: Memory) -> list[Launch]:
@@ -175,39 +174,39 @@ class CachedAttention:
         new = None if k is None or v is None else (k.shape, k.strides, v.strides)
         settings = (self.heads, self.key_heads, value_size, self.left, self.right, self.is_in_place, self.scale, self.softcap)
         form = _form(q.shape, q.strides, new, self.out.strides, settings)
-        words = form.words.copy()
-        words[0], words[26], words[45] = address_of(q), address_of(self.out), address_of(self.counts)
+        words: list[Any] = form.words.copy()
+        words[0], words[26], words[45] = q, self.out, self.counts
         if k is not None and v is not None:
-            words[4], words[8] = address_of(k), address_of(v)
+            words[4], words[8] = k, v
         words[18:22], words[22:26] = places(keys, self.key_heads), places(values, self.key_heads)
         words[56] = keys.shape[2] if keys.ndim == 4 else keys.shape[1]
         self._put_optional(words)
         return self._few(words, form, memory) if form.is_few else self._many(words, form, memory)
 
-    def _put_optional(self, words: list[float]) -> None:
+    def _put_optional(self, words: list[Any]) -> None:
         """What not every node has."""
         past_key, past_value, mask, bias = self.past_key, self.past_value, self.mask, self.bias
         if past_key is not None and past_value is not None:
-            words[12:15] = address_of(past_key), *past_key.strides[:2]
-            words[15:18] = address_of(past_value), *past_value.strides[:2]
+            words[12:15] = past_key, *past_key.strides[:2]
+            words[15:18] = past_value, *past_value.strides[:2]
             words[55] = past_key.shape[2]
         if mask is not None:
-            words[30:35] = (address_of(mask), *steps_along(mask))
+            words[30:35] = (mask, *steps_along(mask))
         if bias is not None:
-            start, size = address_of(bias), words[51] * FLOAT.itemsize
-            words[35] = start
+            size = words[51]
+            words[35] = bias
             if not self.is_of_queries:
-                words[36:38] = start + self.heads * size, start + (self.heads + self.key_heads) * size
+                words[36:38] = bias[self.heads * size :], bias[(self.heads + self.key_heads) * size :]
         if self.rotary is not None:
             words[38:45] = self.rotary.arguments
         if self.sinks is not None:
-            words[46] = address_of(self.sinks)
+            words[46] = self.sinks
 
     def _threads(self, form: _Form) -> int:
         """How many are worth their waking for what is read and written of the cache."""
         return max(1, min(libraries.thread_count(), form.bytes_of_key * self.most_keys // BYTES_PER_THREAD))
 
-    def _few(self, words: list[float], form: _Form, memory: Memory) -> list[Launch]:
+    def _few(self, words: list[Any], form: _Form, memory: Memory) -> list[Launch]:
         """Few queries: a thread fills the cache of a head and attends it."""
         rows, items, threads = form.rows, form.items, self._threads(form)
         fills, pieces = self.k is not None, 1
@@ -223,7 +222,7 @@ class CachedAttention:
         launches.append(Launch(ATTEND_FEW, threads, words))
         return launches
 
-    def _many(self, words: list[float], form: _Form, memory: Memory) -> list[Launch]:
+    def _many(self, words: list[Any], form: _Form, memory: Memory) -> list[Launch]:
         """Many queries: all keys are in the cache first."""
         shape = AttentionShape(form.batch, self.heads, form.length, self.most_keys, form.size, form.value_size, self.scale)
         launches, q, bias = [], words[:4], words[35]
@@ -314,16 +313,16 @@ def common_counts(batch: int, start: int, position: int, keys: int) -> HostArray
 
 
 def rotation(
-    x: tuple[int, ...], out: tuple[int, ...], rotary: Rotary, sizes: tuple[int, int, int, int], counts: int = 0
+    x: tuple[Any, ...], out: tuple[Any, ...], rotary: Rotary, sizes: tuple[int, int, int, int], counts: HostArray | None = None
 ) -> Launch:
     """The task that rotates heads.
 
     Args:
-        x: address, and bytes from one to the next of batch, heads and rows.
+        x: the array, and bytes from one to the next of batch, heads and rows.
         out: where they go, the same.
         rotary: how.
         sizes: batch, tokens, heads and elements of a head.
-        counts: address of ``CachedAttention.counts``, where the rotation has no rows of tokens.
+        counts: ``CachedAttention.counts``, where the rotation has no rows of tokens.
     """
     batch, length, heads, size = sizes
     threads = threads_for(ROTATION_WORK * batch * length * heads * size)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.addresses import address_of
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskCall
@@ -83,12 +82,11 @@ class TaskPlan(NamedTuple):
                 that are not named have address 0, too.
             scratch: working memory.
         """
-        words = list(self.arguments)
+        words: list[Any] = list(self.arguments)
         for place, array in arrays:
-            if array is not None:
-                words[place] = address_of(array)
+            words[place] = array
         if self.work_bytes:
-            words[WORK] = scratch.address("task", self.work_bytes)
+            words[WORK] = scratch.room("task", self.work_bytes)
         from ort_sdk_cpu.machine_code import task_function
 
         task_function(self.module, self.name, self.kinds)(self.threads, *words)

@@ -17,6 +17,7 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.addresses import address_of
+from ort_sdk_cpu.extents.bounds import check_words, memory_of
 from ort_sdk_cpu.machine_code import WORD, task_address
 from ort_sdk_cpu.task_sequence import HEAD_WORDS, STEP_WORDS, run_sequence
 
@@ -87,10 +88,8 @@ class ConvolutionSequence:
         self._constant_at = [at for at, index in enumerate(inputs) if index in constants]
         self._value_at = [at for at, index in enumerate(inputs) if index not in constants]
         self._constants: list[Any] = []
-        self._addressed: list[list[tuple[int, int]]] = []
-        """Where each task takes its weights and biases, and their addresses."""
-        self._kept: list[HostArray] = []
-        """Those arrays."""
+        self._weights: list[list[tuple[int, HostArray]]] = []
+        """Where each task takes its weights and biases, and those."""
         self._room = _Room(members, {*inputs, *outputs})
         self._made: dict[Any, _Words | None] = {}
         self._most_shapes = KEPT_BYTES // (BYTES_PER_TASK * len(members)) + 1
@@ -115,9 +114,7 @@ class ConvolutionSequence:
     def _use(self, inputs: Sequence[Any]) -> None:
         """Take weights and biases from these inputs from now on."""
         arrays = dict(zip(self._inputs, inputs, strict=True))
-        found = [_constants_of(member, arrays) for member in self._members]
-        self._kept = [array for pairs in found for _, array in pairs]
-        self._addressed = [[(place, address_of(array)) for place, array in pairs] for pairs in found]
+        self._weights = [_constants_of(member, arrays) for member in self._members]
 
     def _run(self, made: _Words, arrays: Mapping[int, Any], threads: int) -> None:
         words = made.words.copy()
@@ -152,20 +149,24 @@ class ConvolutionSequence:
         words[: starts[0]] = (len(plans), threads, 0, 0, *(word for step in steps for word in step))
         places, inside_bytes = self._room.places(shapes)
         inside, outside = [], []
+        work_bytes = max(plan.work_bytes // plan.threads for plan in plans) * threads
         for at, (member, plan, start) in enumerate(zip(self._members, plans, starts[:-1], strict=True)):
             arguments = list(plan.arguments)
-            for place, address in self._addressed[at]:
-                arguments[place] = address
+            memory = {place: memory_of(array) for place, array in self._weights[at]}
+            for place, array in self._weights[at]:
+                arguments[place] = address_of(array)
             for place, index in member.arrays:
+                memory[place] = (0, math.prod(shapes[index]) * _FLOAT.itemsize, True)
                 if index in places:
                     arguments[place] = places[index]
                     inside.append(start + 1 + place)
                 else:
                     outside.append((start + 1 + place, (index, place == 0 and member.kernel.reads_row_major)))
             pack, code = _packer(plan.module, plan.name, plan.kinds)
+            memory[WORK] = (0, work_bytes, True)
+            check_words(plan.module, plan.name, arguments, threads, memory)
             pack(words, WORD * start, code, *arguments)
         work = [start + 1 + WORK for start in starts[:-1]]
-        work_bytes = max(plan.work_bytes // plan.threads for plan in plans) * threads
         out_shapes = [shapes[index] for index in self._outputs]
         return _Words(words, np.array(inside, np.int64), np.array(work), outside, out_shapes, inside_bytes, work_bytes)
 

@@ -152,18 +152,16 @@ class _SpreadWindows:
         return copied
 
     def _aim(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> None:
-        for place, array in ((_X, x), (_MATRIX, matrix), (_BIAS, bias), (_Y, out)):
-            self._call.point(place, array)
         if x.strides != self._strides:
             for place, step in enumerate(_steps(x) or (), _X_STEPS):
                 self._call.set(place, step)
             self._strides = x.strides
+        for place, array in ((_X, x), (_MATRIX, matrix), (_BIAS, bias), (_Y, out)):
+            self._call.point(place, array)
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        address = self._work.new_address()
-        if address is not None:
-            self._call.set(_WORK, address)
+        self._work.tell(self._call, _WORK)
 
     def _run(self) -> None:
         self._prepare()

@@ -375,10 +375,9 @@ class _Depthwise:
         """As ``_Convolution``."""
         axes = _Axes.of(self._geometry, self._kernel, x)
         sizes = (*axes.size, *axes.kernel, *axes.out, *axes.strides, *axes.dilations, *axes.begins)
-        addresses = (address_of(x), address_of(self._filters), 0 if bias is None else address_of(bias), address_of(out))
         work = out.size * math.prod(axes.kernel)
         threads = max(1, min(libraries.thread_count(), work // WORK_PER_THREAD))
-        _depthwise()(threads, *addresses, x.shape[0], x.shape[-1], *sizes, *self._epilogue)
+        _depthwise()(threads, x, self._filters, bias, out, x.shape[0], x.shape[-1], *sizes, *self._epilogue)
         return True
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.fusion.loops import strides_over
 
 from .attention_over_cache import is_added, multi_head_over_cache
@@ -59,7 +58,7 @@ def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
             return NotImplemented
         out = results.empty(plan.out_shape)
         operands = (*places(query, heads), *places(key, heads), *places(value, heads), *places(out, heads))
-        work = scratch.address("attention", plan.work_bytes)
+        work = scratch.room("attention", plan.work_bytes)
         numbers = (*plan.sizes, work, plan.part_bytes, *UNLIMITED)
         _task()(plan.threads, *operands, *_added(added, plan.scores), *_biases(bias, plan.value_bias), *numbers)
         return out
@@ -90,7 +89,7 @@ class _Plan:
     sizes: tuple[int | float, ...]
     """As the task takes them."""
     value_bias: int | None
-    """Bytes in front of the values' part of the bias; None if it is not added, as to what is split into heads already."""
+    """Numbers in front of the values' part of the bias; None if it is not added, as to what is split into heads already."""
     threads: int
     part_bytes: int
     """Working memory of a thread."""
@@ -115,7 +114,7 @@ def _planned(
     if added is not None and not is_added(added, shape.scores):
         return None
     out_shape = (shape.batch, shape.length, heads * shape.value_size)
-    value_bias = None if len(value) == 4 else 2 * heads * shape.size * FLOAT.itemsize
+    value_bias = None if len(value) == 4 else 2 * heads * shape.size
     threads = shape.threads(most_threads)
     return _Plan(out_shape, shape.scores, (*shape.arguments, shape.batch), value_bias, threads, shape.part_bytes)
 
@@ -143,14 +142,11 @@ def _is_readable(query: HostArray, key: HostArray, value: HostArray, bias: HostA
     return are_rows and (bias is None or bias.strides[0] == itemsize)
 
 
-def _added(added: HostArray | None, scores: Shape) -> Sequence[int]:
-    """Where numbers added to the scores are, and the bytes between them."""
-    return (0, 0, 0, 0, 0) if added is None else (address_of(added), *strides_over(scores, added.shape, added.strides))
+def _added(added: HostArray | None, scores: Shape) -> Sequence[Any]:
+    """Numbers added to the scores, and the bytes between them."""
+    return (None, 0, 0, 0, 0) if added is None else (added, *strides_over(scores, added.shape, added.strides))
 
 
-def _biases(bias: HostArray | None, value_bias: int | None) -> tuple[int, int]:
-    """Where what is added to queries and values is: that of keys changes nothing."""
-    if bias is None:
-        return 0, 0
-    start = address_of(bias)
-    return start, 0 if value_bias is None else start + value_bias
+def _biases(bias: HostArray | None, value_bias: int | None) -> tuple[HostArray | None, HostArray | None]:
+    """What is added to queries and values: that of keys changes nothing."""
+    return bias, None if bias is None or value_bias is None else bias[value_bias:]

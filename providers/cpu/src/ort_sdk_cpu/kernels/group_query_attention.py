@@ -11,7 +11,6 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, Slot, may_overwrite
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.query_groups import GroupSettings
-from ort_sdk_cpu.addresses import address_of
 
 from .attention_over_cache import is_added
 from .cached_attention import CachedAttention, Rotary, is_readable, takes
@@ -106,11 +105,11 @@ class _GroupQueryAttention:
         if cached is None or not query.shape[1]:
             return None
         sizes = (len(query), query.shape[1], longest, past_rows, int(self._settings.causal))
-        arguments = (0, address_of(lasts), *sizes, address_of(state.counts))
+        arguments = (0, lasts, *sizes, state.counts)
         checks = [TaskCall("attention_inputs", "count_tokens", arguments)]
         if cached.rotary is not None and cached.rotary.rows is not None:
             rows = cached.rotary.rows
-            table = (0, address_of(rows), rows.size, cached.rotary.cos.shape[0])
+            table = (0, rows, rows.size, cached.rotary.cos.shape[0])
             checks.append(TaskCall("attention_inputs", "check_rows", table))
         return BoundTasks(Tasks(checks, attention=cached), standing, otherwise, places_of_caches(inputs, outputs, self.in_place))
 

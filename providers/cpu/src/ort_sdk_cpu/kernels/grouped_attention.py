@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 
 from .attention_task import KINDS, UNLIMITED, AttentionShape
 from .scratch import Scratch, shared_scratch
@@ -22,7 +21,7 @@ __all__ = ["grouped_attention"]
 
 FLOAT = np.dtype(np.float32)
 
-Steps = tuple[int, ...]
+Steps = tuple[Any, ...]
 """Bytes from one to the next of key heads, heads that share one, and queries (or keys); of a mask also of keys."""
 
 
@@ -56,7 +55,7 @@ def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence
     scratch = shared_scratch()
     for sample in range(batch):
         places = [_place(q[sample], group, length), _place(k[sample], 0, 0), _place(v[sample], 0, 0)]
-        places += [_place(out[sample], group, length), (0, 0, 0, 0, 0) if mask is None else _mask_place(mask[sample], group)]
+        places += [_place(out[sample], group, length), (None, 0, 0, 0, 0) if mask is None else _mask_place(mask[sample], group)]
         _attend(shape, places, scratch)
     return out
 
@@ -65,21 +64,21 @@ def _place(array: HostArray, group: int, length: int) -> Steps:
     """Address and steps of (heads, rows, size); ``group`` heads share one of the keys, 0 for keys and values themselves."""
     head, row = array.strides[:2]
     if not group:
-        return address_of(array), head, 0, row
-    return address_of(array), head * group, head, head if length == 1 else row
+        return array, head, 0, row
+    return array, head * group, head, head if length == 1 else row
 
 
 def _mask_place(mask: HostArray, group: int) -> Steps:
     """Address and steps of (heads, queries, keys)."""
     head, query, key = mask.strides
-    return address_of(mask), head * group, head, head if mask.shape[1] == 1 else query, key
+    return mask, head * group, head, head if mask.shape[1] == 1 else query, key
 
 
 def _attend(shape: AttentionShape, places: Sequence[Steps], scratch: Scratch) -> None:
     threads = shape.threads(libraries.thread_count())
-    work = scratch.address("attention", threads * shape.part_bytes)
+    work = scratch.room("attention", threads * shape.part_bytes)
     operands = [word for place in places for word in place]
-    _task()(threads, *operands, 0, 0, *shape.arguments, shape.batch, work, shape.part_bytes, *UNLIMITED)
+    _task()(threads, *operands, None, None, *shape.arguments, shape.batch, work, shape.part_bytes, *UNLIMITED)
 
 
 @functools.cache

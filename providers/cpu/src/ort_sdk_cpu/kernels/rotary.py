@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, Slot
-from ort_sdk_cpu.addresses import address_of
 
 from .attention_task import places
 from .cached_attention import Launch, Rotary, is_readable, rotation, takes, task_of
@@ -90,14 +89,14 @@ class _Node:
         caches = self.caches(cos, sin, positions, tokens)
         if caches is NotImplemented or (positions is not None and (positions.dtype != INT or not positions.flags.c_contiguous)):
             return None
-        launch = _launch(x, out, self.own_heads(x, cos), caches, (self._is_interleaved, address_of(counts)))
+        launch = _launch(x, out, self.own_heads(x, cos), caches, (self._is_interleaved, counts))
         if launch is None:
             return None
         rows = len(caches[0])
         if caches[2] is positions and positions is not None:
-            checks = [TaskCall("attention_inputs", "check_rows", (0, address_of(positions), positions.size, rows))]
+            checks = [TaskCall("attention_inputs", "check_rows", (0, positions, positions.size, rows))]
         elif positions is not None:
-            arguments = (0, address_of(positions), *tokens, rows, address_of(counts))
+            arguments = (0, positions, *tokens, rows, counts)
             checks = [TaskCall("attention_inputs", "count_from", arguments)]
         standing.kept.extend(array for array in caches if array is not None)
         return BoundTasks(Tasks(checks, launches=[launch]), standing, otherwise)
@@ -159,14 +158,14 @@ def _rotated(x: HostArray, heads: int, caches: Caches, results: ResultMemory, *,
     if rows is None or rows.min() < 0 or rows.max() >= len(caches[0]):
         return NotImplemented
     out = results.empty(x.shape)
-    launch = _launch(x, out, heads, (*caches[:2], np.ascontiguousarray(rows)), (is_interleaved, 0))
+    launch = _launch(x, out, heads, (*caches[:2], np.ascontiguousarray(rows)), (is_interleaved, None))
     if launch is None:
         return NotImplemented
     task_of(launch.name)(launch.threads, *launch.words)
     return out
 
 
-def _launch(x: HostArray, out: HostArray, heads: int, caches: Caches, how: tuple[bool, int]) -> Launch | None:
+def _launch(x: HostArray, out: HostArray, heads: int, caches: Caches, how: tuple[bool, HostArray | None]) -> Launch | None:
     """The task; None if the arrays do not belong together.
 
     Args:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.addresses import address_of
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.machine_code import TaskCall
 
 __all__ = ["Scratch", "ToldMemory", "growth", "scratch_of", "shared_scratch"]
 
@@ -47,6 +50,13 @@ class Scratch(threading.local):
 
     def address(self, name: str, nbytes: int) -> int:
         """Where so many bytes with any contents are: until this thread asks for more under the same name."""
+        return self._found(name, nbytes)[2]
+
+    def room(self, name: str, nbytes: int) -> HostArray:
+        """So many bytes or more, with any contents: until this thread asks for more under the same name."""
+        return self._found(name, nbytes)[0]
+
+    def _found(self, name: str, nbytes: int) -> tuple[HostArray, int, int]:
         found = self._buffers.get(name)
         if found is None or found[1] < nbytes:
             raw = np.empty(nbytes + ALIGNMENT_BYTES, dtype=np.uint8)
@@ -54,7 +64,7 @@ class Scratch(threading.local):
             buffer = raw[start : start + nbytes]
             found = self._buffers[name] = (buffer, nbytes, address_of(buffer))
             growth.happen()
-        return found[2]
+        return found
 
 
 class ToldMemory:
@@ -79,6 +89,12 @@ class ToldMemory:
         address = self._scratch.address(self._name, self._nbytes)
         self._mark = growth.mark
         return address
+
+    def tell(self, call: TaskCall, place: int) -> None:
+        """Tell a task, at this place among its arguments, unless it was told, and none has been replaced since."""
+        address = self.new_address()
+        if address is not None:
+            call.aim(place, address, self._nbytes)
 
 
 def shared_scratch() -> Scratch:

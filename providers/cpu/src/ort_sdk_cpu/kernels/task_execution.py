@@ -28,8 +28,8 @@ class TaskExecution:
 
     def __init__(self, call: TaskCall, places: Mapping[int, int], scratch: Scratch, work: tuple[int, int] = (0, 0)) -> None:
         self._call, self._places = call, places
-        self._work_place, self._work_bytes = work
-        self._work = ToldMemory(scratch, "task", self._work_bytes) if self._work_bytes else None
+        self._work_place, work_bytes = work
+        self._work = ToldMemory(scratch, "task", work_bytes) if work_bytes else None
         self._arrays: dict[int, HostArray] = {}
 
     def set(self, argument: int, array: HostArray) -> None:
@@ -54,6 +54,5 @@ class TaskExecution:
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        address = None if self._work is None else self._work.new_address()
-        if address is not None:
-            self._call.aim(self._work_place, address, self._work_bytes)
+        if self._work is not None:
+            self._work.tell(self._call, self._work_place)

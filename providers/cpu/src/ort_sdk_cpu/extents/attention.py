@@ -1,0 +1,233 @@
+"""Attention, over a cache of keys and values and without one."""
+
+from __future__ import annotations
+
+from .declaration import At, Extent, Extents, MayBeAt, declares, given, reaches, reads, works, writes
+from .sizes import FLOAT, INT64
+
+__all__: list[str] = []
+
+_INT32 = 4
+_ROW, _BLOCK, _SPARE = 128, 128, 2048
+"""Bytes of 32 queries, keys at a time, and bytes for what is transposed, of ``attention``."""
+_KEYS = 64
+"""Keys at a time of ``attend_few``."""
+_COUNTS = 3
+"""Numbers of each sequence."""
+
+
+@declares("attention", "attention")
+def _attention(
+    q: At,
+    q_batch: int,
+    q_head: int,
+    q_row: int,
+    k: At,
+    k_batch: int,
+    k_head: int,
+    k_row: int,
+    v: At,
+    v_batch: int,
+    v_head: int,
+    v_row: int,
+    out: At,
+    out_batch: int,
+    out_head: int,
+    out_row: int,
+    mask: At,
+    mask_batch: int,
+    mask_head: int,
+    mask_row: int,
+    mask_key: int,
+    q_bias: At,
+    v_bias: At,
+    heads: int,
+    queries: int,
+    keys: int,
+    size: int,
+    value_size: int,
+    scale: float,
+    batch: int,
+    work: At,
+    part_bytes: int,
+    group: int,
+    counts: At,
+    left: int,
+    right: int,
+    sinks: At,
+    cap: float,
+    *,
+    parts: int,
+) -> Extents:
+    key_heads = -(-heads // group)
+    yield reaches(q, (batch, heads, queries, size), (q_batch, q_head, q_row, FLOAT), FLOAT)
+    yield reaches(k, (batch, key_heads, keys, size), (k_batch, k_head, k_row, FLOAT), FLOAT)
+    yield reaches(v, (batch, key_heads, keys, value_size), (v_batch, v_head, v_row, FLOAT), FLOAT)
+    each = (batch, heads, queries, value_size)
+    yield reaches(out, each, (out_batch, out_head, out_row, FLOAT), FLOAT, is_written=True)
+    scores, steps = (batch, heads, queries, keys), (mask_batch, mask_head, mask_row, mask_key)
+    yield reaches(mask, scores, steps, FLOAT, may_be_none=True)
+    yield given(q_bias, heads * size * FLOAT)
+    yield given(v_bias, heads * value_size * FLOAT)
+    yield works(work, (parts - 1) * part_bytes + (size + value_size + _BLOCK + 2) * _ROW + _SPARE)
+    yield given(counts, batch * _COUNTS * INT64)
+    yield given(sinks, heads * FLOAT)
+
+
+def _rotation(cos: int, sin: int, ids: int, row: int, pairs: int, rows: int, tokens: int) -> Extents:
+    """Numbers to rotate by, and the row of each token."""
+    if pairs > 0:
+        yield reads(cos, (rows - 1) * row + pairs * FLOAT)
+        yield reads(sin, (rows - 1) * row + pairs * FLOAT)
+        yield given(ids, tokens * INT64)
+
+
+def _rows_to_clear(at: int, steps: tuple[int, int, int], sizes: tuple[int, int, int, int]) -> Extent:
+    """Rows of a cache, which are cleared as if they had no gaps."""
+    batch, heads, rows, size = sizes
+    apart = reaches(at, sizes, (*steps, FLOAT), FLOAT, is_written=True)
+    close = reaches(at, (batch, heads), steps[:2], rows * size * FLOAT, is_written=True)
+    return max(apart, close, key=lambda extent: extent.behind)
+
+
+def _cached(name: str) -> None:
+    @declares("cached_attention", name)
+    def extents(
+        q: At,
+        q_batch: int,
+        q_head: int,
+        q_row: int,
+        k: At,
+        k_batch: int,
+        k_head: int,
+        k_row: int,
+        v: At,
+        v_batch: int,
+        v_head: int,
+        v_row: int,
+        past_k: MayBeAt,
+        past_k_batch: int,
+        past_k_head: int,
+        past_v: At,
+        past_v_batch: int,
+        past_v_head: int,
+        keys: At,
+        keys_batch: int,
+        keys_head: int,
+        keys_row: int,
+        values: At,
+        values_batch: int,
+        values_head: int,
+        values_row: int,
+        out: At,
+        out_batch: int,
+        out_head: int,
+        out_row: int,
+        mask: At,
+        mask_batch: int,
+        mask_head: int,
+        mask_row: int,
+        mask_key: int,
+        q_bias: At,
+        k_bias: At,
+        v_bias: At,
+        cos: At,
+        sin: At,
+        row: int,
+        pairs: int,
+        is_interleaved: int,
+        ids: At,
+        rows: int,
+        counts: MayBeAt,
+        sinks: At,
+        batch: int,
+        key_heads: int,
+        group: int,
+        length: int,
+        size: int,
+        value_size: int,
+        left: int,
+        right: int,
+        past_rows: int,
+        capacity: int,
+        has_cache: int,
+        is_in_place: int,
+        pieces: int,
+        fills: int,
+        work: At,
+        part_bytes: int,
+        rotated: MayBeAt,
+        scale: float,
+        cap: float,
+        new: int,
+        *,
+        parts: int,
+    ) -> Extents:
+        heads, is_few = key_heads * group, name == "attend_few"
+        is_filling = bool(fills if is_few else has_cache and name == "extend")
+        tokens = max(length, new) if is_filling else length
+        yield from _rotation(cos, sin, ids, row, pairs, rows, (batch - 1) * length + tokens)
+        if name != "rotate" or (pairs and counts.is_given):
+            yield reads(counts, batch * _COUNTS * INT64)
+        if is_few or name == "rotate" or rotated.is_given:
+            yield reaches(q, (batch, heads, length, size), (q_batch, q_head, q_row, FLOAT), FLOAT)
+            yield given(q_bias, heads * size * FLOAT)
+        if is_few or name == "rotate":
+            each = (batch, heads, length, value_size if is_few else size)
+            yield reaches(out, each, (out_batch, out_head, out_row, FLOAT), FLOAT, is_written=True)
+        if name == "extend" and rotated.is_given:
+            yield writes(rotated, batch * heads * length * size * FLOAT)
+        kept = ((keys, (keys_batch, keys_head, keys_row), size), (values, (values_batch, values_head, values_row), value_size))
+        for at, steps, width in kept:
+            if is_filling:
+                yield _rows_to_clear(at, steps, (batch, key_heads, capacity, width))
+            elif is_few:
+                yield reaches(at, (batch, key_heads, capacity, width), (*steps, FLOAT), FLOAT)
+        if is_filling:
+            yield reaches(k, (batch, key_heads, new, size), (k_batch, k_head, k_row, FLOAT), FLOAT)
+            yield reaches(v, (batch, key_heads, new, value_size), (v_batch, v_head, v_row, FLOAT), FLOAT)
+            yield given(k_bias, key_heads * size * FLOAT)
+            yield given(v_bias, key_heads * value_size * FLOAT)
+            if past_rows and not is_in_place:
+                yield reaches(past_k, (batch, key_heads), (past_k_batch, past_k_head), past_rows * size * FLOAT)
+                yield reaches(past_v, (batch, key_heads), (past_v_batch, past_v_head), past_rows * value_size * FLOAT)
+        if is_few:
+            # How many keys there are of each sequence is known when it runs: of a mask, one for all, if not for each.
+            yield reaches(mask, (batch, heads, length), (mask_batch, mask_head, mask_row), FLOAT, may_be_none=True)
+            yield given(sinks, heads * FLOAT)
+            if not has_cache and not is_filling:
+                yield given(v_bias, heads * value_size * FLOAT)
+            most = -(-group * length // pieces)
+            each_row = size * FLOAT + _KEYS * FLOAT + value_size * FLOAT + 2 * FLOAT
+            yield works(work, (parts - 1) * part_bytes + 64 + most * each_row)
+
+
+for _name in ("attend_few", "extend", "rotate"):
+    _cached(_name)
+
+
+@declares("attention_inputs", "count_tokens")
+def _count_tokens(
+    failed: int, lasts: At, batch: int, new: int, longest: int, past_rows: int, is_causal: int, counts: At
+) -> Extents:
+    return reads(lasts, batch * _INT32), writes(counts, batch * _COUNTS * INT64)
+
+
+@declares("attention_inputs", "count_from")
+def _count_from(failed: int, position: At, batch: int, length: int, rows: int, counts: At) -> Extents:
+    return reads(position, INT64), writes(counts, batch * _COUNTS * INT64)
+
+
+@declares("attention_inputs", "check_rows")
+def _check_rows(failed: int, numbers: At, count: int, rows: int) -> Extents:
+    return (reads(numbers, count * INT64),)
+
+
+@declares("attention_inputs", "mask_numbers")
+def _mask_numbers(mask: At, count: int, out: At, number: float) -> Extents:
+    return reads(mask, count * _INT32), writes(out, count * FLOAT)
+
+
+@declares("attention_inputs", "end_numbers")
+def _end_numbers(ends: At, batch: int, keys: int, out: At, number: float) -> Extents:
+    return reads(ends, batch * _INT32), writes(out, batch * keys * FLOAT)
