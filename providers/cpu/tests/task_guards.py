@@ -57,8 +57,10 @@ def launch(module: str, name: str, words: list, parts: int, *, at_end: bool, les
         less: position of an address with one byte less; None for none.
     """
     declaration = declaration_of(module, name)
-    # 0, or an address: some tasks are of other extents where there is none.
-    extents = [extent for extent in declaration.extents(words, parts) if extent.behind or extent.before]
+    # Of an address on which others depend, 0 says that there is none.
+    absent = {position for position in declaration.deciding if not words[position]}
+    extents = [extent for extent in declaration.extents(words, parts) if extent.behind + extent.before]
+    extents = [extent for extent in extents if extent.position not in absent]
     memories = {}
     for extent in extents:
         nbytes = extent.before + extent.behind - (extent.position == less)

@@ -75,7 +75,8 @@ def test_one_byte_less_is_refused(task):
     for _, parts, words in launches_of(task):
         extents = declaration_of(module, name).extents(words, parts)
         for extent in extents:
-            if extent.behind + extent.before:
+            is_absent = extent.position in declaration_of(module, name).deciding and not words[extent.position]
+            if extent.behind + extent.before and not is_absent:
                 with pytest.raises(ExtentError, match=rf"{task} .* at its argument"):
                     launch(module, name, list(words), parts, at_end=False, less=extent.position)
 
@@ -88,7 +89,7 @@ def test_what_is_unknown_none_or_read_only_is_refused():
     with pytest.raises(ExtentError, match="nothing is known"):
         TaskCall("rows", "softmax", (x.ctypes.data, out, 2, 8)).kept()
     with pytest.raises(ExtentError, match="its address is 0"):
-        _ = TaskCall("rows", "softmax", (0, out, 2, 8)).row
+        TaskCall("rows", "softmax", (0, out, 2, 8)).run()
     out.flags.writeable = False
     with pytest.raises(ExtentError, match="read-only"):
         TaskCall("rows", "softmax", (x, out, 2, 8)).run()

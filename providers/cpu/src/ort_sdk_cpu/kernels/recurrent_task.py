@@ -11,7 +11,6 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import TaskCall
 
 from .compiled_product import CompiledProduct, Sizes
@@ -168,9 +167,9 @@ class RecurrentTask:
         """Further working memory, float32, by name."""
         return {}
 
-    def _more_arguments(self) -> Sequence[int]:
+    def _more_arguments(self) -> Sequence[Any]:
         """What the task takes behind the usual arguments."""
-        return (0 if self._functions is None else address_of(self._functions), 0)
+        return (self._functions, 0)
 
     def use_peepholes(self, peepholes: HostArray) -> None:
         """Read these from now on, (3 * hidden,), contiguous, which the caller keeps. Only where activations are told."""
@@ -231,7 +230,7 @@ class RecurrentTask:
         gates, sign = working.array("gates"), self._sign
         if self._product is None:
             call.point(_X, x)
-        call.set(_GATES, address_of(gates) + self._first_gates)
+        call.point(_GATES, gates, self._first_gates)
         call.point(_SUMS, working.array("sums"))
         if self._resets_first:
             call.point(_WORK, working.array("resets"))
@@ -241,7 +240,7 @@ class RecurrentTask:
             call.point(_CELLS, working.array("cells") if last[1] is None else last[1])
         results = working.array("states") if after is None else after
         steps, step = self._sizes.steps, results.strides[0]
-        call.set(_AFTER, address_of(results) + (step * (steps - 1) if sign < 0 else 0))
         call.set(_AFTER_STEP, sign * step)
+        call.point(_AFTER, results, step * (steps - 1) if sign < 0 else 0)
         call.point(_LAST, last[0])
         call.point(_LENGTHS, lengths)
