@@ -233,7 +233,7 @@ def test_products_of_any_length(rows, inner):
     a, b, out = random(3, rows, inner), random(37, inner), np.full((3, rows, 37), np.nan, np.float32)
     row = inner * a.itemsize
     stack = Stack(count=3, rows=rows, row_bytes=row, step_bytes=rows * row, out_step_bytes=rows * 37 * out.itemsize)
-    StackedProduct(b, Scratch())(stack, a.ctypes.data, None, out.ctypes.data)
+    StackedProduct(b, Scratch())(stack, a, None, out)
     np.testing.assert_allclose(out, a.astype(np.float64) @ b.T, rtol=1e-5, atol=1e-5)
 
 

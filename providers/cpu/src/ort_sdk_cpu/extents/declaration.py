@@ -272,6 +272,7 @@ def declaration_of(module: str, name: str) -> Declaration | None:
 _looked_at: set[str] = set()
 
 FAMILIES = {
+    **dict.fromkeys(("given_products", "packed_products", "products"), "products"),
     **dict.fromkeys(("narrow_recurrent", "quantized_recurrent", "recurrent"), "recurrent"),
     **dict.fromkeys(("attention", "attention_inputs", "cached_attention"), "attention"),
     **dict.fromkeys(("convolution", "depthwise", "few_outputs", "pointwise", "separable", "small_convolution"), "convolutions"),

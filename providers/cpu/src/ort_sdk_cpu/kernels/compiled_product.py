@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 from ort_sdk_cpu.native_call import NativeCall
 
@@ -289,9 +288,8 @@ class ProductFunction:
         sizes = self._sizes.of_rows(rows)
         plan = planned(sizes, libraries.thread_count())
         division = plan.division
-        places = (address_of(a), address_of(b), address_of(out), 0 if bias is None else address_of(bias))
-        work = self._scratch.address(WORKING_MEMORY, division.work_bytes)
-        _task(sizes.module, division.task)(division.threads, *places, work, *plan.sizes, *self._epilogue, *division.rest)
+        work = self._scratch.room(WORKING_MEMORY, division.work_bytes)
+        _task(sizes.module, division.task)(division.threads, a, b, out, bias, work, *plan.sizes, *self._epilogue, *division.rest)
 
 
 class CompiledProduct:
@@ -349,9 +347,7 @@ class CompiledProduct:
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        address = self._work.new_address()
-        if address is not None:
-            self._call.set(_WORK, address)
+        self._work.tell(self._call, _WORK)
 
     def _run(self) -> None:
         self._prepare()

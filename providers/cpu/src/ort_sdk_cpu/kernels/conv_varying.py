@@ -16,7 +16,6 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.onednn.constants import Algorithm
 from ort_sdk_cpu.onednn.post_ops import Eltwise
 
@@ -242,7 +241,7 @@ class _Dense(_OverProduct):
         lines = lines_of(x, axes, (columns - 1) * axes.strides[1] + axes.kernel[1], self._scratch)
         step = lines.shape[2] * taps
         stack = Stack(len(x) * axes.out[0], columns, axes.strides[1] * taps, step, columns * out.shape[-1] * _FLOAT_BYTES)
-        self._product(stack, address_of(lines), bias, address_of(out))
+        self._product(stack, lines, bias, out)
         return True
 
     def _apart(self, x: HostArray, axes: _Axes, apart: int, bias: HostArray | None, out: HostArray) -> None:
@@ -255,9 +254,7 @@ class _Dense(_OverProduct):
         parts[:] = lines.reshape(count, width, apart, taps).swapaxes(1, 2)
         made = self._scratch.array("parts of results", (count, apart, columns, out.shape[-1]), _FLOAT)
         step, out_step = width * taps * _FLOAT_BYTES, columns * out.shape[-1] * _FLOAT_BYTES
-        self._product(
-            Stack(count * apart, columns, taps * _FLOAT_BYTES, step, out_step), address_of(parts), bias, address_of(made)
-        )
+        self._product(Stack(count * apart, columns, taps * _FLOAT_BYTES, step, out_step), parts, bias, made)
         rows = out.reshape(count, axes.out[1], out.shape[-1])
         for part in range(apart):
             of_part = rows[:, part::apart]
@@ -284,6 +281,13 @@ def lines_of(x: HostArray, axes: _Axes, width: int, scratch: Scratch) -> HostArr
     return lines
 
 
+def _from(array: HostArray, nbytes: int) -> HostArray:
+    """The numbers of a contiguous array from so many bytes on."""
+    flat = array.view()
+    flat.shape = (-1,)
+    return flat[nbytes // _FLOAT_BYTES :]
+
+
 class _Spread(_OverProduct):
     """ConvTranspose whose windows meet without overlapping: each element becomes a window of its own."""
 
@@ -308,7 +312,7 @@ class _Spread(_OverProduct):
         stack = Stack(len(x) * height, width, row, width * row, self._height * line)
         tiled = None if bias is None else np.tile(bias, self._width)
         for index, product in enumerate(self._products):
-            product(stack, address_of(x), tiled, address_of(out) + index * line)
+            product(stack, x, tiled, _from(out, index * line))
         return True
 
 
@@ -351,7 +355,7 @@ class _Overlapping(_OverProduct):
         stack = Stack(len(x) * counts[0], counts[1], taps, lines.shape[2] * taps, len(self._products) * line)
         tiled = None if bias is None else np.tile(bias, self._steps[1])
         for index, product in enumerate(self._products):
-            product(stack, address_of(lines), tiled, address_of(made) + index * line)
+            product(stack, lines, tiled, _from(made, index * line))
         (top, left), (height, width) = begins, asked
         out.reshape(len(x), *asked, channels)[:] = made[:, top : top + height, left : left + width]
         return True

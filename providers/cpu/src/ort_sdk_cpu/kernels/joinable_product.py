@@ -12,7 +12,6 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import NativeCall, in_turn
 
 from .bindable import Writer
@@ -145,13 +144,12 @@ def _addend_row(addend: HostArray, out: HostArray) -> int | None:
 def _stacks(operands: Operands, layout: _Layout) -> Iterator[_Stack]:
     """The output's matrices and those they are made of, in as few stacks as they lie in."""
     arrays = (operands.a, operands.b, operands.out)
-    places = [address_of(array) for array in arrays]
     outer = () if layout.is_one else operands.out.shape[:-2]
     spread = [np.broadcast_to(array, (*outer, *array.shape[-2:])) for array in arrays] if outer else []
     sizes, strides = _merged(outer, [array.strides[:-2] for array in spread] or [(), (), ()])
     count, steps = (sizes.pop(), [own.pop() for own in strides]) if sizes else (1, [0, 0, 0])
     for index in np.ndindex(*sizes):
-        at = (place + sum(map(int.__mul__, index, own)) for place, own in zip(places, strides, strict=True))
+        at = (sum(map(int.__mul__, index, own)) for own in strides)
         yield _Stack(count, (next(at), next(at), next(at)), (steps[0], steps[1], steps[2]))
 
 
@@ -200,10 +198,10 @@ class JoinableProduct:
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        address = self._work.new_address()
-        if address is not None:
+        room = self._work.new_room()
+        if room is not None:
             for call in self._calls:
-                call.set(_WORK, address)
+                call.point(_WORK, room)
 
     def moves_to(self, operands: Operands) -> bool:
         """Use other arrays that lie as those the tasks were made for; whether they do, in one stack."""
@@ -231,11 +229,14 @@ def _strides(operands: Operands) -> list[Any]:
 def _task(operands: Operands, layout: _Layout, stack: _Stack, division: Division) -> Any:
     from ort_sdk_cpu.machine_code import TaskCall
 
-    sizes, addend = layout.sizes, operands.addend
-    addresses = (*stack.places, 0 if addend is None else address_of(addend), 0)
+    sizes = layout.sizes
     shape = (sizes.rows, sizes.columns, sizes.inner, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count)
     numbers = (int(operands.activation), float(operands.alpha), float(operands.beta), float(operands.slope))
-    return TaskCall(MODULE, division.task, (*addresses, *shape, *numbers, *division.rest), division.threads)
+    call = TaskCall(MODULE, division.task, (0, 0, 0, 0, 0, *shape, *numbers, *division.rest), division.threads)
+    arrays = (operands.a, operands.b, operands.out, operands.addend)
+    for place, (array, offset) in enumerate(zip(arrays, (*stack.places, 0), strict=True)):
+        call.point(place, array, offset)
+    return call
 
 
 class ProductWriter:

@@ -13,7 +13,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, NodeArg, Tensor, TensorElementType
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.allocator import ALIGNMENT_BYTES
 
 from .bindable import stores_packed_weights
@@ -81,6 +80,6 @@ def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostAr
     spare = np.empty(threads * SPARE_BYTES + ALIGNMENT_BYTES, np.uint8)
     pack = task_function(PACKED_MODULE, "pack_rows" if transposed else "pack_columns", _KINDS)
     row_bytes = 4 * (inner if transposed else columns)
-    pack(threads, address_of(data), address_of(panels), inner, columns, row_bytes, panel_bytes, address_of(spare))
+    pack(threads, data, panels, inner, columns, row_bytes, panel_bytes, spare)
     panels.flags.writeable = False
     return panels

@@ -90,11 +90,19 @@ class ToldMemory:
         self._mark = growth.mark
         return address
 
+    def new_room(self) -> HostArray | None:
+        """The memory itself, or more of it; None as above."""
+        if growth.mark is self._mark:
+            return None
+        room = self._scratch.room(self._name, self._nbytes)
+        self._mark = growth.mark
+        return room
+
     def tell(self, call: TaskCall, place: int) -> None:
         """Tell a task, at this place among its arguments, unless it was told, and none has been replaced since."""
-        address = self.new_address()
-        if address is not None:
-            call.aim(place, address, self._nbytes)
+        room = self.new_room()
+        if room is not None:
+            call.point(place, room)
 
 
 def shared_scratch() -> Scratch:

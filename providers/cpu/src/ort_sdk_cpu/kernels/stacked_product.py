@@ -7,7 +7,6 @@ import functools
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.machine_code import task_function
 
 from .compiled_product import KINDS, MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Sizes
@@ -48,22 +47,21 @@ class StackedProduct:
         self._weight, self._scratch = weight, scratch
         self._epilogue = (int(activation), 1.0, 1.0, float(slope))
 
-    def __call__(self, stack: Stack, a: int, bias: HostArray | None, out: int) -> None:
+    def __call__(self, stack: Stack, a: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the products.
 
         Args:
             stack: how the matrices lie.
-            a: address of the first operand.
+            a: an array that begins with the first operand.
             bias: (columns,), or None.
-            out: address of the first result, whose rows have no gaps between them.
+            out: one that begins with the first result, whose rows have no gaps between them.
         """
         columns, inner = self._weight.shape
         name, threads, rest, work_bytes = _planned(stack.count, stack.rows, inner, columns, libraries.thread_count())
-        addresses = (a, address_of(self._weight), out, 0 if bias is None else address_of(bias))
         sizes = (stack.rows, columns, inner, stack.row_bytes, inner * _FLOAT_BYTES, columns * _FLOAT_BYTES)
         steps = (stack.step_bytes, 0, stack.out_step_bytes, 0, stack.count)
-        work = self._scratch.address(WORKING_MEMORY, work_bytes)
-        task_function(MODULE, name, KINDS)(threads, *addresses, work, *sizes, *steps, *self._epilogue, *rest)
+        work = self._scratch.room(WORKING_MEMORY, work_bytes)
+        task_function(MODULE, name, KINDS)(threads, a, self._weight, out, bias, work, *sizes, *steps, *self._epilogue, *rest)
 
 
 @functools.lru_cache(maxsize=1024)
