@@ -272,6 +272,10 @@ def declaration_of(module: str, name: str) -> Declaration | None:
 _looked_at: set[str] = set()
 
 FAMILIES = {
+    **dict.fromkeys(("bags", "indexing", "reduction"), "indexing"),
+    **dict.fromkeys(("dynamic_quantization", "quantized", "quantized_elementwise"), "quantized"),
+    **dict.fromkeys(("deformation", "distances", "features", "interpolation", "nearest"), "sampling"),
+    **dict.fromkeys(("sampling", "selection", "suppression"), "sampling"),
     **dict.fromkeys(("given_products", "packed_products", "products"), "products"),
     **dict.fromkeys(("narrow_recurrent", "quantized_recurrent", "recurrent"), "recurrent"),
     **dict.fromkeys(("attention", "attention_inputs", "cached_attention"), "attention"),

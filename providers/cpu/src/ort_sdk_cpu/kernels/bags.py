@@ -13,7 +13,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk.api.step_expansion import ExpandingProgram
-from ort_sdk_cpu.addresses import address_of
 
 from .any_layout import AnyLayoutKernel
 from .bindable import MakeWriter
@@ -113,5 +112,5 @@ class _Bag(OpKernel):
 
         table, numbers = arrays[:2]
         sizes = (len(table), len(numbers), table.shape[1], self._kind)
-        task = TaskCall("bags", "reduce_bag", (0, *map(address_of, arrays), *sizes))
+        task = TaskCall("bags", "reduce_bag", (0, *arrays, *sizes))
         return task.checked(call, *arrays)

@@ -23,11 +23,11 @@ class CheckedWriter:
         module: of ``ort_sdk_cpu.compiled``.
         name: the task's.
         places: for each address behind the first argument, which of the writer's arrays it is of; the output is the last array.
-        arguments: what follows the addresses.
+        arguments: what follows the addresses; arrays for further ones.
         compute: the shared set's function.
         threads: how many the task may use.
         copies_first: whether the output has to be a copy of the first array before.
-        kept: arrays that arguments are addresses of.
+        kept: those arrays.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class CheckedWriter:
         module: str,
         name: str,
         places: Sequence[int],
-        arguments: Sequence[int],
+        arguments: Sequence[Any],
         compute: Callable[..., Any],
         threads: int = 1,
         *,

@@ -10,7 +10,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
-from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
 from .compiled_product import ProductFunction, ProductSizes
@@ -114,8 +113,7 @@ class _DeformConv:
         rows = self._scratch.array("deformed", (count, width), FLOAT)
         steps = (*windows.strides, *windows.dilations, *windows.pads_begin)
         sizes = (len(x), x.shape[1], *x.shape[2:], *windows.output_shape, *windows.kernel_shape, *steps, self._offset_groups)
-        addresses = (address_of(pixels), address_of(offset), 0 if mask is None else address_of(mask), address_of(rows))
-        task_function(MODULE, NAME, KINDS)(threads_for(rows.size * SAMPLE_WORK), *addresses, *sizes)
+        task_function(MODULE, NAME, KINDS)(threads_for(rows.size * SAMPLE_WORK), pixels, offset, mask, rows, *sizes)
         return rows
 
     def _in_rows(self, name: str, array: HostArray) -> HostArray:

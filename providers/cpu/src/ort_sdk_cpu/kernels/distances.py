@@ -8,7 +8,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 
 from .direct_kernel import computed_by
 from .direct_task import DirectCall
@@ -41,9 +40,9 @@ def row_distances(info: KernelInfo) -> DirectCall | None:
 
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         out, threads = results.empty((rows, others)), threads_for(rows * others * -(-features // 4))
-        work = scratch.address(MODULE, threads * features * FEATURE_BYTES)
+        work = scratch.room(MODULE, threads * features * FEATURE_BYTES)
         sizes = (rows, others, features, int(metric == "euclidean"))
-        task_function(MODULE, NAME, "q" * 8)(threads, *map(address_of, (a, b, out)), work, *sizes)
+        task_function(MODULE, NAME, "q" * 8)(threads, a, b, out, work, *sizes)
         return out
 
     return call

@@ -11,7 +11,6 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.encoders import categories_of, set_ones
 from ort_sdk.opset.ml.lookup import integer_table, position_finder
-from ort_sdk_cpu.addresses import address_of
 
 from .bindable import MakeWriter, Writer, bindable, copied
 from .copies import moving
@@ -81,7 +80,7 @@ def one_hot_encoder(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if found is None or kind not in (TensorElementType.FLOAT, TensorElementType.INT64) or not info.attribute("zeros", 1):
         return None
     least, table = found
-    numbers = (categories.size, address_of(table), int(least), table.size - 1, int(kind is TensorElementType.FLOAT))
+    numbers = (categories.size, table, int(least), table.size - 1, int(kind is TensorElementType.FLOAT))
     otherwise = copied(compute)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
@@ -157,7 +156,7 @@ def _by_rows(
             return otherwise
         spread = [np.ascontiguousarray(np.broadcast_to(column, width)) for column in columns or ()]
         sizes = (x.size // width, width)
-        return _KeepingWriter(task, (*sizes, *map(address_of, spread), *arguments), spread, otherwise, threads_for(x.size))
+        return _KeepingWriter(task, (*sizes, *spread, *arguments), spread, otherwise, threads_for(x.size))
 
     return make
 
@@ -166,7 +165,7 @@ class _KeepingWriter(TaskWriter):
     """Keeps what its arguments point at."""
 
     def __init__(
-        self, task: str, arguments: tuple[int | float, ...], numbers: Sequence[HostArray], otherwise: Writer, threads: int
+        self, task: str, arguments: tuple[Any, ...], numbers: Sequence[HostArray], otherwise: Writer, threads: int
     ) -> None:
         self._numbers = numbers
         super().__init__(MODULE, task, arguments, (0, 1), otherwise, threads)

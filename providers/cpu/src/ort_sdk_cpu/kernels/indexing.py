@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import MakeWriter, Writer, bindable, copied, made_by
@@ -69,9 +68,8 @@ class _Places:
         from ort_sdk_cpu.machine_code import TaskCall
 
         offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
-        arrays = tuple(map(address_of, (data, indices, out)))
-        sizes = (indices.itemsize, self._limit, indices.size, address_of(offsets), self._step, words)
-        task = TaskCall(MODULE, "take_elements", (0, *arrays, *sizes))
+        sizes = (indices.itemsize, self._limit, indices.size, offsets, self._step, words)
+        task = TaskCall(MODULE, "take_elements", (0, data, indices, out, *sizes))
         return task.checked(functools.partial(compute, data, indices), data, indices, out, offsets)
 
     def changing(
@@ -85,8 +83,8 @@ class _Places:
 
         offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
         words = (out.itemsize // 4,) if task == PUT else ()
-        sizes = (indices.itemsize, self._limit, indices.size, address_of(offsets), self._step, *words)
-        made = TaskCall(MODULE, task, (0, *map(address_of, arrays), *sizes))
+        sizes = (indices.itemsize, self._limit, indices.size, offsets, self._step, *words)
+        made = TaskCall(MODULE, task, (0, *arrays, *sizes))
         return made.checked(functools.partial(self._redo, compute, data, indices, updates, out), *arrays, offsets)
 
     @staticmethod
@@ -176,7 +174,7 @@ class _Tuples:
         self.slices, self.count = math.prod(dims), math.prod(indices.shape[:-1])
         steps = [math.prod(dims[place + 1 :]) for place in range(depth)]
         self.table = np.array(list(zip(dims, steps, strict=True)), np.int64).reshape(-1)
-        self.sizes = (indices.itemsize, depth, self.count, words, address_of(self.table))
+        self.sizes = (indices.itemsize, depth, self.count, words, self.table)
         """As tasks take them: bytes of an index, its tuple's length, tuples, words of a slice, the table."""
 
     @classmethod
@@ -372,7 +370,7 @@ class _OneHot:
 
         arrays = (indices, values, out)
         sizes = (indices.itemsize, self._depth, self._count, words)
-        return TaskCall(MODULE, "one_hot", (*map(address_of, arrays), *sizes)).kept(*arrays)
+        return TaskCall(MODULE, "one_hot", (*arrays, *sizes)).kept(*arrays)
 
 
 @bindable("Tile", any_type=True)

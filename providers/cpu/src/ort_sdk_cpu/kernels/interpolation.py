@@ -11,7 +11,6 @@ import numpy as np
 from ort_sdk.api import HostArray, Slot
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.tensor.resize import Resizer
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .bindable import Writer
@@ -59,13 +58,13 @@ class PictureInterpolation:
     turned_columns: Table
     is_last: bool = False
 
-    def arguments(self, *, is_channels_last: bool) -> tuple[int, ...]:
+    def arguments(self, *, is_channels_last: bool) -> tuple[Any, ...]:
         """Of the task, behind addresses of arrays."""
         samples, channels, *sizes = self.shape
         pictures, pixel = (samples, channels) if is_channels_last else (samples * channels, 1)
         taps = [self.rows, self.columns if is_channels_last else self.turned_columns]
         counts = (self.rows[0].shape[1], self.columns[0].shape[1])
-        tables = ((*map(address_of, table), count) for table, count in zip(taps, counts, strict=True))
+        tables = ((*table, count) for table, count in zip(taps, counts, strict=True))
         return (pictures, *sizes, *self.output_shape[2:], pixel, *(word for table in tables for word in table))
 
     def row_bytes(self, *, is_channels_last: bool) -> int:
@@ -136,9 +135,9 @@ def interpolated(resizer: Resizer, otherwise: Callable[..., HostArray]) -> Calla
         last = last or made.is_last
         out = results.empty((samples, *sizes, channels) if last else made.output_shape)
         threads = threads_for(made.work)
-        work = scratch.address(MODULE, made.row_bytes(is_channels_last=last) * threads)
+        work = scratch.room(MODULE, made.row_bytes(is_channels_last=last) * threads)
         function = task_function(MODULE, PIXELS if last else PLANES, "q" * 15)
-        function(threads, address_of(x), address_of(out), work, *made.arguments(is_channels_last=last))
+        function(threads, x, out, work, *made.arguments(is_channels_last=last))
         return np.moveaxis(out, -1, 1) if last and not made.is_last else out
 
     return run
@@ -162,7 +161,7 @@ class InterpolationWriter(TaskWriter):
         name, flips = (PIXELS if is_channels_last else PLANES, ()) if dtype == _FLOAT else (BYTE_PIXELS, (_flip(dtype),))
         threads = threads_for(made.work)
         self._kept = (made, np.empty(made.row_bytes(is_channels_last=is_channels_last) * threads + 64, np.uint8))
-        arguments = (address_of(self._kept[1]), *made.arguments(is_channels_last=is_channels_last), *flips)
+        arguments = (self._kept[1], *made.arguments(is_channels_last=is_channels_last), *flips)
         super().__init__(MODULE, name, arguments, (0, given), otherwise, threads)
 
     def _rows(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:

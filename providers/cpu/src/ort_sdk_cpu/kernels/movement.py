@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
@@ -251,7 +250,7 @@ def taking(
 
     sizes = (indices.itemsize, data.shape[axis], indices.size, math.prod(data.shape[: axis % data.ndim]), words, stride)
     lowest = -data.shape[axis] if least is None else least
-    task = TaskCall("indexing", "take_slices", (0, *map(address_of, (data, indices, out)), *sizes, lowest))
+    task = TaskCall("indexing", "take_slices", (0, data, indices, out, *sizes, lowest))
     return task.checked(functools.partial(compute, data, indices), data, indices, out)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, Slot
-from ort_sdk_cpu.addresses import address_of
 
 from .bindable import Writer
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
@@ -63,7 +62,7 @@ class _NearestWriter(TaskWriter):
             self._repeats(arrays[0].shape[3]),
         )
         threads = threads_for(math.prod(arrays[1].shape) // COPIED_AT_ONCE)
-        super().__init__(MODULE, name, (*map(address_of, self._tables), *sizes), (0, given), otherwise, threads)
+        super().__init__(MODULE, name, (*self._tables, *sizes), (0, given), otherwise, threads)
 
     def _repeats(self, width: int) -> int:
         """How often each column follows; 0 if not equally often."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.addresses import address_of
 
 from .conv_geometry import ConvGeometry
 from .conv_integer_varying import VaryingSums
@@ -68,9 +67,7 @@ class VaryingFilters:
             return False
         from ort_sdk_cpu.machine_code import task_function
 
-        places = (address_of(sums), address_of(target), address_of(self._scales))
-        bias = 0 if self._bias is None else address_of(self._bias)
         rows, columns = out.size // out.shape[1], out.shape[1]
         finish = task_function("quantized", "requantize_sums", "qqqqqqfff")
-        finish(threads_for(out.size), *places, bias, rows, columns, self._y_zero_point, *limits(out))
+        finish(threads_for(out.size), sums, target, self._scales, self._bias, rows, columns, self._y_zero_point, *limits(out))
         return True

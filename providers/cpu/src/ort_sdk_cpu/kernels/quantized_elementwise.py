@@ -56,7 +56,7 @@ class _Task:
     def aim(self, arrays: Sequence[Any]) -> None:
         """Use other arrays, which lie alike."""
         for place, owner, offset in self._aims:
-            self._call.set(place, address_of(arrays[owner]) + offset)
+            self._call.point(place, arrays[owner], offset)
 
     def run(self) -> None:
         """Do the work."""

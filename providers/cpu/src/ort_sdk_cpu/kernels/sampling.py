@@ -9,7 +9,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .direct_kernel import computed_by
@@ -65,9 +64,9 @@ def grid_sample(info: KernelInfo) -> DirectCall | None:
 
         x, grid = _lying(x, points * samples * channels * max(4 * settings[0] ** 2, 1), scratch), np.ascontiguousarray(grid)
         out, threads = results.empty((samples, channels, *grid.shape[1:-1])), threads_for(work)
-        table = scratch.address(MODULE, threads * (TABLE_BYTES + TILE_BYTES))
+        table = scratch.room(MODULE, threads * (TABLE_BYTES + TILE_BYTES))
         sizes = (samples, channels, height, width, points, *settings, int(is_channels_last(x)))
-        task_function(MODULE, "grid_sample", "q" * 13)(threads, *map(address_of, (x, grid, out)), table, *sizes)
+        task_function(MODULE, "grid_sample", "q" * 13)(threads, x, grid, out, table, *sizes)
         return out
 
     return call
@@ -106,7 +105,7 @@ def roi_align(info: KernelInfo) -> DirectCall | None:
         x, numbers = _lying(x, work, scratch), np.ascontiguousarray(images, np.int64)
         out, threads = results.empty((len(rois), x.shape[1], *bins)), min(threads_for(work), len(rois))
         sizes = (*x.shape[1:], len(rois), *bins, ratio, room, int(is_channels_last(x)))
-        places = (*map(address_of, (x, regions, out)), scratch.address(MODULE, threads * room), address_of(numbers))
+        places = (x, regions, out, scratch.room(MODULE, threads * room), numbers)
         task_function(MODULE, "roi_align", "q" * 14 + "f")(threads, *places, *sizes, float(mode == "avg"))
         return out
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 
 from .bindable import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
 from .task_writer import TaskWriter, is_worth_a_task, threads_for
@@ -118,7 +117,7 @@ def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bi
         shape[selection.axis] = count
         values, places = np.empty(shape, np.float32), np.empty(shape, np.int64)
         room = np.empty(int(arguments[4]) * threads, np.uint8)
-        task_function(MODULE, NAME, KINDS)(threads, *map(address_of, (x, values, places, room)), *arguments)
+        task_function(MODULE, NAME, KINDS)(threads, x, values, places, room, *arguments)
         return values, places
 
     return DirectlyBindable(kernel, make_writer, call)

@@ -8,7 +8,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 
 from .direct_kernel import computed_by
 from .direct_task import DirectCall
@@ -50,13 +49,13 @@ def non_max_suppression(info: KernelInfo) -> DirectCall | None:
         kept, numbers = np.empty((pairs, most), np.int32), np.empty(pairs, np.int64)
         task_function(MODULE, "kept_boxes", "q" * 11 + "ff")(
             threads,
-            *map(address_of, (boxes, scores, kept, numbers)),
-            scratch.address(MODULE, room * threads),
+            *(boxes, scores, kept, numbers),
+            scratch.room(MODULE, room * threads),
             *(pairs, count, classes, most, centered, int(bound is not None)),
             *(float(share or 0), float(bound or 0)),
         )
         rows = np.empty((int(numbers.sum()), 3), np.int64)
-        task_function(MODULE, "box_rows", "q" * 6)(1, *map(address_of, (kept, numbers, rows)), pairs, classes, most)
+        task_function(MODULE, "box_rows", "q" * 6)(1, kept, numbers, rows, pairs, classes, most)
         return rows
 
     return call

@@ -51,7 +51,7 @@ class TaskWriter:
     Args:
         module: of ``ort_sdk_cpu.compiled``.
         name: the task's.
-        arguments: what follows the addresses of arrays.
+        arguments: what follows the addresses of arrays; arrays for further addresses, which the caller keeps.
         places: for each address the task takes, which of the writer's arrays it is of; None for none.
         otherwise: the writer for arrays that are not contiguous.
         threads: how many the task may use.
@@ -61,7 +61,7 @@ class TaskWriter:
         self,
         module: str,
         name: str,
-        arguments: Sequence[int | float],
+        arguments: Sequence[Any],
         places: Sequence[int | None],
         otherwise: Writer,
         threads: int = 1,
