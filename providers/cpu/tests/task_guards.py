@@ -9,6 +9,7 @@ import ctypes
 import json
 import mmap
 import sys
+from collections.abc import Callable
 
 import numpy as np
 from ort_sdk_cpu.extents.declaration import declaration_of
@@ -45,34 +46,44 @@ class Guarded:
         assert _LIBC.munmap(ctypes.c_void_p(self._start), ctypes.c_size_t(self._size)) == 0
 
 
-def launch(module: str, name: str, words: list, parts: int, *, at_end: bool, less: int | None = None) -> None:
-    """Run a task on guarded memory of what it declares.
+def pointed(module: str, name: str, words: list, parts: int, memory: Callable[[int], np.ndarray], less: int | None = None):
+    """A task on memory of what it declares.
 
     Args:
         module: of ``compiled``.
         name: the task's.
-        words: its arguments; addresses count for nothing.
+        words: its arguments; addresses count for nothing, but those on which others depend: 0 says that there is none.
         parts: threads.
-        at_end: see ``Guarded``.
+        memory: makes so many bytes.
         less: position of an address with one byte less; None for none.
     """
     declaration = declaration_of(module, name)
-    # Of an address on which others depend, 0 says that there is none.
-    absent = {position for position in declaration.deciding if not words[position]}
-    extents = [extent for extent in declaration.extents(words, parts) if extent.behind + extent.before]
-    extents = [extent for extent in extents if extent.position not in absent]
-    memories = {}
-    for extent in extents:
+    call = TaskCall(module, name, tuple(0 if place in declaration.pointers else word for place, word in enumerate(words)), parts)
+    for extent in touched(module, name, words, parts):
         nbytes = extent.before + extent.behind - (extent.position == less)
-        memories[extent.position] = (Guarded(nbytes, at_end=at_end), extent.before)
-    for position in declaration.pointers:
-        words[position] = 0
-    call = TaskCall(module, name, tuple(words), parts)
-    for position, (memory, before) in memories.items():
-        call.point(position, memory.array, before)
-    call.run()
-    for memory, _ in memories.values():
-        memory.free()
+        call.point(extent.position, memory(nbytes), extent.before)
+    return call
+
+
+def touched(module: str, name: str, words: list, parts: int) -> list:
+    """What is touched, but for what is not there."""
+    declaration = declaration_of(module, name)
+    absent = {position for position in declaration.deciding if not words[position]}
+    extents = declaration.extents(words, parts)
+    return [extent for extent in extents if extent.behind + extent.before and extent.position not in absent]
+
+
+def launch(module: str, name: str, words: list, parts: int, *, at_end: bool) -> None:
+    """Run a task on guarded memory of exactly what it declares; see ``Guarded``."""
+    memories: list[Guarded] = []
+
+    def memory(nbytes: int) -> np.ndarray:
+        memories.append(Guarded(nbytes, at_end=at_end))
+        return memories[-1].array
+
+    pointed(module, name, words, parts, memory).run()
+    for each in memories:
+        each.free()
 
 
 def main() -> None:

@@ -34,7 +34,8 @@ def _work_of(task: str, sizes: tuple[int, int, int], at_once: int) -> int:
         return (rows * (whole(columns, width) + LANES) + _SHARED_STEPS * width) * FLOAT
     if task == "packed_panels":
         numbers = max(turned * (width + _STEPS), min(turned, float_tile()[0]) * (width + inner))
-        return _SPARE + numbers * FLOAT
+        # Sixteen lanes are written of each step of a group, of which fewer may be rows.
+        return _SPARE + numbers * FLOAT + VECTOR
     if task in _HALVES:
         return _HALF_SPARE + (_STEPS + 1) * width * FLOAT + turned * (width * FLOAT + _COPY_ROW)
     if task == "panels_of_rows":
