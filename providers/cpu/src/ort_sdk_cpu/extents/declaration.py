@@ -272,6 +272,7 @@ def declaration_of(module: str, name: str) -> Declaration | None:
 _looked_at: set[str] = set()
 
 FAMILIES = {
+    **dict.fromkeys(("integer_convolution", "matrix_convolution"), "integer_convolutions"),
     **dict.fromkeys(("bags", "indexing", "reduction"), "indexing"),
     **dict.fromkeys(("dynamic_quantization", "quantized", "quantized_elementwise"), "quantized"),
     **dict.fromkeys(("deformation", "distances", "features", "interpolation", "nearest"), "sampling"),

@@ -266,8 +266,9 @@ class LayoutCall:
 
     def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
-        for argument, array in zip(self._arguments, arrays, strict=True):
-            self._execution.set(argument, array)
+        for argument, array, copy in zip(self._arguments, arrays, self._copies, strict=True):
+            if copy is None:
+                self._execution.set(argument, array)
         if not self.copy_count:
             return self._execution
         *before, after = (() if copy is None else copy.executions for copy in self._copies)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, RuntimeException
+from ort_sdk.api import ExtentError, HostArray, RuntimeException
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import threads
+from ort_sdk_cpu.extents.bounds import memory_of
 from ort_sdk_cpu.kernels.scratch import growth
 from ort_sdk_cpu.native_call import ALL_BITS, NO_BITS, NativeCall
 
@@ -96,20 +97,36 @@ class Execution:
         is_small: whether it was made for one thread, because a team would take longer to start than its work takes.
     """
 
-    __slots__ = ("_alone", "_arrays", "_call", "_is_small", "_memories", "_primitive")
+    __slots__ = ("_alone", "_arrays", "_bytes", "_call", "_is_small", "_memories", "_primitive")
 
     def __init__(self, primitive: Primitive, arguments: Mapping[int, MemoryDescriptor], *, is_small: bool = False) -> None:
         self._primitive, self._is_small = primitive, is_small
         self._memories = {argument: _new_memory(descriptor) for argument, descriptor in arguments.items()}
+        self._bytes = {argument: descriptor.nbytes for argument, descriptor in arguments.items()}
         self._call = _Call(primitive, self._memories)
         self._alone: Callable[[], None] | None = None
         self._arrays: dict[int, HostArray] = {}
 
     def set(self, argument: int, array: HostArray) -> None:
-        """Use an array's memory for an argument; it is kept alive."""
+        """Use an array's memory for an argument; it is kept alive.
+
+        Raises:
+            ExtentError: the argument's layout reaches outside of it.
+        """
         if self._arrays.get(argument) is not array:
+            self._check(argument, array)
             self._arrays[argument] = array
             _point(self._memories[argument], array.__array_interface__["data"][0])
+
+    def _check(self, argument: int, array: HostArray) -> None:
+        _, behind, is_writeable = memory_of(array)
+        wanted = self._bytes[argument]
+        if behind < wanted or (argument == Argument.DST and not is_writeable):
+            found = f"{behind} bytes" if is_writeable else f"{behind} bytes that are read-only"
+            raise ExtentError(
+                f"The primitive {self._primitive.implementation} takes {wanted} bytes for argument {argument}, but "
+                f"there are {found}. It was not started. This is a fault of the kernel that starts it."
+            )
 
     def forget(self, argument: int) -> None:
         """Keep an argument's array alive no longer; it must be set before the next call."""
