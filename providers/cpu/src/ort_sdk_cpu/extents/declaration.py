@@ -189,6 +189,22 @@ class Declaration:
         self._keys: dict[int, Callable[[Sequence[Any]], Any]] = {}
         self._kept: dict[Any, tuple[Extent, ...]] = {}
 
+    @classmethod
+    def of(cls, name: str, names: Sequence[str], pointers: Sequence[int], function: Callable[..., Extents]) -> Declaration:
+        """What code that is no task touches.
+
+        Args:
+            name: its name.
+            names: of its arguments.
+            pointers: positions of those that are addresses.
+            function: from all arguments, positions in place of addresses, what is touched.
+        """
+        made = cls.__new__(cls)
+        made.name, made.names, made.pointers, made.deciding = name, tuple(names), tuple(pointers), ()
+        made._function, made._has_parts, made._has_tail, made._least_words = function, False, True, len(made.names)
+        made._keys, made._kept = {}, {}
+        return made
+
     def key_of(self, count: int) -> Callable[[Sequence[Any]], Any]:
         """From so many arguments those that are no addresses and on which it depends what is touched."""
         last = count if self._has_tail else len(self.names)

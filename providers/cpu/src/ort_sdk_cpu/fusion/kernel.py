@@ -17,6 +17,7 @@ from ort_sdk_cpu.native_call import in_turn
 from .chain import HEADER_WORDS, OPERAND_WORDS
 from .code import address_of
 from .elements import ELEMENTS, LANES
+from .extents import declaration_of_chain
 from .groups import Group
 from .loops import Loops, memory_order, strides_over
 
@@ -75,10 +76,17 @@ class ChainKernel:
         return operands, Loops.over([shape[axis] for axis in order], [operand.strides for operand in operands])
 
     def _call(self, operands: Sequence[_Operand], loops: Loops) -> Callable[[], Any]:
-        call = TaskCall.at(address_of(self._group.chain), _arguments(loops), self._threads)
+        chain = self._group.chain
+        call = TaskCall.at(address_of(chain), _arguments(loops), self._threads, declaration_of_chain(chain))
         for place, operand in enumerate(operands):
             operand.attach(call, HEADER_WORDS + OPERAND_WORDS * place)
-        return call.kept(*operands)
+        if all(operand.is_fixed for operand in operands):
+            return call.kept(*operands)
+
+        def run() -> None:
+            call.run()
+
+        return run
 
 
 class JoinableKernel:

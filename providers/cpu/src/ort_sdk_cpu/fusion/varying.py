@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.addresses import address_of as address_of_array
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.kernels.task_writer import threads_for
 from ort_sdk_cpu.machine_code import TaskFunction
@@ -17,6 +16,7 @@ from ort_sdk_cpu.machine_code import TaskFunction
 from .chain import HEADER_WORDS, OPERAND_WORDS, Chain
 from .code import address_of
 from .elements import ELEMENTS
+from .extents import declaration_of_chain
 from .groups import Group
 from .kernel import PIECE
 from .loops import OUTER_DIMENSIONS, Loops, memory_order, strides_over
@@ -40,7 +40,7 @@ class VaryingChain:
         self._sources = [_sources(chain, output) for output in chain.outputs]
         """Inputs that each output is made of."""
         kinds = "q" * (HEADER_WORDS + OPERAND_WORDS * len(self._types))
-        self._call = TaskFunction.at(address_of(chain), kinds)
+        self._call = TaskFunction.at(address_of(chain), kinds, declaration_of_chain(chain))
         self._results = [ResultMemory() for _ in chain.outputs]
 
     def compute(self, *inputs: HostArray) -> Any:
@@ -59,9 +59,9 @@ class VaryingChain:
         strides = [_strides(array, shape, order) for array in arrays]
         loops = Loops.over(lying, [*strides, *(output.strides for output in outputs)])
         *outer, inner = loops.sizes
-        words = [math.prod(outer), inner, PIECE, -(-inner // PIECE), *outer[1:]]
+        words: list[Any] = [math.prod(outer), inner, PIECE, -(-inner // PIECE), *outer[1:]]
         for array, own in zip((*arrays, *outputs), loops.strides, strict=True):
-            words += (address_of_array(array), *own)
+            words += (array, *own)
         self._call(threads_for(math.prod(shape) * self._cost // 2), *words)
         back = np.argsort(order).tolist()
         results = tuple(output.transpose(back) for output in outputs)
