@@ -32,6 +32,7 @@ from .row_layout import RowLayout
 from .row_places import place_step
 from .row_steps import AddedScores, RowStep, followed_product, row_step
 from .row_views import RowViews
+from .sequence_bounds import LaunchedTask, Span, check_tasks, spans_of
 
 __all__ = ["RowSequence", "Tasks", "fused_sequence", "misplaced", "sequences_of", "tasks_of"]
 
@@ -253,7 +254,7 @@ class _WithCaches:
         return results if len(results) > 1 else results[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Shaped:
     """Words for rows of some number."""
 
@@ -261,6 +262,10 @@ class _Shaped:
     threads: int
     bytes: int
     base: int
+    tasks: tuple[tuple[str, str], ...]
+    """Module and name of each."""
+    is_checked: bool = False
+    """Whether what the tasks touch was looked at in a run."""
 
 
 class RowSequence:
@@ -335,6 +340,8 @@ class RowSequence:
             outputs.update(found.outputs)
         words = shaped.words.copy()
         self._sequence.add(words, numbers)
+        if not shaped.is_checked:
+            self._check(words, shaped, (*inputs, *outputs.values(), *(each for found in caches for each in found.kept)))
         run_sequence(words, shaped.threads)
         if any(words[_record_of(words, place) + 1] for place in self._failing):
             return NotImplemented
@@ -342,6 +349,22 @@ class RowSequence:
             return NotImplemented
         made = tuple(outputs[index] for index in self._order)
         return made if len(made) > 1 else made[0]
+
+    def _check(self, words: HostArray, shaped: _Shaped, arrays: Sequence[Any]) -> None:
+        """Look whether all tasks stay within arrays, the steps' own and working memory, in the first run with some rows.
+
+        Raises:
+            ExtentError: one would not.
+        """
+        kept = (each for step in self._steps for each in step.kept)
+        spans = [*spans_of(arrays), *spans_of(kept), Span(shaped.base, shaped.base + shaped.bytes, True)]
+        records = [_record_of(words, step) + 1 for step in range(len(self._steps))]
+        tasks = [
+            LaunchedTask(*name, words[first : first + len(step.task.words)].tolist())
+            for name, first, step in zip(shaped.tasks, records, self._steps, strict=True)
+        ]
+        check_tasks(tasks, shaped.threads, spans)
+        shaped.is_checked = True
 
     def _cache_words(self, inputs: Sequence[HostArray], lead: tuple[int, ...]) -> list[CacheWords] | None:
         """What the run has of each cache; None if it has one that tasks do not take."""
@@ -400,10 +423,13 @@ class RowSequence:
         if (by_rows, shared) not in self._waits:
             self._waits[by_rows, shared] = self._waits_with(by_rows, shared)
         words = self._sequence.filled(numbers, threads, self._waits[by_rows, shared])
-        for index, step in enumerate(self._steps):
+        names = [
+            (step.task.module, step.task.name if step.product is None else products[step.product].task) for step in self._steps
+        ]
+        for index, (step, name) in enumerate(zip(self._steps, names, strict=True)):
             if step.product is not None:
-                words[_record_of(words, index)] = task_address(step.task.module, products[step.product].task)
-        return _Shaped(words, threads, values + work * threads, base)
+                words[_record_of(words, index)] = task_address(*name)
+        return _Shaped(words, threads, values + work * threads, base, tuple(names))
 
     def _waits_with(self, by_rows: frozenset[ProductSizes], shared: frozenset[ProductSizes]) -> list[bool]:
         """For each step, whether it has to wait for all threads: it needs what others wrote, or writes where others read.
