@@ -4,9 +4,10 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from ort_sdk.api import InvalidGraph, TensorElementType
+from ort_sdk.api import ExtentError, InvalidGraph, TensorElementType
 from ort_sdk.opset.namespace import ArrayNamespace
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk.opset.strided_views import byte_span, strided_view
 
 NAMESPACES = [NumpyNamespace(), ArrayNamespace(array_api_strict)]
 
@@ -30,6 +31,34 @@ def test_frames_as_the_module_makes_them(count, parts):
     assert found.shape == (3, count, 8, parts)
     np.testing.assert_array_equal(found, ArrayNamespace(np).frames(signal, 8, 3, count))
     np.testing.assert_array_equal(found[:, -1], signal[:, 3 * (count - 1) : 3 * (count - 1) + 8])
+
+
+@pytest.mark.parametrize(("length", "step", "count"), [(8, 3, 12), (41, 1, 2), (8, -1, 2), (8, 3, -1), (8, 1 << 62, 3)])
+def test_frames_stay_within_the_signal(length, step, count):
+    signal = np.zeros((3, 80, 1), np.float32)[:, ::2]
+    with pytest.raises(ExtentError, match="A view of shape"):
+        NumpyNamespace().frames(signal, length, step, count)
+
+
+def test_windows_stay_within_the_array():
+    array = np.arange(24.0).reshape(1, 1, 4, 6)
+    found = NumpyNamespace().sliding_windows(array, (2, 2), (1, 1), (2, 3))
+    np.testing.assert_array_equal(found[0, 0, 1, 1], array[0, 0, 2:, 3:])
+    for kernel, strides, dilations in (((5, 1), (1, 1), (2, 1)), ((2, 2), (1, 1), (1, -3)), ((2, 2), (-1, 1), (1, 1))):
+        with pytest.raises(ExtentError, match="which has bytes 0 to 192"):
+            NumpyNamespace().sliding_windows(array, kernel, strides, dilations)
+
+
+def test_views_count_from_the_first_element():
+    array = np.arange(12).reshape(3, 4)[::-1, ::-1]
+    assert byte_span(array.shape, array.strides, array.itemsize) == (-88, 8)
+    np.testing.assert_array_equal(strided_view(array, (3, 4), array.strides), array)
+    assert strided_view(array, (1 << 40, 0), (1 << 40, 8)).size == 0
+    assert not strided_view(array, (5,), (0,)).flags.writeable
+    with pytest.raises(ExtentError, match="bytes -96 to 8 of an array"):
+        strided_view(array, (2,), (-96,))
+    with pytest.raises(ExtentError, match="bytes 0 to 16 of an array"):
+        strided_view(array, (2,), (8,))
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])

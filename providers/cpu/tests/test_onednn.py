@@ -16,7 +16,7 @@ from ort_sdk_cpu.onednn.memory_descriptor import any_layout, of_array
 from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise, Sum
 from ort_sdk_cpu.onednn.primitive import convolution, matmul, reorder
 
-from ort_sdk.api import RuntimeException
+from ort_sdk.api import ExtentError, RuntimeException
 
 pytestmark = pytest.mark.skipif(not onednn_library.is_available(), reason="oneDNN is not installed")
 
@@ -102,6 +102,23 @@ def test_reorder_between_strides():
     out = np.empty((2, 7, 3, 5), np.float32).transpose(0, 3, 1, 2)
     run(reorder(of_array(x), of_array(out)), SRC=x, DST=out)
     np.testing.assert_array_equal(out, x)
+
+
+def test_arguments_stay_within_their_arrays():
+    source, target = random(4, 6), np.empty((6, 4), np.float32).T
+    layouts = {Argument.SRC: of_array(source), Argument.DST: of_array(target)}
+    execution = Execution(reorder(*layouts.values()), layouts)
+    for wrong in (source[:3], source[:, :5], np.broadcast_to(np.float32(0), (4, 6))):
+        with pytest.raises(ExtentError, match="takes 96 bytes for argument 1, but there are"):
+            execution.set(Argument.SRC, wrong)
+    read_only = np.empty((6, 4), np.float32).T
+    read_only.flags.writeable = False
+    with pytest.raises(ExtentError, match="96 bytes that are read-only"):
+        execution.set(Argument.DST, read_only)
+    execution.set(Argument.SRC, source)
+    execution.set(Argument.DST, target)
+    execution()
+    np.testing.assert_array_equal(target, source)
 
 
 def test_reference_implementations_are_refused():
