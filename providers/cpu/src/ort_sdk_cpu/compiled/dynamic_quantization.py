@@ -27,7 +27,6 @@ from ort_sdk_cpu.simd.memory import (
     store_f32,
     store_i8,
     write_f32,
-    write_i8,
 )
 from ort_sdk_cpu.simd.records import argument
 
@@ -85,7 +84,7 @@ def quantize_by_range(record: int, _part: int, _parts: int) -> None:
     low, high = range_of(x, count)
     scale, zero_point = scale_and_zero_point(low, high)
     write_f32(argument(record, 2), scale)
-    write_i8(argument(record, 3), int(reduce_max(zero_point)))
+    store_i8_first(argument(record, 3), to_i32(zero_point), 1)
     quantize(x, out, count, scale, zero_point)
 
 
@@ -124,7 +123,7 @@ def quantize_by_ranges(record: int, part: int, parts: int) -> None:
     scale, zero_point = scale_and_zero_point(low, high)
     if part == 0:
         write_f32(argument(record, 2), scale)
-        write_i8(argument(record, 3), int(reduce_max(zero_point)))
+        store_i8_first(argument(record, 3), to_i32(zero_point), 1)
     for index in range(spans * part // parts, spans * (part + 1) // parts):
         first, stop = _span(count, spans, index)
         quantize(argument(record, 0) + first * 4, argument(record, 1) + first, stop - first, scale, zero_point)

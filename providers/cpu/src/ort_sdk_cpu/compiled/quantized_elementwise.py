@@ -33,10 +33,9 @@ from ort_sdk_cpu.simd.arithmetic import (
 )
 from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first, lookup_bytes, store_bytes_first, store_i8_first
 from ort_sdk_cpu.simd.functions import exp_of_negative
-from ort_sdk_cpu.simd.memory import load_u8, load_u8_first, read_f32, write_i8
+from ort_sdk_cpu.simd.memory import load_u8, load_u8_first, read_f32
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import first_lanes
-from ort_sdk_cpu.simd.vector_types import LANES
 
 __all__ = ["combine", "look_up", "mean_of_pixels", "mean_of_windows", "softmax_of_columns", "softmax_of_rows"]
 
@@ -190,8 +189,7 @@ def mean_of_pixels(record: int, part: int, parts: int) -> None:
         else:
             for channel in range(min(left, 16)):
                 row_sum = _sum_of_row(x + channel * pixels, pixels, argument(record, 7))
-                # All lanes are alike. LLVM would make four bytes of a masked store of a single one.
-                write_i8(out + channel, reduce_add_i32(_mean(record, splat_i32(row_sum))) // LANES)
+                store_i8_first(out + channel, _mean(record, splat_i32(row_sum)), 1)
 
 
 @inner

@@ -223,6 +223,11 @@ def _check_rows(failed: int, numbers: At, count: int, rows: int) -> Extents:
     return (reads(numbers, count * INT64),)
 
 
+@declares("attention_inputs", "check_lengths")
+def _check_lengths(failed: int, lengths: At, count: int, most: int) -> Extents:
+    return (reads(lengths, count * _INT32),)
+
+
 @declares("attention_inputs", "mask_numbers")
 def _mask_numbers(mask: At, count: int, out: At, number: float) -> Extents:
     return reads(mask, count * _INT32), writes(out, count * FLOAT)

@@ -11,7 +11,6 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
@@ -241,7 +240,7 @@ class LayerTasks:
             return []
         from ort_sdk_cpu.machine_code import TaskCall
 
-        check = TaskCall("attention_inputs", "check_lengths", (0, address_of(lengths), lengths.size, len(arrays[0])))
+        check = TaskCall("attention_inputs", "check_lengths", (0, lengths, lengths.size, len(arrays[0])))
         return [check.checked(functools.partial(self._compute, *arrays[: self._given]), lengths)]
 
     def _peepholes(self, arrays: Sequence[Any]) -> HostArray | None:
