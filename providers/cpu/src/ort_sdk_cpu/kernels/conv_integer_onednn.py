@@ -91,6 +91,20 @@ def _bytes(parts: Sequence[HostArray]) -> list[HostArray]:
     return [np.ascontiguousarray(part, _INT8) for part in parts]
 
 
+def _centred_weight(info: KernelInfo) -> HostArray:
+    weight = _centred(info)
+    assert weight is not None  # noqa: S101 - it was seen to be constant
+    return weight
+
+
+def _zeroed_weight(info: KernelInfo) -> ZeroedWeight:
+    from .zeroed_weight import ZeroedWeight
+
+    weight, zero_points = info.constant_input(W), info.constant_input(W_ZERO_POINT)
+    assert weight is not None  # noqa: S101 - it was seen to be constant
+    return ZeroedWeight.of(weight, np.zeros(1, weight.dtype) if zero_points is None else zero_points.reshape(-1))
+
+
 def _centred(info: KernelInfo) -> HostArray | None:
     """The constant weight less its zero point, int16; None if it is of another type."""
     weight, zero_point = info.constant_input(W), info.constant_input(W_ZERO_POINT)
@@ -214,7 +228,8 @@ class ConvIntegerKernel(ChannelsLastKernel):
 
         if self._geometry.groups > 1:
             return None
-        return FloatConvolution(self._geometry, self._weight_shape, self._zeroed_weight, finish, self.scratch)
+        weight = functools.partial(_zeroed_weight, self._info)  # no method of this object, which keeps the convolution
+        return FloatConvolution(self._geometry, self._weight_shape, weight, finish, self.scratch)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Tasks that take sizes as arguments."""
@@ -225,21 +240,10 @@ class ConvIntegerKernel(ChannelsLastKernel):
             from .float_convolution import FloatFinish
 
             products = self._in_float(FloatFinish(np.ones(1, np.float32)))
-            self._varying = VaryingSums(self._geometry, products, self._centred_weight, self.scratch)
+            weight = functools.partial(_centred_weight, self._info)
+            self._varying = VaryingSums(self._geometry, products, weight, self.scratch)
         x, zero_point = inputs[X], inputs[X_ZERO_POINT] if len(inputs) > X_ZERO_POINT else None
         return self._varying(x, np.zeros(1, x.dtype) if zero_point is None else zero_point.reshape(1), out)
-
-    def _centred_weight(self) -> HostArray:
-        weight = _centred(self._info)
-        assert weight is not None  # noqa: S101 - it was seen to be constant
-        return weight
-
-    def _zeroed_weight(self) -> ZeroedWeight:
-        from .zeroed_weight import ZeroedWeight
-
-        weight, zero_points = self._info.constant_input(W), self._info.constant_input(W_ZERO_POINT)
-        assert weight is not None  # noqa: S101 - it was seen to be constant
-        return ZeroedWeight.of(weight, np.zeros(1, weight.dtype) if zero_points is None else zero_points.reshape(-1))
 
     def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> Any:
         """The primitive, or two, on arrays of these layouts."""

@@ -127,6 +127,11 @@ def _zero_point(value: HostArray) -> HostArray:
     return value.reshape(-1).astype(np.int32)
 
 
+def _centred(weight: HostArray, shift: HostArray | None) -> HostArray:
+    """A weight less its zero point: int16."""
+    return weight.astype(np.int16) if shift is None else _shifted(weight, shift)
+
+
 def _shifted(weight: HostArray, shift: HostArray) -> HostArray:
     result: HostArray = weight - shift.reshape(-1, *(1 for _ in weight.shape[1:]))
     return result
@@ -202,7 +207,7 @@ class QLinearConvKernel(ChannelsLastKernel):
         if not self._varying:
             from .qlinear_conv_varying import filters_of
 
-            weight = functools.partial(self._centred, inputs[W])
+            weight = functools.partial(_centred, inputs[W], self._parameters.weight_shift)
             is_usable = libraries.numba().is_usable
             self._varying = (filters_of(self._geometry, self._parameters, weight, self.scratch) if is_usable else None,)
         return self._varying[0] is not None and self._varying[0](inputs[X], out)
@@ -236,7 +241,7 @@ class QLinearConvKernel(ChannelsLastKernel):
 
             parameters = self._parameters
             zero_points = parameters.x_zero_point, parameters.y_zero_point
-            constants = self._centred(weight), parameters.scales, parameters.sum_bias
+            constants = _centred(weight, parameters.weight_shift), parameters.scales, parameters.sum_bias
             self._wide = WideConvolution(self._geometry, *constants, zero_points, self.scratch)
         return self._wide
 
@@ -259,11 +264,6 @@ class QLinearConvKernel(ChannelsLastKernel):
             zero_points=zero_points,
             scratch=self.scratch,
         )
-
-    def _centred(self, weight: HostArray) -> HostArray:
-        """The weight less its zero point: int16."""
-        shift = self._parameters.weight_shift
-        return weight.astype(np.int16) if shift is None else _shifted(weight, shift)
 
     def _plain(self, weight: HostArray) -> HostArray:
         """The weight less its zero point: int8."""
