@@ -44,6 +44,8 @@ class ChannelsLastKernel(OpKernel):
     """
 
     binds_any_layout = True
+    _input_rule: Any = None
+    """What the node's inputs have to be; kernels of several nodes have none of their own."""
 
     def __init__(self, info: KernelInfo, kernel: Any) -> None:
         self._kernel = kernel
