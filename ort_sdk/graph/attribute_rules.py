@@ -18,6 +18,8 @@ __all__ = ["MAX_EXTENT", "Rule", "check_node_attributes", "rule_for"]
 
 MAX_EXTENT = 2**31 - 1
 """Largest size, stride, dilation or count in an attribute: sums of products of two stay below 2**63 everywhere."""
+MAX_PAIRS = 2**20
+"""Most pairs of features of one head; tables of them are made with the kernel."""
 MAX_AXES = 64
 """NumPy's and the array libraries' largest rank."""
 
@@ -89,7 +91,7 @@ COMMON: dict[str, Rule] = {
     **dict.fromkeys(("compress_ratio", "index_topk", "token_budget", "state_capacity", "num_branches"), NOT_NEGATIVE),
     **dict.fromkeys(("pads", "output_padding", "block_size", "num_heads", "kv_num_heads", "q_num_heads"), NOT_NEGATIVE),
     **dict.fromkeys(("sampling_ratio", "batch_dims", "qkv_hidden_sizes"), NOT_NEGATIVE),
-    **dict.fromkeys(("rotary_embedding_dim", "rotary_offset", "mrope_section", "state_window", "k", "split"), NOT_NEGATIVE),
+    **dict.fromkeys(("rotary_embedding_dim", "rotary_offset", "state_window", "k", "split"), NOT_NEGATIVE),
     **dict.fromkeys(("state_update_capacity", "no_repeat_ngram_size", "min_tokens_to_keep", "max_size"), NOT_NEGATIVE),
     **dict.fromkeys(("min_gram_length", "max_gram_length", "max_skip_count", "ngram_counts", "ngram_indexes"), NOT_NEGATIVE),
     **dict.fromkeys(("inputdimensions", "vectors_per_class", "n_supports"), NOT_NEGATIVE),
@@ -99,6 +101,7 @@ COMMON: dict[str, Rule] = {
     **dict.fromkeys(("to", "dtype", "output_dtype", "output_datatype", "stash_type", "precision"), ELEMENT_TYPE),
     "softmax_precision": ELEMENT_TYPE,
     "bits": _one_of(2, 4, 8),
+    "mrope_section": Rule(0, MAX_PAIRS),
     **dict.fromkeys(("directions", "scan_input_directions", "scan_output_directions", "storage_order", "layout"), BINARY),
     "center_point_box": BINARY,
     "paddings": _free("negative ones cut; the kernel checks the sizes that result"),

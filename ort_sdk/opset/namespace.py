@@ -18,6 +18,7 @@ import numpy as np
 
 from ort_sdk.api import Array, HostArray, InvalidGraph, TensorElementType
 
+from .sizes import item_bytes, require_size
 from .special_functions import erf, erf_single
 
 __all__ = ["ArrayNamespace", "known_type", "scatter_rows"]
@@ -203,6 +204,27 @@ class ArrayNamespace:
     def smallest_indices(self, keys: Array, k: int) -> Array:
         """Indices of the ``k`` smallest keys along the last axis, ascending; of equal keys the earlier comes first."""
         return self.module.argsort(keys, axis=-1, stable=True)[..., :k]
+
+    def repeat(self, array: Array, count: int, axis: int) -> Array:
+        """Each element ``count`` times along an axis.
+
+        Raises:
+            InvalidArgument: no array can be that large. Libraries multiply sizes in 64 bits, and NumPy does not look.
+        """
+        shape = (*array.shape[:axis], array.shape[axis] * count, *array.shape[axis + 1 :])
+        require_size("repeated elements", shape, item_bytes(array.dtype))
+        return self.module.repeat(array, count, axis=axis)
+
+    def tile(self, array: Array, counts: tuple[int, ...]) -> Array:
+        """The array repeated along each of its axes.
+
+        Raises:
+            InvalidArgument: no array can be that large; see ``repeat``.
+        """
+        shape = tuple(size * count for size, count in zip(array.shape, counts, strict=True))
+        require_size("repeated elements", shape, item_bytes(array.dtype))
+        # Without elements, what is repeated on the way may still be larger than memory.
+        return self.module.zeros(shape, dtype=array.dtype) if 0 in shape else self.module.tile(array, counts)
 
     def gather(self, array: Array, indices: Array, axis: int) -> Array:
         """Slices of ``array`` along ``axis`` at int32 or int64 ``indices`` of any shape, whose axes replace that axis.

@@ -32,7 +32,9 @@ def _windows(call: NodeCall, spatial: Shape, kernel: Shape) -> list[Dimension]:
             sizes.append(-(-size // stride))
         else:
             begin, span = pads[axis], (taps - 1) * dilations[axis] + 1
-            sizes.append(_positions(size + begin, size + begin + pads[rank + axis] - span, stride, ceil_mode))
+            room = size + begin + pads[rank + axis] - span
+            # What does not fit is refused in a run; of pools, some does.
+            sizes.append(_positions(size + begin, room, stride, ceil_mode) if room >= 0 else None)
     return sizes
 
 

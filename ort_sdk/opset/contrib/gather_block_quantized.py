@@ -22,6 +22,7 @@ from ort_sdk.api import (
     TensorElementType,
 )
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.tensor.common import normalize_axis
 
 from .matmul_nbits_layout import DATA_FROM_INT8
 
@@ -51,7 +52,7 @@ def _gather(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(data: Array, indices: Array, scales: Array, zero_points: Array | None = None) -> Array:
         rank, per_byte = data.ndim, 8 // bits
-        from_axis, along = gather_axis % rank, quantize_axis % rank
+        from_axis, along = normalize_axis(info, gather_axis, rank), normalize_axis(info, quantize_axis, rank)
         size = data.shape[along] * (per_byte if along == rank - 1 else 1)
         block = block_size or size
         rows = xp.module.astype(indices, xp.int64)
@@ -67,7 +68,7 @@ def _gather(info: KernelInfo, xp: Any) -> Compute:
             if from_axis == along:
                 return real
             axis = along + (indices.ndim - 1 if along > from_axis else 0)
-            return xp.repeat(real, block, axis=axis)[(*(slice(None),) * axis, slice(0, size), ...)]
+            return xp.repeat(real, min(block, size), axis=axis)[(*(slice(None),) * axis, slice(0, size), ...)]
 
         values = xp.astype(xp.unpack_bits(_take(xp, data, rows, from_axis), bits), FLOAT)
         offset = default_zero if zero_points is None else parameter(zero_points)

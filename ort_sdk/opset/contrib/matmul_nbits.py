@@ -172,11 +172,16 @@ def matmul_bnb4(info: KernelInfo, xp: Any) -> Compute:
     mask, shift = xp.asarray(15, dtype=xp.uint8), xp.asarray(4, dtype=xp.uint8)
 
     def compute(a: Array, b: Array, absmax: Array) -> Array:
-        packed = xp.reshape(b, (-1,))
+        packed, maxima = xp.reshape(b, (-1,)), xp.reshape(absmax, (-1,))
+        if packed.shape[0] * 2 < elements or maxima.shape[0] < -(-elements // block_size):
+            raise InvalidArgument(
+                f"{info.describe()}: B has {packed.shape[0]} bytes and absmax {maxima.shape[0]} numbers; K = {size_k}, N ="
+                f" {size_n} and blocks of {block_size} need {-(-elements // 2)} and {-(-elements // block_size)}"
+            )
         halves = xp.stack([xp.bitwise_right_shift(packed, shift), xp.bitwise_and(packed, mask)], axis=-1)
         codes = xp.module.astype(xp.reshape(halves, (-1,)), xp.int64)[:elements]
         values = xp.take(xp.module.astype(xp.from_host(table), a.dtype), codes)
-        scales = xp.repeat(xp.reshape(absmax, (-1,)), block_size)[:elements]
+        scales = xp.repeat(maxima, min(block_size, elements), axis=0)[:elements]
         weight = xp.reshape(values * scales, (size_n, size_k))
         return xp.matmul(a, weight.T if transposed else weight)
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, Compute, HostArray, KernelInfo
+from ort_sdk.api import Array, Compute, HostArray, InvalidGraph, KernelInfo
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.input_shapes import InputShapes
 from ort_sdk.opset.llm.rotary import rotate
+from ort_sdk.opset.sizes import repeated
 
 __all__ = ["gemma_rotary_embedding", "rotary_embedding"]
 
@@ -82,9 +83,15 @@ def multimodal_rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
 
 
 def _position_stream(sections: tuple[int, ...], *, alternating: bool) -> HostArray:
-    """Which of the three positions each feature pair is rotated by: int64, one per pair."""
+    """Which of the three positions each feature pair is rotated by: int64, one per pair.
+
+    Raises:
+        InvalidGraph: there are not three sections.
+    """
+    if len(sections) != 3:
+        raise InvalidGraph(f"mrope_section is {list(sections)}; it must hold the pairs of time, height and width")
     if not alternating:
-        return np.repeat(np.arange(3), sections)
+        return repeated(np.arange(3), np.asarray(sections))
     stream = np.zeros(sum(sections), dtype=np.int64)
     for index in (1, 2):
         stream[index : sections[index] * 3 : 3] = index

@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import repeated, tiled
 
 from .attention_core import attended_values, merge_heads, put_behind
 from .attention_shapes import sparse_attention_shapes
@@ -43,7 +44,7 @@ def sparse_attention(info: KernelInfo, xp: Any) -> Compute:
         keys, values = (put_behind(xp, past, new, layout.starts, past.shape[2]) for past, new in ((past_key, k), (past_value, v)))
         seen = _block_mask(block_rows, block_columns)
         pairs = seen[:, layout.positions()[:, :, None] // block_size, np.arange(longest) // block_size]
-        hidden = ~np.tile(pairs.swapaxes(0, 1), (1, settings.heads // len(seen), 1, 1))
+        hidden = ~tiled(pairs.swapaxes(0, 1), (1, settings.heads // len(seen), 1, 1))
         later = layout.hidden(causal=True, window=-1)
         bias = hidden_bias(xp, hidden if later is None else hidden | later, q.dtype)
         output = attended_values(xp, q, keys[:, :, :longest, :], values[:, :, :longest, :], (bias,), scale=settings.scale)
@@ -58,5 +59,5 @@ def _block_mask(rows: HostArray, columns: HostArray) -> HostArray:
     mask = np.zeros((layouts, blocks, blocks), dtype=bool)
     for layout in range(layouts):
         count = rows[layout, -1]
-        mask[layout, np.repeat(np.arange(blocks), np.diff(rows[layout])), columns[layout, :count]] = True
+        mask[layout, repeated(np.arange(blocks), np.diff(rows[layout])), columns[layout, :count]] = True
     return mask

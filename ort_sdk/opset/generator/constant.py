@@ -9,6 +9,7 @@ import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidGraph, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import item_bytes, require_size
 
 __all__: list[str] = []
 
@@ -52,6 +53,6 @@ def constant_of_shape(info: KernelInfo, xp: Any) -> Compute:
     dtype, fill, full = xp.dtype(info.output_element_type(0)), value.reshape(()).item(), xp.full
 
     def compute(shape: HostArray) -> Array:
-        return full(tuple(shape.tolist()), fill, dtype=dtype)
+        return full(require_size(info.describe(), shape.tolist(), item_bytes(dtype)), fill, dtype=dtype)
 
     return compute

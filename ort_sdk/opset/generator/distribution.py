@@ -13,6 +13,7 @@ import numpy as np
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, InvalidGraph, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.random_state import new_generator
+from ort_sdk.opset.sizes import require_size
 
 __all__: list[str] = []
 
@@ -32,7 +33,7 @@ def _draw_uniform(info: KernelInfo, xp: Any) -> Draw:
 
 
 def _of_attribute_shape(info: KernelInfo, draw: Draw) -> Compute:
-    shape = tuple(info.attribute("shape"))
+    shape = require_size(info.describe(), info.attribute("shape"), np.dtype(np.float64).itemsize)
     return lambda: draw(shape)
 
 
@@ -87,7 +88,8 @@ def multinomial(info: KernelInfo, xp: Any) -> Compute:
             raise InvalidArgument(
                 f"{info.describe()}: the input must be (batch, classes), with a class at least; its shape is {log_weights.shape}"
             )
-        drawn = generator.random((log_weights.shape[0], samples))
+        size = require_size(info.describe(), (log_weights.shape[0], samples), np.dtype(np.float64).itemsize)
+        drawn = generator.random(size)
         return xp.astype(xp.from_host(_sampled(log_weights.astype(np.float64), drawn)), element_type)
 
     return compute

@@ -9,6 +9,7 @@ import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import require_size
 
 __all__: list[str] = []
 
@@ -21,9 +22,18 @@ def range_(info: KernelInfo, xp: Any) -> Compute:
         step = delta.item()
         if not step:
             raise InvalidArgument(f"{info.describe()}: delta must not be 0")
+        span = limit.item() - start.item()
+        if not math.isfinite(span) or not math.isfinite(step):
+            raise InvalidArgument(
+                f"{info.describe()}: {start.item()} to {limit.item()} by {step} is no range; give finite numbers"
+            )
         if start.dtype.kind in "iu":
+            require_size(info.describe(), (max(-(-span // step), 0),), start.itemsize)
             return xp.from_host(np.arange(start.item(), limit.item(), step, dtype=start.dtype))
-        count = max(math.ceil((limit.reshape(()) - start.reshape(())).item() / step), 0)
+        steps = (limit.reshape(()) - start.reshape(())).item() / step
+        if not math.isfinite(steps):
+            raise InvalidArgument(f"{info.describe()}: {start.item()} to {limit.item()} by {step} has too many elements")
+        (count,) = require_size(info.describe(), (max(math.ceil(steps), 0),), start.itemsize)
         return xp.from_host(start.reshape(()) + np.arange(count, dtype=start.dtype) * delta.reshape(()))
 
     return compute

@@ -6,8 +6,11 @@ from typing import Any
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import require_size
 
 __all__: list[str] = []
+
+_COMPLEX_BYTES = 16
 
 
 def _as_complex(x: Array, info: KernelInfo, xp: Any) -> Array:
@@ -73,6 +76,7 @@ def _transform(info: KernelInfo, xp: Any) -> Compute:
             length = 2 * (x.shape[along] - 1) if to_real else x.shape[along]
         if length < 1:
             raise InvalidArgument(f"{info.describe()}: the transform's length must be positive; it is {length}")
+        require_size(info.describe(), (*x.shape[:along], length, *x.shape[along + 1 : -1]), _COMPLEX_BYTES)
         if to_real:
             _check_complex(x, info)
             real = xp.fft.irfft(_as_complex(x, info, xp), n=length, axis=along)

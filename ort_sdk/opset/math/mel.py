@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import require_size
 
 __all__: list[str] = []
 
@@ -24,6 +25,7 @@ def mel_weight_matrix(info: KernelInfo, xp: Any) -> Compute:
                 f"{info.describe()}: num_mel_bins, dft_length and sample_rate must be positive; "
                 f"they are {count}, {length} and {sample_rate}"
             )
+        require_size(info.describe(), (length // 2 + 1, count + 2), np.dtype(np.float64).itemsize)
         edges = _edges(count, length, sample_rate, float(lower.reshape(())), float(upper.reshape(())))
         return xp.astype(xp.from_host(_triangles(edges, length // 2 + 1)), element_type)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import require_size
 
 __all__: list[str] = []
 
@@ -29,6 +30,7 @@ def _declare(op_type: str, coefficients: tuple[float, ...]) -> None:
             length = int(size.reshape(()))
             if length < 0:
                 raise InvalidArgument(f"{info.describe()}: size must not be negative; it is {length}")
+            require_size(info.describe(), (length,), np.dtype(np.float64).itemsize)
             return xp.astype(xp.from_host(_window(length, coefficients, is_periodic)), element_type)
 
         return compute

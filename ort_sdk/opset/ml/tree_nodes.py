@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.sizes import repeated, tiled
 
 __all__ = ["MODES", "TreeNodes", "tree_nodes"]
 
@@ -74,8 +75,8 @@ class TreeNodes:
         return result
 
     def _walk(self, x: HostArray, result: HostArray) -> None:
-        nodes = np.tile(self.roots, len(x))
-        offsets = np.repeat(np.arange(len(x), dtype=np.intp) * x.shape[1], self.roots.size)
+        nodes = tiled(self.roots, (len(x),))
+        offsets = repeated(np.arange(len(x), dtype=np.intp) * x.shape[1], self.roots.size)
         flat, ends = x.reshape(-1), result.reshape(-1)
         step = self._two_way_step if self._can_compare_once(x) else self._four_way_step
         walks = np.arange(nodes.size, dtype=np.intp)

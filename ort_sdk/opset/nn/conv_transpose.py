@@ -10,6 +10,7 @@ from ort_sdk.api import Array, Compute, InvalidArgument, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.input_shapes import InputShapes
+from ort_sdk.opset.sizes import item_bytes, require_size
 
 from .conv import add_bias
 from .windows import WindowAttributes, Windows, tap_slices
@@ -67,7 +68,7 @@ class TransposeAttributes:
         """The windows of the convolution this node transposes: its input is our output, and the other way round.
 
         Raises:
-            InvalidArgument: attributes do not fit the input's rank or the weight.
+            InvalidArgument: attributes do not fit the input's rank or the weight, or leave no output that can be.
         """
         base, rank = self.base, len(input_shape)
         kernel = base.kernel(rank, weight_shape)
@@ -95,6 +96,8 @@ class TransposeAttributes:
         elif base.auto_pad == "VALID":
             begins = ends = (0,) * rank
         output = target or tuple(whole - begin - end for whole, begin, end in zip(full, begins, ends, strict=True))
+        require_size(base.description, full, 1)
+        require_size(base.description, output, 1)
         return Windows(output, kernel, strides, dilations, begins, ends, input_shape)
 
     def _target(self, input_shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -130,7 +133,8 @@ def _transposed(xp: Any, x: Array, weight: Array, windows: Windows, groups: int)
     )
     if spans == windows.input_shape and all(size == 1 for size in windows.kernel_shape) and set(windows.strides) == {1}:
         return xp.reshape(taps, (batch, outputs, *spans))
-    total = xp.zeros((batch, outputs, *spans), dtype=x.dtype)
+    shape = require_size("the result of ConvTranspose", (batch, outputs, *spans), item_bytes(x.dtype))
+    total = xp.zeros(shape, dtype=x.dtype)
     for tap, slices in tap_slices(windows):
         total[(..., *slices)] += taps[(slice(None), slice(None), *tap, ...)]
     inner = tuple(slice(begin, begin + size) for begin, size in zip(windows.pads_begin, windows.input_shape, strict=True))

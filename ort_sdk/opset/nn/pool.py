@@ -28,6 +28,8 @@ def average_pool(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(x: Array) -> Array:
         windows = _windows(info, attributes, x)
+        if 0 in windows.output_shape:
+            return _nothing(xp, x, windows)
         total = _reduce(xp, x, windows.trimmed(), xp.add, 0.0)
         counts = window_counts(windows, include_pad, dtype)
         for axis, count in enumerate(counts):
@@ -56,6 +58,8 @@ def lp_pool(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(x: Array) -> Array:
         windows = _windows(info, attributes, x).trimmed()
+        if 0 in windows.output_shape:
+            return _nothing(xp, x, windows)
         return root(xp, _reduce(xp, power(xp, x, p), windows, xp.add, 0.0), p)
 
     return compute
@@ -84,6 +88,9 @@ def max_pool(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(x: Array) -> Any:
         windows = _windows(info, attributes, x).trimmed()
+        if 0 in windows.output_shape:
+            nothing = _nothing(xp, x, windows)
+            return (nothing, xp.astype(nothing, TensorElementType.INT64)) if wants_indices else nothing
         lowest = -xp.inf if xp.isdtype(x.dtype, "real floating") else xp.iinfo(x.dtype).min
         if not wants_indices:
             return _reduce(xp, x, windows, xp.maximum, lowest)
@@ -96,6 +103,11 @@ def _windows(info: KernelInfo, attributes: WindowAttributes, x: Array) -> Window
     if x.ndim < 3:
         raise InvalidArgument(f"{info.describe()}: input X has shape {list(x.shape)}; it must be (N, C, *spatial)")
     return attributes.windows(tuple(x.shape[2:]))
+
+
+def _nothing(xp: Any, x: Array, windows: Windows) -> Array:
+    """The result without windows, as ONNX Runtime gives it where a kernel reaches over the input's end by its stride."""
+    return xp.zeros((*x.shape[:2], *windows.output_shape), dtype=x.dtype)
 
 
 def along_axis(windows: Windows, axis: int, shape: tuple[int, ...]) -> Windows:

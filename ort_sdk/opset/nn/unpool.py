@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
-
-import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import item_bytes, require_size
 
 from .windows import WindowAttributes
 
@@ -27,7 +27,8 @@ def max_unpool(info: KernelInfo, xp: Any) -> Compute:
         implied = _implied_shape(attributes, tuple(x.shape))
         target = implied if output_shape is None else tuple(int(size) for size in output_shape)
         _check(info, tuple(x.shape), tuple(indices.shape), implied, target)
-        size = int(np.prod(implied, dtype=np.int64))
+        require_size(info.describe(), target, item_bytes(x.dtype))
+        size = math.prod(require_size(info.describe(), implied, item_bytes(x.dtype)))
         flat = xp.scatter_flat(size, xp.reshape(indices, (-1,)), xp.reshape(x, (-1,)))
         result = xp.reshape(flat, implied)
         if target == implied:

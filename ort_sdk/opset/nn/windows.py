@@ -12,9 +12,12 @@ import numpy as np
 
 from ort_sdk.api import Array, InvalidArgument, InvalidGraph, KernelInfo
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.opset.sizes import item_bytes, require_size
 
 __all__ = ["WindowAttributes", "Windows", "im2col", "padded", "tap_slices", "window_view"]
 
+POOLS = frozenset({"AveragePool", "LpPool", "MaxPool", "MaxpoolWithMask", "NhwcMaxPool", "QLinearAveragePool"})
+"""Operators whose windows may be larger than their input; see ``_explicit``."""
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
@@ -46,7 +49,8 @@ class Windows:
     @property
     def is_pointwise(self) -> bool:
         """Whether each window is one element and windows cover the input exactly (a 1x1 convolution)."""
-        return all(kernel == 1 for kernel in self.kernel_shape) and self.output_shape == self.input_shape == self.extents
+        covers = self.output_shape == self.input_shape == self.extents and not any(self.pads_begin)
+        return covers and all(kernel == 1 for kernel in self.kernel_shape)
 
     def trimmed(self) -> Windows:
         """These windows without the last taps that are behind the input in all of them."""
@@ -72,6 +76,7 @@ class WindowAttributes:
     pads: tuple[int, ...] | None
     auto_pad: str
     ceil_mode: bool
+    is_pool: bool = False
 
     @classmethod
     def of(cls, info: KernelInfo) -> WindowAttributes:
@@ -91,6 +96,7 @@ class WindowAttributes:
             pads=_ints(info, "pads"),
             auto_pad=auto_pad,
             ceil_mode=bool(info.attribute("ceil_mode", 0)),
+            is_pool=info.op_type in POOLS,
         )
 
     def windows(self, input_shape: tuple[int, ...], kernel_shape: tuple[int, ...] | None = None) -> Windows:
@@ -101,7 +107,8 @@ class WindowAttributes:
             kernel_shape: spatial axes of the weight; the attribute must agree with it. None: the attribute decides.
 
         Raises:
-            InvalidArgument: attributes do not fit the input's rank or the weight, or a kernel is larger than the input.
+            InvalidArgument: attributes do not fit the input's rank or the weight, a kernel is larger than the input, or what is
+                pooled is empty.
         """
         return _windows(self, input_shape, kernel_shape)
 
@@ -160,15 +167,19 @@ def _windows(attributes: WindowAttributes, input_shape: tuple[int, ...], weight_
         if attributes.auto_pad.startswith("SAME"):
             row = _same(size, span, strides[axis], attributes.auto_pad)
         else:
-            row = _explicit(size, span, strides[axis], begins[axis], ends[axis], attributes.ceil_mode)
+            row = _explicit(size, span, strides[axis], begins[axis], ends[axis], attributes)
         rows.append(row)
     outputs = tuple(row[2] for row in rows)
-    if any(size < 0 for size in outputs) or (0 in outputs and 0 not in input_shape):
+    if attributes.is_pool and 0 in input_shape:
+        raise InvalidArgument(
+            f"{attributes.description}: there is nothing to pool in an input of spatial shape {list(input_shape)}"
+        )
+    if any(size < 0 for size in outputs) or (0 in outputs and 0 not in input_shape and not attributes.is_pool):
         raise InvalidArgument(
             f"{attributes.description}: kernel {list(kernel)} (dilations {list(dilations)}, pads {list(begins)}..{list(ends)})"
             f" does not fit into an input of spatial shape {list(input_shape)}"
         )
-    return Windows(
+    windows = Windows(
         input_shape=input_shape,
         kernel_shape=kernel,
         strides=strides,
@@ -177,6 +188,8 @@ def _windows(attributes: WindowAttributes, input_shape: tuple[int, ...], weight_
         pads_end=tuple(row[1] for row in rows),
         output_shape=outputs,
     )
+    require_size(attributes.description, windows.extents, 1)
+    return windows
 
 
 def _same(size: int, span: int, stride: int, auto_pad: str) -> tuple[int, int, int]:
@@ -186,11 +199,14 @@ def _same(size: int, span: int, stride: int, auto_pad: str) -> tuple[int, int, i
     return begin, total - begin, output
 
 
-def _explicit(size: int, span: int, stride: int, begin: int, end: int, ceil_mode: bool) -> tuple[int, int, int]:
+def _explicit(size: int, span: int, stride: int, begin: int, end: int, attributes: WindowAttributes) -> tuple[int, int, int]:
     room = size + begin + end - span
     output = room // stride + 1
+    if room < 0 and attributes.is_pool:
+        # ONNX Runtime rounds towards zero: a window that reaches over the end by less than its stride is one.
+        output = 1 - (-room // stride)
     # A last, partial window counts only if it starts inside the input or its left padding.
-    if ceil_mode and room % stride and output * stride < size + begin:
+    elif attributes.ceil_mode and room % stride and output * stride < size + begin:
         output += 1
     return begin, end, output
 
@@ -211,13 +227,15 @@ def padded(xp: Any, x: Array, windows: Windows, value: float = 0) -> Array:
     lead = x.ndim - len(extents)
     sources, targets = [], []
     for size, begin, extent in zip(windows.input_shape, windows.pads_begin, extents, strict=True):
-        stop = max(min(size, extent - begin), 0)
-        sources.append(slice(0, stop))
-        targets.append(slice(begin, begin + stop))
+        first = max(0, -begin)
+        stop = max(min(size, extent - begin), first)
+        sources.append(slice(first, stop))
+        targets.append(slice(begin + first, begin + stop))
     cut = x[(..., *sources)]
     if cut.shape[lead:] == extents:
         return cut
-    result = xp.full((*x.shape[:lead], *extents), value, dtype=x.dtype)
+    shape = require_size("a padded input", (*x.shape[:lead], *extents), item_bytes(x.dtype))
+    result = xp.full(shape, value, dtype=x.dtype)
     result[(..., *targets)] = cut
     return result
 

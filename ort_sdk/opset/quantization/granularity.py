@@ -58,7 +58,7 @@ class Granularity:
                 f"{self._where}: scale or zero point has shape {tuple(parameter.shape)}; a tensor of shape {shape} in blocks of "
                 f"{self._block_size} along axis {axis} needs {expected}"
             )
-        repeated = self._xp.repeat(parameter, self._block_size, axis=axis)
+        repeated = self._xp.repeat(parameter, min(self._block_size, shape[axis]), axis=axis)
         if repeated.shape[axis] == shape[axis]:
             return repeated
         return repeated[(*(slice(None),) * axis, slice(0, shape[axis]), ...)]

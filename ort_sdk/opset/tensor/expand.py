@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import item_bytes, require_size
 
 from .common import normalize_axis
 
@@ -30,7 +31,7 @@ def expand(info: KernelInfo, xp: Any) -> Compute:
             raise InvalidArgument(
                 f"{info.describe()}: cannot broadcast {tuple(x.shape)} with {target}; dimensions must be equal or 1"
             ) from None
-        return xp.broadcast_to(x, broadcast)
+        return xp.broadcast_to(x, require_size(info.describe(), broadcast, item_bytes(x.dtype)))
 
     return compute
 
@@ -46,7 +47,10 @@ def tile_1(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(x: Array, tiles: HostArray, axis: HostArray) -> Array:
         repeats = [1] * x.ndim
-        repeats[normalize_axis(info, int(axis.reshape(-1)[0]), x.ndim)] = int(tiles.reshape(-1)[0])
+        count = int(tiles.reshape(-1)[0])
+        if count < 0:
+            raise InvalidArgument(f"{info.describe()}: tiles is {count}; it must not be negative")
+        repeats[normalize_axis(info, int(axis.reshape(-1)[0]), x.ndim)] = count
         return xp.tile(x, tuple(repeats))
 
     return compute

@@ -9,6 +9,7 @@ from typing import Any
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import item_bytes, require_size
 
 from .common import zero_of
 
@@ -152,6 +153,7 @@ def affine_grid(info: KernelInfo, xp: Any) -> Compute:
             raise InvalidArgument(
                 f"{info.describe()}: theta {theta.shape} does not fit size {size.tolist()}; expected {(batch, rank, rank + 1)}"
             )
+        require_size(info.describe(), (*size.tolist(), rank + 1), item_bytes(theta.dtype))
         axes = xp.meshgrid(*(even(extent, theta.dtype) for extent in spatial), indexing="ij")
         points = xp.stack(
             [*(xp.reshape(axis, (-1,)) for axis in axes[::-1]), xp.ones((math.prod(spatial),), dtype=theta.dtype)], axis=-1

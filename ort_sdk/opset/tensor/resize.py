@@ -12,6 +12,7 @@ import numpy as np
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import require_size
 
 from .common import normalize_axes
 from .resize_axis import (
@@ -74,15 +75,19 @@ def _axis_plans(
         raise InvalidArgument(
             f"{info.describe()}: scales {list(scales)} or sizes {list(sizes)}, one of them, must hold {len(axes)} numbers"
         )
-    if min(scales or (1,)) <= 0:
-        raise InvalidArgument(f"{info.describe()}: scales {list(scales)} must be greater than 0")
+    if not all(0 < scale < math.inf for scale in scales):
+        raise InvalidArgument(f"{info.describe()}: scales {list(scales)} must be greater than 0, and finite")
     dims = [shape[axis] for axis in axes]
     if scales:
         lengths = [float(np.float32(dim) * np.float32(scale)) for dim, scale in zip(dims, scales, strict=True)]
+        if not all(map(math.isfinite, lengths)):
+            raise InvalidArgument(f"{info.describe()}: scales {list(scales)} are too large for an input of shape {list(shape)}")
         targets = [math.floor(length) for length in lengths]
     else:
         targets, scales = _sized(settings.policy, dims, sizes)
         lengths = [float(target) for target in targets]
+    output_shape = dict(enumerate(shape)) | dict(zip(axes, targets, strict=True))
+    require_size(info.describe(), output_shape.values(), np.dtype(np.float64).itemsize)
     count = len(axes)
     regions = list(zip(roi[:count], roi[count:], strict=True)) if len(roi) == 2 * count else [(0.0, 1.0)] * count
     return [AxisPlan(*row) for row in zip(axes, dims, targets, scales, lengths, regions, strict=True)]
@@ -104,7 +109,7 @@ def _weighted_step(xp: Any, plan: AxisPlan, taps: HostArray, weights: HostArray,
     """Interpolation along one axis of a floating-point array."""
     host_dtype = np.float64 if dtype == xp.float64 else np.float32
     if taps.shape[1] > 4 or plan.size <= _DENSE_LIMIT:
-        dense = np.zeros((plan.output_size, plan.size))
+        dense = np.zeros(require_size("weights of an axis", (plan.output_size, plan.size), np.dtype(np.float64).itemsize))
         np.add.at(dense, (np.arange(plan.output_size)[:, np.newaxis], taps), weights)
         matrix = xp.from_host(dense.astype(host_dtype))
 

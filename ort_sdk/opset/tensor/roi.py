@@ -10,6 +10,7 @@ from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.input_shapes import InputShapes
+from ort_sdk.opset.sizes import repeated, require_size
 
 __all__ = ["max_roi_pool", "roi_align"]
 
@@ -26,7 +27,7 @@ class _Samples:
 
     def matrix(self, bins: int, size: int) -> HostArray:
         """Weights (bins, size) that average the samples of each bin."""
-        rows = np.repeat(np.arange(bins), self.per_bin)
+        rows = repeated(np.arange(bins), self.per_bin)
         weights = np.zeros((bins, size), dtype=self.low_weight.dtype)
         np.add.at(weights, (rows, self.low), self.low_weight)
         np.add.at(weights, (rows, self.high), self.high_weight)
@@ -35,6 +36,7 @@ class _Samples:
 
 def _samples(start: Any, extent: Any, bins: int, sampling_ratio: int, size: int) -> _Samples:
     per_bin = sampling_ratio if sampling_ratio > 0 else max(int(np.ceil(extent / bins)), 0)
+    require_size("the sampling points of a region", (bins, per_bin), np.dtype(np.float64).itemsize)
     bin_size = extent / bins
     within = (np.arange(per_bin, dtype=extent.dtype) + extent.dtype.type(0.5)) * bin_size / extent.dtype.type(max(per_bin, 1))
     points = (start + np.arange(bins, dtype=extent.dtype)[:, np.newaxis] * bin_size + within).reshape(-1)
@@ -102,6 +104,8 @@ def roi_align(info: KernelInfo, xp: Any) -> Compute:
 
     def compute(x: Array, rois: HostArray, batch_indices: HostArray) -> Array:
         _check_images(info, x, batch_indices)
+        if rois.ndim != 2 or rois.shape[1] != 4 or not np.isfinite(rois.astype(np.float32)).all():
+            raise InvalidArgument(f"{info.describe()}: rois of shape {rois.shape} must hold four finite numbers each")
         scaled = rois * rois.dtype.type(scale) - rois.dtype.type(0.5 if half_pixel else 0)
         extents = scaled[:, 2:] - scaled[:, :2]
         if not half_pixel:

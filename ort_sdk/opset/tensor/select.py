@@ -7,6 +7,7 @@ from typing import Any
 
 from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
+from ort_sdk.opset.sizes import item_bytes, require_size
 
 from .common import is_text, normalize_axis, zero_of
 
@@ -61,6 +62,7 @@ def one_hot(info: KernelInfo, xp: Any) -> Compute:
             )
         count = int(depth.reshape(-1)[0])
         along = normalize_axis(info, axis, indices.ndim + 1)
+        require_size(info.describe(), (*indices.shape, count), max(item_bytes(values.dtype), item_bytes(xp.int64)))
         classes = xp.reshape(xp.arange(count, dtype=xp.int64), (count, *(1,) * (indices.ndim - along)))
         wide = xp.astype(indices, TensorElementType.INT64)
         hot = xp.expand_dims(xp.where(wide < 0, wide + count, wide), axis=along) == classes

@@ -13,6 +13,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import ArrayTensor, Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor, private_array
 from ort_sdk.graph.editing import add_constant, replace_nodes, unused_name
+from ort_sdk.opset.sizes import tiled
 from ort_sdk.optimizer.matching import constant_input, new_node, nodes_of
 from ort_sdk.optimizer.transformer import TransformerContext
 
@@ -160,7 +161,7 @@ class _Phases:
         count = self.count
 
         def compute(*_sources: Tensor) -> HostArray:
-            return np.tile(private_array(bias), count)
+            return tiled(private_array(bias), (count,))
 
         return DerivedTensor(f"{count} times", bias.element_type, (count * bias.shape[0],), [bias], compute)
 

@@ -339,6 +339,10 @@ WITH_PRODUCTS = frozenset(
 """Operators that NumPy's BLAS may compute."""
 
 
+CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "FusedConv", "QLinearConv"})
+"""Operators whose pads may be negative, which cuts the input: only the shared set does that."""
+
+
 def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     """The shared set's kernel for a node, with ``bind`` if the operator has a binder and NumPy computes in the node's types."""
     made = _bound_kernel(create, info)
@@ -351,6 +355,8 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
 
 def _bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     key = (info.domain, info.op_type)
+    if info.op_type in CONVOLUTIONS and min(info.attribute("pads", None) or (0,)) < 0:
+        return create(info)
     binding = BINDERS[key]
     make_usual = functools.partial(_usual_kernel, create, info, binding)
     if _is_computed_directly(info, binding):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.opset.sizes import tiled
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.native_call import in_turn
 
@@ -102,7 +103,7 @@ class SpreadConvKernel(SignalConvKernel):
         matrix, bias = super()._constants(inputs)
         if bias is None:
             return matrix, None
-        return matrix, np.tile(bias, math.prod(self._shape[2:]))
+        return matrix, tiled(bias, (math.prod(self._shape[2:]),))
 
 
 class _SpreadProduct:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.sizes import tiled
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.onednn.constants import Algorithm
 from ort_sdk_cpu.onednn.post_ops import Eltwise
@@ -310,9 +311,9 @@ class _Spread(_OverProduct):
         height, width = (1, *x.shape[1:-1])[-2:]
         row, line = x.shape[-1] * _FLOAT_BYTES, width * self._width * out.shape[-1] * _FLOAT_BYTES
         stack = Stack(len(x) * height, width, row, width * row, self._height * line)
-        tiled = None if bias is None else np.tile(bias, self._width)
+        repeated = None if bias is None else tiled(bias, (self._width,))
         for index, product in enumerate(self._products):
-            product(stack, x, tiled, _from(out, index * line))
+            product(stack, x, repeated, _from(out, index * line))
         return True
 
 
@@ -353,9 +354,9 @@ class _Overlapping(_OverProduct):
         made = self._scratch.array("spread", shape, _FLOAT)
         taps, line = self._kernel[0] * x.shape[-1] * _FLOAT_BYTES, whole[1] * channels * _FLOAT_BYTES
         stack = Stack(len(x) * counts[0], counts[1], taps, lines.shape[2] * taps, len(self._products) * line)
-        tiled = None if bias is None else np.tile(bias, self._steps[1])
+        repeated = None if bias is None else tiled(bias, (self._steps[1],))
         for index, product in enumerate(self._products):
-            product(stack, lines, tiled, _from(made, index * line))
+            product(stack, lines, repeated, _from(made, index * line))
         (top, left), (height, width) = begins, asked
         out.reshape(len(x), *asked, channels)[:] = made[:, top : top + height, left : left + width]
         return True

@@ -7,6 +7,7 @@ from typing import Any
 
 from ort_sdk.api import HostArray
 from ort_sdk.opset.nn.windows import Windows
+from ort_sdk.opset.sizes import require_size
 
 from .scratch import Scratch
 
@@ -18,7 +19,7 @@ def padder(windows: Windows, value: float, scratch: Scratch) -> Callable[[HostAr
 
     It gives working memory, or a view of the input if nothing is added.
     """
-    extents = windows.extents
+    extents = require_size("a padded input", windows.extents, 1)
     every: tuple[Any, ...] = (slice(None), slice(None))
     sources, targets, borders = every, every, []
     for size, begin, extent in zip(windows.input_shape, windows.pads_begin, extents, strict=True):

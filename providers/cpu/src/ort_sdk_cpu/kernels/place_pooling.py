@@ -44,6 +44,8 @@ def place_writer(
         if x.ndim not in {3, 4} or not are_floats([x]) or any(out is None for out in outputs):
             return otherwise
         windows = attributes.windows(x.shape[2:]).trimmed()
+        if 0 in windows.output_shape:
+            return otherwise
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
         if not _hold_elements(windows) or not is_worth_a_task(reads, MODULE, NAME):
             return otherwise

@@ -34,8 +34,10 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if info.wants_output(1):
         return place_writer(attributes, compute, scratch, is_column_major=bool(info.attribute("storage_order", 0)))
 
-    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]
+        if 0 in outputs[0].shape:
+            return _nothing
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         windows = attributes.windows(x.shape[2:]).trimmed()
         otherwise = _reducer(np.maximum, windows, lowest, scratch)
@@ -44,6 +46,10 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
         return _small_writer(windows, x, otherwise) or otherwise
 
     return make
+
+
+def _nothing(*_arrays: HostArray) -> None:
+    """Writes results without elements."""
 
 
 def _small_writer(windows: Windows, x: HostArray, otherwise: Writer) -> Writer | None:
@@ -72,6 +78,8 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]
+        if 0 in outputs[0].shape:
+            return _nothing
         windows = attributes.windows(x.shape[2:])
         counts = window_counts(windows, include_pad, outputs[0].dtype)
         divisors = [count.reshape(-1, *(1 for _ in counts[axis + 1 :])) for axis, count in enumerate(counts)]

@@ -116,6 +116,8 @@ class PoolKernel(ChannelsLastKernel):
         if not 3 <= x.ndim <= 5 or 0 in x.shape:
             return None
         windows = self._windows(x.shape[2:])
+        if 0 in windows.output_shape:
+            return None
         if not self._is_global and not is_channels_last(x) and is_pooled_by_planes(x, windows):
             return None
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))

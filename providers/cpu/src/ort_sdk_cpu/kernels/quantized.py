@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.fusion.loops import memory_order
 
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
@@ -67,6 +67,8 @@ def _task_of(name: str, steps: HostArray) -> str | None:
 @bindable("QuantizeLinear", domain="com.microsoft", elementwise=True)
 def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Steps of one constant scale, from a constant zero point, or of those of rows or columns."""
+    if info.attribute("precision", 0) not in {0, TensorElementType.FLOAT}:
+        return lambda _inputs, _outputs: copied(compute)
     parameters = parameters_of(info, 1, 2)
     if parameters is None:
         return quantized_rows(info, compute)

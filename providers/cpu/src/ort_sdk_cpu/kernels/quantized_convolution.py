@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.sizes import repeated
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, is_channels_last, layout_of
@@ -100,7 +101,7 @@ class LineOrder(NamedTuple):
     def units_of(self, weight: HostArray, columns: int) -> HostArray:
         """For each step along the lines, 1 in the bytes that belong to a window, 0 in the others: int32, (steps, columns)."""
         ones = np.ones((1, *weight.shape[1:]), np.int8)
-        return np.repeat(panels_in_order(self.lines_of(ones))[0, :, :1], columns, axis=1)
+        return repeated(panels_in_order(self.lines_of(ones))[0, :, :1], columns, axis=1)
 
 
 @dataclass(frozen=True, slots=True)

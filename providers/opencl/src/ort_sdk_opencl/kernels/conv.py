@@ -19,6 +19,8 @@ def register(registry: KernelRegistry) -> None:
 
 def _decline(info: KernelInfo) -> str | None:
     rank = info.input_rank(0)
+    if min(info.attribute("pads", None) or (0,)) < 0:
+        return "negative pads cut the input"
     return None if rank == 4 else f"two-dimensional convolution only; the input's rank is {'not known' if rank is None else rank}"
 
 
