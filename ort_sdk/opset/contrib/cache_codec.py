@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ort_sdk.api import Array, InvalidGraph, KernelInfo, TensorElementType
@@ -59,6 +60,6 @@ class CacheCodec:
 
     def _laid_out(self, scale: Array | None, heads: int) -> Any:
         """The scale against (batch, heads, entries, size)."""
-        if scale is None or scale.size == 1:
+        if scale is None or math.prod(scale.shape) == 1:
             return 1.0 if scale is None else self._xp.reshape(scale, ())
         return self._xp.reshape(scale, (1, heads, 1, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class BlockWeight:
     def check(self, a: Array, b: Array, scales: Array) -> None:
         """Refuse inputs that do not fit the attributes."""
         stored = self.size_n * self.blocks * self.block_size * self.bits // 8
-        if a.shape[-1] != self.size_k or b.size != stored or scales.size != self.size_n * self.blocks:
+        if a.shape[-1] != self.size_k or math.prod(b.shape) != stored or math.prod(scales.shape) != self.size_n * self.blocks:
             raise InvalidArgument(
                 f"{self.describe}: A has shape {tuple(a.shape)}, B {tuple(b.shape)} and scales {tuple(scales.shape)}; with K ="
                 f" {self.size_k}, N = {self.size_n}, {self.bits} bits and blocks of {self.block_size} they must be (...,"
@@ -120,7 +121,7 @@ class BlockWeight:
     def check_zero_points(self, zero_points: Array) -> None:
         """Refuse zero points, bytes or floating-point numbers, that do not fit the attributes."""
         width = self._zero_point_width(zero_points)
-        if zero_points.size != self.size_n * width:
+        if math.prod(zero_points.shape) != self.size_n * width:
             raise InvalidArgument(
                 f"{self.describe}: zero_points has shape {tuple(zero_points.shape)}; it must be ({self.size_n}, {width})"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
     def compute(x: Array, position_ids: Array, cos_cache: Array, sin_cache: Array) -> Array:
         length = x.shape[2] if x.ndim == 4 else x.shape[1]
         positions = position_ids
-        if position_ids.ndim == 1 or position_ids.size == 1 != length * x.shape[0]:
+        if position_ids.ndim == 1 or math.prod(position_ids.shape) == 1 != length * x.shape[0]:
             positions = xp.reshape(position_ids, (1, 1)) + xp.expand_dims(xp.arange(length, dtype=position_ids.dtype), axis=0)
         cos, sin = xp.gather(cos_cache, positions, 0), xp.gather(sin_cache, positions, 0)
         if x.ndim == 4:

@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ort_sdk.api import Array, KernelInfo, element_type_of, tensor_type
+import numpy as np
+
+from ort_sdk.api import Array, KernelInfo, TensorElementType, element_type_of, tensor_type
 from ort_sdk.api.step_expansion import ExpandedKernel, ExpandingProgram
 
 __all__ = ["chosen", "concatenated", "piece", "stacked_values"]
@@ -14,7 +16,7 @@ __all__ = ["chosen", "concatenated", "piece", "stacked_values"]
 
 def concatenated(program: ExpandingProgram, info: KernelInfo, xp: Any, values: Sequence[int], axis: int) -> int:
     """Tensors joined along an axis counted from the front."""
-    return _step(program, info, "Concat", values, lambda *tensors: xp.concat(tensors, axis=axis), axis=axis)
+    return _step(program, info, xp, "Concat", values, lambda *tensors: xp.concat(tensors, axis=axis), axis=axis)
 
 
 def stacked_values(program: ExpandingProgram, info: KernelInfo, xp: Any, values: Sequence[int], axis: int) -> int:
@@ -33,7 +35,13 @@ def piece(program: ExpandingProgram, value: int, axis: int, place: int | slice) 
 
 def chosen(program: ExpandingProgram, info: KernelInfo, xp: Any, condition: int, values: Sequence[int]) -> int:
     """The first of two tensors of one shape and type where a condition of one element holds, else the second."""
-    return _step(program, info, "Where", [condition, *values], functools.partial(_where, xp))
+    return _step(program, info, xp, "Where", [condition, *values], functools.partial(_where, xp))
+
+
+def _element_type(xp: Any, array: Array) -> TensorElementType:
+    """Of an array of the library, or of one on the host."""
+    found: TensorElementType = element_type_of(array) if isinstance(array, np.ndarray) else xp.element_type(array)
+    return found
 
 
 def _where(xp: Any, condition: Array, first: Array, second: Array) -> Array:
@@ -43,13 +51,14 @@ def _where(xp: Any, condition: Array, first: Array, second: Array) -> Array:
 def _step(
     program: ExpandingProgram,
     info: KernelInfo,
+    xp: Any,
     op_type: str,
     inputs: Sequence[int],
     compute: Callable[..., Any],
     **attributes: Any,
 ) -> int:
     """A step with the provider's kernel, or with one that only computes."""
-    types = [tensor_type(element_type_of(program.value(value))) for value in inputs]
+    types = [tensor_type(_element_type(xp, program.value(value))) for value in inputs]
     provider = info.execution_provider
     made = None if provider is None else provider.step_kernel(op_type, types, attributes)
     return program.launch(op_type, ExpandedKernel(compute) if made is None else made, inputs, attributes)

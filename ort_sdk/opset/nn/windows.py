@@ -286,7 +286,7 @@ def im2col(xp: Any, x: Array, windows: Windows, groups: int = 1, value: float = 
     """
     batch, channels = x.shape[:2]
     if windows.is_pointwise:
-        return xp.reshape(x, (batch, groups, channels // groups, -1 if x.size else 0))
+        return xp.reshape(x, (batch, groups, channels // groups, 0 if 0 in x.shape else -1))
     return columns(xp, window_view(xp, x, windows, value), groups, len(windows.kernel_shape))
 
 

@@ -80,7 +80,7 @@ def _integer_convolution(
 
     def product(x: Array, x_zero_point: Array | None, w: Array, w_zero_point: Array | None) -> Array:
         check_channels(info, x.shape, w.shape, groups)
-        element_type = bound.element_type(w.size // max(w.shape[0], 1))
+        element_type = bound.element_type(math.prod(w.shape[1:]))
         offset = None if x_zero_point is None else xp.reshape(x_zero_point, ())
         channel_offset = None if w_zero_point is None else per_channel(xp, w_zero_point, w.ndim, 0)
         windows = attributes.windows(tuple(x.shape[2:]), tuple(w.shape[2:]))

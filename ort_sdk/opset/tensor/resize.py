@@ -78,28 +78,31 @@ def _axis_plans(
     if not all(0 < scale < math.inf for scale in scales):
         raise InvalidArgument(f"{info.describe()}: scales {list(scales)} must be greater than 0, and finite")
     dims = [shape[axis] for axis in axes]
+    ratios: Sequence[tuple[int, int] | None] = [None] * len(axes)
     if scales:
         lengths = [float(np.float32(dim) * np.float32(scale)) for dim, scale in zip(dims, scales, strict=True)]
         if not all(map(math.isfinite, lengths)):
             raise InvalidArgument(f"{info.describe()}: scales {list(scales)} are too large for an input of shape {list(shape)}")
         targets = [math.floor(length) for length in lengths]
     else:
-        targets, scales = _sized(settings.policy, dims, sizes)
+        targets, scales, ratios = _sized(settings.policy, dims, sizes)
         lengths = [float(target) for target in targets]
     output_shape = dict(enumerate(shape)) | dict(zip(axes, targets, strict=True))
     require_size(info.describe(), output_shape.values(), np.dtype(np.float64).itemsize)
     count = len(axes)
     regions = list(zip(roi[:count], roi[count:], strict=True)) if len(roi) == 2 * count else [(0.0, 1.0)] * count
-    return [AxisPlan(*row) for row in zip(axes, dims, targets, scales, lengths, regions, strict=True)]
+    return [AxisPlan(*row) for row in zip(axes, dims, targets, scales, lengths, regions, ratios, strict=True)]
 
 
-def _sized(policy: str, dims: Sequence[int], sizes: Sequence[int]) -> tuple[list[int], list[float]]:
-    """Output sizes and scales for wanted sizes."""
-    ratios = [size / dim if dim else 1.0 for size, dim in zip(sizes, dims, strict=True)]
-    if policy == "stretch":
-        return list(sizes), ratios
-    scale = min(ratios) if policy == "not_larger" else max(ratios)
-    return [math.floor(scale * dim + 0.5) for dim in dims], [scale] * len(dims)
+def _sized(policy: str, dims: Sequence[int], sizes: Sequence[int]) -> tuple[list[int], list[float], list[tuple[int, int] | None]]:
+    """Output sizes, scales and these as fractions for wanted sizes."""
+    scales = [size / dim if dim else 1.0 for size, dim in zip(sizes, dims, strict=True)]
+    ratios = [(size, dim) if dim and size > 0 else None for size, dim in zip(sizes, dims, strict=True)]
+    if policy == "stretch" or not scales:
+        return list(sizes), scales, ratios
+    scale = min(scales) if policy == "not_larger" else max(scales)
+    ratio = ratios[scales.index(scale)]
+    return [math.floor(scale * dim + 0.5) for dim in dims], [scale] * len(dims), [ratio] * len(dims)
 
 
 Step = Callable[[Array], Array]
@@ -175,7 +178,9 @@ def _steps(xp: Any, settings: _Settings, rank: int, plans: Sequence[AxisPlan], d
         if crop:
             outside.append((plan.axis, (coordinates < 0) | (coordinates > plan.size - 1)))
         if settings.mode == "nearest":
-            steps.append(_nearest_step(xp, plan, nearest_sources(plan, coordinates, settings.nearest_mode)))
+            steps.append(
+                _nearest_step(xp, plan, nearest_sources(plan, coordinates, settings.nearest_mode, settings.coordinate_mode))
+            )
             continue
         steps.append(_weighted_step(xp, plan, *_taps(settings, plan, coordinates), dtype))
     if any(mask.any() for _, mask in outside):

@@ -25,6 +25,8 @@ class AxisPlan:
     scale: float
     length: float
     region: tuple[float, float] = (0.0, 1.0)
+    ratio: tuple[int, int] | None = None
+    """The scale as a fraction, where sizes give it."""
 
 
 def _half_pixel(x: HostArray, plan: AxisPlan) -> HostArray:
@@ -77,15 +79,43 @@ NEAREST_MODES: dict[str, Callable[[HostArray, AxisPlan], HostArray]] = {
 
 
 def source_coordinates(plan: AxisPlan, coordinate_mode: str) -> HostArray:
-    """float32 input position of each output element. Single precision decides ties as ONNX Runtime does."""
+    """float32 input position of each output element, as ONNX Runtime computes it from scales."""
     positions = np.arange(plan.output_size, dtype=np.float32)
     if plan.scale == 1 and coordinate_mode != "tf_crop_and_resize":
         return positions
     return COORDINATE_MODES[coordinate_mode](positions, plan).astype(np.float32)
 
 
-def nearest_sources(plan: AxisPlan, coordinates: HostArray, nearest_mode: str) -> HostArray:
-    """int64 index each output element is copied from."""
+_DOUBLED: dict[str, Callable[[HostArray, AxisPlan, int, int], tuple[HostArray, int]]] = {
+    "half_pixel": lambda x, _, up, down: ((2 * x + 1) * down - up, up),
+    "pytorch_half_pixel": lambda x, plan, up, down: ((2 * x + 1) * down - up if plan.output_size > 1 else 0 * x, up),
+    "asymmetric": lambda x, _, up, down: (2 * x * down, up),
+    "tf_half_pixel_for_nn": lambda x, _, up, down: ((2 * x + 1) * down, up),
+    "align_corners": lambda x, plan, *_: (2 * x * (plan.size - 1), max(plan.output_size - 1, 1)),
+}
+"""``coordinate_transformation_mode`` → twice the input positions at the scale up / down, as (numerators, denominator)."""
+
+_ROUNDED: dict[str, Callable[[HostArray, int], HostArray]] = {
+    "round_prefer_floor": lambda doubled, below: -((below - doubled) // (2 * below)),
+    "round_prefer_ceil": lambda doubled, below: (doubled + below) // (2 * below),
+    "floor": lambda doubled, below: doubled // (2 * below),
+    "ceil": lambda doubled, below: -(-doubled // (2 * below)),
+}
+"""``nearest_mode`` → rounding of such a fraction."""
+_MOST_EXACT = 1 << 60
+"""Products of sizes below which numerators fit into int64."""
+
+
+def nearest_sources(plan: AxisPlan, coordinates: HostArray, nearest_mode: str, coordinate_mode: str) -> HostArray:
+    """int64 index each output element is copied from.
+
+    Where sizes give the scale, positions are fractions of integers: floating point misses those that lie between two elements.
+    """
+    doubled, rounded = _DOUBLED.get(coordinate_mode), _ROUNDED.get(nearest_mode)
+    is_small = plan.ratio is not None and (plan.output_size + 1) * max(*plan.ratio, plan.size) < _MOST_EXACT // 4
+    if plan.ratio is not None and doubled is not None and rounded is not None and is_small:
+        positions = doubled(np.arange(plan.output_size, dtype=np.int64), plan, *plan.ratio)
+        return np.clip(rounded(*positions), 0, plan.size - 1)
     return np.clip(NEAREST_MODES[nearest_mode](coordinates, plan), 0, plan.size - 1).astype(np.int64)
 
 

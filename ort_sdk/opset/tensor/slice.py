@@ -45,12 +45,23 @@ def _sliced(
             "and steps must not be 0"
         )
     shape = x.shape
-    index = [_WHOLE] * len(shape)
+    index, backward = [_WHOLE] * len(shape), []
     for axis, start, end, step in zip(normalize_axes(info, axes, len(shape)), starts, ends, steps, strict=True):
         # Forward, NumPy clamps as ONNX does.
         is_clamped = step > 0 and xp.is_host
         index[axis] = slice(start, end, step) if is_clamped else _bounds(start, end, step, shape[axis])
-    return x[tuple(index)]
+        if step < 0 and not xp.is_host:
+            # Not every library takes negative steps.
+            index[axis] = _forward(index[axis], shape[axis])
+            backward.append(axis)
+    part = x[tuple(index)]
+    return xp.flip(part, axis=tuple(backward)) if backward else part
+
+
+def _forward(part: slice, dim: int) -> slice:
+    """The elements of a slice with a negative step, from the front."""
+    positions = range(*part.indices(dim))
+    return slice(positions[-1], positions[0] + 1, -part.step) if positions else slice(0, 0)
 
 
 @operator("Slice", until=1, moves=True, alias=_VIEW)
