@@ -226,6 +226,8 @@ def check_node_attributes(node: Node) -> None:
     if not attributes:
         return
     rules = _bounded(node.op_type, node.domain)
+    if not rules:
+        return
     for name, value in attributes.items():
         rule = rules.get(name)
         if rule is not None:
@@ -251,12 +253,14 @@ def _check_lengths(node: Node) -> None:
     rank, attributes = 0.0, node.attributes
     for name in _PER_AXIS:
         values = attributes.get(name)
-        if values and len(values) != rank:
+        if values and type(values) in _LISTS and len(values) != rank:
             if rank:
                 raise _lengths_differ(node)
             rank = len(values)
     pads = attributes.get("pads")
-    if pads and len(pads) != 2 * rank and attributes.get("auto_pad", "NOTSET") in _EXPLICIT and (rank or len(pads) % 2):
+    if not pads or type(pads) not in _LISTS or len(pads) == 2 * rank:
+        return
+    if attributes.get("auto_pad", "NOTSET") in _EXPLICIT and (rank or len(pads) % 2):
         raise _lengths_differ(node)
 
 
