@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
+import ort_sdk
 from ort_sdk.api import InvalidArgument, TensorElementType
 from tests.opset.library_kernel import run_kernel
-from tests.opset.one_node import assert_same, compare, make_model, run_sdk
+from tests.opset.one_node import assert_same, compare, make_model, run_reference, run_sdk
 
 RNG = np.random.default_rng(4)
 FLOAT, INT64 = TensorElementType.FLOAT, TensorElementType.INT64
@@ -63,6 +64,48 @@ def test_lp_pool(p, opset):
 def test_windows_larger_than_the_input_count_once_where_sizes_are_rounded_up(op_type, size, padding):
     attributes = {"kernel_shape": [4, 4], "strides": [4, 4], "pads": padding, "ceil_mode": 1}
     compare(op_type, [normal(2, 17, *size)], opset=22, attributes=attributes)
+
+
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
+@pytest.mark.parametrize("channels", [1, 16])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3, 2], "strides": [2, 1]},
+        {"kernel_shape": [3, 2], "strides": [2, 1], "ceil_mode": 1},
+        {"kernel_shape": [4, 2], "strides": [3, 1], "pads": [0, 0, 1, 0]},
+        {"kernel_shape": [4, 2], "strides": [3, 1], "auto_pad": "VALID"},
+        {"kernel_shape": [2, 2], "strides": [3, 1], "dilations": [2, 1]},
+        {"kernel_shape": [3, 2]},
+        {"kernel_shape": [4, 2], "strides": [2, 1]},
+    ],
+)
+def test_a_window_may_reach_over_the_end_of_its_input_by_less_than_its_stride(op_type, channels, attributes):
+    model, feeds = make_model(op_type, [normal(1, channels, 2, 3)], opset=19, attributes=attributes)
+    (expected,) = run_reference(model, feeds)
+    session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(4):
+        assert_same(session.run(None, feeds)[0], expected, 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2, 2), (1, 16, 40, 2)])
+def test_places_of_a_window_that_reaches_over_the_end(shape):
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2]}
+    model, feeds = make_model("MaxPool", [normal(*shape)], 2, opset=12, attributes=attributes)
+    expected = run_reference(model, feeds)
+    session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(4):
+        for got, want in zip(session.run(None, feeds), expected, strict=True):
+            assert_same(got, want, 0, 0)
+
+
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
+def test_there_must_be_something_to_pool(op_type):
+    model, feeds = make_model(op_type, [normal(1, 1, 0, 5)], opset=19, attributes={"kernel_shape": [2, 2], "strides": [2, 2]})
+    session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(4):
+        with pytest.raises(InvalidArgument, match="nothing to pool"):
+            session.run(None, feeds)
 
 
 def test_first_versions_agree_with_the_next_ones():
@@ -171,7 +214,7 @@ def test_max_unpool_inverts_max_pool(library):
     [
         ("MaxPool", [normal(2, 3)], {"kernel_shape": [2]}),
         ("AveragePool", [normal(1, 1, 4, 4)], {"kernel_shape": [2]}),
-        ("LpPool", [normal(1, 1, 4, 4)], {"kernel_shape": [5, 5]}),
+        ("LpPool", [normal(1, 1, 4, 4)], {"kernel_shape": [6, 6]}),
         ("MaxUnpool", [normal(1, 1, 2, 2), np.zeros((1, 1, 2, 1), np.int64)], {"kernel_shape": [2, 2], "strides": [2, 2]}),
     ],
 )

@@ -68,10 +68,10 @@ def _padder(info: KernelInfo, xp: Any, mode: str) -> Callable[[Array, _Pads, Hos
         raise InvalidArgument(f"{info.describe()}: mode is '{mode}'; it must be constant, {', '.join(PAD_SOURCES)}")
 
     def run(x: Array, pads: _Pads, value: HostArray | None) -> Array:
-        sizes = (before + size + after for (before, after), size in zip(pads, x.shape, strict=True))
-        require_size(info.describe(), sizes, item_bytes(x.dtype))
         kept = _cropped(info, x, pads)
         added = [(max(before, 0), max(after, 0)) for before, after in pads]
+        sizes = (before + size + after for (before, after), size in zip(added, kept.shape, strict=True))
+        require_size(info.describe(), sizes, item_bytes(x.dtype))
         return _pad_constant(xp, kept, added, value) if mode == "constant" else _pad_gather(info, xp, kept, added, mode)
 
     return run

@@ -80,7 +80,8 @@ def _axis_plans(
     dims = [shape[axis] for axis in axes]
     ratios: Sequence[tuple[int, int] | None] = [None] * len(axes)
     if scales:
-        lengths = [float(np.float32(dim) * np.float32(scale)) for dim, scale in zip(dims, scales, strict=True)]
+        with np.errstate(over="ignore"):
+            lengths = [float(np.float32(dim) * np.float32(scale)) for dim, scale in zip(dims, scales, strict=True)]
         if not all(map(math.isfinite, lengths)):
             raise InvalidArgument(f"{info.describe()}: scales {list(scales)} are too large for an input of shape {list(shape)}")
         targets = [math.floor(length) for length in lengths]

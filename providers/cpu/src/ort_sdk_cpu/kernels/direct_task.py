@@ -206,6 +206,9 @@ def _gelu(info: KernelInfo) -> DirectCall | None:
     return _activation("fast_gelu" if info.attribute("approximate", "none") == "tanh" else "gelu")(info)
 
 
+_SCALARS = ((), (1,))
+
+
 def _clip(info: KernelInfo) -> DirectCall | None:
     """Bounded by numbers, which are inputs or, of old versions, attributes."""
     task, results, given = _Task("elementwise", "clip", "qqqff"), ResultMemory(), clip_bounds(info)
@@ -213,7 +216,11 @@ def _clip(info: KernelInfo) -> DirectCall | None:
 
     def call(x: HostArray, low: HostArray | None = None, high: HostArray | None = None) -> Any:
         size, out = x.size, results.like(x)
-        if not task.pays(size) or out.strides != x.strides or any(bound is not None and bound.size != 1 for bound in (low, high)):
+        if (
+            not task.pays(size)
+            or out.strides != x.strides
+            or any(bound is not None and bound.shape not in _SCALARS for bound in (low, high))
+        ):
             return NotImplemented
         bounds = (least if low is None else low.item(), largest if high is None else high.item())
         if math.isnan(bounds[0]) or math.isnan(bounds[1]):
