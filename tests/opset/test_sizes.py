@@ -160,3 +160,16 @@ def test_quantized_values_are_rounded_to_the_precision_in_every_run():
         session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         for _ in range(4):
             assert session.run(None, feeds)[0].tolist() == np.rint(x.astype(np.float16)).tolist() == [100, 102, 3]
+
+
+@pytest.mark.parametrize("op_type", ["LayerNormalization", "RMSNormalization"])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 4), (3, 1), (4,)])
+def test_scales_of_a_normalization_broadcast_in_every_run(op_type, shape):
+    inputs = [X + 1, 1 + np.arange(math.prod(shape), dtype=np.float32).reshape(shape)]
+    wide = inputs[0].astype(np.float64)
+    centred = wide - wide.mean(axis=-1, keepdims=True) if op_type == "LayerNormalization" else wide
+    expected = centred / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + 1e-5) * inputs[1]
+    model, feeds = make_model(op_type, inputs, opset=23)
+    session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(4):
+        np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-5, atol=1e-5)

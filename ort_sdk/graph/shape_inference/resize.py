@@ -41,7 +41,11 @@ def _targets(call: NodeCall, sizes: list[Dimension]) -> Sequence[Dimension]:
 def _scaled(size: Dimension, scale: float) -> Dimension:
     if scale == 1:
         return size
-    return math.floor(float(np.float32(size) * np.float32(scale))) if isinstance(size, int) else None
+    if not isinstance(size, int):
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = float(np.float32(size) * np.float32(scale))
+    return math.floor(length) if 0 <= length < math.inf else None
 
 
 def _floats(call: NodeCall, index: int) -> list[float] | None:

@@ -27,7 +27,8 @@ class Dropout(OpKernel):
     def __init__(self, info: KernelInfo, xp: Any, ratio: float, *, training: bool) -> None:
         self._info, self._xp = info, xp
         self._ratio, self._training = ratio, training
-        self._seed = info.attribute("seed", None)
+        seed = info.attribute("seed", None)
+        self._seed = None if seed is None else seed & _SEEDS
         self._type = info.input_element_type(0) or TensorElementType.FLOAT
         # Until version 7 the mask has the type of the data, since 10 it is boolean.
         self._mask_type = self._type if info.since_version < 10 else TensorElementType.BOOL
@@ -62,6 +63,10 @@ class Dropout(OpKernel):
             return output
         mask = np.full(tuple(output.shape), self._mask_when_passing) if kept is None else kept
         return output, self._xp.from_host(mask.astype(self._mask_type.numpy_dtype))
+
+
+_SEEDS = 0xFFFF_FFFF
+"""Seeds that RandomState takes; of others the lowest bits count."""
 
 
 @operator("Dropout", since=12, host_inputs=(1, 2), deterministic=False, moves=True, alias=((0, 0),))

@@ -166,7 +166,8 @@ def lp_normalization(info: KernelInfo, xp: Any) -> Compute:
         raise InvalidArgument(f"{info.describe()}: p is {p}; it must be 1 or 2")
 
     def compute(x: Array) -> Array:
-        norm = xp.sum(xp.abs(x) if p == 1 else x * x, axis=axis, keepdims=True)
+        along = normalized_axes((axis,), x.ndim, info)[0]
+        norm = xp.sum(xp.abs(x) if p == 1 else x * x, axis=along, keepdims=True)
         norm = norm if p == 1 else xp.sqrt(norm)
         return x / xp.where(norm == 0, xp.ones_like(norm), norm)
 
