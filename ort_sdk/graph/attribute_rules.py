@@ -142,8 +142,6 @@ COMMON: dict[str, Rule] = {
         ),
         TREE,
     ),
-    "aggregate_function": _one_of(0, 1, 2, 3),
-    "post_transform": _one_of(0, 1, 2, 3, 4),
     "qk_matmul_output_mode": _one_of(0, 1, 2, 3),
     **dict.fromkeys(("qk_output", "swiglu_fusion", "model_type"), _one_of(0, 1, 2)),
     **dict.fromkeys(("mask_index_type", "mrope_layout", "blk_quant_type", "quant_type", "activation"), BINARY),
@@ -152,7 +150,7 @@ COMMON: dict[str, Rule] = {
     **dict.fromkeys(
         (
             *("order_input", "order_output", "order_weight", "order_global_weight", "order_X", "order_Y", "order_A", "order_B"),
-            *("bfp_type", "multi_class"),
+            *("bfp_type", "multi_class", "aggregate_function", "post_transform"),
         ),
         _free("a choice, of which the kernel knows the values"),
     ),
