@@ -25,6 +25,8 @@ def _embedding_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
     shapes.match(1, "segment_ids", ("batch", "length"))
     shapes.match(2, "word_embedding", (None, "width"))
     shapes.match(3, "position_embedding", ("positions", "width"))
+    if shapes.of(8) is None and shapes["positions"] < shapes["length"]:
+        raise shapes.refused(f"position_embedding has {shapes['positions']} rows for {shapes['length']} words")
     shapes.match(4, "segment_embedding", (None, "width"))
     shapes.match(5, "gamma", ("width",))
     shapes.match(6, "beta", ("width",))

@@ -53,7 +53,7 @@ def rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
         if x.ndim == 4:
             return rotate(xp, x, xp.expand_dims(cos, axis=1), xp.expand_dims(sin, axis=1), interleaved=interleaved)
         width = x.shape[2] // heads if heads and rotary_width else 2 * cos.shape[-1]
-        split = xp.reshape(x, (*x.shape[:2], -1, width))
+        split = xp.reshape(x, (*x.shape[:2], x.shape[2] // max(width, 1), width))
         rotated = rotate(xp, split, xp.expand_dims(cos, axis=2), xp.expand_dims(sin, axis=2), interleaved=interleaved)
         return xp.reshape(rotated, x.shape)
 
@@ -76,7 +76,7 @@ def multimodal_rotary_embedding(info: KernelInfo, xp: Any) -> Compute:
         if x.ndim == 4:
             return rotate(xp, x, xp.expand_dims(cos, axis=1), xp.expand_dims(sin, axis=1), interleaved=interleaved)
         width = x.shape[2] // heads if heads and rotary_width else 2 * len(stream)
-        split = xp.reshape(x, (*x.shape[:2], -1, width))
+        split = xp.reshape(x, (*x.shape[:2], x.shape[2] // max(width, 1), width))
         rotated = rotate(xp, split, xp.expand_dims(cos, axis=2), xp.expand_dims(sin, axis=2), interleaved=interleaved)
         return xp.reshape(rotated, x.shape)
 

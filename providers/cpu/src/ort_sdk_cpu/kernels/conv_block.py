@@ -24,7 +24,7 @@ from .conv_onednn import MINIMUM_FUSED_WORK, NoKernel
 from .conv_pointwise import PointwiseKernel, in_panels, panels_of
 from .conv_separable import MOST_LINES, DepthwiseKernel, Picture, SeparableSizes
 from .conv_stem import StemKernel
-from .conv_winograd import Activation
+from .conv_winograd import Activation, bias_of
 from .recycled import ResultMemory
 from .task_execution import TaskExecution
 
@@ -137,7 +137,7 @@ class BlockKernel(ChannelsLastKernel):
 
     def __init__(self, first: Stage | None, filters: Stage, last: Stage | None, *, by_channels: bool) -> None:
         self._first, self._filters, self._last, self._by_channels = first, filters, last, by_channels
-        self._kernel, self.scratch = NoKernel(), filters.kernel.scratch
+        self._kernel, self._input_rule, self.scratch = NoKernel(), None, filters.kernel.scratch
         self._calls, self._results, self._varies = threading.local(), ResultMemory(), False
         stages = ((_FIRST, first), (_FILTERS, filters), (_LAST, last))
         self._stages = [(place, stage.kernel) for place, stage in stages if stage is not None]
@@ -189,6 +189,7 @@ class BlockKernel(ChannelsLastKernel):
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X, biases and what is added, if they are there."""
         weights = {1 + 2 * index for index in range(len(self._stages))}
+        self._biases(inputs[1:])
         return [value for index, value in enumerate(inputs) if value is not None and index not in weights]
 
     def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | None:
@@ -235,9 +236,12 @@ class BlockKernel(ChannelsLastKernel):
 
     def constant_arrays(self, given: Sequence[Any]) -> list[tuple[int, HostArray | None]]:
         """Weights and biases as the task reads them, with their places."""
-        biases = [(place + 1, given[1 + 2 * index]) for index, (place, _) in enumerate(self._stages)]
-        lying = [(place, None if bias is None else np.ascontiguousarray(bias)) for place, bias in biases]
-        return [*self._weights([None, *given]), *lying]
+        return [*self._weights([None, *given]), *self._biases(given)]
+
+    def _biases(self, given: Sequence[Any]) -> list[tuple[int, HostArray | None]]:
+        """Where the task takes biases, and those, of the inputs behind X."""
+        stages = enumerate(self._stages)
+        return [(place + 1, bias_of(given[1 + 2 * index], kernel.constant_shape[0])) for index, (place, kernel) in stages]
 
     def _weights(self, inputs: Sequence[Any]) -> list[tuple[int, HostArray]]:
         """Where the task takes weights, and those."""

@@ -27,7 +27,7 @@ from .conv_onednn import WEIGHT, ConvKernel, Variant
 from .job_claims import CLAIMS, groups_for
 from .task_execution import TaskExecution
 
-__all__ = ["Activation", "WinogradKernel", "is_for_winograd"]
+__all__ = ["Activation", "WinogradKernel", "bias_of", "is_for_winograd"]
 
 MODULE = "winograd"
 LEAST_CHANNELS = 16
@@ -116,6 +116,19 @@ class Activation(NamedTuple):
         if function.algorithm == Algorithm.HARD_SWISH:
             return cls(4, float(function.alpha), float(function.beta))
         return cls(5) if function.algorithm == Algorithm.LOGISTIC else None
+
+
+def bias_of(bias: HostArray | None, channels: int) -> HostArray | None:
+    """A bias as tasks read it.
+
+    Raises:
+        InvalidArgument: it has not one number for each channel of the result.
+    """
+    if bias is None:
+        return None
+    if bias.shape != (channels,):
+        raise InvalidArgument(f"bias of a convolution into {channels} channels has shape {bias.shape}; it must be ({channels},)")
+    return np.ascontiguousarray(bias)
 
 
 class WinogradKernel(ConvKernel):
@@ -233,7 +246,7 @@ class WinogradKernel(ConvKernel):
         arrays = [
             (places[Argument.SRC], self.arranged(x)),
             (places[Argument.WEIGHTS], self.weight_of(weight)),
-            (places[Argument.BIAS], None if bias is None else np.ascontiguousarray(bias)),
+            (places[Argument.BIAS], bias_of(bias, self.constant_shape[0])),
             (places[Argument.DST], out),
         ]
         sums = ((_ADDED_PLACE, added), (_LAST_PLACE, last))
@@ -256,7 +269,7 @@ class WinogradKernel(ConvKernel):
     def constant_arrays(self, given: Sequence[Any]) -> list[tuple[int, HostArray | None]]:
         """Weight and bias as the task reads them, with their places."""
         weight, bias = given
-        arrays = (self.weight_of(weight), None if bias is None else np.ascontiguousarray(bias))
+        arrays = (self.weight_of(weight), bias_of(bias, self.constant_shape[0]))
         return list(zip(self.constant_places, arrays, strict=True))
 
     def fitted(self, x_shape: tuple[int, ...]) -> tuple[tuple[int, ...], TaskPlan] | None:

@@ -31,7 +31,10 @@ def with_onednn(info: KernelInfo, kernel: Any) -> QGemmKernel | None:
     if any(value is None for value in values.values()) or not {B, Y_SCALE, Y_ZERO_POINT} <= values.keys():
         return None
     weight, bias = values[B], values.get(C)
-    if weight is None or weight.ndim != 2 or (bias is not None and bias.size != weight.shape[0 if _is_transposed(info) else 1]):
+    if weight is None or weight.ndim != 2:
+        return None
+    columns = weight.shape[0 if _is_transposed(info) else 1]
+    if bias is not None and bias.shape not in {(columns,), (1, columns)}:
         return None
     image = (weight if _is_transposed(info) else weight.T)[:, :, None, None]
     order = [

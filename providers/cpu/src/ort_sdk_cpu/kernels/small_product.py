@@ -45,7 +45,8 @@ class SmallProduct:
             share: factor of rows that are added, without an activation.
         """
         columns, inner = weight.shape if self._transposed else weight.shape[::-1]
-        is_fit = weight.dtype == np.float32 and weight.flags.c_contiguous and (bias is None or bias.size == columns)
+        is_row = bias is None or bias.shape in {(columns,), (1, columns)}
+        is_fit = weight.dtype == np.float32 and weight.flags.c_contiguous and is_row
         if not is_fit or (self._transposed and inner < SHORTEST_DOT) or (share and self._epilogue[0]):
             return None
         vector = None if bias is None else np.ascontiguousarray(bias.reshape(-1))
