@@ -87,7 +87,7 @@ def _projected_attention(info: KernelInfo, xp: Any) -> Callable[[Array, Array | 
             k, v = xp.concat([past[0, ...], k], axis=2), xp.concat([past[1, ...], v], axis=2)
         shape = (q.shape[0], q.shape[2], k.shape[2])
         hidden = mask_bias(xp, mask, shape, filter_value, projected.dtype)
-        ahead = causal_bias(xp, shape[1], shape[2], projected.dtype) if causal else None
+        ahead = causal_bias(xp, shape[1], shape[2], shape[2] - shape[1], projected.dtype) if causal else None
         output = merge_heads(xp, attended_values(xp, q, k, v, (attention_bias, hidden, ahead), scale=scale))
         return (output, xp.stack([k, v], axis=0)) if wants_present else output
 

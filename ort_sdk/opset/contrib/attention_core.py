@@ -151,9 +151,9 @@ def _softmax_with_sink(xp: Any, scores: Array, sink: Array) -> Array:
     return powers / (xp.sum(powers, axis=-1, keepdims=True) + xp.exp(logits - largest))
 
 
-def causal_bias(xp: Any, length: int, keys: int, dtype: Any) -> Array:
-    """(sequence, keys) with the lowest number where a key is later than the query; the last query sees all keys."""
-    positions = xp.arange(length, dtype=xp.int64) + (keys - length)
+def causal_bias(xp: Any, length: int, keys: int, past: int, dtype: Any) -> Array:
+    """(sequence, keys) with the lowest number where a key is later than the query; the first query is behind ``past`` keys."""
+    positions = xp.arange(length, dtype=xp.int64) + past
     hidden = xp.expand_dims(xp.arange(keys, dtype=xp.int64), axis=0) > xp.expand_dims(positions, axis=1)
     return xp.where(hidden, xp.asarray(xp.finfo(dtype).min, dtype=dtype), xp.asarray(0, dtype=dtype))
 

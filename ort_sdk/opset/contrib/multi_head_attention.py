@@ -107,6 +107,7 @@ class _CachedAttention:
         """Attend over the cache and the new entries; ``projections`` are query, key, value and bias."""
         xp = self._xp
         q, k, v = self._inputs.split(*projections)
+        new = k.shape[2]
         k, v, total = self._extended(k, v, cache)
         check_columns(self._info, attention_bias, total)
         keys, values = k[:, :, :total, :], v[:, :, :total, :]
@@ -115,7 +116,7 @@ class _CachedAttention:
             keys, values = (follow_beams(xp, part, cache.indirection, past) for part in (keys, values))
         shape = (q.shape[0], q.shape[2], total)
         hidden = mask_bias(xp, mask, shape, self._filter_value, q.dtype)
-        ahead = causal_bias(xp, shape[1], total, q.dtype) if self._causal else None
+        ahead = causal_bias(xp, shape[1], total, total - new, q.dtype) if self._causal else None
         biases = (attention_bias, hidden, ahead)
         if self._outputs > 3:
             attended = attend(xp, q, keys, values, biases, scale=self._scale)

@@ -145,6 +145,40 @@ def test_a_function_that_fails_is_asked_again_for_its_error():
     assert done == []
 
 
+@needs_numba
+def test_calls_without_any_row_do_nothing():
+    """As copies of nothing have none."""
+
+    def nothing():
+        raise AssertionError
+
+    nothing.native = NativeCall(())
+    batch.Batch([nothing, nothing])()
+
+
+NOTHING = {
+    "split": "a, b = Split <axis = 1> (x, halves) y = Transpose <perm = [0, 2, 1]> (a) z = Transpose <perm = [0, 2, 1]> (b)",
+    "blocks": "y = DepthToSpace <blocksize = 2> (w) z = SpaceToDepth <blocksize = 2> (w)",
+}
+
+
+@needs_numba
+@pytest.mark.parametrize("name", NOTHING)
+def test_no_samples_among_others(name):
+    text = f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        agraph (float[n, 6, 7] x, float[n, 4, 4, 4] w) => (y, z) {{ {NOTHING[name]} }}
+    """
+    made = onnx.parser.parse_model(text)
+    made.graph.initializer.append(numpy_helper.from_array(np.array([3, 3]), "halves"))
+    session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for count in (2, 2, 2, 0, 0, 0, 0, 0, 2, 0):
+        feeds = {"x": np.ones((count, 6, 7), np.float32), "w": np.ones((count, 4, 4, 4), np.float32)}
+        for result in session.run(None, feeds):
+            assert len(result) == count
+            assert (result == 1).all()
+
+
 def test_what_has_no_rows_stays_apart():
     def plain():
         pass

@@ -86,6 +86,28 @@ def test_quantization_by_range(shape):
         _run_both([node("DynamicQuantizeLinear", ["x"], list(kinds))], {"x": values}, {}, kinds, 0, 0)
 
 
+@pytest.mark.parametrize("shape", [(256, 256), (700,), (3, 5, 7)])
+def test_a_zero_point_is_stored_as_one_byte(shape):
+    """Into the memory of the user, whose bytes around it stay."""
+    made = node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])
+    outputs = [("y", TensorProto.UINT8, shape), ("scale", TensorProto.FLOAT, ()), ("zero", TensorProto.UINT8, ())]
+    results = [helper.make_tensor_value_info(*output) for output in outputs]
+    graph = helper.make_graph([made], "graph", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = RNG.uniform(-1, 1, shape).astype(np.float32)
+    for _ in range(4):
+        memory = np.full(16, 0xAA, np.uint8)
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", x)
+        binding.bind_output("y")
+        binding.bind_output("scale")
+        binding.bind_ortvalue_output("zero", ort.OrtValue.ortvalue_from_numpy(memory[5:6].reshape(())))
+        session.run_with_iobinding(binding)
+        assert abs(int(memory[5]) - 255 * -min(x.min(), 0) / (x.max() - min(x.min(), 0))) <= 1
+        assert (np.delete(memory, 5) == 0xAA).all()
+
+
 @needs_libraries
 @pytest.mark.parametrize("shift", [0, 0.4, 9])
 def test_quantization_by_nodes_of_operator_set_10(shift):

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk as ort
 from ort_sdk.api import InvalidArgument, OrtSdkError
+from ort_sdk.testing.error_bounds import assert_sums_close
 
 MICROSOFT = "com.microsoft"
 RUNS = 5
@@ -409,6 +410,35 @@ def test_zero_points_of_rows_and_columns(shapes, held, with_programs):
     exact = (a.astype(np.int64) - rows) @ (b.astype(np.int64) - b_zeros.astype(np.int64).reshape(-1))
     for _ in range(RUNS):
         assert (session.run(None, feeds)[0] == exact).all()
+
+
+@pytest.mark.parametrize("with_programs", [True, False])
+@pytest.mark.parametrize("keys", [64, 48, 80, 1, 512])
+@pytest.mark.parametrize("length", [64, 2])
+def test_queries_see_as_many_keys_as_come_before_them(length, keys, with_programs):
+    """As onnxruntime has it: the first sees one, and those behind the last key see all."""
+    arrays = {"q": floats(2, length, 64), "k": floats(2, keys, 64), "v": floats(2, keys, 64)}
+    node = Node("MultiHeadAttention", arrays, {"num_heads": 4, "unidirectional": 1}, domain=MICROSOFT)
+    session, feeds = node.session({}, (), with_programs=with_programs)
+    q, k, v = (each.reshape(2, -1, 4, 16).transpose(0, 2, 1, 3) for each in arrays.values())
+    hidden = np.where(np.arange(keys) > np.arange(length)[:, None], -np.inf, 0)
+    exact = _attended(q, k, v, hidden).transpose(0, 2, 1, 3).reshape(2, length, 64)
+    for _ in range(RUNS):
+        (found,) = session.run(None, feeds)
+        assert np.abs(found - exact).max() <= 4 * (keys + 64) * np.finfo(np.float32).eps * np.abs(v).max()
+
+
+@pytest.mark.parametrize("with_programs", [True, False])
+@pytest.mark.parametrize("held", [(), ("b",), ("b", "c")])
+@pytest.mark.parametrize("shape", [(32,), (1, 32), (32, 1), (32, 32), (1, 1), (1,), ()])
+def test_addends_of_a_square_product(shape, held, with_programs):
+    """Rows and columns are as long as each other, so that numbers of elements tell nothing."""
+    a, b, c = floats(32, 24), floats(24, 32), floats(*shape)
+    session, feeds = Node("Gemm", {"a": a, "b": b, "c": c}, opset=13).session({}, held, with_programs=with_programs)
+    wide = [each.astype(np.float64) for each in (a, b, c)]
+    exact, magnitudes = wide[0] @ wide[1] + wide[2], np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(wide[2])
+    for _ in range(RUNS):
+        assert_sums_close(session.run(None, feeds)[0], exact, magnitudes, 26)
 
 
 # Nothing, and lengths of something

@@ -70,7 +70,7 @@ def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if few is not None and query.ndim == 3 and _is_for_few(core, query.size * key.size):
             return _FewWriter(few, compute)
         dtype = outputs[0].dtype
-        ahead = causal_bias(np, core.length, core.keys, dtype) if is_causal else None
+        ahead = causal_bias(np, core.length, core.keys, 0, dtype) if is_causal else None
         is_compiled = _is_worth_a_task(core, query, outputs[0])
         return _Writer(core, filter_value, ahead, dtype, core.compiled(query, value) if is_compiled else None)
 

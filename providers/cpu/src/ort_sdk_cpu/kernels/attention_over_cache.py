@@ -352,7 +352,7 @@ class MultiHead:
             return None
         cached.mask, cached.bias, cached.is_of_queries = added, bias, key.ndim == 4
         if self._is_causal:
-            cached.counts, cached.right = common_counts(parts.batch, parts.past, parts.keys - parts.length, parts.keys), 0
+            cached.counts, cached.right = common_counts(parts.batch, parts.past, parts.past, parts.keys), 0
         return cached
 
 
