@@ -265,11 +265,15 @@ def _create(definition: OperatorDefinition, namespace: ArrayNamespace, info: Ker
 
 def input_rule(info: KernelInfo) -> InputRule | None:
     """What a node's input shapes are checked by, for kernels that are made without the shared set's; None for nothing."""
-    load_operator(info.domain, info.op_type)
-    for definition in DEFINITIONS.get((info.domain, info.op_type), ()):
-        if definition.shapes is not None and info.since_version in definition.versions():
-            return InputRule(info, definition.shapes)
-    return None
+    rule = _shape_rule(info.domain, info.op_type, info.since_version)
+    return None if rule is None else InputRule(info, rule)
+
+
+@functools.cache
+def _shape_rule(domain: str, op_type: str, version: int) -> ShapeRule | None:
+    """The rule of an operator's version."""
+    load_operator(domain, op_type)
+    return next((each.shapes for each in DEFINITIONS[domain, op_type] if version in each.versions()), None)
 
 
 def _checked(compute: Callable[..., Any], rule: InputRule) -> Callable[..., Any]:
