@@ -106,4 +106,5 @@ def _match_columns(shapes: InputShapes, matrix: int, *parameters: tuple[int, str
 
 def _match_bias(shapes: InputShapes, matrix: int, index: int) -> None:
     """One number for each column."""
-    shapes.match(index, "bias", (shapes.of(matrix) or (1,))[-1:])
+    columns = (shapes.of(matrix) or (1,))[-1]
+    shapes.match(index, "bias", (columns,), (1, columns))
