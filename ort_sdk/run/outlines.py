@@ -6,13 +6,13 @@ share memory with. An outline tells all of that as the array did, and takes addr
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk.memory.address_space import reserved
 
 __all__ = ["SMALLEST_OUTLINED_BYTES", "Outlines"]
 
@@ -85,10 +85,10 @@ class Outlines:
         """Address space that nothing else has; None if there is none left."""
         rounded = -(-nbytes // PAGE_BYTES) * PAGE_BYTES
         if rounded > self._chunk.nbytes:
-            try:
-                self._chunk = _untouched(max(rounded, CHUNK_BYTES))
-            except OSError:
+            chunk = reserved(max(rounded, CHUNK_BYTES), writable=False)
+            if chunk is None:
                 return None
+            self._chunk = chunk
         taken, self._chunk = self._chunk[:nbytes], self._chunk[rounded:]
         return taken
 
@@ -107,12 +107,3 @@ def _outline(value: HostArray, block: _Block) -> HostArray | None:
         return None
     offset = value.ctypes.data - block.start
     return np.ndarray(value.shape, value.dtype, block.pages, offset, value.strides)
-
-
-def _untouched(nbytes: int) -> HostArray:
-    """Pages that were never touched: they take no memory, and nobody can write to them where the system lets say so."""
-    if hasattr(mmap, "PROT_READ"):
-        pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
-    else:
-        pages = mmap.mmap(-1, nbytes)
-    return np.frombuffer(pages, np.uint8)
