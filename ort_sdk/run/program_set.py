@@ -260,7 +260,7 @@ class ProgramSet:
     def _make(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
         made = self._made(signature, feeds, control, may_compile=may_compile)
         results = made if isinstance(made, list) else self._run_rest(*made, control)
-        if len(self._programs) == 1 and self._depth == 0:
+        if self._depth == 0:
             _give_back_freed_memory()
         return results
 
