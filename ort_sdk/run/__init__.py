@@ -4,5 +4,16 @@ from __future__ import annotations
 
 from .executor import BodyRunner, RunControl, StepObserver, execute
 from .plan_runner import BindingProvider, PlanRunner, ProgramRow, body_runner
+from .program_memory import DEFAULT_LIMIT_BYTES
 
-__all__ = ["BindingProvider", "BodyRunner", "PlanRunner", "ProgramRow", "RunControl", "StepObserver", "body_runner", "execute"]
+__all__ = [
+    "DEFAULT_LIMIT_BYTES",
+    "BindingProvider",
+    "BodyRunner",
+    "PlanRunner",
+    "ProgramRow",
+    "RunControl",
+    "StepObserver",
+    "body_runner",
+    "execute",
+]

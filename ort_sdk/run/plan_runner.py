@@ -10,6 +10,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import ExecutionPlan
 
 from .executor import BodyRunner, RunControl, execute
+from .program_memory import DEFAULT_LIMIT_BYTES, ProgramMemory
 
 if TYPE_CHECKING:
     from .program_set import ProgramSet
@@ -57,16 +58,25 @@ class PlanRunner:
         providers: provider name → what binding needs.
         use_programs: False runs every call step by step.
         is_body: whether it is a body of control flow.
+        memory_limit_bytes: of arenas and folded values of all its programs together, but for one program set's.
     """
 
     def __init__(
-        self, plan: ExecutionPlan, providers: Mapping[str, BindingProvider], *, use_programs: bool, is_body: bool = False
+        self,
+        plan: ExecutionPlan,
+        providers: Mapping[str, BindingProvider],
+        *,
+        use_programs: bool,
+        is_body: bool = False,
+        memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
         self.plan = plan
         self._is_body = is_body
         self._providers = providers
         self._use_programs = use_programs
         self._idle: list[ProgramSet] = []
+        """Program sets that no run is using, the one used last at the end."""
+        self.memory = ProgramMemory(memory_limit_bytes)
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
         """Run once. Arguments and result as for ``execute``."""
@@ -80,10 +90,25 @@ class PlanRunner:
             programs = self._idle.pop()
         except IndexError:
             programs = self._new_set()
+            if not self.memory.admit(programs):
+                return execute(self.plan, feeds, control)
         try:
             return programs.run(signature, feeds, control)
         finally:
+            if programs.has_changed:
+                programs.has_changed = False
+                self.memory.count(programs)
             self._idle.append(programs)
+            if self.memory.is_exceeded:
+                self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        """Drop the sets that were used least recently, until the rest is within the limit, or in use."""
+        while self.memory.is_exceeded:
+            try:
+                self.memory.drop(self._idle.pop(0))
+            except IndexError:
+                return
 
     def _new_set(self) -> ProgramSet:
         """What makes programs is imported in the first run: a session that is made and not run needs none of it."""

@@ -125,6 +125,8 @@ class ProgramSet:
         self._further_needed = 0
         """How much more often signatures behind the first have to be, by what the last program took to make."""
         self._kept_bytes = 0
+        self.has_changed = False
+        """Whether it may hold another number of bytes than when the caller looked last."""
         self._varying = VaryingRuns(plan, providers)
         self._ends: set[int] = set()
         """Counts of steps behind which shapes vary so much that programs end there."""
@@ -168,6 +170,14 @@ class ProgramSet:
         if len(self._seen) == 1 and not self._programs and self._depth == 0:
             _give_back_freed_memory()
         return results
+
+    def held_bytes(self) -> int:
+        """Bytes of the arenas, and of folded values, those of the rests among them."""
+        return sum(arena.nbytes for arena in self._arenas) + self._folded_bytes()
+
+    def _folded_bytes(self) -> int:
+        rests = [rest.programs for kept in self._programs.values() for rest in kept.rests.values()]
+        return self._kept_bytes + sum(programs._folded_bytes() for programs in rests)
 
     def report(self) -> list[ProgramRow]:
         rows = []
@@ -245,6 +255,7 @@ class ProgramSet:
         if rest is None:
             rest = kept.rests[guard.count] = _Rest(guard, self._programs_of(guard))
         rest.runs += 1
+        self.has_changed = True
         often_left = kept.often_left()
         if often_left is not None:
             kept.is_outdated, kept.is_final = True, False
@@ -262,6 +273,7 @@ class ProgramSet:
         results = made if isinstance(made, list) else self._run_rest(*made, control)
         if self._depth == 0:
             _give_back_freed_memory()
+        self.has_changed = True
         return results
 
     def _made(

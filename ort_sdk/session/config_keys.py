@@ -115,6 +115,13 @@ CONFIG_KEYS = (
         is_of_ort=False,
     ),
     ConfigKey(
+        "session.program_memory_limit_bytes",
+        "1073741824",
+        "Bytes that working memory and folded values of the main graph's programs may take, of all shapes and of all runs at the "
+        "same time. Programs for one run at a time are always made; others go step by step where there is no room.",
+        is_of_ort=False,
+    ),
+    ConfigKey(
         "session.qdq_matmulnbits_accuracy_level",
         "4",
         "`accuracy_level` (0 to 4) of the MatMulNBits nodes that DequantizeLinear and MatMul or Gemm become; 4 lets kernels "

@@ -34,7 +34,7 @@ from .options import RunOptions, SessionOptions
 from .ort_device import OrtDevice, device_of
 from .ort_value import OrtValue, OrtValueVector
 from .overrides import ModelOverrides
-from .planning import DISABLE_PROGRAMS_KEY
+from .planning import DISABLE_PROGRAMS_KEY, program_memory_limit
 from .provider_selection import choose_providers
 from .runs import SessionRuns
 from .stages import RECORD_KEY, OrtEpAssignedSubgraph, SessionDescription, StageWatcher
@@ -126,10 +126,14 @@ class InferenceSession:
                 state = build_session(self._source, settings, opened, watcher)
         finally:
             watcher.close()
-        use_programs = options._config.get(DISABLE_PROGRAMS_KEY) != "1"
+        make_runs = functools.partial(
+            SessionRuns,
+            use_programs=options._config.get(DISABLE_PROGRAMS_KEY) != "1",
+            program_memory_limit_bytes=program_memory_limit(options._config),
+        )
         self._built: SessionState | None = state
         self._described, self._assigned = watcher.description, watcher.assigned
-        self._runs: SessionRuns | RunsWithDefaults | None = SessionRuns(state, use_programs=use_programs)
+        self._runs: SessionRuns | RunsWithDefaults | None = make_runs(state)
         defaults = frozenset(argument.name for argument in self._description.overridable_initializers)
         if defaults and settings.fixes_defaults:
             from .default_inputs import RunsWithDefaults
@@ -141,7 +145,7 @@ class InferenceSession:
                 providers = environment().open(chosen, options.entries_for_providers())
                 others = replace(settings, fixes_defaults=False, prepack_sink=None)
                 with collection_pause:
-                    return SessionRuns(build_session(source, others, providers, _unseen), use_programs=use_programs)
+                    return make_runs(build_session(source, others, providers, _unseen))
 
             self._runs = RunsWithDefaults(self._runs, defaults, without_constants)
         if self._profiler is not None:

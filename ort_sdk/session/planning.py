@@ -6,19 +6,32 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ort_sdk.api import OrtDevice, Subgraph, Tensor
+from ort_sdk.api import InvalidArgument, OrtDevice, Subgraph, Tensor
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import create_kernel, kernel_info
 from ort_sdk.memory import DataTransferManager, InitializerPlacement, PackingNode, Prepacker
 from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices
 from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
-from ort_sdk.run import body_runner
+from ort_sdk.run import DEFAULT_LIMIT_BYTES, body_runner
 
 from .session_providers import SessionProvider, binding_providers
 
-__all__ = ["DISABLE_PROGRAMS_KEY", "SessionPlanner"]
+__all__ = ["DISABLE_PROGRAMS_KEY", "SessionPlanner", "program_memory_limit"]
 
 DISABLE_PROGRAMS_KEY = "session.disable_programs"
+PROGRAM_MEMORY_KEY = "session.program_memory_limit_bytes"
+
+
+def program_memory_limit(config: Mapping[str, str]) -> int:
+    """Bytes that a session's programs may hold.
+
+    Raises:
+        InvalidArgument: the config entry is no number of bytes.
+    """
+    limit = config.get(PROGRAM_MEMORY_KEY, str(DEFAULT_LIMIT_BYTES))
+    if not (limit.isascii() and limit.isdigit()):
+        raise InvalidArgument(f"{PROGRAM_MEMORY_KEY} must be a number of bytes, at least 0, got {limit!r}")
+    return int(limit)
 
 
 class SessionPlanner:
