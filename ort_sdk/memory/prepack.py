@@ -158,7 +158,9 @@ class Prepacker:
             source=self._source(tensor),
             owner=node.owner,
         )
-        weights = self._entry(key, tensor).weights(lambda: self._make(kernel, node, tensor, key))
+        goes_to_file = self._cache is not None or self._sink is not None
+        make = partial(self._make, kernel, node, tensor, key)
+        weights = self._entry(key, tensor).weights(make, goes_to_file=goes_to_file)
         if isinstance(weights, PrePackedWeights) and self._sink is not None and is_storable(weights):
             self._save(self._sink, tensor, key, weights)
         return weights

@@ -67,14 +67,18 @@ class PackedEntry:
         self._sources = tuple(source for source in sources if not source.is_file)
         self._weights: PrePackedWeights | NotPacked | None = None
 
-    def weights(self, make: Callable[[], PrePackedWeights | NotPacked]) -> PrePackedWeights | NotPacked:
+    def weights(
+        self, make: Callable[[], PrePackedWeights | NotPacked], *, goes_to_file: bool = False
+    ) -> PrePackedWeights | NotPacked:
         """The packed weight, or ``NOT_PACKED`` if the kernel does not want it packed.
 
         Args:
             make: called if nobody has made it yet. What it raises is the caller's; the next one tries again.
+            goes_to_file: whether it is made in a file's memory: a kernel may have packed nothing where there was no file.
         """
         with self._lock:
-            if self._weights is None:
+            is_empty = isinstance(self._weights, PrePackedWeights) and not self._weights.buffers
+            if self._weights is None or (goes_to_file and is_empty):
                 self._weights = make()
             return self._weights
 
