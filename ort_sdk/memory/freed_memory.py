@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable
 
-__all__ = ["give_back_freed_memory"]
+__all__ = ["give_back_freed_memory", "give_back_now_and_then"]
 
 MIN_BYTES = 1 << 20
 """Freed memory from which on giving it back is worth a look through all of it."""
+SECONDS_PER_SECOND = 50
+"""Of other work, for each that giving back now and then takes: no more than a fiftieth of the time."""
 _NUMBERS, _FREED = 10, 8
 """Of ``struct mallinfo2``, and which of them the bytes in free blocks are."""
 
@@ -25,6 +28,21 @@ def give_back_freed_memory() -> None:
         freed_bytes, trim = functions
         if freed_bytes() >= MIN_BYTES:
             trim(0)
+
+
+class _Schedule:
+    next_look = 0.0
+    """Time of the clock before which nothing is given back now and then, whatever thread asks."""
+
+
+def give_back_now_and_then() -> None:
+    """The same after a run that allocated each value anew, as long as it takes little of the time that goes by."""
+    start = time.monotonic()
+    if start < _Schedule.next_look:
+        return
+    give_back_freed_memory()
+    end = time.monotonic()
+    _Schedule.next_look = end + SECONDS_PER_SECOND * (end - start)
 
 
 @functools.cache

@@ -57,6 +57,12 @@ def _give_back_freed_memory() -> None:
     give_back_pages()
 
 
+def _give_back_now_and_then() -> None:
+    from ort_sdk.memory.freed_memory import give_back_now_and_then
+
+    give_back_now_and_then()
+
+
 @dataclass(slots=True)
 class _Kept:
     """A program as its set keeps it."""
@@ -167,8 +173,11 @@ class ProgramSet:
             if positions and positions not in self._refused:
                 return self._opened(positions, signature, feeds, control)
         results = self._varying.run(feeds, control)
-        if len(self._seen) == 1 and not self._programs and self._depth == 0:
-            _give_back_freed_memory()
+        if self._depth == 0:
+            if len(self._seen) == 1 and not self._programs:
+                _give_back_freed_memory()
+            else:
+                _give_back_now_and_then()
         return results
 
     def held_bytes(self) -> int:

@@ -44,6 +44,22 @@ def test_little_free_memory_stays(monkeypatch):
     assert trimmed == [0]
 
 
+def test_giving_back_now_and_then_takes_a_fiftieth_of_the_time(monkeypatch):
+    now, looks = [100.0], []
+
+    def give_back():
+        looks.append(now[0])
+        now[0] += 0.01
+
+    monkeypatch.setattr(freed_memory._Schedule, "next_look", 0.0)
+    monkeypatch.setattr(freed_memory, "give_back_freed_memory", give_back)
+    monkeypatch.setattr(freed_memory.time, "monotonic", lambda: now[0])
+    for _ in range(30):
+        freed_memory.give_back_now_and_then()
+        now[0] += 0.15
+    assert looks == pytest.approx([100.0, 100.61, 101.22, 101.83, 102.44, 103.05, 103.66, 104.27])
+
+
 def test_a_c_library_that_cannot_is_left_alone(monkeypatch):
     monkeypatch.setattr(freed_memory, "_functions", lambda: None)
     freed_memory.give_back_freed_memory()
@@ -52,6 +68,7 @@ def test_a_c_library_that_cannot_is_left_alone(monkeypatch):
 def test_sessions_give_back_what_their_first_runs_leave(monkeypatch):
     looks = []
     monkeypatch.setattr(freed_memory, "_functions", lambda: (lambda: looks.append(1) or 0, None))
+    monkeypatch.setattr(freed_memory._Schedule, "next_look", float("inf"))
     nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Neg", ["e"], ["y"])]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
     model = helper.make_model(helper.make_graph(nodes, "graph", values[:1], values[1:]), ir_version=8)
@@ -66,6 +83,7 @@ def test_sessions_give_back_what_their_first_runs_leave(monkeypatch):
 
 def test_memory_goes_back_when_the_first_program_is_made_and_not_when_what_is_left_behind_a_guard_gets_one(monkeypatch):
     events = []
+    monkeypatch.setattr(freed_memory._Schedule, "next_look", float("inf"))
     monkeypatch.setattr(freed_memory, "_functions", lambda: (lambda: events.append("look") or 0, None))
     run_rest = ProgramSet._run_rest
 
