@@ -19,6 +19,10 @@ ARRANGING = frozenset({"Conv", "ConvTranspose", "FusedConv", "GRU", "LSTM", "RNN
 """Operators whose kernels put their weights in order, in float memory of their own, whatever the size."""
 PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm", "MatMul", "TransposeMatMul"})
 """Operators whose input 1 may be a matrix that stays as it is, all else being float."""
+CACHES = {("com.microsoft", "GroupQueryAttention"): ((3, 4), (1, 2))}
+"""Operators with caches of float16 that stay as they are: their inputs, and the outputs that they become. They are as long as a
+text, are read and written where they are, and may be one buffer of the caller's."""
+HALF = "tensor(float16)"
 
 
 class HalfFlow:
@@ -54,7 +58,7 @@ class HalfFlow:
     def takes_float(self, node: Node, index: int) -> bool:
         """Whether a node can be given an input in float."""
         name = node.inputs[index]
-        if name not in self._wanted or not self._is_neighbour(node, index):
+        if name not in self._wanted or self._is_cache(node, index) or not self._is_neighbour(node, index):
             return False
         if self._support(node) is HalfSupport.WIDENED:
             return True
@@ -71,7 +75,7 @@ class HalfFlow:
         inputs, outputs = list(self.half_inputs(node)), self.half_outputs(node)
         if self._support(node) is not HalfSupport.WIDENED or not (inputs or outputs) or not self._possible.issuperset(outputs):
             return False
-        if len(inputs) != sum(self._is_half(name) for name in node.inputs):
+        if len(inputs) != sum(self._is_half(name) and not self._is_cache(node, index) for index, name in enumerate(node.inputs)):
             return False
         return node.op_type in ARRANGING or not any(self._is_large(node.inputs[index]) for index in self.widened_inputs(node))
 
@@ -93,15 +97,29 @@ class HalfFlow:
         return tensor is not None and 2 * tensor.nbytes > MOST_FLOAT_BYTES
 
     def half_outputs(self, node: Node) -> list[str]:
-        """The outputs that are not float."""
-        return [name for name in node.outputs if self._is_half(name)]
+        """The outputs that are not float, but for caches that stay as they are."""
+        return [name for index, name in enumerate(node.outputs) if self._is_half(name) and not self._is_cache_made(node, index)]
 
     def half_inputs(self, node: Node) -> Iterator[int]:
-        """Indices of the inputs that are not float and are constants, or read where the node computes."""
+        """Indices of the inputs that are not float and are constants, or read where the node computes; not of caches."""
         kernel_def = self._kernels[id(node)].kernel_def
         for index, name in enumerate(node.inputs):
-            if self._is_half(name) and (not kernel_def.input_on_host(index) or self._graph.constant(name) is not None):
+            if (
+                self._is_half(name)
+                and not self._is_cache(node, index)
+                and (not kernel_def.input_on_host(index) or self._graph.constant(name) is not None)
+            ):
                 yield index
+
+    def _is_cache(self, node: Node, index: int) -> bool:
+        """Whether an input is a cache that stays as it is."""
+        inputs, _ = CACHES.get((node.domain, node.op_type), ((), ()))
+        return index in inputs and self._graph.node_arg(node.inputs[index]).type == HALF
+
+    def _is_cache_made(self, node: Node, index: int) -> bool:
+        """The same of an output."""
+        _, outputs = CACHES.get((node.domain, node.op_type), ((), ()))
+        return index in outputs and bool(node.outputs[index]) and self._graph.node_arg(node.outputs[index]).type == HALF
 
     def _support(self, node: Node) -> HalfSupport:
         found = self._kernels.get(id(node))
@@ -132,6 +150,7 @@ class HalfFlow:
             name
             for index, name in enumerate(node.outputs)
             if self._is_half(name)
+            and not self._is_cache_made(node, index)
             and not kernel_def.output_on_host(index)
             and _has_type_of(node, index, set(self.half_inputs(node)))
             and self._can_round(node.execution_provider, self._graph.node_arg(name).type or "")

@@ -60,31 +60,31 @@ from ort_sdk_cpu.simd.shuffles import even_lanes, interleave_high, interleave_lo
 
 __all__ = ["attend_few", "extend", "rotate"]
 
-_Q, _K, _V, _PAST_K, _PAST_V, _KEYS, _VALUES, _OUT, _MASK, _BIASES = 0, 4, 8, 12, 15, 18, 22, 26, 30, 35
+_Q, K, V, PAST_K, PAST_V, KEYS, VALUES, _OUT, _MASK, _BIASES = 0, 4, 8, 12, 15, 18, 22, 26, 30, 35
 _COS, _SIN, _ROTARY_ROW, _PAIRS, _IS_INTERLEAVED, _IDS, _ROTARY_ROWS, _COUNTS, _SINKS = 38, 39, 40, 41, 42, 43, 44, 45, 46
-_BATCH, _KEY_HEADS, _GROUP, _LENGTH, _SIZE, _VALUE_SIZE, _LEFT, _RIGHT = 47, 48, 49, 50, 51, 52, 53, 54
-_PAST_ROWS, _CAPACITY, _HAS_CACHE, _IS_IN_PLACE, _PARTS, _FILLS, _WORK, _PART_BYTES, _ROTATED = 55, 56, 57, 58, 59, 60, 61, 62, 63
-_SCALE, _SOFTCAP, _NEW = 64, 65, 66
+BATCH, KEY_HEADS, GROUP, LENGTH, SIZE, VALUE_SIZE, LEFT, RIGHT = 47, 48, 49, 50, 51, 52, 53, 54
+PAST_ROWS, CAPACITY, _HAS_CACHE, IS_IN_PLACE, PARTS, FILLS, WORK, PART_BYTES, _ROTATED = 55, 56, 57, 58, 59, 60, 61, 62, 63
+_SCALE, _SOFTCAP, NEW = 64, 65, 66
 
-_BLOCK = 64
+BLOCK = 64
 """Keys at a time: their scores stay in registers' reach, and they themselves in the nearest cache."""
-_SCORES_ROW = _BLOCK * 4
+_SCORES_ROW = BLOCK * 4
 _LOWEST, _HIDDEN = np.finfo(np.float32).min, np.float32(-np.inf)
 _TINY = np.float32(1e-30)
 """Below the sum of any softmax: what sees nothing is divided by it."""
-_ONE = np.float32(1)
+ONE = np.float32(1)
 _columns = inner(sum_columns)
 
 
 @inner
-def _at(record: int, position: int, batch: int, head: int, row: int) -> Any:
+def at(record: int, position: int, batch: int, head: int, row: int) -> Any:
     """Address of a row: at ``position`` are base and steps along batch, heads and rows."""
     steps = batch * argument(record, position + 1) + head * argument(record, position + 2) + row * argument(record, position + 3)
     return argument(record, position) + steps
 
 
 @inner
-def _count(record: int, batch: int, index: int) -> Any:
+def count_of(record: int, batch: int, index: int) -> Any:
     return argument(argument(record, _COUNTS), batch * 3 + index)
 
 
@@ -121,12 +121,12 @@ def _turn_halves(x: int, bias: int, factors: Any, cos: int, sin: int, pairs: int
 
 
 @inner
-def _put_row(record: int, batch: int, token: int, x: int, bias: int, size: int, factor: float, out: int) -> None:
+def put_row(record: int, batch: int, token: int, x: int, bias: int, size: int, factor: float, out: int) -> None:
     """(x + bias) * factor, rotated by the token's position."""
     factors, pairs = splat_f32(factor), argument(record, _PAIRS)
     if pairs:
         ids = argument(record, _IDS)
-        row = argument(ids, batch * argument(record, _LENGTH) + token) if ids else _count(record, batch, 1) + token
+        row = argument(ids, batch * argument(record, LENGTH) + token) if ids else count_of(record, batch, 1) + token
         offset = min(row, argument(record, _ROTARY_ROWS) - 1) * argument(record, _ROTARY_ROW)
         cos, sin = argument(record, _COS) + offset, argument(record, _SIN) + offset
         if argument(record, _IS_INTERLEAVED):
@@ -138,7 +138,7 @@ def _put_row(record: int, batch: int, token: int, x: int, bias: int, size: int, 
 
 
 @inner
-def _copy(source: int, target: int, nbytes: int) -> None:
+def copy(source: int, target: int, nbytes: int) -> None:
     whole = nbytes // 64 * 64
     for place in range(0, whole, 64):
         store_i32(target + place, load_i32(source + place))
@@ -147,7 +147,7 @@ def _copy(source: int, target: int, nbytes: int) -> None:
 
 
 @inner
-def _clear(target: int, nbytes: int) -> None:
+def clear(target: int, nbytes: int) -> None:
     whole = nbytes // 64 * 64
     for place in range(0, whole, 64):
         store_f32(target + place, zero_f32())
@@ -158,57 +158,57 @@ def _clear(target: int, nbytes: int) -> None:
 @inner
 def _copy_past(record: int, batch: int, head: int, first: int, stop: int) -> None:
     """Rows of the past to the cache."""
-    k_row, v_row = argument(record, _SIZE) * 4, argument(record, _VALUE_SIZE) * 4
-    k = argument(record, _PAST_K) + batch * argument(record, _PAST_K + 1) + head * argument(record, _PAST_K + 2)
-    v = argument(record, _PAST_V) + batch * argument(record, _PAST_V + 1) + head * argument(record, _PAST_V + 2)
+    k_row, v_row = argument(record, SIZE) * 4, argument(record, VALUE_SIZE) * 4
+    k = argument(record, PAST_K) + batch * argument(record, PAST_K + 1) + head * argument(record, PAST_K + 2)
+    v = argument(record, PAST_V) + batch * argument(record, PAST_V + 1) + head * argument(record, PAST_V + 2)
     if stop > first:
-        _copy(k + first * k_row, _at(record, _KEYS, batch, head, first), (stop - first) * k_row)
-        _copy(v + first * v_row, _at(record, _VALUES, batch, head, first), (stop - first) * v_row)
+        copy(k + first * k_row, at(record, KEYS, batch, head, first), (stop - first) * k_row)
+        copy(v + first * v_row, at(record, VALUES, batch, head, first), (stop - first) * v_row)
 
 
 @inner
 def _put_new(record: int, batch: int, head: int) -> None:
     """The new rows of a head to the cache, and what is behind them."""
-    size, value_size, length = argument(record, _SIZE), argument(record, _VALUE_SIZE), argument(record, _NEW)
-    start, capacity = _count(record, batch, 0), argument(record, _CAPACITY)
+    size, value_size, length = argument(record, SIZE), argument(record, VALUE_SIZE), argument(record, NEW)
+    start, capacity = count_of(record, batch, 0), argument(record, CAPACITY)
     k_bias, v_bias = argument(record, _BIASES + 1), argument(record, _BIASES + 2)
     k_bias, v_bias = k_bias + head * size * 4 if k_bias else 0, v_bias + head * value_size * 4 if v_bias else 0
     for token in range(min(length, capacity - start)):
-        k, v = _at(record, _K, batch, head, token), _at(record, _V, batch, head, token)
-        _put_row(record, batch, token, k, k_bias, size, _ONE, _at(record, _KEYS, batch, head, start + token))
-        out = _at(record, _VALUES, batch, head, start + token)
+        k, v = at(record, K, batch, head, token), at(record, V, batch, head, token)
+        put_row(record, batch, token, k, k_bias, size, ONE, at(record, KEYS, batch, head, start + token))
+        out = at(record, VALUES, batch, head, start + token)
         for element in range(0, value_size, 16):
             store_f32_first(out + element * 4, _biased(v, v_bias, element, value_size - element), value_size - element)
-    if not argument(record, _IS_IN_PLACE):
-        end, past = start + length, argument(record, _PAST_ROWS)
+    if not argument(record, IS_IN_PLACE):
+        end, past = start + length, argument(record, PAST_ROWS)
         _copy_past(record, batch, head, end, past)
         first = max(end, past)
         if capacity > first:
-            _clear(_at(record, _KEYS, batch, head, first), (capacity - first) * size * 4)
-            _clear(_at(record, _VALUES, batch, head, first), (capacity - first) * value_size * 4)
+            clear(at(record, KEYS, batch, head, first), (capacity - first) * size * 4)
+            clear(at(record, VALUES, batch, head, first), (capacity - first) * value_size * 4)
 
 
 @inner
 def _rotate_queries(record: int, batch: int, head: int) -> None:
-    size, length, target = argument(record, _SIZE), argument(record, _LENGTH), argument(record, _ROTATED)
-    heads = argument(record, _KEY_HEADS) * argument(record, _GROUP)
+    size, length, target = argument(record, SIZE), argument(record, LENGTH), argument(record, _ROTATED)
+    heads = argument(record, KEY_HEADS) * argument(record, GROUP)
     bias = argument(record, _BIASES)
     bias = bias + head * size * 4 if bias else 0
     for token in range(length):
         out = target + ((batch * heads + head) * length + token) * size * 4
-        _put_row(record, batch, token, _at(record, _Q, batch, head, token), bias, size, _ONE, out)
+        put_row(record, batch, token, at(record, _Q, batch, head, token), bias, size, ONE, out)
 
 
 @task
 def extend(record: int, part: int, parts: int) -> None:
     """Fill the cache, and rotate queries."""
-    key_heads, group = argument(record, _KEY_HEADS), argument(record, _GROUP)
-    items = argument(record, _BATCH) * key_heads
+    key_heads, group = argument(record, KEY_HEADS), argument(record, GROUP)
+    items = argument(record, BATCH) * key_heads
     for item in range(items * part // parts, items * (part + 1) // parts):
         batch, head = item // key_heads, item % key_heads
         if argument(record, _HAS_CACHE):
-            if not argument(record, _IS_IN_PLACE):
-                _copy_past(record, batch, head, 0, min(_count(record, batch, 0), argument(record, _PAST_ROWS)))
+            if not argument(record, IS_IN_PLACE):
+                _copy_past(record, batch, head, 0, min(count_of(record, batch, 0), argument(record, PAST_ROWS)))
             _put_new(record, batch, head)
         if argument(record, _ROTATED):
             for shared in range(group):
@@ -218,13 +218,13 @@ def extend(record: int, part: int, parts: int) -> None:
 @task
 def rotate(record: int, part: int, parts: int) -> None:
     """Rotate new queries to the result."""
-    heads, length, size = argument(record, _KEY_HEADS), argument(record, _LENGTH), argument(record, _SIZE)
-    items = argument(record, _BATCH) * length
+    heads, length, size = argument(record, KEY_HEADS), argument(record, LENGTH), argument(record, SIZE)
+    items = argument(record, BATCH) * length
     for item in range(items * part // parts, items * (part + 1) // parts):
         batch, token = item // length, item % length
         for head in range(heads):
-            x, out = _at(record, _Q, batch, head, token), _at(record, _OUT, batch, head, token)
-            _put_row(record, batch, token, x, 0, size, _ONE, out)
+            x, out = at(record, _Q, batch, head, token), at(record, _OUT, batch, head, token)
+            put_row(record, batch, token, x, 0, size, ONE, out)
 
 
 @inner
@@ -287,61 +287,77 @@ def _add_values(rows: int, scores: int, count: int, v: int, v_row: int, vectors:
 
 
 @inner
-def _attend_keys(
-    record: int, batch: int, head: int, first: int, rows: int, key: int, count: int, spare: int, is_first: int
+def attend_keys(
+    record: int,
+    batch: int,
+    head: int,
+    first: int,
+    rows: int,
+    key: int,
+    count: int,
+    spare: int,
+    is_first: int,
+    k: int,
+    k_row: int,
+    v: int,
+    v_row: int,
 ) -> None:
-    """Some queries of a head of keys, and some of its keys."""
-    size, vectors, length = argument(record, _SIZE), argument(record, _VALUE_SIZE) // 16, argument(record, _LENGTH)
+    """Some queries of a head of keys, and some of its keys: these and their values are rows of float32 from k and v on."""
+    size, vectors, length = argument(record, SIZE), argument(record, VALUE_SIZE) // 16, argument(record, LENGTH)
     hidden, queries = spare, spare + 64
     scores = queries + rows * size * 4
     result, state = scores + rows * _SCORES_ROW, scores + rows * (_SCORES_ROW + vectors * 64)
-    k, k_row = _at(record, _KEYS, batch, head, key), argument(record, _KEYS + 3)
     for start in range(0, count, 16):
         for row in range(rows):
             place = scores + row * _SCORES_ROW + start * 4
             dots_of_sixteen(queries + row * size * 4, k + start * k_row, k_row, count - start, size // 16, place)
-    left, right, mask = argument(record, _LEFT), argument(record, _RIGHT), argument(record, _MASK)
+    left, right, mask = argument(record, LEFT), argument(record, RIGHT), argument(record, _MASK)
     for row in range(rows):
         token = (first + row) % length
-        position = _count(record, batch, 1) + token
+        position = count_of(record, batch, 1) + token
         skipped = position - left - key if left >= 0 else 0
         shown = min(count, position + right + 1 - key) if right >= 0 else count
         place = 0
         if mask:
-            own = head * argument(record, _GROUP) + (first + row) // length
-            place = _at(record, _MASK, batch, own, token) + key * argument(record, _MASK + 4)
+            own = head * argument(record, GROUP) + (first + row) // length
+            place = at(record, _MASK, batch, own, token) + key * argument(record, _MASK + 4)
         own = scores + row * _SCORES_ROW
         largest = _bounded(own, count, skipped, shown, place, argument(record, _MASK + 4), number(record, _SOFTCAP), hidden)
         _weigh(own, count, largest, state + row * 8, result + row * vectors * 64, vectors, is_first)
-    _add_values(
-        rows, scores, count, _at(record, _VALUES, batch, head, key), argument(record, _VALUES + 3), vectors, result, is_first
-    )
+    _add_values(rows, scores, count, v, v_row, vectors, result, is_first)
 
 
 @inner
-def _begin(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
+def begin(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
     """Queries and state of some rows."""
-    size, vectors, length = argument(record, _SIZE), argument(record, _VALUE_SIZE) // 16, argument(record, _LENGTH)
+    size, vectors, length = argument(record, SIZE), argument(record, VALUE_SIZE) // 16, argument(record, LENGTH)
     state = spare + 64 + rows * (size * 4 + _SCORES_ROW + vectors * 64)
     bias, sinks = argument(record, _BIASES), argument(record, _SINKS)
     store_f32(spare, splat_f32(_HIDDEN))
     for row in range(rows):
-        own, token = head * argument(record, _GROUP) + (first + row) // length, (first + row) % length
-        x, shift = _at(record, _Q, batch, own, token), bias + own * size * 4 if bias else 0
-        _put_row(record, batch, token, x, shift, size, number(record, _SCALE), spare + 64 + row * size * 4)
+        own, token = head * argument(record, GROUP) + (first + row) // length, (first + row) % length
+        x, shift = at(record, _Q, batch, own, token), bias + own * size * 4 if bias else 0
+        put_row(record, batch, token, x, shift, size, number(record, _SCALE), spare + 64 + row * size * 4)
         write_f32(state + row * 8, read_f32(sinks + own * 4) if sinks else _LOWEST)
-        write_f32(state + row * 8 + 4, _ONE if sinks else np.float32(0))
+        write_f32(state + row * 8 + 4, ONE if sinks else np.float32(0))
 
 
 @inner
-def _finish(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
-    size, vectors, length = argument(record, _SIZE), argument(record, _VALUE_SIZE) // 16, argument(record, _LENGTH)
+def nothing_seen(record: int, rows: int, spare: int) -> None:
+    """The results of queries that see no key."""
+    vectors = argument(record, VALUE_SIZE) // 16
+    clear(spare + 64 + rows * (argument(record, SIZE) * 4 + _SCORES_ROW), rows * vectors * 64)
+
+
+@inner
+def finish(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
+    size, vectors, length = argument(record, SIZE), argument(record, VALUE_SIZE) // 16, argument(record, LENGTH)
     result = spare + 64 + rows * (size * 4 + _SCORES_ROW)
     bias = 0 if argument(record, _HAS_CACHE) else argument(record, _BIASES + 2)
     for row in range(rows):
-        own, token = head * argument(record, _GROUP) + (first + row) // length, (first + row) % length
+        own, token = head * argument(record, GROUP) + (first + row) // length, (first + row) % length
         total = maximum(broadcast_f32(result + rows * vectors * 64 + row * 8 + 4), splat_f32(_TINY))
-        out, source = _at(record, _OUT, batch, own, token), result + row * vectors * 64
+        out, source = at(record, _OUT, batch, own, token), result + row * vectors * 64
         for place in range(0, vectors * 64, 64):
             value = divide(load_f32(source + place), total)
             shift = load_f32(bias + own * vectors * 64 + place) if bias else zero_f32()
@@ -350,35 +366,36 @@ def _finish(record: int, batch: int, head: int, first: int, rows: int, spare: in
 
 @inner
 def _attend(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
-    keys, position = _count(record, batch, 2), _count(record, batch, 1)
-    left, right = argument(record, _LEFT), argument(record, _RIGHT)
+    keys, position = count_of(record, batch, 2), count_of(record, batch, 1)
+    left, right = argument(record, LEFT), argument(record, RIGHT)
     low = position - left if left >= 0 else 0
-    high = min(keys, position + argument(record, _LENGTH) + right) if right >= 0 else keys
-    copies = argument(record, _FILLS) and not argument(record, _IS_IN_PLACE)
-    past = min(_count(record, batch, 0), argument(record, _PAST_ROWS)) if copies else 0
-    _begin(record, batch, head, first, rows, spare)
+    high = min(keys, position + argument(record, LENGTH) + right) if right >= 0 else keys
+    copies = argument(record, FILLS) and not argument(record, IS_IN_PLACE)
+    past = min(count_of(record, batch, 0), argument(record, PAST_ROWS)) if copies else 0
+    begin(record, batch, head, first, rows, spare)
     is_first = 1
-    for key in range(0, keys, _BLOCK):
-        count = min(_BLOCK, keys - key)
+    for key in range(0, keys, BLOCK):
+        count = min(BLOCK, keys - key)
         _copy_past(record, batch, head, key, min(past, key + count))
         if key + count > low and key < high:
-            _attend_keys(record, batch, head, first, rows, key, count, spare, is_first)
+            k, v = at(record, KEYS, batch, head, key), at(record, VALUES, batch, head, key)
+            k_row, v_row = argument(record, KEYS + 3), argument(record, VALUES + 3)
+            attend_keys(record, batch, head, first, rows, key, count, spare, is_first, k, k_row, v, v_row)
             is_first = 0
     if is_first:
-        vectors = argument(record, _VALUE_SIZE) // 16
-        _clear(spare + 64 + rows * (argument(record, _SIZE) * 4 + _SCORES_ROW), rows * vectors * 64)
-    _finish(record, batch, head, first, rows, spare)
+        nothing_seen(record, rows, spare)
+    finish(record, batch, head, first, rows, spare)
 
 
 @task
 def attend_few(record: int, part: int, parts: int) -> None:
     """The queries of each head of keys, or parts of them; sizes of keys and values are multiples of 16."""
-    key_heads, pieces = argument(record, _KEY_HEADS), argument(record, _PARTS)
-    rows, items = argument(record, _GROUP) * argument(record, _LENGTH), argument(record, _BATCH) * key_heads * pieces
-    spare = argument(record, _WORK) + part * argument(record, _PART_BYTES)
+    key_heads, pieces = argument(record, KEY_HEADS), argument(record, PARTS)
+    rows, items = argument(record, GROUP) * argument(record, LENGTH), argument(record, BATCH) * key_heads * pieces
+    spare = argument(record, WORK) + part * argument(record, PART_BYTES)
     for item in range(items * part // parts, items * (part + 1) // parts):
         batch, head, piece = item // pieces // key_heads, item // pieces % key_heads, item % pieces
-        if argument(record, _FILLS):
+        if argument(record, FILLS):
             _put_new(record, batch, head)
         first = rows * piece // pieces
         _attend(record, batch, head, first, rows * (piece + 1) // pieces - first, spare)

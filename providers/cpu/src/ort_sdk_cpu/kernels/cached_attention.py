@@ -11,6 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, NodeArg, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu import libraries
+from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
 
 from .attention_task import KINDS, AttentionShape, places
 from .scratch import shared_scratch
@@ -21,23 +22,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTENTION",
+    "HALF",
     "IN_PLACE",
     "MOST_FEW",
     "CachedAttention",
     "Launch",
     "Memory",
     "Rotary",
+    "attends_few",
     "common_counts",
     "few_bytes",
     "is_readable",
     "is_spread",
+    "reads_halves",
     "rotation",
     "steps_along",
     "takes",
     "task_of",
 ]
 
-FLOAT = np.dtype(np.float32)
+FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 FEW_KINDS = "q" * 64 + "ffq"
 MOST_FEW = 16
 """Queries of a head of keys that are attended at once."""
@@ -52,6 +56,7 @@ ROTATION_WORK = 2
 
 NOTHING = (0, 0, 0, 0)
 EXTEND, ATTEND_FEW, ROTATE = (("cached_attention", name) for name in ("extend", "attend_few", "rotate"))
+EXTEND_HALVES, ATTEND_HALVES = (("half_caches", name) for name in ("extend_halves", "attend_halves"))
 ATTENTION = ("attention", "attention")
 IN_PLACE = 58
 """Position of ``CachedAttention.is_in_place`` among the arguments of the first."""
@@ -120,7 +125,10 @@ Memory = Callable[[str, int], HostArray]
 
 @dataclass(slots=True)
 class CachedAttention:
-    """softmax(scale * q k' + mask) v for float32, after new keys and values were put into their cache. Arrays are not checked."""
+    """softmax(scale * q k' + mask) v for float32, after new keys and values were put into their cache. Arrays are not checked.
+
+    The cache, and what is past, may be float16 where few queries attend it.
+    """
 
     heads: int
     key_heads: int
@@ -215,12 +223,20 @@ class CachedAttention:
             pieces = min(rows, -(-threads // items))
             threads = min(threads, items * pieces)
             if pieces > 1 and fills:
-                launches.append(Launch(EXTEND, min(items, threads), words.copy()))
+                launches.append(Launch(EXTEND_HALVES if self.is_of_halves else EXTEND, min(items, threads), words.copy()))
                 fills = False
-        part_bytes = few_bytes(-(-rows // pieces), form.size, form.value_size)
+        tile_bytes = BLOCK * (form.size + form.value_size) * FLOAT.itemsize if self.is_of_halves else 0
+        part_bytes = few_bytes(-(-rows // pieces), form.size, form.value_size) + tile_bytes
         words[59:63] = pieces, int(fills), memory("attention", threads * part_bytes), part_bytes
-        launches.append(Launch(ATTEND_FEW, threads, words))
+        for launch in launches:
+            launch.words[61:63] = words[61:63]
+        launches.append(Launch(ATTEND_HALVES if self.is_of_halves else ATTEND_FEW, threads, words))
         return launches
+
+    @property
+    def is_of_halves(self) -> bool:
+        """Whether the cache is float16; only few queries attend such a one, see ``attends_few``."""
+        return bool(self.keys.dtype == HALF)
 
     def _many(self, words: list[Any], form: _Form, memory: Memory) -> list[Launch]:
         """Many queries: all keys are in the cache first."""
@@ -277,9 +293,14 @@ def _form(
     words: list[float] = [*_steps_of(q_strides, size), *k, *v, *[0] * 14, *_steps_of(out_strides, value_size), *[0] * 17]
     words += [batch, key_heads, group, length, size, value_size, left, right, 0, 0, int(new is not None), int(is_in_place)]
     words += [1, 0, 0, 0, 0, scale, softcap, 0 if new is None else new[0][-2 if len(new[0]) == 4 else 1]]
-    is_few = rows <= MOST_FEW and not size % VECTOR and not value_size % VECTOR
+    is_few = attends_few(rows, size, value_size)
     bytes_of_key = passes * items * (size + value_size) * FLOAT.itemsize
     return _Form(batch, length, size, value_size, is_few, rows, items, bytes_of_key, words)
+
+
+def attends_few(rows: int, size: int, value_size: int) -> bool:
+    """Whether so many queries of a head of keys are few: they are attended as the cache is filled."""
+    return rows <= MOST_FEW and not size % VECTOR and not value_size % VECTOR
 
 
 def few_bytes(rows: int, size: int, value_size: int) -> int:
@@ -328,6 +349,11 @@ def rotation(
     threads = threads_for(ROTATION_WORK * batch * length * heads * size)
     rest = (counts, 0, batch, heads, 1, length, size, size, *[0] * 11)
     return Launch(ROTATE, threads, [*x, *[0] * 22, *out, *[0] * 8, *rotary.arguments, *rest, 1.0, 0.0, 0])
+
+
+def reads_halves() -> bool:
+    """Whether the tasks read and fill caches of float16 here: processors below AVX2 have no instructions for it."""
+    return instruction_set() >= InstructionSet.AVX2
 
 
 def takes(arguments: Sequence[NodeArg | None]) -> bool:

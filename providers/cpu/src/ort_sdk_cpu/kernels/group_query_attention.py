@@ -1,4 +1,7 @@
-"""GroupQueryAttention in float32 by compiled tasks: nothing is copied between rotation, cache and attention."""
+"""GroupQueryAttention in float32 by compiled tasks: nothing is copied between rotation, cache and attention.
+
+A cache of float16 is read and filled where it is; only many queries at once go through one of float32, which is not kept.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo, Slot, may_overwrite
+from ort_sdk.api import HostArray, KernelInfo, Slot, TensorElementType, may_overwrite
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.query_groups import GroupSettings
 
 from .attention_over_cache import is_added
-from .cached_attention import CachedAttention, Rotary, is_readable, takes
+from .cached_attention import HALF, CachedAttention, Rotary, attends_few, is_readable, reads_halves, takes
 from .direct_kernel import computed_by
 from .recycled import ResultMemory
+from .task_writer import threads_for
 
 __all__ = ["counts_of"]
 
-UNSUPPORTED_INPUTS = range(12, 16)
-"""Scales of a quantised cache, and weights of normalizations."""
+UNSUPPORTED_INPUTS = (12, 13)
+"""Scales of a quantised cache."""
+PAST, PRESENT = (3, 4), (1, 2)
 LASTS, LONGEST, ROWS = 5, 6, 9
 INTEGER_INPUTS = (LASTS, LONGEST, ROWS)
+NORMS = (14, 15)
+"""Weights of normalizations of queries and keys."""
 MOST_INPUTS = 12
 PARTS = 3
 CACHE_AXES = 4
@@ -33,22 +40,61 @@ _TYPES: dict[int, np.dtype[Any]] = {LASTS: np.dtype(np.int32), LONGEST: np.dtype
 
 @computed_by("GroupQueryAttention", domain="com.microsoft")
 def group_query_attention(info: KernelInfo) -> Callable[..., Any] | None:
-    """Any float32 node that keeps all tokens in its cache and asks for no scores."""
-    floats = [argument for index, argument in enumerate(info.inputs) if index not in INTEGER_INPUTS]
+    """Any float32 node, with a cache of float32 or float16, that keeps all tokens in its cache and asks for no scores."""
+    caches = [*(info.inputs[index] for index in PAST if index < len(info.inputs)), *info.outputs[1:PARTS]]
+    types = {None if argument is None else argument.element_type for argument in caches} - {None}
+    others = [argument for index, argument in enumerate(info.inputs) if index not in (*PAST, *INTEGER_INPUTS)]
     has_more = len(info.outputs) > PARTS or any(map(info.has_input, UNSUPPORTED_INPUTS))
-    if has_more or info.attribute("sliding_window_cache", 0) or not takes((*floats, *info.outputs)):
+    if has_more or info.attribute("sliding_window_cache", 0) or not takes((*others, *info.outputs[:1])):
         return None
-    return _GroupQueryAttention(GroupSettings.of(info), len(info.outputs)).call
+    is_half = types == {TensorElementType.FLOAT16} and reads_halves()
+    if not is_half and types - {TensorElementType.FLOAT}:
+        return None
+    norms = _HeadNorms(info) if any(map(info.has_input, NORMS)) else None
+    return _GroupQueryAttention(GroupSettings.of(info), len(info.outputs), HALF if is_half else _FLOAT, norms).call
+
+
+class _HeadNorms:
+    """Normalizations of the heads of queries and keys, by a compiled task.
+
+    Args:
+        info: the node.
+    """
+
+    def __init__(self, info: KernelInfo) -> None:
+        self._epsilon = float(info.attribute("qk_norm_epsilon", 1e-6))
+        self._results = ResultMemory()
+
+    def __call__(self, heads: HostArray, weight: HostArray | None) -> HostArray | None:
+        """Rows (batch, tokens, heads * size) with each head divided by its root mean square, times the weight (size,).
+
+        None if the arrays do not fit.
+        """
+        if weight is None:
+            return heads
+        if weight.ndim != 1 or not weight.size or heads.shape[2] % weight.size or not weight.flags.c_contiguous:
+            return None
+        from ort_sdk_cpu.machine_code import task_function
+
+        heads, out = np.ascontiguousarray(heads), self._results.empty(heads.shape)
+        addresses = (address_of(heads), 0, 0, 0, address_of(out), address_of(weight), 0)
+        sizes = (heads.size // weight.size, weight.size)
+        if heads.size:
+            task_function("rows", "rms_normalization", "q" * 9 + "f")(threads_for(heads.size), *addresses, *sizes, self._epsilon)
+        return out
 
 
 class _GroupQueryAttention:
     """One node."""
 
-    in_place = ((3, 1), (4, 2))
+    in_place = tuple(zip(PAST, PRESENT, strict=True))
     """Past keys and values, and what becomes of them."""
 
-    def __init__(self, settings: GroupSettings, outputs: int) -> None:
+    def __init__(
+        self, settings: GroupSettings, outputs: int, cache_type: np.dtype[Any] = _FLOAT, norms: _HeadNorms | None = None
+    ) -> None:
         self._settings, self._outputs, self._results = settings, outputs, ResultMemory()
+        self._cache_type, self._norms = cache_type, norms
 
     def call(
         self,
@@ -64,6 +110,10 @@ class _GroupQueryAttention:
         position_ids: HostArray | None = None,
         attention_bias: HostArray | None = None,
         head_sink: HostArray | None = None,
+        _k_scale: HostArray | None = None,
+        _v_scale: HostArray | None = None,
+        q_norm: HostArray | None = None,
+        k_norm: HostArray | None = None,
     ) -> Any:
         """The node's outputs."""
         if total_sequence_length.size != 1 or (past_key is not None and past_key.ndim != CACHE_AXES):
@@ -74,15 +124,24 @@ class _GroupQueryAttention:
             return NotImplemented
         is_in_place = past_rows >= longest and may_overwrite(past_key) and may_overwrite(past_value)
         state = _State(past_key, past_value, np.array(counts, np.int64), max(count[2] for count in counts), longest)
+        state.cache_type = self._cache_type
         if is_in_place:
             state.keys, state.values = past_key, past_value
         rotation = (cos_cache, sin_cache, position_ids)
-        cached = self._cached((query, key, value), state, rotation, (attention_bias, head_sink))
+        given = self._normalized(query, key, value, q_norm, k_norm)
+        if given is None:
+            return NotImplemented
+        goes_through_floats = self._cache_type == HALF and not self._are_few(given)
+        narrow = _Narrow.of(state, given, self._settings) if goes_through_floats else None
+        if goes_through_floats and narrow is None:
+            return NotImplemented
+        cached = self._cached(given, state, rotation, (attention_bias, head_sink))
         if cached is None:
             return NotImplemented
-        cached.is_in_place = is_in_place
+        cached.is_in_place = is_in_place or narrow is not None
         cached.run()
-        return cached.out if self._outputs < 2 else (cached.out, cached.keys, cached.values)[: self._outputs]
+        keys, values = (cached.keys, cached.values) if narrow is None else narrow.results()
+        return cached.out if self._outputs < 2 else (cached.out, keys, values)[: self._outputs]
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:
         """A call of tasks on slots, for a longest sequence that is known; None for what tasks do not take."""
@@ -90,17 +149,22 @@ class _GroupQueryAttention:
 
         from .bound_attention import BoundTasks, Standing, Tasks, places_of_caches
 
-        if not inputs[LONGEST].is_constant:
+        if not inputs[LONGEST].is_constant or self._norms is not None:
             return None
         standing, longest = Standing(), int(inputs[LONGEST].array.flat[0])
-        given = [standing.array(slot, _TYPES.get(index, _FLOAT)) for index, slot in enumerate(inputs)]
+        types = _TYPES | dict.fromkeys(PAST, self._cache_type)
+        given = [standing.array(slot, types.get(index, _FLOAT)) for index, slot in enumerate(inputs)]
         padded: list[Any] = [*given, *[None] * (MOST_INPUTS - len(given))]
-        query, key, value, past_key, past_value, lasts, _, *more = padded
+        query, key, value, past_key, past_value, lasts, _, *more = padded[:MOST_INPUTS]
         if query is None or lasts is None or lasts.size != len(query) or not longest or not lasts.flags.c_contiguous:
             return None
         past_rows = 0 if past_key is None else past_key.shape[2]
         state = _State(past_key, past_value, standing.own((len(query), 3), np.dtype(np.int64)), longest, longest)
-        state.out, state.keys, state.values = [standing.array(slot) for slot in (*outputs, None, None)[:PARTS]]
+        state.cache_type = self._cache_type
+        results = zip((*outputs, None, None)[:PARTS], (_FLOAT, self._cache_type, self._cache_type), strict=True)
+        state.out, state.keys, state.values = [standing.array(slot, dtype) for slot, dtype in results]
+        if self._cache_type == HALF and not self._are_few((query, key, value)):
+            return None
         cached = self._cached((query, key, value), state, more[:3], more[3:], are_known=False)
         if cached is None or not query.shape[1]:
             return None
@@ -112,6 +176,35 @@ class _GroupQueryAttention:
             table = (0, rows, rows.size, cached.rotary.cos.shape[0])
             checks.append(TaskCall("attention_inputs", "check_rows", table))
         return BoundTasks(Tasks(checks, attention=cached), standing, otherwise, places_of_caches(inputs, outputs, self.in_place))
+
+    def _normalized(
+        self,
+        query: HostArray,
+        key: HostArray | None,
+        value: HostArray | None,
+        q_norm: HostArray | None,
+        k_norm: HostArray | None,
+    ) -> tuple[HostArray, HostArray | None, HostArray | None] | None:
+        """Query, key and value with normalised heads; None if something does not fit."""
+        if self._norms is None:
+            return query, key, value
+        parts = self._parts(query, key, value)
+        if parts is None or any(len(part.shape) != 3 for part in parts):
+            return None
+        q, k = self._norms(parts[0], q_norm), self._norms(parts[1], k_norm)
+        size = parts[0].shape[2] // self._settings.heads
+        fits = all(weight is None or weight.shape == (size,) for weight in (q_norm, k_norm))
+        return None if q is None or k is None or not fits else (q, k, parts[2])
+
+    def _are_few(self, given: Sequence[HostArray | None]) -> bool:
+        """Whether all is attended as the cache is filled."""
+        query, key, value = given
+        parts = None if query is None else self._parts(query, key, value)
+        if parts is None:
+            return False
+        heads, key_heads = self._settings.heads, self._settings.key_heads
+        size = parts[0].shape[2] // heads
+        return attends_few(heads // key_heads * parts[0].shape[1], size, size)
 
     def _parts(self, query: HostArray, key: HostArray | None, value: HostArray | None) -> tuple[HostArray, ...] | None:
         """Queries, keys and values; None if they do not belong together."""
@@ -172,8 +265,8 @@ class _GroupQueryAttention:
             key_heads=settings.key_heads,
             scale=settings.scale or 1 / math.sqrt(size),
             q=parts[0],
-            keys=empty(cache) if state.keys is None else state.keys,
-            values=empty(cache) if state.values is None else state.values,
+            keys=self._new_cache(cache, state) if state.keys is None else state.keys,
+            values=self._new_cache(cache, state) if state.values is None else state.values,
             out=empty((batch, length, width)) if state.out is None else state.out,
             counts=state.counts,
             most_keys=state.most_keys,
@@ -188,6 +281,12 @@ class _GroupQueryAttention:
             right=0 if settings.causal else -1,
             softcap=settings.softcap,
         )
+
+    def _new_cache(self, shape: tuple[int, ...], state: _State) -> HostArray:
+        """Memory of a cache; the size of a head of float16 is even."""
+        if state.cache_type == HALF:
+            return self._results.empty((*shape[:3], shape[3] // 2)).view(HALF)
+        return self._results.empty(shape)
 
 
 @dataclass(slots=True)
@@ -206,6 +305,8 @@ class _State:
     values: HostArray | None = None
     out: HostArray | None = None
     """Where the result goes."""
+    cache_type: np.dtype[Any] = _FLOAT
+    """Of past and present."""
 
     @property
     def capacity(self) -> int:
@@ -213,11 +314,71 @@ class _State:
         return max(0 if self.past_key is None else self.past_key.shape[2], self.longest)
 
 
+class _Narrow:
+    """A cache of float16 that many queries attend as one of float32.
+
+    Args:
+        state: of the call; its cache is of float32 from now on.
+        shape: of the present (batch, heads, rows, size).
+        new: tokens of the call.
+    """
+
+    def __init__(self, state: _State, shape: tuple[int, int, int, int], new: int) -> None:
+        self._past, self._targets = (state.past_key, state.past_value), (state.keys, state.values)
+        self._shape, self._starts, self._new = shape, state.counts[:, 0].tolist(), new
+        self._wide = [self._widened(past, state.longest) for past in self._past]
+        state.past_key, state.past_value = state.keys, state.values = self._wide
+        state.cache_type = _FLOAT
+
+    @classmethod
+    def of(cls, state: _State, given: Sequence[HostArray | None], settings: GroupSettings) -> _Narrow | None:
+        """The same for a query, key and value that are split; None if they do not fit the cache."""
+        query, key, _ = given
+        if query is None or query.ndim != 3:
+            return None
+        heads = settings.heads if key is not None else settings.heads + 2 * settings.key_heads
+        batch, new, size = query.shape[0], query.shape[1], query.shape[2] // heads
+        if not _is_cache_of(state, batch, settings.key_heads, size) or (state.past_key is None) is not (state.past_value is None):
+            return None
+        return cls(state, (batch, settings.key_heads, state.capacity, size), new)
+
+    def results(self) -> tuple[HostArray, HostArray]:
+        """Keys and values with the new ones rounded behind those of the past."""
+        keys, values = map(self._narrowed, self._past, self._targets, self._wide)
+        return keys, values
+
+    def _widened(self, past: HostArray | None, rows: int) -> HostArray:
+        batch, heads, _, size = self._shape
+        wide = np.zeros((batch, heads, rows, size), _FLOAT)
+        if past is not None:
+            for index, start in enumerate(self._starts):
+                wide[index, :, :start] = past[index, :, :start]
+        return wide
+
+    def _narrowed(self, past: HostArray | None, target: HostArray | None, wide: HostArray) -> HostArray:
+        if target is None:
+            target = np.zeros(self._shape, HALF)
+            if past is not None:
+                target[:, :, : past.shape[2]] = past
+        with np.errstate(over="ignore"):
+            for index, start in enumerate(self._starts):
+                target[index, :, start : start + self._new] = wide[index, :, start : start + self._new]
+        return target
+
+
+def _is_cache_of(state: _State, batch: int, heads: int, size: int) -> bool:
+    """Whether past keys and values, if there are any, are of these sizes."""
+    pasts = [past for past in (state.past_key, state.past_value) if past is not None]
+    return all(past.dtype == state.cache_type and past.shape == (batch, heads, pasts[0].shape[2], size) for past in pasts)
+
+
 def _is_cache(state: _State, batch: int, heads: int, parts: Sequence[HostArray]) -> bool:
     past_key, past_value = state.past_key, state.past_value
     if past_key is None or past_value is None:
         return past_key is past_value
     size = parts[1].shape[2] // heads
+    if past_key.dtype != state.cache_type or past_value.dtype != state.cache_type:
+        return False
     is_shaped = past_key.ndim == 4 and past_key.shape == past_value.shape == (batch, heads, past_key.shape[2], size)
     return is_shaped and past_key.flags.c_contiguous and past_value.flags.c_contiguous
 

@@ -1,0 +1,159 @@
+"""Attention of few queries over a key-value cache of float16: new keys and values are rounded, what is read is widened.
+
+A block of keys and values is widened once for all queries that share it, to memory near the core, and attended there as float32.
+Arguments are those of ``compiled.cached_attention``; past, keys and values are float16, and there are no biases. Behind the
+working memory that attention takes, each part has ``TILE_ROWS`` rows of keys and of values as float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from ort_sdk_cpu.jit import inner
+from ort_sdk_cpu.machine_code import task
+from ort_sdk_cpu.simd.halves import load_f16
+from ort_sdk_cpu.simd.memory import emit_store, load_f32, store_f32
+from ort_sdk_cpu.simd.records import argument
+from ort_sdk_cpu.simd.vector_types import LANES, f32x16, operation
+
+from .cached_attention import (
+    BATCH,
+    BLOCK,
+    CAPACITY,
+    FILLS,
+    GROUP,
+    IS_IN_PLACE,
+    KEY_HEADS,
+    KEYS,
+    LEFT,
+    LENGTH,
+    NEW,
+    ONE,
+    PART_BYTES,
+    PARTS,
+    PAST_K,
+    PAST_ROWS,
+    PAST_V,
+    RIGHT,
+    SIZE,
+    VALUE_SIZE,
+    VALUES,
+    WORK,
+    K,
+    V,
+    at,
+    attend_keys,
+    begin,
+    clear,
+    copy,
+    count_of,
+    finish,
+    nothing_seen,
+    put_row,
+)
+
+__all__ = ["attend_halves", "extend_halves"]
+
+_HALVES = ir.VectorType(ir.HalfType(), LANES)
+
+
+@operation(types.none, types.intp, f32x16)
+def _store_f16(builder: Any, address: Any, value: Any) -> None:
+    emit_store(builder, address, builder.fptrunc(value, _HALVES))
+
+
+@inner
+def _narrow(x: int, out: int, size: int) -> None:
+    for element in range(0, size, 16):
+        _store_f16(out + element * 2, load_f32(x + element * 4))
+
+
+@inner
+def _widen(x: int, x_row: int, rows: int, size: int, out: int) -> None:
+    for row in range(rows):
+        for element in range(0, size, 16):
+            store_f32(out + (row * size + element) * 4, load_f16(x + row * x_row + element * 2))
+
+
+@inner
+def _copy_past_halves(record: int, batch: int, head: int, first: int, stop: int) -> None:
+    k_row, v_row = argument(record, SIZE) * 2, argument(record, VALUE_SIZE) * 2
+    k = argument(record, PAST_K) + batch * argument(record, PAST_K + 1) + head * argument(record, PAST_K + 2)
+    v = argument(record, PAST_V) + batch * argument(record, PAST_V + 1) + head * argument(record, PAST_V + 2)
+    if stop > first:
+        copy(k + first * k_row, at(record, KEYS, batch, head, first), (stop - first) * k_row)
+        copy(v + first * v_row, at(record, VALUES, batch, head, first), (stop - first) * v_row)
+
+
+@inner
+def _put_new_halves(record: int, batch: int, head: int, spare: int) -> None:
+    """The new rows of a head to the cache, and what is behind them; ``spare`` has room for a row."""
+    size, value_size, length = argument(record, SIZE), argument(record, VALUE_SIZE), argument(record, NEW)
+    start, capacity = count_of(record, batch, 0), argument(record, CAPACITY)
+    for token in range(min(length, capacity - start)):
+        put_row(record, batch, token, at(record, K, batch, head, token), 0, size, ONE, spare)
+        _narrow(spare, at(record, KEYS, batch, head, start + token), size)
+        _narrow(at(record, V, batch, head, token), at(record, VALUES, batch, head, start + token), value_size)
+    if not argument(record, IS_IN_PLACE):
+        end, past = start + length, argument(record, PAST_ROWS)
+        _copy_past_halves(record, batch, head, end, past)
+        first = max(end, past)
+        if capacity > first:
+            clear(at(record, KEYS, batch, head, first), (capacity - first) * size * 2)
+            clear(at(record, VALUES, batch, head, first), (capacity - first) * value_size * 2)
+
+
+@task
+def extend_halves(record: int, part: int, parts: int) -> None:
+    """Fill the cache."""
+    key_heads, spare = argument(record, KEY_HEADS), argument(record, WORK) + part * argument(record, PART_BYTES)
+    items = argument(record, BATCH) * key_heads
+    for item in range(items * part // parts, items * (part + 1) // parts):
+        batch, head = item // key_heads, item % key_heads
+        if not argument(record, IS_IN_PLACE):
+            _copy_past_halves(record, batch, head, 0, min(count_of(record, batch, 0), argument(record, PAST_ROWS)))
+        _put_new_halves(record, batch, head, spare)
+
+
+@inner
+def _attend_widened(record: int, batch: int, head: int, first: int, rows: int, spare: int, tiles: int) -> None:
+    """Some queries of a head of keys; ``tiles`` is where a block of keys and one of values are widened."""
+    keys, position = count_of(record, batch, 2), count_of(record, batch, 1)
+    left, right = argument(record, LEFT), argument(record, RIGHT)
+    low = position - left if left >= 0 else 0
+    high = min(keys, position + argument(record, LENGTH) + right) if right >= 0 else keys
+    copies = argument(record, FILLS) and not argument(record, IS_IN_PLACE)
+    past = min(count_of(record, batch, 0), argument(record, PAST_ROWS)) if copies else 0
+    size, value_size = argument(record, SIZE), argument(record, VALUE_SIZE)
+    v = tiles + BLOCK * size * 4
+    begin(record, batch, head, first, rows, spare)
+    is_first = 1
+    for key in range(0, keys, BLOCK):
+        count = min(BLOCK, keys - key)
+        _copy_past_halves(record, batch, head, key, min(past, key + count))
+        if key + count > low and key < high:
+            _widen(at(record, KEYS, batch, head, key), argument(record, KEYS + 3), count, size, tiles)
+            _widen(at(record, VALUES, batch, head, key), argument(record, VALUES + 3), count, value_size, v)
+            attend_keys(record, batch, head, first, rows, key, count, spare, is_first, tiles, size * 4, v, value_size * 4)
+            is_first = 0
+    if is_first:
+        nothing_seen(record, rows, spare)
+    finish(record, batch, head, first, rows, spare)
+
+
+@task
+def attend_halves(record: int, part: int, parts: int) -> None:
+    """The queries of each head of keys, or parts of them; sizes of keys and values are multiples of 16."""
+    key_heads, pieces = argument(record, KEY_HEADS), argument(record, PARTS)
+    rows, items = argument(record, GROUP) * argument(record, LENGTH), argument(record, BATCH) * key_heads * pieces
+    spare = argument(record, WORK) + part * argument(record, PART_BYTES)
+    tiles = spare + argument(record, PART_BYTES) - BLOCK * (argument(record, SIZE) + argument(record, VALUE_SIZE)) * 4
+    for item in range(items * part // parts, items * (part + 1) // parts):
+        batch, head, piece = item // pieces // key_heads, item // pieces % key_heads, item % pieces
+        if argument(record, FILLS):
+            _put_new_halves(record, batch, head, tiles)
+        first = rows * piece // pieces
+        _attend_widened(record, batch, head, first, rows * (piece + 1) // pieces - first, spare, tiles)
