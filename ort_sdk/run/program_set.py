@@ -44,6 +44,8 @@ MAX_REFUSED = 4
 FEWER_CALLS = 2
 """A program for feeds of any shape is worth making on a main graph if it makes so many times fewer calls than a run without: it
 is about as fast as one for a single shape then. Bodies of loops run so often that any is."""
+LEAST_STEPS = 16
+"""Steps of a run of a main graph without a program, fused as they are, from which one for feeds of any shape may save anything."""
 MAX_RESTS = 64
 """Plans, each a rest of the one before, that have programs: how often one run may come upon shapes that it alone knows."""
 
@@ -170,7 +172,8 @@ class ProgramSet:
         if self._changing is not None:
             self._changing.see(signature)
             positions = self._changing.positions
-            if positions and positions not in self._refused:
+            has_many_steps = self._is_body or self._varying.step_count >= LEAST_STEPS
+            if positions and has_many_steps and positions not in self._refused:
                 return self._opened(positions, signature, feeds, control)
         results = self._varying.run(feeds, control)
         if self._depth == 0:
