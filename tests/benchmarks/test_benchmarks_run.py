@@ -9,6 +9,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
     "bench_creation.py": ["--models", "voice", "MatMulNBits", "--layers", "1", "--rounds", "1", "--warm", "1"],
+    "bench_decode.py": [
+        *("--layers", "2", "--contexts", "8", "--prompts", "4", "--forms", "float", "dequantized", "--modes", "shared"),
+        *("--rounds", "1", "--seconds", "0.01", "--warm", "1"),
+    ],
     "bench_decoders.py": ["--shapes", "tiny", "--past", "8", "--prefill", "4", "--rounds", "1", "--runs", "1"],
     "bench_dispatch.py": ["--nodes", "3", "30", "--runs", "2", "--repetitions", "2"],
     "bench_files.py": [str(ROOT / "examples" / "digits" / "digits.onnx"), "--rounds", "1"],
@@ -31,6 +35,7 @@ SMALL = {
 }
 ROWS = {
     "bench_creation.py": ["voice activity", "language model, MatMulNBits"],
+    "bench_decode.py": ["ort_sdk, float, shared", "onnxruntime, dequantized, shared"],
     "bench_decoders.py": ["group", "attention", "layers", "gpt", "whisper"],
     "bench_dispatch.py": ["replay, bound", "replay", "step by step"],
     "bench_files.py": ["digits.onnx", "1 models"],
