@@ -45,7 +45,7 @@ FEWER_CALLS = 2
 """A program for feeds of any shape is worth making on a main graph if it makes so many times fewer calls than a run without: it
 is about as fast as one for a single shape then. Bodies of loops run so often that any is."""
 LEAST_STEPS = 16
-"""Steps of a run of a main graph without a program, fused as they are, from which one for feeds of any shape may save anything."""
+"""Steps of a run of a main graph without a program, fused as they are, from which one for feeds of any shape may pay."""
 MAX_RESTS = 64
 """Plans, each a rest of the one before, that have programs: how often one run may come upon shapes that it alone knows."""
 
@@ -310,7 +310,8 @@ class ProgramSet:
         self._kept_bytes += kept.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):
             self._drop_oldest()
-        if isinstance(signature, OpenKey) and not self._may_pay(program.launch_count):
+        is_judged = kept.is_final or self._is_body
+        if isinstance(signature, OpenKey) and is_judged and not self._may_pay(program.launch_count):
             self._refuse(signature)
         return results if isinstance(results, list) else (kept, results)
 

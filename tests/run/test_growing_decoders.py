@@ -12,7 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk as ort
+from ort_sdk.run import fusing, plan_runner
 from ort_sdk.run.changing_feeds import OpenKey
+from ort_sdk.run.program_set import ProgramSet
 
 pytest.importorskip("ort_sdk_cpu")
 
@@ -138,6 +140,32 @@ def test_a_prompt_and_its_tokens(dtype):
     assert all(np.array_equal(array, copy) for arrays in kept for array, copy in arrays)
     (row,) = open_rows(sessions[0])
     assert row.bound_count > len(row.operators) // 2
+
+
+def test_a_program_is_judged_once_providers_might_compile_for_it(monkeypatch):
+    """At first, steps may be fused less than they will be."""
+    judged = []
+    may_pay = ProgramSet._may_pay
+    monkeypatch.setattr(ProgramSet, "_may_pay", lambda self, calls: judged.append(calls) or may_pay(self, calls))
+    fuse = fusing.fuse_steps
+    monkeypatch.setattr(
+        fusing,
+        "fuse_steps",
+        lambda whole, providers, *, may_compile, **more: (
+            fuse(whole, providers, may_compile=True, **more) if may_compile else fusing.Fused(whole, (), is_complete=False)
+        ),
+    )
+    monkeypatch.setattr(plan_runner, "SECONDS_BEFORE_COMPILING", 0.0)
+    session, rng = opened(ort, decoder()), np.random.default_rng(7)
+    chat, other = Chat(session, np.float32), Chat(opened(onnxruntime, decoder()), np.float32)
+    for _ in range(16):
+        ids = rng.integers(0, WORDS, (1, 1))
+        chat.take(ids)
+        other.take(ids)
+    are_near(chat.logits, other.logits, np.float32)
+    (row,) = open_rows(session)
+    assert row.fused
+    assert len(judged) == 3  # before it was made each time, and behind the second
 
 
 def test_lengths_that_jump_and_batches_that_change():
