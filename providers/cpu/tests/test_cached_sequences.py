@@ -152,6 +152,35 @@ def test_a_loop(done, attributes, packed, threads):
     assert all(done)
 
 
+HALF_UNIT = 2.0**-11
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_loop_with_a_cache_of_float16(done, packed, threads):
+    """As near to a cache of float32 as keys and values that are rounded can be, through two layers."""
+    model = onnx.load_from_string(decoder(packed))
+    theirs = session_of(onnxruntime, model.SerializeToString(), threads)
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name.replace("present", "past") in CACHES:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    ours = session_of(ort_sdk, model.SerializeToString(), threads)
+    states = {session: feeds_of(0, 7) for session in (ours, theirs)}
+    states[ours].update({name: states[ours][name].astype(np.float16) for name in CACHES})
+    for step in range(RUNS_BEFORE_FUSING + 12):
+        results = []
+        for session, state in states.items():
+            logits, *caches = session.run(None, state)
+            results.append((logits, *caches))
+            state.update(zip(CACHES, caches, strict=True))
+            state["input_ids"] = np.full((1, 1 + step % 3), step)
+            state["attention_mask"] = np.ones((1, caches[0].shape[2] + 1 + step % 3), np.int64)
+        for own, other in zip(*results, strict=True):
+            np.testing.assert_allclose(own.astype(np.float32), other, rtol=0, atol=8 * HALF_UNIT * np.abs(other).max())
+    assert sum(done) > 10
+    assert all(done)
+
+
 FEW = [(3, 1), (4, 1), (5, 1), (6, 1), (7, 1)]
 
 

@@ -14,7 +14,18 @@ from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.attention_over_cache import hidden_numbers
 from ort_sdk_cpu.kernels.attention_steps import added_numbers
-from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, Rotary, common_counts, is_spread, steps_along
+from ort_sdk_cpu.kernels.cached_attention import (
+    ATTEND_FEW,
+    ATTEND_HALVES,
+    MOST_FEW,
+    Rotary,
+    common_counts,
+    few_bytes,
+    is_spread,
+    reads_halves,
+    steps_along,
+    tile_bytes,
+)
 from ort_sdk_cpu.kernels.group_query_attention import counts_of
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
@@ -32,9 +43,9 @@ __all__ = [
     "scores_added",
 ]
 
-FLOAT_BYTES = 4
+FLOAT_BYTES, HALF_BYTES = 4, 2
 VECTOR = 16
-LASTS, LONGEST, COS, SIN = 5, 6, 7, 8
+PAST_KEY, LASTS, LONGEST, COS, SIN = 3, 5, 6, 7, 8
 FIRST_UNSUPPORTED, MOST_OUTPUTS, MULTI_HEAD_INPUTS = 9, 3, 8
 
 Given = Mapping[int, HostArray]
@@ -99,7 +110,14 @@ class CacheStep:
     """Numbers added to the scores, broadcast in the same way; 0 for none."""
     is_single: bool = False
     """Whether caches are (batch, rows, size), those of a single head."""
+    is_half: bool = False
+    """Whether the cache is float16."""
     memory: ResultMemory = field(default_factory=ResultMemory)
+
+    @property
+    def work(self) -> int:
+        """Bytes that a thread needs for itself."""
+        return few_bytes(MOST_FEW, self.size, self.size) + (tile_bytes(self.size, self.size) if self.is_half else 0)
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -134,7 +152,7 @@ class CacheStep:
         counts, capacity, mask = counted
         is_in_place = capacity == past and may_overwrite(past_key) and may_overwrite(past_value)
         shape = (lead[0], *heads, capacity, self.size)
-        keys, values = (past_key, past_value) if is_in_place else (self.memory.empty(shape), self.memory.empty(shape))
+        keys, values = (past_key, past_value) if is_in_place else (self._new(shape), self._new(shape))
         own = self.keys
         numbers: list[tuple[Hashable, int]] = [
             *((("past key", own), address_of(past_key)), (("past value", own), address_of(past_value))),
@@ -147,6 +165,10 @@ class CacheStep:
         if is_in_place:
             numbers.append((("in place", own), 1))
         return CacheWords(tuple(numbers), ((self.keys, keys), (self.values, values)), (counts, mask))
+
+    def _new(self, shape: tuple[int, ...]) -> HostArray:
+        """Memory of a present; the size of a head is even."""
+        return self.memory.empty((*shape[:-1], shape[-1] // 2)).view(np.float16) if self.is_half else self.memory.empty(shape)
 
     def _counted(
         self, given: Given, lead: tuple[int, ...], past: int, shared: dict[Hashable, Any]
@@ -261,9 +283,9 @@ def cached_attention(step: FusibleStep, program: FusibleProgram) -> Any:
     split = (Rows(key, key_row), Rows(value, key_row)) if key else (Rows(query, row, first), Rows(query, row, second))
     places = (Rows(query, row), *split, Rows(outputs[0], first))
     is_causal = bool(step.attributes.get("causal", 1))
-    cache = CacheStep(
-        key_heads, heads // key_heads, size, is_causal, past_key, past_value, outputs[1], outputs[2], lasts, longest
-    )
+    is_half = program.values[past_key].element_type is TensorElementType.FLOAT16
+    numbers = (key_heads, heads // key_heads, size, is_causal, past_key, past_value, outputs[1], outputs[2], lasts, longest)
+    cache = CacheStep(*numbers, is_half=is_half)
     smooth = np.zeros(heads, np.float32) if step.attributes.get("smooth_softmax", -1) == 1 else None
     task = attending(step.attributes, cache, places, rotary, (smooth, None))
     widths = {each.index: each.row // FLOAT_BYTES for each in places}
@@ -272,7 +294,10 @@ def cached_attention(step: FusibleStep, program: FusibleProgram) -> Any:
 
 def _are_fit(step: FusibleStep, program: FusibleProgram) -> bool:
     """Whether types and dimensions are those that the task takes."""
-    types = [TensorElementType.FLOAT] * LASTS + [TensorElementType.INT32] * 2 + [TensorElementType.FLOAT] * 2
+    past = program.values.get(step.inputs[PAST_KEY])
+    is_half = past is not None and past.element_type is TensorElementType.FLOAT16 and reads_halves()
+    caches = [TensorElementType.FLOAT16 if is_half else TensorElementType.FLOAT] * 2
+    types = [TensorElementType.FLOAT] * PAST_KEY + caches + [TensorElementType.INT32] * 2 + [TensorElementType.FLOAT] * 2
     shown = [(program.values.get(index), kind) for index, kind in zip(step.inputs, types, strict=False) if index]
     return all(each is not None and each.element_type is kind for each, kind in shown) and len(shown[0][0].shape) == 3  # type: ignore[union-attr]
 
@@ -296,7 +321,8 @@ def attending(
     vectors: tuple[HostArray | None, HostArray | None],
 ) -> TaskWords:
     """The task of an attention over a cache; vectors are numbers that take part in softmaxes, and the bias."""
-    return TaskWords("cached_attention", "attend_few", tuple(_words(attributes, cache, places, rotary, vectors)))
+    task = ATTEND_HALVES if cache.is_half else ATTEND_FEW
+    return TaskWords(*task, tuple(_words(attributes, cache, places, rotary, vectors)))
 
 
 def _words(
@@ -309,14 +335,14 @@ def _words(
     """The arguments as ``compiled.cached_attention`` has them."""
     smooth, bias = vectors
     size, own, window = cache.size, cache.keys, int(attributes.get("local_window_size", -1))
-    row = size * FLOAT_BYTES
+    row, cached = size * FLOAT_BYTES, size * (HALF_BYTES if cache.is_half else FLOAT_BYTES)
     *new, out = places
     for each in new:
         yield from each.words(size)
     for name in ("past key", "past value"):
-        yield from ((((name, own), 1),), ((("past", own), cache.key_heads * row),), ((("past", own), row),))
+        yield from ((((name, own), 1),), ((("past", own), cache.key_heads * cached),), ((("past", own), cached),))
     for name in ("keys", "values"):
-        yield from ((((name, own), 1),), ((("capacity", own), cache.key_heads * row),), ((("capacity", own), row),), row)
+        yield from ((((name, own), 1),), ((("capacity", own), cache.key_heads * cached),), ((("capacity", own), cached),), cached)
     yield from out.words(size)
     yield from (((("mask", own), 1),), *((((("masked", axis), own), 1),) for axis in range(4))) if cache.has_scores else [0] * 5
     start, part = 0 if bias is None else address_of(bias), cache.group * cache.key_heads * row

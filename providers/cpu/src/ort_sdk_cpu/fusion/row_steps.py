@@ -13,7 +13,6 @@ from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray, Tens
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.kernels.attention_task import UNLIMITED, part_bytes
-from ort_sdk_cpu.kernels.cached_attention import MOST_FEW, few_bytes
 from ort_sdk_cpu.kernels.compiled_product import Activation, ProductSizes
 from ort_sdk_cpu.kernels.constant_product import ConstantProduct, RowProduct
 from ort_sdk_cpu.kernels.small_product import SmallProduct
@@ -387,9 +386,7 @@ def _over_cache(find: Callable[[FusibleStep, FusibleProgram], Any]) -> Callable[
         if found is None:
             return None
         cache, task, widths, reads, kept = found
-        size = getattr(cache, "size", 0)
-        work = few_bytes(MOST_FEW, size, size) if size else 0
-        return RowStep(task, widths, reads, step.outputs[:1], False, kept=kept, work=work, cache=cache)
+        return RowStep(task, widths, reads, step.outputs[:1], False, kept=kept, work=getattr(cache, "work", 0), cache=cache)
 
     return make
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ort_sdk_cpu.machine_code import TaskFunction
 
 __all__ = [
+    "ATTEND_FEW",
+    "ATTEND_HALVES",
     "ATTENTION",
     "HALF",
     "IN_PLACE",
@@ -39,6 +41,7 @@ __all__ = [
     "steps_along",
     "takes",
     "task_of",
+    "tile_bytes",
 ]
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
@@ -225,8 +228,8 @@ class CachedAttention:
             if pieces > 1 and fills:
                 launches.append(Launch(EXTEND_HALVES if self.is_of_halves else EXTEND, min(items, threads), words.copy()))
                 fills = False
-        tile_bytes = BLOCK * (form.size + form.value_size) * FLOAT.itemsize if self.is_of_halves else 0
-        part_bytes = few_bytes(-(-rows // pieces), form.size, form.value_size) + tile_bytes
+        part_bytes = few_bytes(-(-rows // pieces), form.size, form.value_size)
+        part_bytes += tile_bytes(form.size, form.value_size) if self.is_of_halves else 0
         words[59:63] = pieces, int(fills), memory("attention", threads * part_bytes), part_bytes
         for launch in launches:
             launch.words[61:63] = words[61:63]
@@ -306,6 +309,11 @@ def attends_few(rows: int, size: int, value_size: int) -> bool:
 def few_bytes(rows: int, size: int, value_size: int) -> int:
     """Working memory of a thread that attends so many queries at once."""
     return SPARE_BYTES + rows * (size * 4 + BLOCK * 4 + value_size * 4 + 8) & -64
+
+
+def tile_bytes(size: int, value_size: int) -> int:
+    """Working memory of a thread beside that, of a cache of float16: a block of it in float32."""
+    return BLOCK * (size + value_size) * FLOAT.itemsize
 
 
 def _steps_of(strides: tuple[int, ...], size: int) -> tuple[int, int, int, int]:
