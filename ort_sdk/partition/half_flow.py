@@ -19,7 +19,7 @@ ARRANGING = frozenset({"Conv", "ConvTranspose", "FusedConv", "GRU", "LSTM", "RNN
 """Operators whose kernels put their weights in order, in float memory of their own, whatever the size."""
 PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm", "MatMul", "TransposeMatMul"})
 """Operators whose input 1 may be a matrix that stays as it is, all else being float."""
-CACHES = {("com.microsoft", "GroupQueryAttention"): ((3, 4), (1, 2))}
+CACHES = {("com.microsoft", "GroupQueryAttention"): ((3, 4), (1, 2)), ("", "Attention"): ((4, 5), (1, 2))}
 """Operators with caches of float16 that stay as they are: their inputs, and the outputs that they become. They are as long as a
 text, are read and written where they are, and may be one buffer of the caller's."""
 HALF = "tensor(float16)"

@@ -236,6 +236,48 @@ def test_a_growing_cache_is_kept_by_the_caller():
             np.testing.assert_array_equal(array, copy)
 
 
+ATTENTION_NAMES = ("Q", "K", "V", "attn_mask", "past_key", "past_value")
+
+
+def attention_session(case, feeds, **attributes):
+    of = helper.np_dtype_to_tensor_dtype
+    names = [name if name in feeds else "" for name in ATTENTION_NAMES]
+    outputs = ["y", "present_key", "present_value"]
+    more = {"q_num_heads": case.heads, "kv_num_heads": case.key_heads, "is_causal": 1} | attributes
+    node = helper.make_node("Attention", names, outputs, **more)
+    given = [helper.make_tensor_value_info(name, of(array.dtype), [None] * array.ndim) for name, array in feeds.items()]
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, None) for name in outputs]
+    graph = helper.make_graph([node], "attention", given, made)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    return ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize(("size", "length"), [(32, 1), (32, 3), (32, 40), (20, 1), (64, 1)])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_attention_of_onnx_over_a_cache_of_float16(launched, size, length, is_masked):
+    case = Case(size=size, rotary=0)
+    case.heads, case.key_heads = 4, 2
+    past = case.cache(2, 30)
+    tokens = case.tokens(2, length)
+    feeds = dict(zip(ATTENTION_NAMES[:3], tokens.values(), strict=True)) | dict(zip(ATTENTION_NAMES[4:], past, strict=True))
+    if is_masked:
+        feeds["attn_mask"] = np.ones((length, 30 + length), np.bool_)
+    session = attention_session(case, feeds)
+    for _ in range(6):
+        start = past[0].shape[2]
+        results = session.run(None, feeds)
+        case.check(results, tokens, past, [start, start])
+        assert [value.dtype for value in results] == [np.float16] * 3
+        past, tokens = results[1:], case.tokens(2, length)
+        feeds |= dict(zip(ATTENTION_NAMES[:3], tokens.values(), strict=True)) | dict(zip(ATTENTION_NAMES[4:], past, strict=True))
+        if is_masked:
+            feeds["attn_mask"] = np.ones((length, past[0].shape[2] + length), np.bool_)
+    fed = {feed.index for feed in session._state.plan.feeds}
+    (node,) = [step for step in session._state.plan.steps if step.op_type == "Attention"]
+    assert {node.inputs[4], node.inputs[5]} <= fed
+    assert ("attend_halves" in launched) == (length < 8 and size % 16 == 0)
+
+
 def test_caches_pass_by_the_casts_around_a_node():
     """All else is float; the caches, as long as a text, are not made so."""
     steps = Case().session()._state.plan.steps

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, Slot, TensorElementType
-from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
-from .cached_attention import CachedAttention, common_counts, is_readable, is_spread, takes
+from .cached_attention import HALF, CachedAttention, attends_few, common_counts, is_readable, is_spread, reads_halves, takes
 from .direct_kernel import computed_by
 from .recycled import ResultMemory
 
@@ -30,6 +30,8 @@ HEADS_APART = 4
 """Dimensions of keys (batch, heads, keys, size)."""
 MASK, VALID_KEYS = 3, 6
 """Inputs of ONNX's operator."""
+PAST, PRESENT = (4, 5), (1, 2)
+"""Inputs and outputs of ONNX's operator that are its cache."""
 BIAS, KEY_MASK, ADDED, PAST_KEY, PAST_VALUE = 3, 4, 5, 6, 7
 """Inputs of MultiHeadAttention; there are others behind them."""
 INTEGER_INPUTS = {KEY_MASK, 8, 9}
@@ -44,14 +46,21 @@ class Results:
     out: HostArray | None = None
     keys: HostArray | None = None
     values: HostArray | None = None
+    cache_type: np.dtype[Any] = field(default=FLOAT, kw_only=True)
+    """Of present keys and values; for float16 their sizes are even."""
 
     def keys_of(self, shape: tuple[int, ...]) -> HostArray:
         """The present keys' array."""
-        return self.memory.empty(shape) if self.keys is None else self.keys
+        return self._new(shape) if self.keys is None else self.keys
 
     def values_of(self, shape: tuple[int, ...]) -> HostArray:
         """The present values' array."""
-        return self.memory.empty(shape) if self.values is None else self.values
+        return self._new(shape) if self.values is None else self.values
+
+    def _new(self, shape: tuple[int, ...]) -> HostArray:
+        if self.cache_type == HALF:
+            return self.memory.empty((*shape[:-1], shape[-1] // 2)).view(HALF)
+        return self.memory.empty(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +156,21 @@ def _by_head(array: HostArray, heads: int) -> tuple[int, ...] | None:
 
 @computed_by("Attention")
 def attention(info: KernelInfo) -> Callable[..., Any] | None:
-    """Any node of float32 that asks for no scores."""
-    floats = [argument for index, argument in enumerate(info.inputs) if index not in {3, 6}]
-    if info.wants_output(PARTS) or not takes((*floats, *info.outputs)):
+    """Any node of float32, with a cache of float32 or float16, that asks for no scores."""
+    caches = [*(info.inputs[index] for index in PAST if index < len(info.inputs)), *info.outputs[1:PARTS]]
+    types = {argument.element_type for argument in caches if argument is not None}
+    floats = [argument for index, argument in enumerate(info.inputs) if index not in {MASK, VALID_KEYS, *PAST}]
+    is_half = types == {TensorElementType.FLOAT16} and reads_halves()
+    if info.wants_output(PARTS) or not takes((*floats, *info.outputs[:1])) or not (is_half or types <= {TensorElementType.FLOAT}):
         return None
-    return _Attention(info).call
+    return _Attention(info, HALF if is_half else FLOAT).call
 
 
 class _Attention:
     """A node of ONNX's operator."""
 
-    def __init__(self, info: KernelInfo) -> None:
+    def __init__(self, info: KernelInfo, cache_type: np.dtype[Any] = FLOAT) -> None:
+        self._cache_type = cache_type
         self._heads, self._key_heads = int(info.attribute("q_num_heads", 0)), int(info.attribute("kv_num_heads", 0))
         scale = info.attribute("scale", None)
         self._scale = None if scale is None else float(scale)
@@ -179,7 +192,29 @@ class _Attention:
     ) -> Any:
         """The node's outputs."""
         parts = self._parts(q, k, v, past_key, past_value)
-        cached = self._cached(parts, mask, Results(self._results))
+        if self._cache_type == FLOAT or self._are_few(parts):
+            return self._computed(parts, mask, valid_keys, self._cache_type)
+        wide = [None if past is None else past.astype(FLOAT) for past in (past_key, past_value)]
+        results = self._computed(self._parts(q, k, v, *wide), mask, valid_keys, FLOAT)
+        if results is NotImplemented or not self._has_present:
+            return results
+        out, keys, values, _ = results
+        with np.errstate(over="ignore"):
+            return out, keys.astype(HALF), values.astype(HALF), None
+
+    def _are_few(self, parts: Heads) -> bool:
+        """Whether all is attended as the cache is filled."""
+        if not parts.fit():
+            return False
+        sizes = [
+            x.shape[3] if x.ndim == 4 else x.shape[2] // heads
+            for x, heads in ((parts.q, parts.heads), (parts.v, parts.key_heads))
+        ]
+        return attends_few(parts.heads // parts.key_heads * parts.length, *sizes)
+
+    def _computed(self, parts: Heads, mask: HostArray | None, valid_keys: HostArray | None, cache_type: np.dtype[Any]) -> Any:
+        """The node's outputs."""
+        cached = self._cached(parts, mask, Results(self._results, cache_type=cache_type))
         if cached is None:
             return NotImplemented
         if valid_keys is not None:
@@ -199,7 +234,7 @@ class _Attention:
 
         if any(slot.array is not None or not slot.is_fixed for slot in inputs[VALID_KEYS:]):
             return None
-        standing, types = Standing(), {MASK: self._mask_type}
+        standing, types = Standing(), {MASK: self._mask_type} | dict.fromkeys(PAST, self._cache_type)
         given = [standing.array(slot, types.get(index, FLOAT)) for index, slot in enumerate(inputs)]
         q, k, v, mask, past_key, past_value = (*given, None, None, None)[:VALID_KEYS]
         if mask is not None and mask.dtype == np.bool_:
@@ -208,8 +243,11 @@ class _Attention:
             mask = np.where(mask, np.float32(0), np.float32(-np.inf))
         if q is None or k is None or v is None:
             return None
-        made = [standing.array(slot) for slot in outputs[:PARTS]]
-        cached = self._cached(self._parts(q, k, v, past_key, past_value), mask, Results(self._results, *made))
+        parts = self._parts(q, k, v, past_key, past_value)
+        if self._cache_type == HALF and not self._are_few(parts):
+            return None
+        made = [standing.array(slot, self._cache_type if index else FLOAT) for index, slot in enumerate(outputs[:PARTS])]
+        cached = self._cached(parts, mask, Results(self._results, *made, cache_type=self._cache_type))
         return None if cached is None else BoundTasks(Tasks(attention=cached), standing, otherwise)
 
     def _parts(self, q: HostArray, k: HostArray, v: HostArray, past_key: HostArray | None, past_value: HostArray | None) -> Heads:
