@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.kernels import matrix
+from ort_sdk_cpu.machine_code import TaskCall
 
 MICROSOFT = "com.microsoft"
 needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
@@ -232,6 +234,20 @@ def test_tasks_of_several_threads_at_once():
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+@needs_numba
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_call_outlives_its_object(threads):
+    x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    out = np.empty_like(x)
+    call = TaskCall("rows", "softmax", (x.ctypes.data, out.ctypes.data, *x.shape), threads)
+    record, run = weakref.ref(call._record), call.run
+    del call
+    assert record() is not None, "the arguments are read where no array is any more"
+    run()
+    exponentials = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(out, exponentials / exponentials.sum(axis=1, keepdims=True), rtol=1e-6)
 
 
 CHECK = """

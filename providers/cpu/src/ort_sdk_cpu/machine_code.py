@@ -265,6 +265,8 @@ class TaskCall:
         if self._threads > 1:
             start, of_a_team = code.team
             self._start = functools.partial(start, of_a_team, record, threads, 0)
+        # In TaskCall(...).run() the object may end before the call begins: the arguments' memory has to outlive it.
+        self._start.__dict__["record"] = self._record
         self._bounds = None if declaration is None else Bounds(declaration, list(arguments), self._threads)
         self.run: Callable[[], Any] = self._start if self._bounds is None else self._run_first
         """Does the work; returns when it is done."""
