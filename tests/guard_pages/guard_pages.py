@@ -31,7 +31,7 @@ SHARING = {
 def pytest_addoption(parser):
     group = parser.getgroup("guard pages")
     group.addoption("--guard-pages", choices=sorted(guard_memory.SIDES), default="back", help="where arrays meet their guards")
-    group.addoption("--one-in", type=int, default=1, metavar="N", help="run one of N tests, others for each side")
+    group.addoption("--guard-one-in", type=int, default=1, metavar="N", help="run one of N tests, others for each side")
 
 
 def pytest_configure(config):
@@ -62,7 +62,7 @@ def _guard(config):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Leave out what is not asked for, and skip what cannot be."""
-    share, side = config.getoption("--one-in"), guard_memory.SIDES[config.getoption("--guard-pages")]
+    share, side = config.getoption("--guard-one-in"), guard_memory.SIDES[config.getoption("--guard-pages")]
     left_out = [item for item in items if zlib.crc32(item.nodeid.encode()) % share != side % share]
     if left_out:
         items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % share == side % share]
