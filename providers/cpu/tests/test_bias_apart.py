@@ -3,11 +3,12 @@
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from ort_sdk_cpu.kernels.conv_bias_apart import BiasApartKernel
 from ort_sdk_cpu.onednn import library
 
 import ort_sdk as ort
+from ort_sdk.api import InvalidArgument
 
 pytestmark = pytest.mark.skipif(not library.is_available(), reason="oneDNN is not installed")
 
@@ -42,6 +43,18 @@ def check(model, shapes, **others):
             (found,), (expected,) = session.run(None, feeds), other.run(None, feeds)
             assert found.shape == expected.shape
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("size", [1, 3, 12])
+def test_a_bias_of_another_size_is_refused_in_every_run(size):
+    model = ModelProto.FromString(model_of(random(4, 3, 2, 2), computed=("w",), group=2, strides=[2, 2]))
+    (bias,) = (tensor for tensor in model.graph.initializer if tensor.name == "b")
+    bias.CopyFrom(numpy_helper.from_array(random(size), "b"))
+    library.library()  # small ones are computed by it only where it is there already
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(5):
+        with pytest.raises(InvalidArgument, match=r"must have \(6,\)"):
+            session.run(None, {"x": random(2, 4, 5, 5), "w": random(4, 3, 2, 2)})
 
 
 @pytest.fixture

@@ -86,9 +86,11 @@ class BiasApartKernel(ConvKernel):
         return [program.launch("Add", kernel, [sums, program.constant(bias)])]
 
     def _computes(self, program: ExpandingProgram, inputs: Sequence[int]) -> bool:
-        """Whether oneDNN computes inputs of this shape; the other kernel does not add in two steps."""
-        is_known = program.knowledge(inputs[0]).shape
-        return is_known and self.output_shape([program.value(inputs[0]), program.value(inputs[WEIGHT])]) is not None
+        """Whether oneDNN computes inputs of this shape; the other kernel does not add in two steps, or refuses the bias."""
+        if not program.knowledge(inputs[0]).shape:
+            return False
+        shape = self.output_shape([program.value(inputs[0]), program.value(inputs[WEIGHT])])
+        return shape is not None and program.value(inputs[BIAS]).shape == (shape[1],)
 
     def _without_bias(self) -> BiasApartKernel:
         """The kernel for two inputs."""
