@@ -18,9 +18,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from ort_sdk_cpu.onednn import library as onednn
 
 import ort_sdk
-from ort_sdk.api import OrtSdkError
+from ort_sdk.api import OrtSdkError, OutOfMemory
 
 sys.path.append(str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "guard_pages"))
@@ -104,10 +105,12 @@ def outcomes(subject, rng):
 def judge(subject, found):
     """(kind, text) of runs' outcomes."""
     errors = {run: error for run, error in enumerate(found, 1) if isinstance(error, OrtSdkError)}
+    if any(isinstance(error, OutOfMemory) for error in errors.values()):
+        return "refused", "OutOfMemory"  # how much is left depends on the results that are kept here
     if len(errors) == len(found) and len({type(error) for error in errors.values()}) == 1:
         return "refused", f"{type(found[0]).__name__}: {found[0]}"
     if errors:
-        said = [f"{run}: {type(error).__name__}: {error}"[:200] for run, error in errors.items()]
+        said = [f"{run}: {type(error).__name__}: {error}"[:500] for run, error in errors.items()]
         return "differs", f"errors in runs {'; '.join(said)}"
     if any(operator in node.op_type for node in subject.model.graph.node for operator in RANDOM_OPERATORS):
         return "result", ""
@@ -130,7 +133,7 @@ def attempt(seeds, number):
     say({"begins": number} | row)
     guard_memory.tell_context(f"mutant {number}")
     kind, text = outcome(subject, rng)
-    say(row | {"kind": kind, "text": text[:600], "seconds": round(time.monotonic() - started, 2)})
+    say(row | {"kind": kind, "text": text[:2000], "seconds": round(time.monotonic() - started, 2)})
 
 
 def outcome(subject, rng):
@@ -161,6 +164,8 @@ def start_guarding(side):
     Path(folder).rmdir()
     faulthandler.enable()
     guard_memory.watch_faults()
+    if onednn.is_available():
+        onednn.library()  # some kernels are chosen where it is loaded: a mutant alone has to go the way it goes in a row
 
 
 def describe(seeds, number):
