@@ -6,6 +6,7 @@ exception is shown. ``python -P tests/fuzz/operator_worker.py --seed N`` says wh
 
 import fcntl
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,10 +26,10 @@ MOST_UNGUARDED = 0.001
 
 
 @pytest.fixture(scope="session")
-def seeds(tmp_path_factory, worker_id):
+def seeds(tmp_path_factory):
     """File of the seeds, recorded by the first process that asks."""
     folder = tmp_path_factory.getbasetemp()
-    folder = folder if worker_id == "master" else folder.parent
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     path = folder / "operator_seeds.pickle"
     with (folder / "operator_seeds.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
