@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+import ort_sdk
 from tests.opset.one_node import compare, make_model, run_sdk
 
 MICROSOFT = "com.microsoft"
@@ -129,6 +130,15 @@ def test_bias_softmax(bias_shape, axis, inner):
     expected = powers / powers.sum(axis=tuple(range(axis, 4)), keepdims=True)
     got = run_alone("BiasSoftmax", [data, bias], axis=axis, is_inner_broadcast=inner)
     np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_bias_softmax_of_nothing_in_every_run():
+    inputs = [floats(2, 1, 2, 0), floats(1, 1, 2, 0)]
+    attributes = {"axis": 2, "is_inner_broadcast": 0}
+    model, feeds = make_model("BiasSoftmax", inputs, domain=MICROSOFT, attributes=attributes, output_types=[1])
+    session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(5):
+        assert session.run(None, feeds)[0].shape == (2, 1, 2, 0)
 
 
 def bucket(distance, count, max_distance, bidirectional):

@@ -241,9 +241,11 @@ def test_tasks_of_several_threads_at_once():
 def test_a_call_outlives_its_object(threads):
     x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
     out = np.empty_like(x)
-    call = TaskCall("rows", "softmax", (x.ctypes.data, out.ctypes.data, *x.shape), threads)
+    call = TaskCall("rows", "softmax", (x, out, *x.shape), threads)
+    call.run()
     record, run = weakref.ref(call._record), call.run
     del call
+    out.fill(7)
     assert record() is not None, "the arguments are read where no array is any more"
     run()
     exponentials = np.exp(x.astype(np.float64))

@@ -50,13 +50,15 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
 
 
 @bindable("BiasSoftmax", domain="com.microsoft")
-def bias_softmax(info: KernelInfo, _compute: Any) -> MakeWriter:
+def bias_softmax(info: KernelInfo, compute: Any) -> MakeWriter:
     """Softmax of data plus bias over the axes from ``axis`` on."""
     axis, is_inner = int(info.attribute("axis", 1)), bool(info.attribute("is_inner_broadcast"))
     scratch = scratch_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         shape, bias = outputs[0].shape, inputs[1]
+        if 0 in shape:
+            return lambda data, bias, out: np.copyto(out, compute(data, bias))
         first = axis % len(shape)
         rows, width = math.prod(shape[:first]), math.prod(shape[first:])
         groups = max(bias.size // max(width, 1), 1)
