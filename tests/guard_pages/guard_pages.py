@@ -20,10 +20,17 @@ MOST_UNGUARDED = 0.001
 _STANDARD_ERROR = os.fdopen(os.dup(2), "wb", buffering=0)
 """As it is before tests' output is captured."""
 FOLDER_VARIABLE = "ORT_SDK_GUARD_PAGES_FOLDER"
+_NOT_REUSED = "memory of results is not used again between guards"
+_COPIED = "each range of a model's file is an array of its own between guards"
+_UNALIGNED = "arrays end where pages end, and begin anywhere"
 SHARING = {
-    "test_recycled_memory.py": "memory of results is not used again between guards",
-    "test_memory_of_a_large_result_is_used_again_when_nobody_holds_it": "memory of results is not used again between guards",
-    "test_arrays_are_aligned_and_of_the_shape_asked": "arrays end where pages end, and begin anywhere",
+    "test_recycled_memory.py": _NOT_REUSED,
+    "test_memory_of_a_large_result_is_used_again_when_nobody_holds_it": _NOT_REUSED,
+    "test_zero_copy.py": _COPIED,
+    "test_one_copy_of_weights.py": _COPIED,
+    "weight_is_kept_once": _COPIED,
+    "test_arrays_are_aligned_and_of_the_shape_asked": _UNALIGNED,
+    "test_host_memory_is_aligned": _UNALIGNED,
 }
 """Tests of what is taken apart, by a part of their names."""
 
