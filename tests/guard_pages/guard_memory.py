@@ -91,10 +91,10 @@ def take_buffers_apart():
     from ort_sdk.loader.byte_source import ByteSource
     from ort_sdk.memory import Arena
 
-    Arena.reserve = lambda self, nbytes: np.empty(0, np.uint8)
-    Arena.view = staticmethod(lambda buffer, offset, shape, element_type: np.empty(shape, element_type.numpy_dtype))
-    ByteSource.range = _copied(ByteSource.range)
-    file_memory._plain = _bytes
+    Arena.reserve = _either(lambda self, nbytes: np.empty(0, np.uint8), Arena.reserve)
+    Arena.view = staticmethod(_either(_own_view, Arena.view))
+    ByteSource.range = _either(_copied(ByteSource.range), ByteSource.range)
+    file_memory._plain = _either(_bytes, file_memory._plain)
     _take_providers_buffers_apart()
 
 
@@ -105,11 +105,35 @@ def _take_providers_buffers_apart():
     from ort_sdk_cpu.kernels.scratch import Scratch
     from ort_sdk_cpu.onednn import execution
 
-    CpuAllocator.allocate = lambda self, shape, element_type: np.empty(tuple(shape), element_type.numpy_dtype)
-    RecycledMemory.empty = lambda self, shape: np.empty(shape, np.float32)
-    _Regions.allocate = lambda self, nbytes: _bytes(nbytes)
-    Scratch.array, Scratch.address = _own_array, _own_address
-    _replace(execution.aligned_bytes, _bytes)
+    CpuAllocator.allocate = _either(_own_allocation, CpuAllocator.allocate)
+    RecycledMemory.empty = _either(lambda self, shape: np.empty(shape, np.float32), RecycledMemory.empty)
+    _Regions.allocate = _either(lambda self, nbytes: _bytes(nbytes), _Regions.allocate)
+    Scratch.array, Scratch.address = _either(_own_array, Scratch.array), _either(_own_address, Scratch.address)
+    _replace(execution.aligned_bytes, _either(_bytes, execution.aligned_bytes))
+
+
+_is_apart = True
+
+
+def keep_together(is_kept):
+    """Whether buffers are shared as they are without guards: for tests of how they are, and where they lie."""
+    global _is_apart  # noqa: PLW0603 - one for the process
+    _is_apart = not is_kept
+
+
+def _either(own, original):
+    def chosen(*arguments):
+        return (own if _is_apart else original)(*arguments)
+
+    return chosen
+
+
+def _own_view(buffer, offset, shape, element_type):
+    return np.empty(shape, element_type.numpy_dtype)
+
+
+def _own_allocation(self, shape, element_type):
+    return np.empty(tuple(shape), element_type.numpy_dtype)
 
 
 def _bytes(nbytes):

@@ -20,19 +20,13 @@ MOST_UNGUARDED = 0.001
 _STANDARD_ERROR = os.fdopen(os.dup(2), "wb", buffering=0)
 """As it is before tests' output is captured."""
 FOLDER_VARIABLE = "ORT_SDK_GUARD_PAGES_FOLDER"
-_NOT_REUSED = "memory of results is not used again between guards"
-_COPIED = "each range of a model's file is an array of its own between guards"
-_UNALIGNED = "arrays end where pages end, and begin anywhere"
-SHARING = {
-    "test_recycled_memory.py": _NOT_REUSED,
-    "test_memory_of_a_large_result_is_used_again_when_nobody_holds_it": _NOT_REUSED,
-    "test_zero_copy.py": _COPIED,
-    "test_one_copy_of_weights.py": _COPIED,
-    "weight_is_kept_once": _COPIED,
-    "test_arrays_are_aligned_and_of_the_shape_asked": _UNALIGNED,
-    "test_host_memory_is_aligned": _UNALIGNED,
-}
-"""Tests of what is taken apart, by a part of their names."""
+SHARING = (
+    "/memory/", "test_recycled_memory.py", "test_zero_copy.py", "test_external_data.py", "test_one_copy_of_weights.py",
+    "test_moved_weights.py", "test_packed_weights.py", "test_batch.py", "test_allocator.py", "weight_is_kept_once", "is_aligned",
+)  # fmt: skip
+"""Parts of names of tests of how buffers are shared and aligned: they are not taken apart for these."""
+MEASURING = ("test_one_copy_of_weights.py::test_the_weight_is_kept_once",)
+"""Of tests of how much memory is used, down to some pages: each array takes whole ones here. They are skipped."""
 
 
 def pytest_addoption(parser):
@@ -75,15 +69,15 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % share == side % share]
         config.hook.pytest_deselected(items=left_out)
     for item in items:
-        for part, reason in SHARING.items():
-            if part in item.nodeid:
-                item.add_marker(pytest.mark.skip(reason=reason))
+        if any(part in item.nodeid for part in MEASURING):
+            item.add_marker(pytest.mark.skip(reason="each array takes whole pages"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logstart(nodeid):
     if guard_memory._library is not None:
         guard_memory.tell_context(nodeid)
+        guard_memory.keep_together(any(part in nodeid for part in SHARING))
 
 
 def pytest_sessionfinish(session):
