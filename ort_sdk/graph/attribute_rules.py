@@ -58,6 +58,12 @@ class Rule:
             return f"one of {sorted(self.allowed)}"
         return f"{'a power of two ' if self.power_of_two else ''}from {self.low} to {self.high}"
 
+    def fault(self, value: object) -> str:
+        """What is wrong with a value, and what is allowed."""
+        if self is ELEMENT_TYPE:
+            return f"does not specify a valid type: {value}; it must be {self}"
+        return f"is {value}; it must be {self}"
+
 
 def _free(reason: str) -> Rule:
     return Rule(free=reason)
@@ -85,7 +91,7 @@ COMMON: dict[str, Rule] = {
     **dict.fromkeys(("blocksize", "size", "step", "K", "N", "Nq", "Nkv", "num_groups", "groups", "hidden_size", "p"), POSITIVE),
     **dict.fromkeys(("output_height", "output_width"), POSITIVE),
     **dict.fromkeys(("output_shape", "num_outputs", "signal_ndim", "sparse_block_size", "window", "max_map"), POSITIVE),
-    **dict.fromkeys(("num_scan_inputs", "sample_size", "chunk_size", "v_head_size", "mincharnum", "max_distance"), POSITIVE),
+    **dict.fromkeys(("sample_size", "chunk_size", "v_head_size", "mincharnum", "max_distance"), POSITIVE),
     **dict.fromkeys(("ngram_size", "min_ngram_size", "max_ngram_size", "n_head_per_ngram"), POSITIVE),
     **dict.fromkeys(("embedding_size", "conv_window_size", "char_embedding_size", "targets", "n_targets"), POSITIVE),
     **dict.fromkeys(("compress_ratio", "index_topk", "token_budget", "state_capacity", "num_branches"), NOT_NEGATIVE),
@@ -99,6 +105,7 @@ COMMON: dict[str, Rule] = {
     **dict.fromkeys(("axis", "axes", "perm", "batch_axis", "time_axis", "gather_axis", "quantize_axis", "dim"), AXIS),
     **dict.fromkeys(("scan_input_axes", "scan_output_axes", "activation_axis"), AXIS),
     **dict.fromkeys(("to", "dtype", "output_dtype", "output_datatype", "stash_type", "precision"), ELEMENT_TYPE),
+    "num_scan_inputs": _free("compared with the inputs of the node and of its body"),
     "softmax_precision": ELEMENT_TYPE,
     "bits": _one_of(2, 4, 8),
     "mrope_section": Rule(0, MAX_PAIRS),
@@ -238,7 +245,7 @@ def check_node_attributes(node: Node) -> None:
             low, high = rule.low, rule.high
             for each in values:
                 if not low <= each <= high or (rule.is_narrow and not rule.accepts(each)):
-                    raise InvalidGraph(f"{node.describe()}: attribute '{name}' is {value}; it must be {rule}")
+                    raise InvalidGraph(f"{node.describe()}: attribute '{name}' {rule.fault(value)}")
     if "kernel_shape" in attributes or "pads" in attributes or "strides" in attributes:
         _check_lengths(node)
 

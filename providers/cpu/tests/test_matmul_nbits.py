@@ -102,8 +102,8 @@ class Bytes:
 class Derived:
     """A constant that would be made of a DequantizeLinear node's."""
 
-    def __init__(self, transformation, source):
-        self.transformation, self.sources = f"{transformation} (32)", (source,)
+    def __init__(self, transformation, source, shape):
+        self.transformation, self.sources, self.shape = f"{transformation} (32)", (source,), shape
 
     def numpy(self):
         raise AssertionError("a derived operand must not be made")
@@ -175,14 +175,16 @@ class Case:
             )
 
         scales = of_rank(scales, scale_rank)
+        shape, packed = (self.size_n, self.blocks), (self.size_n, -(-self.blocks * self.bits // 8))
+        in_blocks = (*shape, self.block * self.bits // 8)
         constants = {
-            1: Derived(matmul_nbits_layout.WEIGHT_FROM_DEQUANTIZE_LINEAR, source(codes, 2)),
-            2: Derived(matmul_nbits_layout.SCALES_FROM_DEQUANTIZE_LINEAR, Bytes(np.array(scales, order="C"))),
+            1: Derived(matmul_nbits_layout.WEIGHT_FROM_DEQUANTIZE_LINEAR, source(codes, 2), in_blocks),
+            2: Derived(matmul_nbits_layout.SCALES_FROM_DEQUANTIZE_LINEAR, Bytes(np.array(scales, order="C")), shape),
         }
         if zeros != "none":
             rank = 0 if zeros == "zero" else scale_rank
             offsets = source(offsets if rank else offsets[:1, :1], rank)
-            constants[3] = Derived(matmul_nbits_layout.ZERO_POINTS_FROM_DEQUANTIZE_LINEAR, offsets)
+            constants[3] = Derived(matmul_nbits_layout.ZERO_POINTS_FROM_DEQUANTIZE_LINEAR, offsets, packed)
         return constants
 
     def kernel(self, accuracy_level, bias=False, **attributes):

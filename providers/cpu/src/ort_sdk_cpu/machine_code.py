@@ -268,15 +268,17 @@ class TaskCall:
         # In TaskCall(...).run() the object may end before the call begins: the arguments' memory has to outlive it.
         self._start.__dict__["record"] = self._record
         self._bounds = None if declaration is None else Bounds(declaration, list(arguments), self._threads)
-        self.run: Callable[[], Any] = self._start if self._bounds is None else self._run_first
-        """Does the work; returns when it is done."""
         if self._bounds is not None:
             for position, argument in enumerate(arguments):
                 if isinstance(argument, np.ndarray):
                     self._bounds.point(position, argument)
 
-    def _run_first(self) -> None:
-        """Check what will be touched, once."""
+    @property
+    def run(self) -> Callable[[], Any]:
+        """Does the work; returns when it is done."""
+        return self._start if self._bounds is None or self._bounds.is_checked else self._check_and_start
+
+    def _check_and_start(self) -> None:
         self.check()
         self._start()
 
@@ -291,12 +293,6 @@ class TaskCall:
         """
         if self._bounds is not None:
             self._bounds.check(self._record[1:].tolist(), may_lack_some=may_lack_some)
-            if not may_lack_some:
-                self.run = self._start
-
-    def _recheck(self) -> None:
-        if self._bounds is not None and not self._bounds.is_checked:
-            self.run = self._run_first
 
     @property
     def row(self) -> Row:
@@ -319,7 +315,6 @@ class TaskCall:
         """
         if self._bounds is not None:
             self._bounds.point(position, array, offset)
-            self._recheck()
         self._record[1 + position] = 0 if array is None else address_of(array) + offset
 
     def aim(self, position: int, address: int, nbytes: int) -> None:
@@ -330,7 +325,6 @@ class TaskCall:
         """
         if self._bounds is not None:
             self._bounds.tell(position, (0, nbytes, True))
-            self._recheck()
         self._record[1 + position] = address
 
     def set(self, position: int, value: int) -> None:
@@ -339,7 +333,6 @@ class TaskCall:
             if self._bounds.is_address(position):
                 raise ExtentError(f"Argument {position} of a compiled task is an address; its memory has to be given with it.")
             self._bounds.change(position, value)
-            self._recheck()
         self._record[1 + position] = value
 
     def clear(self) -> None:

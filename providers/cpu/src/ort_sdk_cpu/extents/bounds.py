@@ -131,7 +131,7 @@ class Bounds:
             if addresses[extent.position] or not may_lack_some:
                 _check_at(self._declaration, extent, addresses[extent.position], self._memory.get(extent.position))
         self._extents = {extent.position: (extent.least, extent.flags, extent) for extent in extents}
-        self.is_checked = True
+        self.is_checked = self.is_checked or not may_lack_some
 
 
 def _check_at(declaration: Declaration, extent: Extent, address: int, memory: Memory | None) -> None:

@@ -189,10 +189,10 @@ class _PaddingCopy(_Copy):
 
     def aim(self, source: HostArray, target: HostArray) -> None:
         """Use arrays for both sides; the target is bytes."""
-        for execution, start in zip(self.executions, self._starts, strict=True):
-            execution.set(Argument.SRC, self._zeros)
+        sources = (source, self._zeros, self._zeros)
+        for execution, start, given in zip(self.executions, self._starts, sources, strict=False):
+            execution.set(Argument.SRC, given)
             execution.set(Argument.DST, target[start:])
-        self.executions[0].set(Argument.SRC, source)
 
 
 class ArgumentSetter(Protocol):

@@ -102,7 +102,7 @@ class Execution:
     def __init__(self, primitive: Primitive, arguments: Mapping[int, MemoryDescriptor], *, is_small: bool = False) -> None:
         self._primitive, self._is_small = primitive, is_small
         self._memories = {argument: _new_memory(descriptor) for argument, descriptor in arguments.items()}
-        self._bytes = {argument: descriptor.nbytes for argument, descriptor in arguments.items()}
+        self._bytes = {argument: descriptor.extent_bytes for argument, descriptor in arguments.items()}
         self._call = _Call(primitive, self._memories)
         self._alone: Callable[[], None] | None = None
         self._arrays: dict[int, HostArray] = {}

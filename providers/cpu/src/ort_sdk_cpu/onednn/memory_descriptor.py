@@ -30,6 +30,13 @@ class Steps(NamedTuple):
         """The steps in bytes."""
         return tuple(stride * self.itemsize for stride in self.strides)
 
+    @property
+    def extent_bytes(self) -> int:
+        """From the first element to the end of the last one."""
+        if not all(self.shape):
+            return 0
+        return self.itemsize + sum((size - 1) * step for size, step in zip(self.shape, self.nbytes, strict=True))
+
 
 class MemoryDescriptor:
     """``dnnl_memory_desc_t``. Equal keys mean equal descriptors.
@@ -49,7 +56,12 @@ class MemoryDescriptor:
         self._hash = hash(key)
         self.steps = steps
         self.nbytes = int(functions.dnnl_memory_desc_get_size(handle))
-        """Bytes of memory it describes; 0 if the layout is open."""
+        """Bytes of memory it describes; 0 if the layout is open. oneDNN counts whole steps, behind the last element, too."""
+
+    @property
+    def extent_bytes(self) -> int:
+        """Bytes from the first element to the end of the last one, which is all that is read or written."""
+        return self.nbytes if self.steps is None else self.steps.extent_bytes
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, MemoryDescriptor) and self.key == other.key)
