@@ -11,7 +11,7 @@ from ort_sdk.api import HostArray, Tensor, TensorElementType
 
 from .tensor import pack_elements
 
-__all__ = ["DerivedTensor", "StreamedTensor", "private_array"]
+__all__ = ["DerivedTensor", "ReshapedTensor", "StreamedTensor", "private_array"]
 
 
 class DerivedTensor:
@@ -85,6 +85,12 @@ class DerivedTensor:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.transformation}, {self.element_type.onnx_name}, {list(self.shape)})"
+
+
+class ReshapedTensor(DerivedTensor):
+    """A derived constant that has its only source's bytes as ONNX packs them, in another shape or as another type."""
+
+    __slots__ = ()
 
 
 class StreamedTensor(DerivedTensor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -12,10 +12,12 @@ import numpy as np
 
 from ort_sdk.api import HostArray, Tensor, TensorElementType
 from ort_sdk.api.data_classes import dataclass, field
-from ort_sdk.graph.derived_tensor import DerivedTensor
+from ort_sdk.graph.derived_tensor import DerivedTensor, ReshapedTensor
+from ort_sdk.graph.tensor import ArrayTensor
 
 from .checksum import CHECKSUM_NAME, RunningChecksum, checksum
 from .file_memory import FileMemory
+from .mapped_tensor import MappedTensor
 from .memory_map import map_file
 from .to_proto import tensor_to_proto
 from .unfinished_file import UnfinishedFile
@@ -57,6 +59,25 @@ def buffers_digest(buffers: Sequence[tuple[int, int]]) -> int:
     return zlib.crc32(";".join(f"{length};{value}" for length, value in buffers).encode())
 
 
+def _contents(tensor: Tensor) -> Hashable:
+    """Equal for weights with the same bytes as ONNX packs them, as far as that is known without reading any.
+
+    So it is for ranges of a file or buffer, arrays in the same memory, and what is derived alike from such.
+    """
+    if isinstance(tensor, ReshapedTensor):
+        return _contents(tensor.sources[0])
+    if isinstance(tensor, MappedTensor) and tensor.identity is not None:
+        is_bool = tensor.element_type is TensorElementType.BOOL  # of which any byte but 0 is 1
+        return ("range", id(tensor.source), tensor.offset, tensor.nbytes, is_bool)
+    if isinstance(tensor, DerivedTensor) and tensor.sources:
+        sources = tuple((_contents(source), source.element_type, tuple(source.shape)) for source in tensor.sources)
+        return ("derived", tensor.transformation, tensor.element_type, tuple(tensor.shape), sources)
+    if isinstance(tensor, ArrayTensor):
+        array = tensor.numpy()
+        return ("array", array.ctypes.data, tensor.element_type, array.shape, array.strides)
+    return ("object", id(tensor))
+
+
 class WeightsFile:
     """Takes weights while a session is made, and becomes the saved model's external data file.
 
@@ -73,7 +94,8 @@ class WeightsFile:
         self.name = name
         self.unfinished = UnfinishedFile(folder, name)
         self._min_bytes = min_bytes
-        self._written: dict[int, _Written] = {}
+        self._written: dict[Hashable, _Written] = {}
+        """By ``_contents``; its tensor keeps what that names alive."""
         self.memory = FileMemory(self._place)
         """For packed forms, and the bytes of weights, that are to be added."""
 
@@ -87,12 +109,13 @@ class WeightsFile:
         return tensor.element_type is not TensorElementType.STRING and tensor.nbytes >= self._min_bytes
 
     def _add(self, tensor: Tensor, alignment: int = 1) -> _Written:
-        """Write a weight's bytes, if they are not there yet."""
-        written = self._written.get(id(tensor))
+        """Write a weight's bytes, if neither they nor another weight over the same bytes are there yet."""
+        contents = _contents(tensor)
+        written = self._written.get(contents)
         if written is None:
             offset = self._begin(tensor.nbytes, alignment)
             value = self._write(tensor)
-            written = self._written[id(tensor)] = _Written(tensor, offset, value)
+            written = self._written[contents] = _Written(tensor, offset, value)
         return written
 
     def _write(self, tensor: Tensor) -> int:
@@ -138,9 +161,10 @@ class WeightsFile:
         Returns:
             The bytes as a read-only map of the file.
         """
-        written = self._written.get(id(tensor))
+        contents = _contents(tensor)
+        written = self._written.get(contents)
         if written is None:
-            written = self._written[id(tensor)] = _Written(tensor, self._append(data), checksum(data))
+            written = self._written[contents] = _Written(tensor, self._append(data), checksum(data))
             self.unfinished.file.flush()
         self.memory.forget()
         return map_file(self.unfinished.file.fileno(), len(data), written.offset)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, Tensor, TensorElementType, tensor_type
 from ort_sdk.graph import Graph, Node
-from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
+from ort_sdk.graph.derived_tensor import DerivedTensor, ReshapedTensor, StreamedTensor
 from ort_sdk.graph.editing import add_constant
 from ort_sdk.graph.tensor import ArrayTensor
 from ort_sdk.opset.contrib.matmul_nbits_layout import (
@@ -273,7 +273,8 @@ class NBitsLayout:
         text = f"{'MatMulNBits scales' if self._is_transposed else SCALES_FROM_DEQUANTIZE_LINEAR} {self._text}"
         if rank > 1 and not self._is_transposed:
             return partial(StreamedTensor, text, element_type, shape, stream=lambda source: _packing().columns_of_floats(source))
-        return partial(DerivedTensor, text, element_type, shape, compute=lambda source: _packing().spread_floats(source, shape))
+        kind = ReshapedTensor if rank > 1 else DerivedTensor
+        return partial(kind, text, element_type, shape, compute=lambda source: _packing().spread_floats(source, shape))
 
     def _derive_zero_points(self, rank: int) -> _Derivation:
         element_type = self._element_type
@@ -309,7 +310,7 @@ def _in_place(text: str, element_type: TensorElementType, shape: tuple[int, ...]
     """
     bits, row_bytes, signed = element_type.bit_width, UINT8.nbytes(prod(shape[1:])), is_signed(element_type)
     if not signed and columns * bits == row_bytes * 8:
-        return partial(DerivedTensor, text, UINT8, shape, compute=lambda source: source.packed().reshape(shape))
+        return partial(ReshapedTensor, text, UINT8, shape, compute=lambda source: source.packed().reshape(shape))
 
     def stream(source: Tensor) -> Iterator[HostArray]:
         pieces: Iterator[HostArray] = _packing().packed_rows(
