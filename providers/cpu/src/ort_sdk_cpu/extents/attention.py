@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from .declaration import At, Extent, Extents, MayBeAt, declares, given, reaches, reads, works, writes
-from .sizes import FLOAT, INT64
+from .declaration import (
+    At,
+    Extent,
+    Extents,
+    MayBeAt,
+    at_most,
+    declares,
+    given,
+    reaches,
+    reads,
+    whole_vectors,
+    works,
+    writes,
+)
+from .sizes import FLOAT, INT64, VECTOR
 
 __all__: list[str] = []
 
-_INT32 = 4
+_HALF, _INT32 = 2, 4
 _ROW, _BLOCK, _SPARE = 128, 128, 2048
 """Bytes of 32 queries, keys at a time, and bytes for what is transposed, of ``attention``."""
 _KEYS = 64
-"""Keys at a time of ``attend_few``."""
+"""Keys at a time of ``attend_few`` and ``attend_halves``."""
 _COUNTS = 3
 """Numbers of each sequence."""
 
@@ -82,16 +95,33 @@ def _rotation(cos: int, sin: int, ids: int, row: int, pairs: int, rows: int, tok
         yield given(ids, tokens * INT64)
 
 
-def _rows_to_clear(at: int, steps: tuple[int, int, int], sizes: tuple[int, int, int, int]) -> Extent:
+def _rows_to_clear(at: int, steps: tuple[int, int, int], sizes: tuple[int, int, int, int], itemsize: int) -> Extent:
     """Rows of a cache, which are cleared as if they had no gaps."""
     batch, heads, rows, size = sizes
-    apart = reaches(at, sizes, (*steps, FLOAT), FLOAT, is_written=True)
-    close = reaches(at, (batch, heads), steps[:2], rows * size * FLOAT, is_written=True)
+    apart = reaches(at, sizes, (*steps, itemsize), itemsize, is_written=True)
+    close = reaches(at, (batch, heads), steps[:2], rows * size * itemsize, is_written=True)
     return max(apart, close, key=lambda extent: extent.behind)
 
 
-def _cached(name: str) -> None:
-    @declares("cached_attention", name)
+def _half_work(name: str, few_bytes: int, sizes: tuple[int, int], part_bytes: int, parts: int) -> int:
+    """Working memory over a cache of float16: blocks of keys and values in float32 are at the end of each part's."""
+    if name == "extend_halves":
+        at_most("bytes of a thread", sizes[0] * FLOAT, part_bytes)
+        return (parts - 1) * part_bytes + sizes[0] * FLOAT
+    at_most("bytes of a thread", few_bytes + _KEYS * sum(sizes) * FLOAT, part_bytes)
+    return parts * part_bytes
+
+
+def _bytes_of_few(rows: int, size: int, value_size: int) -> int:
+    """Working memory of a thread that attends so many queries at once."""
+    return VECTOR + rows * (size + _KEYS + value_size + 2) * FLOAT
+
+
+def _cached(module: str, name: str) -> None:
+    is_half = module == "half_caches"
+    itemsize = _HALF if is_half else FLOAT
+
+    @declares(module, name)
     def extents(
         q: At,
         q_batch: int,
@@ -163,13 +193,13 @@ def _cached(name: str) -> None:
         *,
         parts: int,
     ) -> Extents:
-        heads, is_few = key_heads * group, name == "attend_few"
-        is_filling = bool(fills if is_few else has_cache and name == "extend")
+        heads, is_few = key_heads * group, name in {"attend_few", "attend_halves"}
+        is_filling = bool(fills if is_few else is_half or (has_cache and name == "extend"))
         tokens = max(length, new) if is_filling else length
         yield from _rotation(cos, sin, ids, row, pairs, rows, (batch - 1) * length + tokens)
         if name != "rotate" or (pairs and counts.is_given):
             yield reads(counts, batch * _COUNTS * INT64)
-        if is_few or name == "rotate" or rotated.is_given:
+        if is_few or name == "rotate" or (name == "extend" and rotated.is_given):
             yield reaches(q, (batch, heads, length, size), (q_batch, q_head, q_row, FLOAT), FLOAT)
             yield given(q_bias, heads * size * FLOAT)
         if is_few or name == "rotate":
@@ -180,30 +210,36 @@ def _cached(name: str) -> None:
         kept = ((keys, (keys_batch, keys_head, keys_row), size), (values, (values_batch, values_head, values_row), value_size))
         for at, steps, width in kept:
             if is_filling:
-                yield _rows_to_clear(at, steps, (batch, key_heads, capacity, width))
+                yield _rows_to_clear(at, steps, (batch, key_heads, capacity, width), itemsize)
             elif is_few:
-                yield reaches(at, (batch, key_heads, capacity, width), (*steps, FLOAT), FLOAT)
+                yield reaches(at, (batch, key_heads, capacity, width), (*steps, itemsize), itemsize)
         if is_filling:
             yield reaches(k, (batch, key_heads, new, size), (k_batch, k_head, k_row, FLOAT), FLOAT)
             yield reaches(v, (batch, key_heads, new, value_size), (v_batch, v_head, v_row, FLOAT), FLOAT)
-            yield given(k_bias, key_heads * size * FLOAT)
-            yield given(v_bias, key_heads * value_size * FLOAT)
+            if not is_half:
+                yield given(k_bias, key_heads * size * FLOAT)
+                yield given(v_bias, key_heads * value_size * FLOAT)
             if past_rows and not is_in_place:
-                yield reaches(past_k, (batch, key_heads), (past_k_batch, past_k_head), past_rows * size * FLOAT)
-                yield reaches(past_v, (batch, key_heads), (past_v_batch, past_v_head), past_rows * value_size * FLOAT)
+                yield reaches(past_k, (batch, key_heads), (past_k_batch, past_k_head), past_rows * size * itemsize)
+                yield reaches(past_v, (batch, key_heads), (past_v_batch, past_v_head), past_rows * value_size * itemsize)
         if is_few:
             # How many keys there are of each sequence is known when it runs: of a mask, one for all, if not for each.
             yield reaches(mask, (batch, heads, length), (mask_batch, mask_head, mask_row), FLOAT, may_be_none=True)
             yield given(sinks, heads * FLOAT)
             if not has_cache and not is_filling:
                 yield given(v_bias, heads * value_size * FLOAT)
-            most = -(-group * length // pieces)
-            each_row = size * FLOAT + _KEYS * FLOAT + value_size * FLOAT + 2 * FLOAT
-            yield works(work, (parts - 1) * part_bytes + 64 + most * each_row)
+        most = -(-group * length // (pieces or 1))
+        if is_half:
+            whole_vectors(size, value_size)
+            yield works(work, _half_work(name, _bytes_of_few(most, size, value_size), (size, value_size), part_bytes, parts))
+        elif is_few:
+            yield works(work, (parts - 1) * part_bytes + _bytes_of_few(most, size, value_size))
 
 
 for _name in ("attend_few", "extend", "rotate"):
-    _cached(_name)
+    _cached("cached_attention", _name)
+for _name in ("attend_halves", "extend_halves"):
+    _cached("half_caches", _name)
 
 
 @declares("attention_inputs", "count_tokens")

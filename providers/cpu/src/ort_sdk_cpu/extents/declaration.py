@@ -28,6 +28,7 @@ __all__ = [
     "given",
     "reaches",
     "reads",
+    "whole_vectors",
     "works",
     "writes",
 ]
@@ -143,6 +144,17 @@ def at_most(name: str, count: int, most: int) -> None:
     """
     if count > most:
         raise ExtentError(f"A compiled task has room for {most} {name} and was to be started with {count}.")
+
+
+def whole_vectors(*sizes: int) -> None:
+    """Refuse sizes of rows that a task reads and writes by whole vectors only.
+
+    Raises:
+        ExtentError: one is no multiple of 16 elements.
+    """
+    for size in sizes:
+        if size % 16:
+            raise ExtentError(f"A compiled task takes rows of multiples of 16 elements and was to be started with {size}.")
 
 
 KEPT_SIZES = 1024
@@ -295,7 +307,7 @@ FAMILIES = {
     **dict.fromkeys(("sampling", "selection", "suppression"), "sampling"),
     **dict.fromkeys(("given_products", "packed_products", "products"), "products"),
     **dict.fromkeys(("narrow_recurrent", "quantized_recurrent", "recurrent"), "recurrent"),
-    **dict.fromkeys(("attention", "attention_inputs", "cached_attention"), "attention"),
+    **dict.fromkeys(("attention", "attention_inputs", "cached_attention", "half_caches"), "attention"),
     **dict.fromkeys(("convolution", "depthwise", "few_outputs", "pointwise", "separable", "small_convolution"), "convolutions"),
     **dict.fromkeys(("spread_windows", "stem", "volumes", "winograd"), "convolutions"),
     **dict.fromkeys(("place_pooling", "plane_pooling", "pooling"), "pooling"),

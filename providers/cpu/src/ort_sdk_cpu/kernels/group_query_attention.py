@@ -77,10 +77,10 @@ class _HeadNorms:
         from ort_sdk_cpu.machine_code import task_function
 
         heads, out = np.ascontiguousarray(heads), self._results.empty(heads.shape)
-        addresses = (address_of(heads), 0, 0, 0, address_of(out), address_of(weight), 0)
+        arrays = (heads, None, None, None, out, weight, None)
         sizes = (heads.size // weight.size, weight.size)
         if heads.size:
-            task_function("rows", "rms_normalization", "q" * 9 + "f")(threads_for(heads.size), *addresses, *sizes, self._epsilon)
+            task_function("rows", "rms_normalization", "q" * 9 + "f")(threads_for(heads.size), *arrays, *sizes, self._epsilon)
         return out
 
 
