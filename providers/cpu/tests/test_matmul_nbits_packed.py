@@ -217,8 +217,7 @@ def test_transposition(bits, threads):
             source, out = pack(codes, bits) ^ np.uint8(flip), np.full(wanted.shape, 7, np.uint8)
             work = np.empty(threads << 14, np.uint8)
             word = int.from_bytes(bytes([flip] * 4), "little", signed=True)
-            sizes = (size_k, source.shape[1], out.shape[1], word, work.ctypes.data)
-            arguments = (source.ctypes.data, out.ctypes.data, *sizes)
+            arguments = (source, out, size_k, source.shape[1], out.shape[1], word, work)
             TaskCall("matmul_nbits_transposition", f"transpose_codes_{bits}", arguments, threads).run()
             np.testing.assert_array_equal(out, wanted)
 
@@ -227,7 +226,7 @@ def test_transposition(bits, threads):
 def test_transposition_of_scales(shape):
     scales = np.random.default_rng(0).random(shape, np.float32)
     out = np.zeros(shape[::-1], np.float32)
-    TaskCall("matmul_nbits_transposition", "transpose_scales", (scales.ctypes.data, out.ctypes.data, *shape), 2).run()
+    TaskCall("matmul_nbits_transposition", "transpose_scales", (scales, out, *shape), 2).run()
     np.testing.assert_array_equal(out, scales.T)
 
 

@@ -4,7 +4,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.instruction_set import has_matrix_unit
 from ort_sdk_cpu.kernels import matmul_nbits_form
 from ort_sdk_cpu.kernels.matmul_nbits_form import MATRIX_ROWS, MATRIX_ROWS_OF_BYTES, ROUNDED_ROWS, choose_form
@@ -80,7 +79,7 @@ class Case:
     def product(self, x, bias=None, *, is_exact=True):
         x, out = np.ascontiguousarray(x), np.full((len(x), self.attributes.size_n), 7, np.float32)
         product = NBitsProduct(self.attributes, Scratch(), is_exact=is_exact).bind(self.operands, len(x))
-        product(address_of(x), 0 if bias is None else address_of(bias), address_of(out))
+        product(x, bias, out)
         return out
 
     def check(self, rows, *, is_exact=True):

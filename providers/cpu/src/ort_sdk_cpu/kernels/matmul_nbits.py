@@ -25,7 +25,7 @@ from ort_sdk_cpu import libraries
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .matmul_nbits_operands import BIAS, GROUP_INDEX, SCALES, WEIGHT, ZERO_POINTS, Operands, column_sources, columns_of, rows_of
 from .matmul_nbits_packing import computed_operands, pack_operand
-from .matmul_nbits_product import NBitsProduct, Product, address
+from .matmul_nbits_product import NBitsProduct, Product
 from .matmul_nbits_scales import has_half_scales, pack_half_scales
 from .scratch import scratch_of
 
@@ -170,7 +170,7 @@ class MatMulNBitsKernel(BindableKernel):
         a = np.ascontiguousarray(a)
         bias = None if inputs[BIAS] is None else np.ascontiguousarray(inputs[BIAS])
         result = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-        product(address(a), address(bias), address(result))
+        product(a, bias, result)
         if result is not out:
             np.copyto(out, result)
 

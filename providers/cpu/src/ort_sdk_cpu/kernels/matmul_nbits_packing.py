@@ -24,7 +24,6 @@ from ort_sdk_cpu.machine_code import TaskCall
 
 from .bindable import stores_packed_weights
 from .matmul_nbits_operands import SCALES, STRIP_BYTES, WEIGHT, ZERO_POINTS, is_signed, sign_bits
-from .matmul_nbits_product import address
 
 __all__ = ["computed_operands", "pack_operand"]
 
@@ -78,12 +77,10 @@ def _transpose_codes(weight: BlockWeight, source: Any, buffer: HostArray) -> Non
     threads = min(libraries.thread_count(), math.ceil(stride / STRIP_BYTES))
     work = np.empty(threads * WORK_BYTES, np.uint8)
     sizes = (weight.size_k, stride, len(buffer) // weight.size_n)
-    TaskCall(
-        TASKS, f"transpose_codes_{weight.bits}", (address(codes), address(buffer), *sizes, flip, address(work)), threads
-    ).run()
+    TaskCall(TASKS, f"transpose_codes_{weight.bits}", (codes, buffer, *sizes, flip, work), threads).run()
 
 
 def _transpose_scales(weight: BlockWeight, source: Any, buffer: HostArray) -> None:
     scales = source.packed()
-    arguments = (address(scales), address(buffer), weight.blocks, weight.size_n)
+    arguments = (scales, buffer, weight.blocks, weight.size_n)
     TaskCall(TASKS, "transpose_scales", arguments, libraries.thread_count()).run()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import deque
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +22,16 @@ from .matmul_nbits_form import ELEMENTS_PER_PART, SPAN_BYTES, Form, block_bytes,
 from .matmul_nbits_operands import Operands
 from .scratch import Scratch, ToldMemory
 
-__all__ = ["NBitsProduct", "Product", "address"]
+__all__ = ["NBitsProduct", "Product"]
 
-Product = Callable[[int, int, int], None]
-"""``product(a, bias, out)``: addresses."""
+Product = Callable[[HostArray, HostArray | None, HostArray], None]
+"""``product(a, bias, out)``."""
 
 ACTIVATIONS = "matmul_nbits_activations"
 _ARRANGED = (5, 6, 7)
 """Arguments of tasks that bring activations into their form: what they make."""
+_READS_ACTIVATIONS = ("rows_f32", "rows_i32", "columns_f32")
+"""What tasks are named that also read activations as they are."""
 
 
 class NBitsProduct:
@@ -49,13 +53,13 @@ class NBitsProduct:
     def bind(self, operands: Operands, rows: int) -> Product:
         """A product with a weight for a number of rows of activations, at least one, and at least one column.
 
-        The call reads and writes at addresses, of contiguous float32 arrays: activations (rows, K), bias (N,) or 0, result. It
-        may run on several threads at a time.
+        The call reads and writes contiguous float32 arrays: activations (rows, K), bias (N,) or None, result. It may run on
+        several threads at a time.
         """
         idle: deque[_Calls] = deque()
         make = self._maker(operands, rows)
 
-        def product(a: int, bias: int, out: int) -> None:
+        def product(a: HostArray, bias: HostArray | None, out: HostArray) -> None:
             calls = _taken(idle) or make()
             calls.point(a, bias, out)
             calls.run()
@@ -67,7 +71,7 @@ class NBitsProduct:
     def fixed(self, operands: Operands, rows: int, a: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], None]:
         """The same on arrays that stay, for one thread at a time: a call that needs no Python, and keeps them."""
         calls = self._maker(operands, rows)()
-        calls.point(address(a), address(bias), address(out))
+        calls.point(a, bias, out)
         call = functools.partial(calls.run)
         call.kept = (self, operands, a, bias, out)  # type: ignore[attr-defined]
         call.native = calls.native  # type: ignore[attr-defined]
@@ -77,16 +81,16 @@ class NBitsProduct:
         form = choose_form(self._weight, operands, rows, libraries.thread_count(), is_exact=self._is_exact)
         return functools.partial(_Calls, form, self._arguments(operands, form, rows), self._scratch)
 
-    def _arguments(self, operands: Operands, form: Form, rows: int) -> dict[int, int]:
+    def _arguments(self, operands: Operands, form: Form, rows: int) -> dict[int, Any]:
         """Those that stay the same."""
         weight = self._weight
         table = self._flipped_table if operands.flip and form.task.startswith("columns") else self._table
         return {
-            places.CODES: address(operands.codes),
+            places.CODES: operands.codes,
             places.CODES_STRIDE: operands.codes_stride,
-            places.SCALES: address(operands.scales),
+            places.SCALES: operands.scales,
             places.SCALES_STRIDE: operands.scales_stride,
-            places.ZEROS: address(operands.zero_points),
+            places.ZEROS: operands.zero_points,
             places.ZEROS_STRIDE: operands.zero_points_stride,
             places.M: rows,
             places.N: weight.size_n,
@@ -96,7 +100,7 @@ class NBitsProduct:
             places.FLIP: operands.flip,
             places.X_STRIDE: form.x_stride,
             places.BLOCK_STRIDE: block_bytes(weight),
-            places.TABLE: address(table),
+            places.TABLE: table,
             places.WORK_STRIDE: form.work_stride,
             places.K_PARTS: form.k_parts,
             places.N_PARTS: form.n_parts,
@@ -104,8 +108,8 @@ class NBitsProduct:
             places.CHUNK: form.chunk,
             places.ROWS_AT_ONCE: form.rows_at_once,
             places.GROUP: form.group,
-            places.INDICES: address(self._indices),
-            places.HALF_SCALES: address(operands.half_scales),
+            places.INDICES: self._indices,
+            places.HALF_SCALES: operands.half_scales,
         }
 
 
@@ -126,13 +130,14 @@ def _indices(lanes: int) -> HostArray:
 class _Calls:
     """The calls of a product. For one thread at a time."""
 
-    def __init__(self, form: Form, arguments: dict[int, int], scratch: Scratch) -> None:
+    def __init__(self, form: Form, arguments: dict[int, Any], scratch: Scratch) -> None:
         rows, inner, width = arguments[places.M], arguments[places.K], arguments[places.N]
         sizes = (*form.buffers, form.jobs * form.work_stride, (form.k_parts - 1) * rows * width * 4)
-        padded_sizes = [padded(size, SPAN_BYTES) for size in sizes]
-        self._offsets = [sum(padded_sizes[:index]) for index in range(len(sizes))]
-        self._memory = ToldMemory(scratch, "matmul_nbits", sum(padded_sizes))
+        ends = list(itertools.accumulate(padded(size, SPAN_BYTES) for size in sizes))
+        self._pieces = [slice(start, end) for start, end in itertools.pairwise((0, *ends))]
+        self._memory = ToldMemory(scratch, "matmul_nbits", ends[-1])
         self._reads_as_they_are = not form.buffers[0]
+        self._reads_activations, self._has_bias = form.task.startswith(_READS_ACTIVATIONS), False
         known = (rows, inner, arguments[places.BLOCK], form.planes)
         strides = (form.x_stride, arguments[places.BLOCK_STRIDE])
         self._arrange = TaskCall(ACTIVATIONS, form.arrange, (0, *known, 0, 0, 0, *strides), _threads(form, rows, rows * inner))
@@ -149,17 +154,20 @@ class _Calls:
         tasks = [self._arrange, self._product, *([] if self._add is None else [self._add])]
         return NativeCall(tuple(task.row for task in tasks), self._prepare)
 
-    def point(self, a: int, bias: int, out: int) -> None:
-        """Read and write arrays at these addresses."""
+    def point(self, a: HostArray, bias: HostArray | None, out: HostArray) -> None:
+        """Read and write these arrays."""
         product = self._product
-        self._arrange.set(0, a)
-        product.set(places.ACTIVATIONS, a)
+        self._arrange.point(0, a)
+        if self._reads_activations:
+            product.point(places.ACTIVATIONS, a)
         if self._reads_as_they_are:
-            product.set(places.X, a)
-        product.set(places.BIAS, bias)
-        product.set(places.OUT, out)
+            product.point(places.X, a)
+        if bias is not None or self._has_bias:
+            product.point(places.BIAS, bias)
+            self._has_bias = bias is not None
+        product.point(places.OUT, out)
         if self._add is not None:
-            self._add.set(0, out)
+            self._add.point(0, out)
 
     def run(self) -> None:
         """Write the product."""
@@ -171,22 +179,22 @@ class _Calls:
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        start = self._memory.new_address()
-        if start is not None:
-            self._place(start)
+        room = self._memory.new_room()
+        if room is not None:
+            self._place(room)
 
-    def _place(self, start: int) -> None:
-        """Use the buffers that begin at this address."""
-        x, scales, sums, work, partials = (start + offset for offset in self._offsets)
+    def _place(self, room: HostArray) -> None:
+        """Use the buffers that lie here one behind the other."""
+        x, scales, sums, work, partials = (room[piece] for piece in self._pieces)
         for position, place in zip(_ARRANGED, (x, scales, sums), strict=True):
-            self._arrange.set(position, place)
+            self._arrange.point(position, place)
         if not self._reads_as_they_are:
-            self._product.set(places.X, x)
+            self._product.point(places.X, x)
         positions = (places.X_SCALES, places.X_SUMS, places.WORK, places.PARTIALS)
         for position, place in zip(positions, (scales, sums, work, partials), strict=True):
-            self._product.set(position, place)
+            self._product.point(position, place)
         if self._add is not None:
-            self._add.set(2, partials)
+            self._add.point(2, partials)
 
 
 def _taken(idle: deque[_Calls]) -> _Calls | None:
@@ -200,8 +208,3 @@ def _taken(idle: deque[_Calls]) -> _Calls | None:
 def _threads(form: Form, pieces: int, elements: int) -> int:
     """Threads for a task of some pieces that reads or writes so many elements."""
     return max(1, min(form.jobs, pieces, elements // ELEMENTS_PER_PART))
-
-
-def address(array: HostArray | None) -> int:
-    """Of an array's first byte; 0 for none."""
-    return 0 if array is None else int(array.__array_interface__["data"][0])
