@@ -62,6 +62,68 @@ def test_waiting_memory_is_bounded(memory, monkeypatch):
 
 
 @only_new_objects()
+def test_waiting_memory_serves_what_is_up_to_half_as_large(memory):
+    large, larger = memory.empty((512, 100)), memory.empty((640, 100))
+    place, other = address_of(large), address_of(larger)
+    del large, larger
+    small = memory.empty((230, 100))
+    assert address_of(small) not in (place, other)
+    fitting = memory.empty((300, 100))
+    assert address_of(fitting) == place  # the smaller of the two that are enough
+    assert memory._kept_bytes == recycled._length(256_000)
+    again = memory.empty((640, 100))
+    assert address_of(again) == other
+    assert memory._kept_bytes == 0
+    del fitting
+    assert address_of(memory.empty((512, 100))) == place  # whole, whatever was on it
+
+
+def test_the_size_itself_comes_first(memory):
+    arrays = [memory.empty(shape) for shape in ((300, 100), (400, 100), (480, 100))]
+    places = [address_of(array) for array in arrays]
+    assert len({recycled._length(array.nbytes) for array in arrays}) == 3
+    arrays.clear()
+    assert [address_of(array) for array in [memory.empty((rows, 100)) for rows in (480, 400, 300)]] == places[::-1]
+
+
+def test_more_waits_where_more_was_in_use_at_once(memory, monkeypatch):
+    monkeypatch.setattr(recycled, "MOST_KEPT_BYTES", 1_000_000)
+    at_once = RecycledMemory()
+    arrays = [at_once.empty(SHAPE) for _ in range(9)]
+    del arrays
+    assert 750_000 < at_once._kept_bytes <= 1_000_000
+    for rows in (1500, 170, 700, 300):
+        memory.empty((rows, 100))
+        assert 0 < memory._kept_bytes <= 750_000
+
+
+def test_memory_may_come_back_while_memory_is_taken_and_kept(memory, monkeypatch):
+    """As where the garbage collector runs: by then nothing is half done."""
+    held = [memory.empty((300, 100)), memory.empty((900, 100)), memory.empty((2000, 100)), memory.empty((300, 100))]
+    made = []
+
+    def interrupted(function):
+        def call(*arguments):
+            if held:
+                held.pop()
+                made.append(memory.empty((900, 100)))
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(recycled, "insort", interrupted(recycled.insort))
+    monkeypatch.setattr(recycled, "bisect_left", interrupted(recycled.bisect_left))
+    for _ in range(3):
+        memory.empty((500, 100))
+    held.clear()
+    made.clear()
+    memory.empty((500, 100))
+    assert not memory._returned
+    assert memory._used_bytes == 0
+    assert memory._lengths == sorted(memory._waiting)
+    assert memory._kept_bytes == sum(block.nbytes for waiting in memory._waiting.values() for block in waiting)
+
+
 def test_arrays_outlive_the_memory_that_made_them():
     memory = RecycledMemory()
     array = memory.empty(SHAPE)
