@@ -6,11 +6,13 @@ import json
 import pkgutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import compiled, libraries
+from ort_sdk_cpu import compiled, extents, libraries
+from ort_sdk_cpu.extents import declaration
 from ort_sdk_cpu.extents.declaration import declaration_of
 from ort_sdk_cpu.instruction_set import has_matrix_unit, instruction_set
 
@@ -198,3 +200,25 @@ def test_single_bytes_are_written_alone():
     numbers = (1, 3, 5, 1, 5, 0, 0.0, 1.0, 0.0, 1.0, 0.0, 255.0)
     TaskCall("quantized_elementwise", "mean_of_pixels", (pixels, means[:3], *numbers)).run()
     assert means.tolist() == [2, 7, 12, *[77] * 8]
+
+
+def test_threads_wait_for_declarations_that_are_being_imported(tmp_path, monkeypatch):
+    (tmp_path / "slow_family.py").write_text(
+        "import time\n"
+        "from ort_sdk_cpu.extents.declaration import At, declares, reads\n"
+        "time.sleep(0.5)\n"
+        "@declares('slow', 'task')\n"
+        "def task(x: At, size: int):\n"
+        "    yield reads(x, size)\n"
+    )
+    monkeypatch.setattr(extents, "__path__", [*extents.__path__, str(tmp_path)])
+    monkeypatch.setitem(declaration.FAMILIES, "slow", "slow_family")
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: declaration.declaration_of("slow", "task"), range(8)))
+        assert None not in found
+        assert declaration.declaration_of("slow", "other") is None
+    finally:
+        sys.modules.pop("ort_sdk_cpu.extents.slow_family", None)
+        declaration._declared.pop(("slow", "task"), None)
+        declaration._looked_at.discard("slow")

@@ -289,10 +289,11 @@ def declaration_of(module: str, name: str) -> Declaration | None:
     """A task's declaration; None if it has none."""
     found = _declared.get((module, name))
     if found is None and module not in _looked_at:
-        _looked_at.add(module)
         family = FAMILIES.get(module)
         if family is not None:
+            # Another thread may be half through it: then this waits, and none takes the task for one without a declaration.
             importlib.import_module(f"{__package__}.{family}")
+        _looked_at.add(module)
         found = _declared.get((module, name))
     return found
 
