@@ -317,6 +317,7 @@ FAMILIES = {
     **dict.fromkeys(("spread_windows", "stem", "volumes", "winograd"), "convolutions"),
     **dict.fromkeys(("place_pooling", "plane_pooling", "pooling"), "pooling"),
     **dict.fromkeys(("row_functions", "row_places", "rows", "softmax_columns"), "rows"),
+    **dict.fromkeys(("classifiers", "ranks", "support_vectors"), "scored_rows"),
     **dict.fromkeys(("choosing", "conversion", "copying", "elementwise", "movement"), "elements"),
 }
 """Module of ``compiled`` → module of declarations of its tasks."""

@@ -206,7 +206,7 @@ def _columns(kind: str) -> Declared:
         yield reaches(at.zeros, (size.blocks,), (size.zeros_stride,), row, may_be_none=True)
         yield reads(at.table, VECTOR)
         yield from _results(at, size, columns)
-        strips = -(-(-(-size.codes_stride // STRIP)) // size.n_parts)
+        strips = -(-(whole(size.codes_stride, STRIP) // STRIP) // size.n_parts)
         sums = size.m * strips * 256 * size.planes
         kept = 3 if kind == "f32" else 2
         yield works(at.work, (size.jobs - 1) * size.work_stride + SPARE + kept * sums)

@@ -14,7 +14,6 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.ml.linear import LinearClassifier
 from ort_sdk.opset.ml.tree_ensemble import TreeClassifier, TreeRegressor
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 from ort_sdk_cpu.native_call import in_turn
 
 from .bindable import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
@@ -29,7 +28,7 @@ DOMAIN = "ai.onnx.ml"
 MODULE = "classifiers"
 RANKS = "ranks"
 """A task, and the module that it is alone in."""
-KINDS = "q" * 19 + "fqqq"
+KINDS = "q" * 19 + "f" + "q" * 6
 WORK_PER_THREAD = 3 << 7
 """Walks down a tree that take some times as long as waking a thread up."""
 PRODUCTS_PER_WALK = 4
@@ -67,19 +66,21 @@ class _Task:
         if isinstance(model, LinearClassifier):
             self.name, self.features, self.targets = "linear_classifier", model.linear.coefficients.shape[0], labels.size
             scores = model.linear.intercepts.size
-            self._kept: tuple[Any, ...] = (np.ascontiguousarray(model.linear.coefficients.T), model.linear.intercepts)
-            self._places: tuple[int, ...] = (*map(address_of, self._kept), self.features, scores, 0)
+            coefficients = np.ascontiguousarray(model.linear.coefficients.T)
+            self._places: tuple[Any, ...] = (coefficients, model.linear.intercepts, self.features, scores, 0)
             self._sizes = (0, self.targets, 0, transform)
-            self._rest = (3, 0, 1, 0.0, 0, 0, 0) if model.is_binary else (1, 0, 0, math.nan, 0, 0, 0)
+            decision = (3, 0, 1, 0.0) if model.is_binary else (1, 0, 0, math.nan)
+            self._rest: tuple[Any, ...] = (*decision, *[0] * 6)
             self.work = max(1, scores * -(-self.features // 16) // PRODUCTS_PER_WALK)
             self._room = 8 * (self.targets + 17)
             return
         splits = model.sums.trees.nodes.splits.astype(np.float32) if ranks is None else ranks.of_nodes
         table = TreeTable(model.sums, model.base, splits)
         self.name, self.features, self.targets = "trees", model.sums.trees.nodes.feature_count, table.base.size
-        self._kept, self._places = (table,), table.addresses()
+        self._places = (table.nodes, table.roots, table.starts, table.votes, table.base)
         self._sizes = (table.roots.size, self.targets, _AGGREGATES[model.sums.aggregate], transform)
-        self._rest = (*_decision(model), table.ways, table.form, address_of(table.flags))
+        counts = (table.nodes.size, self.features, table.votes.size)
+        self._rest = (*_decision(model), table.ways, table.form, table.flags, *counts)
         self.work, self._room = table.roots.size, self.targets * ROWS_AT_ONCE
 
     def takes(self, x: HostArray) -> bool:
@@ -96,10 +97,10 @@ class _Task:
         """float64 numbers of working memory."""
         return threads * self._room
 
-    def arguments(self, rows: int, width: int) -> tuple[tuple[int, ...], tuple[int | float, ...]]:
-        """What follows the addresses of rows, scores and labels, before and behind that of the working memory."""
+    def arguments(self, rows: int, width: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """What follows rows, scores and labels, before and behind the working memory."""
         x_row = 4 * (width if self.ranks is None else self.features)
-        return (*self._places, address_of(self.labels)), (rows, x_row, *self._sizes, *self._rest)
+        return (*self._places, self.labels), (rows, x_row, *self._sizes, *self._rest)
 
 
 def _decision(model: TreeClassifier | TreeRegressor) -> tuple[int, int, int, float]:
@@ -170,7 +171,7 @@ class _ModelWriter(TaskWriter):
         self._kept = (task, room)
         before, behind = task.arguments(*x.shape)
         places = places_of_outputs(outputs, classifies=task.classifies)
-        super().__init__(MODULE, task.name, (*before, address_of(room), *behind), places, otherwise, threads)
+        super().__init__(MODULE, task.name, (*before, room, *behind), places, otherwise, threads)
 
 
 class _RankedWriter:
@@ -205,11 +206,10 @@ class _RankedWriter:
         return None if calls[0] is None or calls[1] is None else in_turn([calls[0], calls[1]])
 
 
-def _rank_arguments(ranks: Ranks, rows: int, width: int) -> tuple[tuple[int, ...], int]:
-    """What follows the addresses of rows and of their ranks; and threads worth waking up."""
-    features = ranks.starts.size - 1
-    places = (address_of(ranks.starts), address_of(ranks.splits))
-    return (*places, rows, width * 8, features), threads_for(rows * features * RANK_WORK)
+def _rank_arguments(ranks: Ranks, rows: int, width: int) -> tuple[tuple[Any, ...], int]:
+    """What follows rows and their ranks; and threads worth waking up."""
+    features, arrays = ranks.starts.size - 1, (ranks.starts, ranks.splits)
+    return (*arrays, rows, width * 8, features, ranks.splits.size), threads_for(rows * features * RANK_WORK)
 
 
 @made_by("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=DOMAIN)
@@ -232,9 +232,9 @@ class _Plan:
     threads: int
     room: int
     """float64 numbers of working memory."""
-    before: tuple[int, ...]
-    """Arguments before its address."""
-    behind: tuple[int | float, ...]
+    before: tuple[Any, ...]
+    """Arguments before it."""
+    behind: tuple[Any, ...]
 
 
 def _plan(task: _Task, rows: int, width: int) -> _Plan:
@@ -261,8 +261,7 @@ def _call_of(task: _Task) -> Callable[..., Any]:
             x = rank(x)
         scores, room = empty((rows, targets), float_type), empty(plan.room)
         labels = empty(rows, np.int64) if task.classifies else None
-        places = (address_of(x), address_of(scores), 0 if labels is None else address_of(labels))
-        plan.function(plan.threads, *places, *plan.before, address_of(room), *plan.behind)
+        plan.function(plan.threads, x, scores, labels, *plan.before, room, *plan.behind)
         return scores if labels is None else (labels if names is None else names.take(labels), scores)
 
     return call
@@ -276,12 +275,12 @@ def _ranking(ranks: Ranks) -> Callable[[HostArray], HostArray]:
     def function() -> Callable[..., None]:
         from ort_sdk_cpu.machine_code import task_function
 
-        return task_function(RANKS, RANKS, "q" * 7)
+        return task_function(RANKS, RANKS, "q" * 8)
 
     def rank(x: HostArray) -> HostArray:
         wide, found = np.ascontiguousarray(x, np.float64), np.empty((len(x), features), np.float32)
         arguments, threads = _rank_arguments(ranks, *x.shape)
-        function()(threads, address_of(wide), address_of(found), *arguments)
+        function()(threads, wide, found, *arguments)
         return found
 
     return rank

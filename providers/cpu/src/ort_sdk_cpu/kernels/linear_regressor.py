@@ -11,7 +11,6 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.linear import regressor_of
 from ort_sdk.opset.ml.scores import post_transform
-from ort_sdk_cpu.addresses import address_of
 
 from .bindable import MakeWriter, Writer, bindable, copied
 from .task_writer import TaskWriter, is_worth_a_task
@@ -59,6 +58,6 @@ class _RegressorWriter(TaskWriter):
         targets, features = coefficients.shape
         room = np.empty(8 * (targets + ROOM))
         self._kept = (coefficients, intercepts, room)
-        model = (address_of(coefficients), address_of(intercepts), features, targets, 0, 0, address_of(room))
+        model = (coefficients, intercepts, features, targets, 0, 0, room)
         arguments = (*model, rows, features * 4, 0, targets, 0, 0, 0, 0, 0, math.nan, 0)
         super().__init__(MODULE, TASK, arguments, (0, 1, None), otherwise)

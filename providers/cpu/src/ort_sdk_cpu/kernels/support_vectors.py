@@ -11,7 +11,6 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.scores import expand_binary, transform_rows
 from ort_sdk.opset.ml.svm import Kernel, Machine
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
 
 from .bindable import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from .direct_kernel import directly
@@ -59,8 +58,8 @@ class _Task:
         """Labels that are strings: the task gives their positions."""
         numbers = np.arange(labels.size) if self.names is not None else labels.astype(np.int64)
         pairs = np.zeros(0) if machine.coupling is None else np.stack([machine.coupling.slope, machine.coupling.shift])
-        self._kept = (supports, weights, np.ascontiguousarray(machine.rho), numbers, pairs.astype(np.float32))
-        self.places = tuple(map(address_of, self._kept))
+        self.arrays = (supports, weights, np.ascontiguousarray(machine.rho), numbers, pairs.astype(np.float32))
+        """What the task reads beside rows."""
         self._classes, self._finish = labels.size, _finish_of(machine)
         self.columns = {_BOTH: 2, _PROBABILITIES: labels.size}.get(self._finish, scores)
         gamma = -kernel.gamma if kernel.kind == "RBF" else kernel.gamma
@@ -88,7 +87,7 @@ class _Task:
         return threads * self._room
 
     def arguments(self, rows: int) -> tuple[int | float, ...]:
-        """What follows the address of working memory."""
+        """What follows the working memory."""
         return (rows, self.features, self._filled, self._scores, self._classes, self._room, *self._settings)
 
     def transformed(self, scores: HostArray) -> HostArray:
@@ -178,7 +177,7 @@ class _MachineWriter(TaskWriter):
         room = np.empty(task.room_for(threads), np.uint8)
         self._kept = (task, room)
         places = places_of_outputs(outputs, classifies=task.machine.labels is not None)
-        super().__init__(MODULE, NAME, (*task.places, address_of(room), *task.arguments(len(x))), places, otherwise, threads)
+        super().__init__(MODULE, NAME, (*task.arrays, room, *task.arguments(len(x))), places, otherwise, threads)
 
 
 class _Plan(NamedTuple):
@@ -209,8 +208,7 @@ def _call_of(task: _Task, scratch: Scratch) -> Callable[..., Any]:
             return NotImplemented
         rows = len(x)
         scores, labels = np.empty((rows, task.columns), np.float32), np.empty(rows, np.int64) if classifies else None
-        places = (address_of(x), address_of(scores), 0 if labels is None else address_of(labels))
-        plan.function(plan.threads, *places, *task.places, scratch.address(MODULE, plan.room), *plan.arguments)
+        plan.function(plan.threads, x, scores, labels, *task.arrays, scratch.room(MODULE, plan.room), *plan.arguments)
         if labels is None:
             return scores
         return labels if names is None else names.take(labels), task.transformed(scores)

@@ -7,7 +7,6 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.opset.ml.tree_ensemble import TreeSums
 from ort_sdk.opset.ml.tree_nodes import TreeNodes
-from ort_sdk_cpu.addresses import address_of
 
 __all__ = ["Ranks", "TreeTable"]
 
@@ -89,10 +88,6 @@ class TreeTable:
         weights = self.votes["weight"]
         fits = not self.votes["target"].any() and np.array_equal(weights.astype(np.float32), weights)
         return _IN_LEAVES if of_leaves[0] == 1 and fits else int(of_leaves[0])
-
-    def addresses(self) -> tuple[int, ...]:
-        """Where they are, in the order of the task's arguments."""
-        return tuple(address_of(array) for array in (self.nodes, self.roots, self.starts, self.votes, self.base))
 
 
 def _ways(splits: HostArray, children: HostArray) -> int:
