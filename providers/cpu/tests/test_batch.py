@@ -116,17 +116,17 @@ def test_working_memory_that_grows_is_told_to_all():
 def test_a_call_is_told_once_where_memory_is_and_again_on_another_thread_or_when_any_is_replaced():
     scratch = Scratch()
     memory, found = ToldMemory(scratch, "shared", 64), []
-    first = memory.new_address()
-    assert first == scratch.address("shared", 1)
-    assert memory.new_address() is None
-    thread = threading.Thread(target=lambda: found.append((memory.new_address(), scratch.address("shared", 1))))
+    first = memory.new_room()
+    assert first is scratch.room("shared", 1)
+    assert memory.new_room() is None
+    thread = threading.Thread(target=lambda: found.append((memory.new_room(), scratch.room("shared", 1))))
     thread.start()
     thread.join()
-    assert found[0][0] == found[0][1] != first
-    assert memory.new_address() == first
-    larger = scratch.address("shared", 1 << 16)
-    assert memory.new_address() == larger
-    assert memory.new_address() is None
+    assert found[0][0] is found[0][1] is not first
+    assert memory.new_room() is first
+    larger = scratch.room("shared", 1 << 16)
+    assert memory.new_room() is larger is not first
+    assert memory.new_room() is None
 
 
 @needs_numba

@@ -82,16 +82,8 @@ class ToldMemory:
         self._scratch, self._name, self._nbytes = scratch, name, nbytes
         self._mark: object = None
 
-    def new_address(self) -> int | None:
-        """Where it is on this thread; None if the call was told, and none has been replaced since."""
-        if growth.mark is self._mark:
-            return None
-        address = self._scratch.address(self._name, self._nbytes)
-        self._mark = growth.mark
-        return address
-
     def new_room(self) -> HostArray | None:
-        """The memory itself, or more of it; None as above."""
+        """The memory on this thread, or more of it; None if the call was told, and none has been replaced since."""
         if growth.mark is self._mark:
             return None
         room = self._scratch.room(self._name, self._nbytes)
