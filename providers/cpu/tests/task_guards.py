@@ -73,26 +73,39 @@ def touched(module: str, name: str, words: list, parts: int) -> list:
     return [extent for extent in extents if extent.behind + extent.before and extent.position not in absent]
 
 
-def launch(module: str, name: str, words: list, parts: int, *, at_end: bool) -> None:
-    """Run a task on guarded memory of exactly what it declares; see ``Guarded``."""
+def launch(module: str, name: str, words: list, parts: int, contents: dict[str, list[int]], *, at_end: bool) -> None:
+    """Run a task on guarded memory of exactly what it declares; see ``Guarded``.
+
+    Args:
+        module: of ``compiled``.
+        name: the task's.
+        words: its arguments.
+        parts: threads.
+        contents: position of an address → int64 numbers from there on; zeros are elsewhere.
+        at_end: where memory ends.
+    """
     memories: list[Guarded] = []
 
     def memory(nbytes: int) -> np.ndarray:
         memories.append(Guarded(nbytes, at_end=at_end))
         return memories[-1].array
 
-    pointed(module, name, words, parts, memory).run()
+    call = pointed(module, name, words, parts, memory)
+    for extent, given in zip(touched(module, name, words, parts), memories, strict=True):
+        numbers = np.array(contents.get(str(extent.position), []), np.int64).view(np.uint8)
+        given.array[extent.before : extent.before + numbers.size] = numbers
+    call.run()
     for each in memories:
         each.free()
 
 
 def main() -> None:
     """Run all launches of a file."""
-    for task, parts, words in json.loads(sys.stdin.read()):
+    for task, parts, words, *contents in json.loads(sys.stdin.read()):
         for at_end in (True, False):
-            sys.stdout.write(f"{task} {parts} {words} {'end' if at_end else 'begin'}\n")
+            sys.stdout.write(f"{task} {parts} {words} {contents} {'end' if at_end else 'begin'}\n")
             sys.stdout.flush()
-            launch(*task.split("."), list(words), parts, at_end=at_end)
+            launch(*task.split("."), list(words), parts, *(contents or [{}]), at_end=at_end)
     sys.stdout.write("done\n")
 
 
