@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ from ort_sdk_cpu.extents.bounds import Memory, check_words, memory_of
 from ort_sdk_cpu.extents.declaration import declaration_of
 from ort_sdk_cpu.kernels.cached_attention import Rotary
 
-__all__ = ["LaunchedTask", "Span", "check_tasks", "spans_of"]
+__all__ = ["LaunchedTask", "Span", "Spans", "check_tasks", "spans_of"]
 
 
 class LaunchedTask(NamedTuple):
@@ -31,10 +33,27 @@ class Span(NamedTuple):
     high: int
     is_writeable: bool
 
-    def seen_from(self, address: int) -> Memory | None:
-        """What is known of the memory at an address; None if it is elsewhere."""
-        is_within = self.low <= address < self.high
-        return (address - self.low, self.high - address, self.is_writeable) if is_within else None
+
+class Spans:
+    """Memory that addresses are looked for in, in logarithmic time: a sequence has a hundred of them."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        ordered = sorted(spans)
+        self._lows = [span.low for span in ordered]
+        self._farthest = list(itertools.accumulate(ordered, _farther))
+        """For each, that which reaches farthest of it and those before: views of one array overlap."""
+
+    def at(self, address: int) -> Memory | None:
+        """What is known of the memory at an address; None if nothing is."""
+        place = bisect.bisect_right(self._lows, address) - 1
+        if place < 0 or self._farthest[place].high <= address:
+            return None
+        low, high, is_writeable = self._farthest[place]
+        return address - low, high - address, is_writeable
+
+
+def _farther(first: Span, second: Span) -> Span:
+    return first if first.high >= second.high else second
 
 
 def spans_of(found: Iterable[Any]) -> Iterator[Span]:
@@ -51,20 +70,17 @@ def _span_of(array: HostArray) -> Span:
     return Span(address - before, address + behind, is_writeable)
 
 
-def check_tasks(tasks: Iterable[LaunchedTask], threads: int, spans: Sequence[Span]) -> None:
+def check_tasks(tasks: Iterable[LaunchedTask], threads: int, spans: Iterable[Span]) -> None:
     """Check each task against the memory that its addresses are in.
 
     Raises:
         ExtentError: one would reach outside of it.
     """
+    memory_at = Spans(spans).at
     for task in tasks:
         declaration = declaration_of(task.module, task.name)
         if declaration is None:
             continue
-        memory: dict[int, Memory] = {}
-        for place in declaration.pointers:
-            address = task.words[place]
-            found = [seen for seen in (span.seen_from(address) for span in spans) if seen is not None]
-            if found:
-                memory[place] = max(found, key=lambda seen: seen[1])
+        found = ((place, memory_at(task.words[place])) for place in declaration.pointers)
+        memory = {place: each for place, each in found if each is not None}
         check_words(task.module, task.name, task.words, threads, memory)

@@ -40,6 +40,8 @@ LEAST_STEPS = 3
 """Steps from which a sequence takes less time than they do one by one."""
 MOST_SHAPES = 8
 """Shapes whose words are kept."""
+MOST_CHECKED = 4096
+"""Shapes that are known to be right: texts of any length come again and again, and checking takes as long as making words."""
 DIMENSIONS = 3
 """Of rows, if nothing but (batch, tokens) places of them is given."""
 WORKING_MEMORY = "sequence"
@@ -264,8 +266,8 @@ class _Shaped:
     base: int
     tasks: tuple[tuple[str, str], ...]
     """Module and name of each."""
-    is_checked: bool = False
-    """Whether what the tasks touch was looked at in a run."""
+    lead: tuple[int, ...]
+    """Shape of the rows' leading dimensions."""
 
 
 class RowSequence:
@@ -317,6 +319,8 @@ class RowSequence:
         self._waits: dict[tuple[frozenset[ProductSizes], frozenset[ProductSizes]], list[bool]] = {}
         """By products whose rows are split among the threads, and products of whose second operands each has some rows."""
         self._shaped: OrderedDict[tuple[int, ...], _Shaped] = OrderedDict()
+        self._checked: set[tuple[tuple[int, ...], int, int]] = set()
+        """Leading shape, threads and bytes of working memory with which all tasks were checked."""
 
     def compute(self, *inputs: HostArray) -> Any:
         """New outputs; ``NotImplemented`` for no rows, and where those of an input are others or lie apart."""
@@ -340,8 +344,13 @@ class RowSequence:
             outputs.update(found.outputs)
         words = shaped.words.copy()
         self._sequence.add(words, numbers)
-        if not shaped.is_checked:
+        # What is touched follows from these. Words are kept for fewer shapes.
+        key = (shaped.lead, shaped.threads, shaped.bytes)
+        if key not in self._checked:
             self._check(words, shaped, (*inputs, *outputs.values(), *(each for found in caches for each in found.kept)))
+            if len(self._checked) >= MOST_CHECKED:
+                self._checked.clear()
+            self._checked.add(key)
         run_sequence(words, shaped.threads)
         if any(words[_record_of(words, place) + 1] for place in self._failing):
             return NotImplemented
@@ -364,7 +373,6 @@ class RowSequence:
             for name, first, step in zip(shaped.tasks, records, self._steps, strict=True)
         ]
         check_tasks(tasks, shaped.threads, spans)
-        shaped.is_checked = True
 
     def _cache_words(self, inputs: Sequence[HostArray], lead: tuple[int, ...]) -> list[CacheWords] | None:
         """What the run has of each cache; None if it has one that tasks do not take."""
@@ -429,7 +437,7 @@ class RowSequence:
         for index, (step, name) in enumerate(zip(self._steps, names, strict=True)):
             if step.product is not None:
                 words[_record_of(words, index)] = task_address(*name)
-        return _Shaped(words, threads, values + work * threads, base, tuple(names))
+        return _Shaped(words, threads, values + work * threads, base, tuple(names), lead)
 
     def _waits_with(self, by_rows: frozenset[ProductSizes], shared: frozenset[ProductSizes]) -> list[bool]:
         """For each step, whether it has to wait for all threads: it needs what others wrote, or writes where others read.
