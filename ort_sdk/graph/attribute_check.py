@@ -57,7 +57,8 @@ def check_attributes(node: Node, schema: OperatorSchema, *, may_refer: bool = Fa
     for name, value in node.attributes.items():
         expected = schema.attribute_types.get(name)
         if expected is None:
-            if not name.startswith(INTERNAL_PREFIX):
+            # Constant nodes are initializers before anybody looks at them in ONNX Runtime, and onnxsim marks them with its own.
+            if not name.startswith(INTERNAL_PREFIX) and node.op_type != "Constant":
                 raise InvalidGraph(
                     f"Unrecognized attribute: {name} for operator {node.op_type} in {node.describe()}; "
                     f"it has {sorted(schema.attribute_types)}"

@@ -143,10 +143,19 @@ class OrtValue:
         """A host tensor around another library's tensor, sharing its memory.
 
         Args:
-            data: object with ``__dlpack__``, on the host.
+            data: object with ``__dlpack__``, or the capsule that such a method gives, which is used up; on the host.
             is_bool_tensor: whether bytes are booleans.
+
+        Raises:
+            InvalidArgument: its elements have gaps or another order than row by row: shape and address would not tell where
+                they are.
         """
-        array = np.from_dlpack(data)
+        array = np.from_dlpack(_Capsule(data) if type(data).__name__ == "PyCapsule" else data)
+        if not array.flags.c_contiguous:
+            raise InvalidArgument(
+                f"OrtValue.from_dlpack got a tensor of shape {array.shape} with strides of {array.strides} bytes; it must be "
+                "contiguous, row by row. Copy it first"
+            )
         if is_bool_tensor and array.dtype == np.uint8:
             array = array.view(np.bool_)
         return OrtValue.wrap(array, device_access(CPU_DEVICE))
@@ -313,6 +322,23 @@ class OrtValue:
     def __repr__(self) -> str:
         shape = self.shape() if self.is_tensor() else ""
         return f"OrtValue({self.data_type()}{shape} on {self._access.device})"
+
+
+class _Capsule:
+    """A DLPack capsule as an object that NumPy takes; NumPy itself looks on which device the tensor is.
+
+    Args:
+        capsule: not used yet.
+    """
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_options: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # DLPack's kDLCPU
 
 
 @public_class()

@@ -317,3 +317,18 @@ class TestOnADevice:
         binding.bind_ortvalue_output("z", target)
         made.run_with_iobinding(binding)
         np.testing.assert_array_equal(target.numpy(), made.run(["z"], {"x": X[:, :2].copy()})[0])
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((1, 8, 0, 3), np.float32), np.arange(6.0).reshape(2, 3), np.arange(3, dtype=np.float16)]
+)
+def test_dlpack_capsules_are_taken_like_what_they_are_of(array):
+    value = ort_sdk.OrtValue.from_dlpack(array.__dlpack__())
+    assert tuple(value.shape()) == array.shape
+    np.testing.assert_array_equal(value.numpy(), array)
+
+
+def test_dlpack_tensors_with_gaps_are_refused():
+    for array in (np.arange(6.0).reshape(2, 3).T, np.arange(6.0)[::2]):
+        with pytest.raises(ort_sdk.api.InvalidArgument, match="contiguous"):
+            ort_sdk.OrtValue.from_dlpack(array)
