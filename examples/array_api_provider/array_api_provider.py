@@ -12,7 +12,6 @@ import array_api_strict
 import numpy as np
 
 from ort_sdk.api import (
-    API_VERSION,
     CPU_DEVICE,
     Array,
     DataTransfer,
@@ -73,7 +72,7 @@ class ArrayApiProvider(ProviderHooks):
     """The hooks."""
 
     name = NAME
-    api_version = API_VERSION
+    api_version = 1
 
     @hookimpl
     def get_supported_devices(self) -> Sequence[OrtDevice]:

@@ -6,15 +6,39 @@ import math
 
 import numpy as np
 
-from ort_sdk.api import HostArray, InvalidGraph, TensorElementType, element_type_of
+from ort_sdk.api import HostArray, InvalidGraph, Tensor, TensorElementType, element_type_of
 from ort_sdk.graph import ArrayTensor, SparseTensor
 
-__all__ = ["DensifiedTensor", "check_sparse"]
+__all__ = ["DensifiedTensor", "sparse_constant"]
+
+_INDEX_TYPES = (TensorElementType.INT8, TensorElementType.INT16, TensorElementType.INT32, TensorElementType.INT64)
+"""ONNX has int64; ONNX Runtime keeps the positions of sparse values in the narrowest type that holds them."""
 
 _MAX_DENSE_BYTES = 2**31 - 1  # what a dense tensor inside a model can have at most
 
 
-def check_sparse(tensor: SparseTensor, name: str) -> None:
+def sparse_constant(values: Tensor, indices: Tensor, shape: tuple[int, ...], name: str) -> SparseTensor:
+    """A sparse constant of a model, checked.
+
+    Args:
+        values: those that are not zero.
+        indices: where they are.
+        shape: of the dense form.
+        name: of the constant.
+
+    Raises:
+        InvalidGraph: they do not fit each other, or the dense form would be too large.
+    """
+    if indices.element_type not in _INDEX_TYPES:
+        raise InvalidGraph(
+            f"indices of sparse tensor '{name}' are {indices.element_type.onnx_name}; int64 indices, or narrower ones, can be"
+        )
+    sparse = SparseTensor(values.numpy(), indices.numpy().astype(np.int64, copy=False), shape)
+    _check_sparse(sparse, name)
+    return sparse
+
+
+def _check_sparse(tensor: SparseTensor, name: str) -> None:
     """Check that values, indices and shape fit each other, and that the dense form is of a sane size.
 
     Raises:
@@ -27,10 +51,10 @@ def check_sparse(tensor: SparseTensor, name: str) -> None:
     if tensor.values.ndim != 1:
         raise InvalidGraph(f"{owner} has values of {tensor.values.ndim} dimensions; they must be a vector")
     count = len(tensor.values)
-    if tensor.indices.dtype != np.int64 or tensor.indices.shape not in ((count,), (count, len(tensor.shape))):
+    if tensor.indices.shape not in ((count,), (count, len(tensor.shape))):
         raise InvalidGraph(
-            f"{owner} has indices {tensor.indices.dtype}{list(tensor.indices.shape)} for {count} values; int64 indices of shape "
-            f"[{count}] or [{count}, {len(tensor.shape)}] are needed"
+            f"{owner} has indices of shape {list(tensor.indices.shape)} for {count} values; [{count}] or "
+            f"[{count}, {len(tensor.shape)}] is needed"
         )
     bounds = np.array(tensor.shape if tensor.indices.ndim == 2 else [elements], dtype=np.int64)
     positions = tensor.indices.reshape(count, -1)

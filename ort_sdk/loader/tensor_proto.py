@@ -104,12 +104,10 @@ class TensorReader:
 
     def read_sparse(self, proto: Any) -> SparseTensor:
         """Constant of a ``SparseTensorProto``, checked."""
-        from .sparse_tensor import check_sparse
+        from .sparse_tensor import sparse_constant
 
-        shape = _shape(proto, proto.values.name)
-        sparse = SparseTensor(self.read(proto.values).numpy(), self.read(proto.indices).numpy(), shape)
-        check_sparse(sparse, proto.values.name)
-        return sparse
+        name = proto.values.name
+        return sparse_constant(self.read(proto.values), self.read(proto.indices), _shape(proto, name), name)
 
     def read_sparse_initializer(self, proto: Any) -> Tensor:
         """Dense form of a ``SparseTensorProto``, made when read."""

@@ -39,6 +39,8 @@ class _Check:
     sizes: tuple[tuple[int, int], ...]
     """(axis, size) of the sizes that are fixed."""
     is_optional: bool
+    is_tensor: bool
+    """Of numbers or of strings."""
 
     @property
     def fast_dtype(self) -> np.dtype[Any] | None:
@@ -150,7 +152,7 @@ class FeedReader:
             return None
         converted = check.convert(value)
         source = value.device if isinstance(value, OrtValue) and converted is value.value else CPU_DEVICE
-        if check.dtype is not None and converted is not None:
+        if check.is_tensor and converted is not None:
             shape = tuple(value.shape()) if isinstance(value, OrtValue) else converted.shape
             check_shape(check.feed.name, shape, check.feed.shape)
         return converted if source == check.feed.device else self._transfers.copy(converted, source, check.feed.device)
@@ -201,4 +203,5 @@ def _check(feed: Feed) -> _Check:
         shape=tuple(size for size in shape or () if isinstance(size, int)) if fixed else None,
         sizes=tuple((axis, size) for axis, size in enumerate(shape or ()) if isinstance(size, int)),
         is_optional=bool(feed.type and feed.type.startswith("optional")),
+        is_tensor=element_type is not None,
     )

@@ -187,10 +187,11 @@ def sparse(values: onnx.TensorProto, indices: np.ndarray, dims: list[int]) -> on
 SPARSE_VALUES = numpy_helper.from_array(np.array([5, 6], np.float32), "w")
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
 @pytest.mark.parametrize("indices", [[1, 5], [[0, 1], [1, 2]]])
-def test_sparse_initializers(add_model, indices) -> None:
+def test_sparse_initializers(add_model, indices, dtype) -> None:
     model = add_model()
-    model.graph.sparse_initializer.append(sparse(SPARSE_VALUES, np.array(indices, np.int64), [2, 3]))
+    model.graph.sparse_initializer.append(sparse(SPARSE_VALUES, np.array(indices, dtype), [2, 3]))
     tensor = load(model).graph.constant("w")
     assert (tensor.shape, tensor.nbytes) == ((2, 3), 24)
     np.testing.assert_array_equal(tensor.numpy(), [[0, 5, 0], [0, 0, 6]])
@@ -205,7 +206,9 @@ def test_sparse_initializers(add_model, indices) -> None:
         (np.array([[0, 3], [0, 0]], np.int64), [2, 3], "outside its shape"),
         (np.array([1], np.int64), [2, 3], "for 2 values"),
         (np.array([[1], [2]], np.int64), [2, 3], "for 2 values"),
-        (np.array([1, 2], np.int32), [2, 3], "int64 indices"),
+        (np.array([1, 2], np.uint8), [2, 3], "int64 indices"),
+        (np.array([1, 2], np.float32), [2, 3], "int64 indices"),
+        (np.array([-1, 2], np.int8), [2, 3], "outside its shape"),
         (np.array([1, 2], np.int64), [2**31, 3], "in dense form"),
         (np.array([1, 2], np.int64), [2**62, 2**62], "more elements than can be addressed"),
         (np.array([1, 2], np.int64), [-2, -3], "must not be negative"),

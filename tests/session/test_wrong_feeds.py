@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import ort_sdk
 from ort_sdk.api import InvalidArgument, OrtSdkError
@@ -108,3 +109,22 @@ def test_other_byte_order_is_understood(made):
 def test_any_rank_where_none_is_declared(session, fed):
     (y,) = session(models.identity(shape=[])).run(None, {"x": fed})
     np.testing.assert_array_equal(y, np.asarray(fed))
+
+
+@pytest.mark.parametrize("level", [0, 99])
+def test_shapes_of_texts_are_checked(level):
+    values = [helper.make_tensor_value_info(name, TensorProto.STRING, ["n", 2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    options = ort_sdk.SessionOptions()
+    options.graph_optimization_level = ort_sdk.GraphOptimizationLevel(level)
+    session = ort_sdk.InferenceSession(model, options)
+    for _ in range(3):
+        for fed in (np.array([["a", "b", "c"]]), np.array([["a", "b", "c"]], object), [["a", "b", "c"]]):
+            with pytest.raises(InvalidArgument, match=r"(?s)invalid dimensions for input: x.*index: 1 Got: 3 Expected: 2"):
+                session.run(None, {"x": fed})
+        for fed in (np.array(["a", "b"]), np.array(["a", "b"], object), ["a", "b"]):
+            with pytest.raises(InvalidArgument, match="Invalid rank for input: x Got: 1 Expected: 2"):
+                session.run(None, {"x": fed})
+        for fed in (np.array([["a", "b"]]), np.array([["a", "b"]], object), [["a", "b"]]):
+            assert session.run(None, {"x": fed})[0].tolist() == [["a", "b"]]

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from ort_sdk.api import Fail, InvalidGraph, Tensor, TensorElementType
-from ort_sdk.graph import ArrayTensor, SparseTensor
+from ort_sdk.graph import ArrayTensor
 from ort_sdk.loader.byte_source import ByteSource
 from ort_sdk.loader.mapped_tensor import MappedTensor
-from ort_sdk.loader.sparse_tensor import DensifiedTensor, check_sparse
+from ort_sdk.loader.sparse_tensor import DensifiedTensor, sparse_constant
 
 from .flatbuffer import Table
 from .slots import SparseSlot, TensorSlot
@@ -22,8 +22,6 @@ NEWEST_ELEMENT_TYPE = TensorElementType.FLOAT8E5M2FNUZ
 _MAX_RANK = 64  # NumPy's
 _MAX_BYTES = 2**63 - 1
 _WIDEST_ELEMENT = 16
-_INDEX_TYPES = (TensorElementType.INT8, TensorElementType.INT16, TensorElementType.INT32, TensorElementType.INT64)
-"""ONNX Runtime keeps the positions of sparse values in the narrowest type that holds them."""
 
 
 class TensorReader:
@@ -80,13 +78,7 @@ class TensorReader:
         name = required_name(values)
         shape = read_dims(table, SparseSlot.DIMS, f"sparse tensor '{name}'")
         positions = self.read(indices, f"indices of '{name}'")
-        if positions.element_type not in _INDEX_TYPES:
-            raise InvalidGraph(
-                f"indices of sparse tensor '{name}' are {positions.element_type.onnx_name}; int64 and narrower can be"
-            )
-        sparse = SparseTensor(self.read(values).numpy(), positions.numpy().astype(np.int64), shape)
-        check_sparse(sparse, name)
-        return name, DensifiedTensor(sparse)
+        return name, DensifiedTensor(sparse_constant(self.read(values), positions, shape, name))
 
 
 def required_name(table: Table) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ort_sdk.api import (
-    API_VERSION,
     Allocator,
     DataTransfer,
     ExecutionProvider,
@@ -26,7 +25,7 @@ class ExampleProvider(ProviderHooks):
     """``ExampleExecutionProvider``: Abs, Relu and Add on a device in host memory."""
 
     name = "ExampleExecutionProvider"
-    api_version = API_VERSION
+    api_version = 1
 
     @hookimpl
     def get_supported_devices(self) -> Sequence[OrtDevice]:
