@@ -34,6 +34,7 @@ class Rule:
         allowed: the only values; None for all in range.
         power_of_two: whether values must be powers of two.
         free: why any value is right; empty where ``low`` and ``high`` bound it.
+        problem: what an error says between the attribute's name and its value.
     """
 
     low: int = -(2**63)
@@ -41,6 +42,7 @@ class Rule:
     allowed: frozenset[int] | None = None
     power_of_two: bool = False
     free: str = ""
+    problem: str = "is"
 
     @property
     def is_narrow(self) -> bool:
@@ -60,9 +62,7 @@ class Rule:
 
     def fault(self, value: object) -> str:
         """What is wrong with a value, and what is allowed."""
-        if self is ELEMENT_TYPE:
-            return f"does not specify a valid type: {value}; it must be {self}"
-        return f"is {value}; it must be {self}"
+        return f"{self.problem} {value}; it must be {self}"
 
 
 def _free(reason: str) -> Rule:
@@ -81,7 +81,7 @@ SIZE = Rule(0)
 """A size of a tensor, which ``opset.sizes`` checks together with the others."""
 AXIS = Rule(-MAX_AXES, MAX_AXES)
 BINARY = _one_of(0, 1)
-ELEMENT_TYPE = Rule(allowed=frozenset(int(each) for each in TensorElementType))
+ELEMENT_TYPE = Rule(allowed=frozenset(int(each) for each in TensorElementType), problem="does not specify a valid type:")
 FLAG = _free("not 0 means yes")
 LABEL = _free("a value that is copied or compared, never computed with")
 TREE = _free("indices of nodes, which the tree's reader checks against one another")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from ort_sdk.api import CPU_DEVICE, Fail, OrtSdkError
+from ort_sdk.api import CPU_DEVICE, Fail
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api.foreign_errors import is_public, ort_error, public_class
 from ort_sdk.api.released_frames import release_frames
@@ -22,6 +20,7 @@ from ort_sdk.plan import Step
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.run import ProgramRow, RunControl, StepObserver
 
+from .async_runs import AsyncCallback, AsyncRuns
 from .bindings import Bindings
 from .build import BuildSettings, SessionState, build_session
 from .collection_pause import collection_pause
@@ -40,8 +39,6 @@ from .runs import SessionRuns
 from .stages import RECORD_KEY, OrtEpAssignedSubgraph, SessionDescription, StageWatcher
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from ort_sdk.run.profiler import Profiler
 
     from .default_inputs import RunsWithDefaults
@@ -52,13 +49,8 @@ __all__ = ["InferenceSession"]
 EXTERNAL_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
 HIGHEST_LEVEL = 3
 
-logger = logging.getLogger("ort_sdk.session")
-
 _T = TypeVar("_T")
 _PLAIN = RunControl()
-
-AsyncCallback = Callable[[list[Any], Any, str], None]
-"""Gets (results, user_data, error text); no results and a text if the run failed."""
 
 
 @public_class(but=("run", "run_bound", "run_with_iobinding", "io_binding"))
@@ -100,8 +92,7 @@ class InferenceSession:
         self._prepacked_weights: PrepackedWeightsContainer | None = kwargs.get("prepacked_weights_container")
         for location, content in dict(kwargs.get("external_files") or {}).items():
             self._options.add_external_file(location, content)
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_lock = threading.Lock()
+        self._async_runs = AsyncRuns(self._options.inter_op_num_threads)
         apply_model_config(self._options, path_or_bytes, lambda: _settings(self._options, self._disabled))
         self._profiler = _profiler(self._options)
         self._build(providers, provider_options)
@@ -234,30 +225,7 @@ class InferenceSession:
         runs = self._runs or self._closed()
         runs.check_required(list(input_feed))
         names, feeds = list(output_names or ()), dict(input_feed)
-        self._thread_pool().submit(self._run_and_tell, names, feeds, callback, user_data, run_options)
-
-    def _run_and_tell(
-        self, names: list[str], feeds: dict[str, Any], callback: AsyncCallback, user_data: Any, run_options: RunOptions | None
-    ) -> None:
-        results: list[Any] = []
-        text = ""
-        try:
-            results = self.run(names, feeds, run_options)
-        except Exception as error:  # noqa: BLE001 - every failure is the callback's to hear
-            text = error.text if isinstance(error, OrtSdkError) else f"{type(error).__name__}: {error}"
-        try:
-            callback(results, user_data, text)
-        except Exception:
-            logger.exception("the callback of run_async raised")
-
-    def _thread_pool(self) -> ThreadPoolExecutor:
-        with self._pool_lock:
-            if self._pool is None:
-                from concurrent.futures import ThreadPoolExecutor
-
-                workers = self._options.inter_op_num_threads or os.cpu_count() or 1
-                self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="ort_sdk-run")
-            return self._pool
+        self._async_runs.submit(functools.partial(self.run, names, feeds, run_options), callback, user_data)
 
     def run_with_ort_values(
         self,
@@ -461,10 +429,7 @@ class InferenceSession:
         self._runs = self._built = self._prepacked_weights = None
         self._source, self._options = b"", self._options._without_contents()
         self._given_options = self._options
-        with self._pool_lock:
-            if self._pool is not None:
-                self._pool.shutdown(wait=False)
-                self._pool = None
+        self._async_runs.close()
 
     @property
     def _state(self) -> SessionState:
