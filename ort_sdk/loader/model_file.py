@@ -82,7 +82,7 @@ def load_model(
 
 @contextlib.contextmanager
 def _errors_that_name(path: Path | None) -> Iterator[None]:
-    """What is wrong in a file is told with the file's name."""
+    """Errors of reading a file name the file."""
     try:
         yield
     except OrtSdkError as error:

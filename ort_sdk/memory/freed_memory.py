@@ -15,7 +15,7 @@ SECONDS_PER_SECOND = 50
 """Of other work, for each that giving back now and then takes: no more than a fiftieth of the time."""
 LEAST_PAUSE_SECONDS = 0.5
 """Between two times now and then: what was given back comes from the system again, page by page, in the next run. Without a pause
-a small network over pictures of any size took 8 % longer."""
+a small network over images of any size took 8 % longer."""
 _NUMBERS, _FREED = 10, 8
 """Of ``struct mallinfo2``, and which of them the bytes in free blocks are."""
 

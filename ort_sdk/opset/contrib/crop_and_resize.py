@@ -14,8 +14,8 @@ __all__ = ["crop_and_resize"]
 
 
 def _region_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
-    """Pictures, regions, the picture that each region is of, and the size of the results."""
-    shapes.match(0, "X", ("pictures", "channels", "height", "width"))
+    """Images, regions, the image that each region is of, and the size of the results."""
+    shapes.match(0, "X", ("images", "channels", "height", "width"))
     shapes.match(1, "rois", ("regions", 4))
     shapes.match(2, "batch_indices", ("regions",))
     shapes.match(3, "crop_size", (2,))

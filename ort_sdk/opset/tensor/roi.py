@@ -84,8 +84,8 @@ def _stacked(xp: Any, parts: list[Array], shape: tuple[int, ...], dtype: Any) ->
 
 
 def _region_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
-    """Pictures, regions, and the picture that each region is of."""
-    shapes.match(0, "X", ("pictures", "channels", "height", "width"))
+    """Images, regions, and the image that each region is of."""
+    shapes.match(0, "X", ("images", "channels", "height", "width"))
     shapes.match(1, "rois", ("regions", 4))
     shapes.match(2, "batch_indices", ("regions",))
 
@@ -132,8 +132,8 @@ def _bin_pixels(start: int, end: int, bins: int, size: int) -> tuple[HostArray, 
 
 
 def _numbered_region_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
-    """Pictures, and regions that begin with the number of their picture."""
-    shapes.match(0, "X", ("pictures", "channels", "height", "width"))
+    """Images, and regions that begin with the index of their image."""
+    shapes.match(0, "X", ("images", "channels", "height", "width"))
     shapes.match(1, "rois", ("regions", 5))
 
 

@@ -68,7 +68,7 @@ class KernelFolders:
 
 @functools.cache
 def kernel_folders() -> KernelFolders:
-    """The folders of compiled kernels that may be used. Those that may not are told in the log."""
+    """The folders of compiled kernels that may be used. Those that may not are logged."""
     features = (
         instruction_set().name.lower(),
         *(["vnni"] if has_vnni() else []),

@@ -252,8 +252,8 @@ class _Filters(NamedTuple):
     columns: int
     filtered: int
     strip: int
-    picture: int
-    """Numbers of the lines of a picture in working memory."""
+    image: int
+    """Numbers of the lines of an image in working memory."""
     lines: int
     line: int
     reach: int
@@ -265,7 +265,7 @@ class _Filters(NamedTuple):
         vectors = 1 + panels_of(self.outputs) + float_tile()[0] + 2 * panels_of(self.filtered)
         results = self.strip * self.columns * (panels_of(self.filtered) * panel_bytes() + VECTOR) if self.has_results else 0
         lines = (self.lines - 1) * self.line + max(self.line, self.reach)
-        return vectors * panel_bytes() + _LINES * 8 + self.picture * FLOAT + results + lines * panel_bytes()
+        return vectors * panel_bytes() + _LINES * 8 + self.image * FLOAT + results + lines * panel_bytes()
 
 
 def _weights_of(weights: int, line_bias: int, filters: int, window_bias: int, sizes: _Filters, taps: int) -> Extents:
@@ -320,31 +320,31 @@ def _separable(
     window_first: float,
     window_second: float,
     line: int,
-    picture_taps_down: int,
-    picture_taps_right: int,
-    picture_step_down: int,
-    picture_step_right: int,
-    picture_top: int,
-    picture_left: int,
-    picture_height: int,
-    picture_width: int,
+    image_taps_down: int,
+    image_taps_right: int,
+    image_step_down: int,
+    image_step_right: int,
+    image_top: int,
+    image_left: int,
+    image_height: int,
+    image_width: int,
     length: int,
     *_: int,
     parts: int,
 ) -> Extents:
     slots = (strip - 1) * step_down + (taps_down - 1) * dilation_down + 1
     reach = max((columns - 1) * step_right + (taps_right - 1) * dilation_right + 1, left + width)
-    picture = channels * picture_taps_down * length
+    image = channels * image_taps_down * length
     count = slots * (1 if is_by_channels else panels_of(filtered))
-    sizes = _Filters(channels, outputs, columns, filtered, strip, picture, count, line, reach, weights.is_given)
-    at_most("lines under a row of windows", max(taps_down, channels * picture_taps_down), _LINES)
-    depth = channels * (picture_taps_down * picture_taps_right or 1)
-    if picture_taps_down:
-        at_most("numbers of a line", (width - 1) * picture_step_right + picture_taps_right, length)
-        yield reads(x, samples * channels * picture_height * picture_width * FLOAT)
+    sizes = _Filters(channels, outputs, columns, filtered, strip, image, count, line, reach, weights.is_given)
+    at_most("lines under a row of windows", max(taps_down, channels * image_taps_down), _LINES)
+    depth = channels * (image_taps_down * image_taps_right or 1)
+    if image_taps_down:
+        at_most("numbers of a line", (width - 1) * image_step_right + image_taps_right, length)
+        yield reads(x, samples * channels * image_height * image_width * FLOAT)
     else:
         yield reads(x, samples * height * width * channels * FLOAT)
-    if picture_taps_down or line_weights.is_given:
+    if image_taps_down or line_weights.is_given:
         yield reads(line_weights, panels_of(filtered) * depth * panel_bytes())
     if not weights.is_given:
         at_most("channels of filters", filtered, outputs)
@@ -398,14 +398,14 @@ def _separable_volume(
     window_first: float,
     window_second: float,
     line: int,
-    picture_taps_down: int,
-    picture_taps_right: int,
-    picture_step_down: int,
-    picture_step_right: int,
-    picture_top: int,
-    picture_left: int,
-    picture_height: int,
-    picture_width: int,
+    image_taps_down: int,
+    image_taps_right: int,
+    image_step_down: int,
+    image_step_right: int,
+    image_top: int,
+    image_left: int,
+    image_height: int,
+    image_width: int,
     length: int,
     depth: int,
     out_depth: int,
@@ -415,8 +415,8 @@ def _separable_volume(
 ) -> Extents:
     count = 1 + taps * ((taps_down - 1) * dilation_down + 1)
     reach = max((columns - 1) * step_right + (taps_right - 1) * dilation_right + 1, left + width)
-    picture = channels * picture_taps_down * length
-    sizes = _Filters(channels, outputs, columns, filtered, strip, picture, count, line, reach, weights.is_given)
+    image = channels * image_taps_down * length
+    sizes = _Filters(channels, outputs, columns, filtered, strip, image, count, line, reach, weights.is_given)
     at_most("lines under a row of windows", taps * taps_down, _LINES)
     at_most("channels of filters", filtered, outputs)
     yield reads(x, samples * depth * height * width * channels * FLOAT)

@@ -168,8 +168,8 @@ def _rows(kind: str) -> Declared:
     def declared(at: _Addresses, size: _Sizes) -> Extents:
         row = size.blocks * size.lanes * 4
         yield reads(at.codes, size.n * row)
-        halves = kind == "i8" and at.half_scales.is_given
-        if halves:
+        is_float16 = kind == "i8" and at.half_scales.is_given
+        if is_float16:
             yield reads(at.half_scales, _HALVES_START + size.n * size.blocks * _HALF)
         else:
             yield reads(at.scales, size.n * size.blocks * FLOAT)

@@ -26,7 +26,7 @@ def _line_bytes(width: int, columns: int, kernel: int, stride: int, dilation: in
 def _planes(
     x: int, out: int, counts: tuple[int, int], work: int, sizes: tuple[int, ...], line: tuple[int, ...], parts: int
 ) -> Extents:
-    """Of ``plane_pooling``'s tasks; sizes: elements of x, pictures written, rows and columns of one."""
+    """Of ``plane_pooling``'s tasks; sizes: elements of x, images written, rows and columns of one."""
     elements, planes, rows, columns = sizes
     row_counts, column_counts = counts
     *along, line_bytes, lines = line
@@ -92,17 +92,17 @@ def _pool_films(
     pad_left: int,
     line_bytes: int,
     lines: int,
-    film_counts: At,
+    volume_counts: At,
     depth: int,
-    pictures: int,
+    images: int,
     *_: int,
     parts: int,
 ) -> Extents:
     line = (width, columns, kernel_width, stride_right, dilation_right, pad_left, line_bytes, lines)
-    films = -(-planes // pictures) if pictures else 0
-    sizes = (films * depth * height * width, planes, rows, columns)
+    volumes = -(-planes // images) if images else 0
+    sizes = (volumes * depth * height * width, planes, rows, columns)
     yield from _planes(x, out, (row_counts, column_counts), work, sizes, line, parts)
-    yield given(film_counts, pictures * FLOAT)
+    yield given(volume_counts, images * FLOAT)
 
 
 @declares("pooling", "max_pool")

@@ -27,21 +27,21 @@ def _tall_rows() -> int:
 def _work_of(task: str, sizes: tuple[int, int, int], at_once: int) -> int:
     """Bytes of working memory that a part uses."""
     rows, columns, inner = sizes
-    width, turned = panel_width(), whole(at_once, panel_width())
+    width, packed_rows = panel_width(), whole(at_once, panel_width())
     if task == "dots_of_rows":
         return 0
     if task == "sums_of_shares":
         return (rows * (whole(columns, width) + LANES) + _SHARED_STEPS * width) * FLOAT
     if task == "packed_panels":
-        numbers = max(turned * (width + _STEPS), min(turned, float_tile()[0]) * (width + inner))
+        numbers = max(packed_rows * (width + _STEPS), min(packed_rows, float_tile()[0]) * (width + inner))
         # Sixteen lanes are written of each step of a group, of which fewer may be rows.
         return _SPARE + numbers * FLOAT + VECTOR
     if task in _HALVES:
-        return _HALF_SPARE + (_STEPS + 1) * width * FLOAT + turned * (width * FLOAT + _COPY_ROW)
+        return _HALF_SPARE + (_STEPS + 1) * width * FLOAT + packed_rows * (width * FLOAT + _COPY_ROW)
     if task == "panels_of_rows":
-        return _SPARE + _COPIED_ROWS * _COPY_ROW + _BLOCK * (turned * FLOAT + VECTOR) + turned * inner * FLOAT
+        return _SPARE + _COPIED_ROWS * _COPY_ROW + _BLOCK * (packed_rows * FLOAT + VECTOR) + packed_rows * inner * FLOAT
     panels = 1 if at_once <= _tall_rows() else _GROUP
-    return panels * (_STEPS + 1) * width * FLOAT + turned * (width * FLOAT + _COPY_ROW)
+    return panels * (_STEPS + 1) * width * FLOAT + packed_rows * (width * FLOAT + _COPY_ROW)
 
 
 def _product(module: str, task: str) -> None:

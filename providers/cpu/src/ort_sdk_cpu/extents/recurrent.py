@@ -10,7 +10,7 @@ __all__: list[str] = []
 _PART = 1024
 """Bytes of working memory of a part."""
 _FUNCTION, _FUNCTION_END = 32, 28
-"""Bytes of an activation that is told, and those that are read of the last."""
+"""Bytes of an activation that is named, and those that are read of the last."""
 _GATES = {"lstm": 4, "gru": 3, "gru_reset_first": 3, "rnn": 1, "rnn_relu": 1}
 _FUNCTIONS = {"lstm": 3, "gru": 2, "gru_reset_first": 2, "rnn": 1, "rnn_relu": 1}
 _NARROW = 48

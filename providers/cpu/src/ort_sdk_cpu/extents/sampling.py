@@ -1,4 +1,4 @@
-"""Pictures that are sampled, the best of what there is, and distances."""
+"""Images that are sampled, the best of what there is, and distances."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _roi_align(
     *_: int,
     parts: int,
 ) -> Extents:
-    # Of how many pictures is known where the numbers are looked at.
+    # Of how many images is known where the numbers are looked at.
     yield reads(x, channels * height * width * FLOAT)
     yield reads(regions, count * _BOX * FLOAT)
     yield writes(out, count * channels * bins_down * bins_across * FLOAT)
@@ -65,7 +65,7 @@ def _interpolation(name: str, itemsize: int) -> None:
         x: At,
         out: At,
         work: At,
-        pictures: int,
+        images: int,
         height: int,
         width: int,
         rows: int,
@@ -80,8 +80,8 @@ def _interpolation(name: str, itemsize: int) -> None:
         *_: int,
         parts: int,
     ) -> Extents:
-        yield reads(x, pictures * height * width * channels * itemsize)
-        yield writes(out, pictures * rows * columns * channels * itemsize)
+        yield reads(x, images * height * width * channels * itemsize)
+        yield writes(out, images * rows * columns * channels * itemsize)
         yield works(work, parts * whole(width * channels + LANES) * FLOAT)
         for at, count in ((row_indices, rows * row_count), (column_indices, columns * column_count)):
             yield reads(at, count * _INT32)
@@ -100,7 +100,7 @@ def _nearest(
     out: At,
     row_table: At,
     column_table: At,
-    pictures: int,
+    images: int,
     height: int,
     width: int,
     rows: int,
@@ -108,8 +108,8 @@ def _nearest(
     size: int,
     repeats: int,
 ) -> Extents:
-    yield reads(x, pictures * height * width * size)
-    yield writes(out, pictures * rows * columns * size)
+    yield reads(x, images * height * width * size)
+    yield writes(out, images * rows * columns * size)
     yield reads(row_table, rows * _INT32)
     yield reads(column_table, columns * _INT32)
 
