@@ -1,6 +1,8 @@
 """Attention of few queries over a key-value cache, and what puts new keys and values behind past ones, rotated or not.
 
 Keys are lanes: a query's products with 16 keys are summed in registers, and the rows of values are added up with its weights.
+Threads share the keys of all heads in blocks of ``BLOCK``, as Flash-Decoding does (Dao et al. 2023): where the keys of a head are
+shared by several, each leaves its sums and its largest score in its working memory, and the last thread that ends combines them.
 All tasks take the same arguments. Steps are in bytes, and an address is 0 where there is nothing:
 
 - 0 to 11: new queries, keys and values: address, steps along batch, heads and rows;
@@ -15,7 +17,7 @@ All tasks take the same arguments. Steps are in bytes, and an address is 0 where
 - 47 to 52: batch, heads of keys, heads that share one, tokens, size of keys, of values;
 - 53, 54: positions a query sees before and behind its own; -1 for all;
 - 55 to 58: rows of the past, rows of the cache, whether new keys are put into it, whether it is the past's memory;
-- 59, 60: parts of the queries of a head of keys; whether attention also fills the cache;
+- 59, 60: 0 before and afterwards: parts that have ended; whether attention also fills the cache;
 - 61 to 63: working memory, bytes of each part; where rotated queries go (batch, heads, tokens, size);
 - 64, 65: float32, the factor of scores and their cap;
 - 66: new keys.
@@ -48,22 +50,25 @@ from ort_sdk_cpu.simd.memory import (
     load_f32,
     load_f32_first,
     load_i32,
+    prefetch,
     read_f32,
     store_f32,
     store_f32_first,
     store_i32,
     write_f32,
+    write_i64,
 )
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import load_f32_first_or, load_f32_steps
 from ort_sdk_cpu.simd.shuffles import even_lanes, interleave_high, interleave_low, odd_lanes
+from ort_sdk_cpu.simd.teams import count_arrival
 
 __all__ = ["attend_few", "extend", "rotate"]
 
 _Q, K, V, PAST_K, PAST_V, KEYS, VALUES, _OUT, _MASK, _BIASES = 0, 4, 8, 12, 15, 18, 22, 26, 30, 35
 _COS, _SIN, _ROTARY_ROW, _PAIRS, _IS_INTERLEAVED, _IDS, _ROTARY_ROWS, _COUNTS, _SINKS = 38, 39, 40, 41, 42, 43, 44, 45, 46
 BATCH, KEY_HEADS, GROUP, LENGTH, SIZE, VALUE_SIZE, LEFT, RIGHT = 47, 48, 49, 50, 51, 52, 53, 54
-PAST_ROWS, CAPACITY, _HAS_CACHE, IS_IN_PLACE, PARTS, FILLS, WORK, PART_BYTES, _ROTATED = 55, 56, 57, 58, 59, 60, 61, 62, 63
+PAST_ROWS, CAPACITY, _HAS_CACHE, IS_IN_PLACE, _ENDED, FILLS, WORK, PART_BYTES, _ROTATED = 55, 56, 57, 58, 59, 60, 61, 62, 63
 _SCALE, _SOFTCAP, NEW = 64, 65, 66
 
 BLOCK = 64
@@ -287,12 +292,18 @@ def _add_values(rows: int, scores: int, count: int, v: int, v_row: int, vectors:
 
 
 @inner
+def _prefetch_rows(row: int, step: int, rows: int, nbytes: int) -> None:
+    for _ in range(rows):
+        for line in range(0, nbytes, 64):
+            prefetch(row + line)
+        row += step
+
+
+@inner
 def attend_keys(
     record: int,
     batch: int,
     head: int,
-    first: int,
-    rows: int,
     key: int,
     count: int,
     spare: int,
@@ -301,25 +312,33 @@ def attend_keys(
     k_row: int,
     v: int,
     v_row: int,
+    ahead: int,
 ) -> None:
-    """Some queries of a head of keys, and some of its keys: these and their values are rows of float32 from k and v on."""
+    """The queries of a head of keys, and some of its keys: these and their values are rows of float32 from k and v on.
+
+    While scores are computed, the values of the same keys are prefetched, and the keys ``ahead`` bytes on.
+    """
     size, vectors, length = argument(record, SIZE), argument(record, VALUE_SIZE) // 16, argument(record, LENGTH)
+    rows = argument(record, GROUP) * length
     hidden, queries = spare, spare + 64
     scores = queries + rows * size * 4
     result, state = scores + rows * _SCORES_ROW, scores + rows * (_SCORES_ROW + vectors * 64)
     for start in range(0, count, 16):
+        if ahead:
+            _prefetch_rows(v + start * v_row, v_row, min(16, count - start), vectors * 64)
+            _prefetch_rows(k + ahead + start * k_row, k_row, 16, size * 4)
         for row in range(rows):
             place = scores + row * _SCORES_ROW + start * 4
             dots_of_sixteen(queries + row * size * 4, k + start * k_row, k_row, count - start, size // 16, place)
     left, right, mask = argument(record, LEFT), argument(record, RIGHT), argument(record, _MASK)
     for row in range(rows):
-        token = (first + row) % length
+        token = row % length
         position = count_of(record, batch, 1) + token
         skipped = position - left - key if left >= 0 else 0
         shown = min(count, position + right + 1 - key) if right >= 0 else count
         place = 0
         if mask:
-            own = head * argument(record, GROUP) + (first + row) // length
+            own = head * argument(record, GROUP) + row // length
             place = at(record, _MASK, batch, own, token) + key * argument(record, _MASK + 4)
         own = scores + row * _SCORES_ROW
         largest = _bounded(own, count, skipped, shown, place, argument(record, _MASK + 4), number(record, _SOFTCAP), hidden)
@@ -328,14 +347,26 @@ def attend_keys(
 
 
 @inner
-def begin(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
-    """Queries and state of some rows."""
-    size, vectors, length = argument(record, SIZE), argument(record, VALUE_SIZE) // 16, argument(record, LENGTH)
-    state = spare + 64 + rows * (size * 4 + _SCORES_ROW + vectors * 64)
-    bias, sinks = argument(record, _BIASES), argument(record, _SINKS)
+def _state(record: int, spare: int) -> int:
+    """Where the results of a part's queries are, and behind them, of each, its largest score and the sum of its weights."""
+    rows = argument(record, GROUP) * argument(record, LENGTH)
+    return spare + 64 + rows * (argument(record, SIZE) * 4 + _SCORES_ROW)
+
+
+@inner
+def _state_bytes(record: int) -> int:
+    return argument(record, GROUP) * argument(record, LENGTH) * (argument(record, VALUE_SIZE) * 4 + 8)
+
+
+@inner
+def begin(record: int, batch: int, head: int, has_sinks: int, spare: int) -> None:
+    """Queries of a head of keys, and their state before the first key."""
+    size, length, sinks = argument(record, SIZE), argument(record, LENGTH), argument(record, _SINKS) if has_sinks else 0
+    rows, bias = argument(record, GROUP) * length, argument(record, _BIASES)
+    state = _state(record, spare) + rows * argument(record, VALUE_SIZE) * 4
     store_f32(spare, splat_f32(_HIDDEN))
     for row in range(rows):
-        own, token = head * argument(record, GROUP) + (first + row) // length, (first + row) % length
+        own, token = head * argument(record, GROUP) + row // length, row % length
         x, shift = at(record, _Q, batch, own, token), bias + own * size * 4 if bias else 0
         put_row(record, batch, token, x, shift, size, number(record, _SCALE), spare + 64 + row * size * 4)
         write_f32(state + row * 8, read_f32(sinks + own * 4) if sinks else _LOWEST)
@@ -343,19 +374,12 @@ def begin(record: int, batch: int, head: int, first: int, rows: int, spare: int)
 
 
 @inner
-def nothing_seen(record: int, rows: int, spare: int) -> None:
-    """The results of queries that see no key."""
-    vectors = argument(record, VALUE_SIZE) // 16
-    clear(spare + 64 + rows * (argument(record, SIZE) * 4 + _SCORES_ROW), rows * vectors * 64)
-
-
-@inner
-def finish(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
-    size, vectors, length = argument(record, SIZE), argument(record, VALUE_SIZE) // 16, argument(record, LENGTH)
-    result = spare + 64 + rows * (size * 4 + _SCORES_ROW)
-    bias = 0 if argument(record, _HAS_CACHE) else argument(record, _BIASES + 2)
+def _finish(record: int, batch: int, head: int, result: int) -> None:
+    """Write the result of a state."""
+    vectors, length = argument(record, VALUE_SIZE) // 16, argument(record, LENGTH)
+    rows, bias = argument(record, GROUP) * length, 0 if argument(record, _HAS_CACHE) else argument(record, _BIASES + 2)
     for row in range(rows):
-        own, token = head * argument(record, GROUP) + (first + row) // length, (first + row) % length
+        own, token = head * argument(record, GROUP) + row // length, row % length
         total = maximum(broadcast_f32(result + rows * vectors * 64 + row * 8 + 4), splat_f32(_TINY))
         out, source = at(record, _OUT, batch, own, token), result + row * vectors * 64
         for place in range(0, vectors * 64, 64):
@@ -365,37 +389,128 @@ def finish(record: int, batch: int, head: int, first: int, rows: int, spare: int
 
 
 @inner
-def _attend(record: int, batch: int, head: int, first: int, rows: int, spare: int) -> None:
+def end(record: int, batch: int, head: int, is_first: int, is_last: int, has_seen: int, spare: int) -> None:
+    """What comes of the state: the result where it is of all keys, else it is left for ``combine``."""
+    result, nbytes = _state(record, spare), _state_bytes(record)
+    if not has_seen:
+        clear(result, argument(record, GROUP) * argument(record, LENGTH) * argument(record, VALUE_SIZE) * 4)
+    if is_first and is_last:
+        _finish(record, batch, head, result)
+    else:
+        copy(result, result + (1 + is_first) * nbytes, nbytes)
+
+
+@inner
+def is_copied(record: int) -> int:
+    """Whether the past is copied to the cache meanwhile."""
+    return argument(record, FILLS) and not argument(record, IS_IN_PLACE)
+
+
+@inner
+def visible(record: int, batch: int) -> tuple[int, int]:
+    """First key, a multiple of ``BLOCK``, and end of those that some query of a sequence sees."""
     keys, position = count_of(record, batch, 2), count_of(record, batch, 1)
     left, right = argument(record, LEFT), argument(record, RIGHT)
-    low = position - left if left >= 0 else 0
-    high = min(keys, position + argument(record, LENGTH) + right) if right >= 0 else keys
-    copies = argument(record, FILLS) and not argument(record, IS_IN_PLACE)
-    past = min(count_of(record, batch, 0), argument(record, PAST_ROWS)) if copies else 0
-    begin(record, batch, head, first, rows, spare)
+    first = max(0, position - left) // BLOCK * BLOCK if left >= 0 else 0
+    stop = min(keys, position + argument(record, LENGTH) + right) if right >= 0 else keys
+    return first, max(first, stop)
+
+
+@inner
+def shared_keys(record: int, batch: int) -> tuple[int, int]:
+    """First key and end of those that threads share: all that are attended or copied."""
+    if is_copied(record):
+        return 0, count_of(record, batch, 2)
+    return visible(record, batch)
+
+
+@inner
+def block_count(record: int, batch: int) -> int:
+    """Blocks of keys of a head that threads share. The last is longer where new keys are: who attends them puts them there."""
+    first, stop = shared_keys(record, batch)
+    last = min(count_of(record, batch, 0), stop - 1) if argument(record, FILLS) else stop - 1
+    return max(0, last - first) // BLOCK + 1
+
+
+@inner
+def all_blocks(record: int) -> int:
+    total = 0
+    for batch in range(argument(record, BATCH)):
+        total += block_count(record, batch) * argument(record, KEY_HEADS)
+    return total
+
+
+@inner
+def _add_state(record: int, source: int, target: int) -> None:
+    """Add the sums of other keys of the same queries."""
+    rows, vectors = argument(record, GROUP) * argument(record, LENGTH), argument(record, VALUE_SIZE) // 16
+    for row in range(rows):
+        own, other = target + rows * vectors * 64 + row * 8, source + rows * vectors * 64 + row * 8
+        top = maximum(broadcast_f32(own), broadcast_f32(other))
+        shrink, grow = exp_of_negative(subtract(broadcast_f32(own), top)), exp_of_negative(subtract(broadcast_f32(other), top))
+        for place in range(row * vectors * 64, (row + 1) * vectors * 64, 64):
+            value = multiply(load_f32(target + place), shrink)
+            store_f32(target + place, fused_multiply_add(load_f32(source + place), grow, value))
+        sums = multiply(broadcast_f32(own + 4), shrink)
+        store_f32_first(own + 4, fused_multiply_add(broadcast_f32(other + 4), grow, sums), 1)
+        store_f32_first(own, top, 1)
+
+
+@inner
+def combine(record: int, parts: int) -> None:
+    """The results of heads whose keys several parts have attended, by the part that ends last."""
+    if count_arrival(record + _ENDED * 8) < parts - 1:
+        return
+    write_i64(record + _ENDED * 8, 0)
+    total, base, part = all_blocks(record), 0, 0
+    state, nbytes = _state(record, argument(record, WORK)), _state_bytes(record)
+    for batch in range(argument(record, BATCH)):
+        blocks = block_count(record, batch)
+        for head in range(argument(record, KEY_HEADS)):
+            while total * (part + 1) // parts <= base:
+                part += 1
+            if total * (part + 1) // parts < base + blocks:
+                target = state + part * argument(record, PART_BYTES) + 2 * nbytes
+                while total * (part + 1) // parts < base + blocks:
+                    part += 1
+                    if total * part // parts < total * (part + 1) // parts:
+                        _add_state(record, state + part * argument(record, PART_BYTES) + nbytes, target)
+                _finish(record, batch, head, target)
+            base += blocks
+
+
+@inner
+def _attend(record: int, batch: int, head: int, first: int, stop: int, blocks: int, spare: int) -> None:
+    """Some of the blocks of a head of keys."""
+    (from_key, keys), (low, high) = shared_keys(record, batch), visible(record, batch)
+    until = keys if stop == blocks else from_key + stop * BLOCK
+    past = min(count_of(record, batch, 0), argument(record, PAST_ROWS)) if is_copied(record) else 0
+    k_row, v_row = argument(record, KEYS + 3), argument(record, VALUES + 3)
+    begin(record, batch, head, int(first == 0), spare)
     is_first = 1
-    for key in range(0, keys, BLOCK):
-        count = min(BLOCK, keys - key)
-        _copy_past(record, batch, head, key, min(past, key + count))
-        if key + count > low and key < high:
+    for key in range(from_key + first * BLOCK, until, BLOCK):
+        _copy_past(record, batch, head, key, min(past, key + BLOCK, until))
+        count = min(BLOCK, min(until, high) - key)
+        if count > 0 and key >= low:
             k, v = at(record, KEYS, batch, head, key), at(record, VALUES, batch, head, key)
-            k_row, v_row = argument(record, KEYS + 3), argument(record, VALUES + 3)
-            attend_keys(record, batch, head, first, rows, key, count, spare, is_first, k, k_row, v, v_row)
+            attend_keys(record, batch, head, key, count, spare, is_first, k, k_row, v, v_row, BLOCK * k_row)
             is_first = 0
-    if is_first:
-        nothing_seen(record, rows, spare)
-    finish(record, batch, head, first, rows, spare)
+    end(record, batch, head, int(first == 0), int(stop == blocks), 1 - is_first, spare)
 
 
 @task
 def attend_few(record: int, part: int, parts: int) -> None:
-    """The queries of each head of keys, or parts of them; sizes of keys and values are multiples of 16."""
-    key_heads, pieces = argument(record, KEY_HEADS), argument(record, PARTS)
-    rows, items = argument(record, GROUP) * argument(record, LENGTH), argument(record, BATCH) * key_heads * pieces
+    """The queries of each head of keys; sizes of keys and values are multiples of 16."""
     spare = argument(record, WORK) + part * argument(record, PART_BYTES)
-    for item in range(items * part // parts, items * (part + 1) // parts):
-        batch, head, piece = item // pieces // key_heads, item // pieces % key_heads, item % pieces
-        if argument(record, FILLS):
-            _put_new(record, batch, head)
-        first = rows * piece // pieces
-        _attend(record, batch, head, first, rows * (piece + 1) // pieces - first, spare)
+    total, base = all_blocks(record), 0
+    low, high = total * part // parts, total * (part + 1) // parts
+    for batch in range(argument(record, BATCH)):
+        blocks = block_count(record, batch)
+        for head in range(argument(record, KEY_HEADS)):
+            first, stop = max(low - base, 0), min(high - base, blocks)
+            if first < stop:
+                if stop == blocks and argument(record, FILLS):
+                    _put_new(record, batch, head)
+                _attend(record, batch, head, first, stop, blocks, spare)
+            base += blocks
+    combine(record, parts)

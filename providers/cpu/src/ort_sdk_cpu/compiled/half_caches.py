@@ -24,38 +24,38 @@ from .cached_attention import (
     BLOCK,
     CAPACITY,
     FILLS,
-    GROUP,
     IS_IN_PLACE,
     KEY_HEADS,
     KEYS,
-    LEFT,
-    LENGTH,
     NEW,
     ONE,
     PART_BYTES,
-    PARTS,
     PAST_K,
     PAST_ROWS,
     PAST_V,
-    RIGHT,
     SIZE,
     VALUE_SIZE,
     VALUES,
     WORK,
     K,
     V,
+    all_blocks,
     at,
     attend_keys,
     begin,
+    block_count,
     clear,
+    combine,
     copy,
     count_of,
-    finish,
-    nothing_seen,
+    end,
+    is_copied,
     put_row,
+    shared_keys,
+    visible,
 )
 
-__all__ = ["attend_halves", "extend_halves"]
+__all__ = ["attend_halves"]
 
 _HALVES = ir.VectorType(ir.HalfType(), LANES)
 
@@ -106,54 +106,41 @@ def _put_new_halves(record: int, batch: int, head: int, spare: int) -> None:
             clear(at(record, VALUES, batch, head, first), (capacity - first) * value_size * 2)
 
 
-@task
-def extend_halves(record: int, part: int, parts: int) -> None:
-    """Fill the cache."""
-    key_heads, spare = argument(record, KEY_HEADS), argument(record, WORK) + part * argument(record, PART_BYTES)
-    items = argument(record, BATCH) * key_heads
-    for item in range(items * part // parts, items * (part + 1) // parts):
-        batch, head = item // key_heads, item % key_heads
-        if not argument(record, IS_IN_PLACE):
-            _copy_past_halves(record, batch, head, 0, min(count_of(record, batch, 0), argument(record, PAST_ROWS)))
-        _put_new_halves(record, batch, head, spare)
-
-
 @inner
-def _attend_widened(record: int, batch: int, head: int, first: int, rows: int, spare: int, tiles: int) -> None:
-    """Some queries of a head of keys; ``tiles`` is where a block of keys and one of values are widened."""
-    keys, position = count_of(record, batch, 2), count_of(record, batch, 1)
-    left, right = argument(record, LEFT), argument(record, RIGHT)
-    low = position - left if left >= 0 else 0
-    high = min(keys, position + argument(record, LENGTH) + right) if right >= 0 else keys
-    copies = argument(record, FILLS) and not argument(record, IS_IN_PLACE)
-    past = min(count_of(record, batch, 0), argument(record, PAST_ROWS)) if copies else 0
+def _attend_widened(record: int, batch: int, head: int, first: int, stop: int, blocks: int, spare: int, tiles: int) -> None:
+    """Some of the blocks of a head of keys; ``tiles`` is where a block of keys and one of values are widened."""
+    (from_key, keys), (low, high) = shared_keys(record, batch), visible(record, batch)
+    until = keys if stop == blocks else from_key + stop * BLOCK
+    past = min(count_of(record, batch, 0), argument(record, PAST_ROWS)) if is_copied(record) else 0
     size, value_size = argument(record, SIZE), argument(record, VALUE_SIZE)
     v = tiles + BLOCK * size * 4
-    begin(record, batch, head, first, rows, spare)
+    begin(record, batch, head, int(first == 0), spare)
     is_first = 1
-    for key in range(0, keys, BLOCK):
-        count = min(BLOCK, keys - key)
-        _copy_past_halves(record, batch, head, key, min(past, key + count))
-        if key + count > low and key < high:
+    for key in range(from_key + first * BLOCK, until, BLOCK):
+        _copy_past_halves(record, batch, head, key, min(past, key + BLOCK, until))
+        count = min(BLOCK, min(until, high) - key)
+        if count > 0 and key >= low:
             _widen(at(record, KEYS, batch, head, key), argument(record, KEYS + 3), count, size, tiles)
             _widen(at(record, VALUES, batch, head, key), argument(record, VALUES + 3), count, value_size, v)
-            attend_keys(record, batch, head, first, rows, key, count, spare, is_first, tiles, size * 4, v, value_size * 4)
+            attend_keys(record, batch, head, key, count, spare, is_first, tiles, size * 4, v, value_size * 4, 0)
             is_first = 0
-    if is_first:
-        nothing_seen(record, rows, spare)
-    finish(record, batch, head, first, rows, spare)
+    end(record, batch, head, int(first == 0), int(stop == blocks), 1 - is_first, spare)
 
 
 @task
 def attend_halves(record: int, part: int, parts: int) -> None:
-    """The queries of each head of keys, or parts of them; sizes of keys and values are multiples of 16."""
-    key_heads, pieces = argument(record, KEY_HEADS), argument(record, PARTS)
-    rows, items = argument(record, GROUP) * argument(record, LENGTH), argument(record, BATCH) * key_heads * pieces
+    """The queries of each head of keys; sizes of keys and values are multiples of 16."""
     spare = argument(record, WORK) + part * argument(record, PART_BYTES)
     tiles = spare + argument(record, PART_BYTES) - BLOCK * (argument(record, SIZE) + argument(record, VALUE_SIZE)) * 4
-    for item in range(items * part // parts, items * (part + 1) // parts):
-        batch, head, piece = item // pieces // key_heads, item // pieces % key_heads, item % pieces
-        if argument(record, FILLS):
-            _put_new_halves(record, batch, head, tiles)
-        first = rows * piece // pieces
-        _attend_widened(record, batch, head, first, rows * (piece + 1) // pieces - first, spare, tiles)
+    total, base = all_blocks(record), 0
+    low, high = total * part // parts, total * (part + 1) // parts
+    for batch in range(argument(record, BATCH)):
+        blocks = block_count(record, batch)
+        for head in range(argument(record, KEY_HEADS)):
+            first, stop = max(low - base, 0), min(high - base, blocks)
+            if first < stop:
+                if stop == blocks and argument(record, FILLS):
+                    _put_new_halves(record, batch, head, tiles)
+                _attend_widened(record, batch, head, first, stop, blocks, spare, tiles)
+            base += blocks
+    combine(record, parts)

@@ -103,18 +103,9 @@ def _rows_to_clear(at: int, steps: tuple[int, int, int], sizes: tuple[int, int, 
     return max(apart, close, key=lambda extent: extent.behind)
 
 
-def _half_work(name: str, few_bytes: int, sizes: tuple[int, int], part_bytes: int, parts: int) -> int:
-    """Working memory over a cache of float16: blocks of keys and values in float32 are at the end of each part's."""
-    if name == "extend_halves":
-        at_most("bytes of a thread", sizes[0] * FLOAT, part_bytes)
-        return (parts - 1) * part_bytes + sizes[0] * FLOAT
-    at_most("bytes of a thread", few_bytes + _KEYS * sum(sizes) * FLOAT, part_bytes)
-    return parts * part_bytes
-
-
 def _bytes_of_few(rows: int, size: int, value_size: int) -> int:
-    """Working memory of a thread that attends so many queries at once."""
-    return VECTOR + rows * (size + _KEYS + value_size + 2) * FLOAT
+    """Working memory of a thread that attends so many queries at once, and leaves two heads' sums to be combined."""
+    return VECTOR + rows * (size + _KEYS + 3 * (value_size + 2)) * FLOAT
 
 
 def _cached(module: str, name: str) -> None:
@@ -182,7 +173,7 @@ def _cached(module: str, name: str) -> None:
         capacity: int,
         has_cache: int,
         is_in_place: int,
-        pieces: int,
+        ended: int,
         fills: int,
         work: At,
         part_bytes: int,
@@ -194,7 +185,7 @@ def _cached(module: str, name: str) -> None:
         parts: int,
     ) -> Extents:
         heads, is_few = key_heads * group, name in {"attend_few", "attend_halves"}
-        is_filling = bool(fills if is_few else is_half or (has_cache and name == "extend"))
+        is_filling = bool(fills if is_few else has_cache and name == "extend")
         tokens = max(length, new) if is_filling else length
         yield from _rotation(cos, sin, ids, row, pairs, rows, (batch - 1) * length + tokens)
         if name != "rotate" or (pairs and counts.is_given):
@@ -228,18 +219,19 @@ def _cached(module: str, name: str) -> None:
             yield given(sinks, heads * FLOAT)
             if not has_cache and not is_filling:
                 yield given(v_bias, heads * value_size * FLOAT)
-        most = -(-group * length // (pieces or 1))
+        few = _bytes_of_few(group * length, size, value_size)
         if is_half:
             whole_vectors(size, value_size)
-            yield works(work, _half_work(name, _bytes_of_few(most, size, value_size), (size, value_size), part_bytes, parts))
+            at_most("bytes of a thread", few + _KEYS * (size + value_size) * FLOAT, part_bytes)
+            yield works(work, parts * part_bytes)
         elif is_few:
-            yield works(work, (parts - 1) * part_bytes + _bytes_of_few(most, size, value_size))
+            at_most("bytes of a thread", few, part_bytes)
+            yield works(work, parts * part_bytes)
 
 
 for _name in ("attend_few", "extend", "rotate"):
     _cached("cached_attention", _name)
-for _name in ("attend_halves", "extend_halves"):
-    _cached("half_caches", _name)
+_cached("half_caches", "attend_halves")
 
 
 @declares("attention_inputs", "count_tokens")

@@ -352,7 +352,7 @@ def _words(
     yield from ((("batch", 1),), cache.key_heads, cache.group, (("length", 1),), size, size)
     yield from (window - 1 if window >= 0 else -1, 0 if cache.is_causal else -1)
     yield from (((("past", own), 1),), ((("capacity", own), 1),), 1, ((("in place", own), 1),))
-    yield from (1, 1, (("work", 1),), (("work bytes", 1),), 0)
+    yield from (0, 1, (("work", 1),), (("work bytes", 1),), 0)
     yield from (float(attributes.get("scale", 0.0)) or 1 / math.sqrt(size), float(attributes.get("softcap", 0.0)))
     yield (("length", 1),)
 

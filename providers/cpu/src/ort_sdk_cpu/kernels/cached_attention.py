@@ -59,7 +59,7 @@ ROTATION_WORK = 2
 
 NOTHING = (0, 0, 0, 0)
 EXTEND, ATTEND_FEW, ROTATE = (("cached_attention", name) for name in ("extend", "attend_few", "rotate"))
-EXTEND_HALVES, ATTEND_HALVES = (("half_caches", name) for name in ("extend_halves", "attend_halves"))
+ATTEND_HALVES = ("half_caches", "attend_halves")
 ATTENTION = ("attention", "attention")
 IN_PLACE = 58
 """Position of ``CachedAttention.is_in_place`` among the arguments of the first."""
@@ -218,23 +218,12 @@ class CachedAttention:
         return max(1, min(libraries.thread_count(), form.bytes_of_key * self.most_keys // BYTES_PER_THREAD))
 
     def _few(self, words: list[Any], form: _Form, memory: Memory) -> list[Launch]:
-        """Few queries: a thread fills the cache of a head and attends it."""
-        rows, items, threads = form.rows, form.items, self._threads(form)
-        fills, pieces = self.k is not None, 1
-        launches = []
-        if items < threads:
-            pieces = min(rows, -(-threads // items))
-            threads = min(threads, items * pieces)
-            if pieces > 1 and fills:
-                launches.append(Launch(EXTEND_HALVES if self.is_of_halves else EXTEND, min(items, threads), words.copy()))
-                fills = False
-        part_bytes = few_bytes(-(-rows // pieces), form.size, form.value_size)
+        """Few queries: threads share the keys of all heads, and fill the cache meanwhile."""
+        threads = self._threads(form)
+        part_bytes = few_bytes(form.rows, form.size, form.value_size)
         part_bytes += tile_bytes(form.size, form.value_size) if self.is_of_halves else 0
-        words[59:63] = pieces, int(fills), memory("attention", threads * part_bytes), part_bytes
-        for launch in launches:
-            launch.words[61:63] = words[61:63]
-        launches.append(Launch(ATTEND_HALVES if self.is_of_halves else ATTEND_FEW, threads, words))
-        return launches
+        words[60:63] = int(self.k is not None), memory("attention", threads * part_bytes), part_bytes
+        return [Launch(ATTEND_HALVES if self.is_of_halves else ATTEND_FEW, threads, words)]
 
     @property
     def is_of_halves(self) -> bool:
@@ -295,7 +284,7 @@ def _form(
     k, v = (NOTHING, NOTHING) if new is None else (_steps_of(new[1], size), _steps_of(new[2], value_size))
     words: list[float] = [*_steps_of(q_strides, size), *k, *v, *[0] * 14, *_steps_of(out_strides, value_size), *[0] * 17]
     words += [batch, key_heads, group, length, size, value_size, left, right, 0, 0, int(new is not None), int(is_in_place)]
-    words += [1, 0, 0, 0, 0, scale, softcap, 0 if new is None else new[0][-2 if len(new[0]) == 4 else 1]]
+    words += [0, 0, 0, 0, 0, scale, softcap, 0 if new is None else new[0][-2 if len(new[0]) == 4 else 1]]
     is_few = attends_few(rows, size, value_size)
     bytes_of_key = passes * items * (size + value_size) * FLOAT.itemsize
     return _Form(batch, length, size, value_size, is_few, rows, items, bytes_of_key, words)
@@ -307,8 +296,8 @@ def attends_few(rows: int, size: int, value_size: int) -> bool:
 
 
 def few_bytes(rows: int, size: int, value_size: int) -> int:
-    """Working memory of a thread that attends so many queries at once."""
-    return SPARE_BYTES + rows * (size * 4 + BLOCK * 4 + value_size * 4 + 8) & -64
+    """Working memory of a thread that attends so many queries at once, and leaves two heads' sums to be combined."""
+    return SPARE_BYTES + rows * (size * 4 + BLOCK * 4 + 3 * (value_size * 4 + 8)) & -64
 
 
 def tile_bytes(size: int, value_size: int) -> int:
