@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from .memory import HostArray
 
@@ -13,6 +13,8 @@ __all__ = ["may_overwrite", "overwriting"]
 
 class _Current(threading.local):
     arrays: tuple[HostArray, ...] = ()
+    """Kept, so that no other array gets one of the identities."""
+    identities: frozenset[int] = frozenset()
 
 
 _current = _Current()
@@ -20,16 +22,15 @@ _current = _Current()
 
 def may_overwrite(array: HostArray | None) -> bool:
     """Whether a kernel that declares ``in_place`` may write its output into this input's memory in the run of this thread."""
-    given = _current.arrays
-    return bool(given) and any(array is each for each in given)
+    return array is not None and id(array) in _current.identities
 
 
 @contextlib.contextmanager
-def overwriting(arrays: Sequence[HostArray]) -> Iterator[None]:
+def overwriting(arrays: Iterable[HostArray]) -> Iterator[None]:
     """Let kernels overwrite inputs, for the host: nothing else reads them, and the caller wants the outputs there."""
-    before = _current.arrays
-    _current.arrays = tuple(arrays)
+    before = _current.arrays, _current.identities
+    _current.arrays, _current.identities = tuple(arrays), frozenset(map(id, arrays))
     try:
         yield
     finally:
-        _current.arrays = before
+        _current.arrays, _current.identities = before

@@ -73,9 +73,9 @@ class BoundRuns:
         try:
             with self._scope(control):
                 feeds = self._reader.read_values(bindings.given) if checked.feeds is None else checked.feeds
-                overwritten = self._overwritten(feeds, checked) if self._in_place and checked.filled else ()
+                overwritten = self._overwritten(feeds, checked) if self._in_place and checked.filled else {}
                 if overwritten:
-                    with overwriting(overwritten):
+                    with overwriting(overwritten.values()):
                         results = self._runner.run(feeds, control)
                 else:
                     results = self._runner.run(feeds, control)
@@ -86,7 +86,7 @@ class BoundRuns:
         except Exception as error:  # noqa: BLE001 - a provider's scope may raise anything
             raise_scope_error(error, self._scoped)
         if checked.is_on_host:
-            return _delivered_on_host(results, checked, may_hold=bool(overwritten))
+            return _delivered_on_host(results, checked, overwritten)
         return [self._delivered(value, *output) for value, output in zip(results, checked.outputs, strict=True)]
 
     def _check(self, bindings: Bindings) -> CheckedBindings:
@@ -103,14 +103,14 @@ class BoundRuns:
         feeds = _lasting(self._reader, bindings.given) if self._takes_host_values else None
         return CheckedBindings(self._session, outputs, feeds, is_on_host, tuple(made), tuple(filled))
 
-    def _overwritten(self, feeds: Sequence[Array], checked: CheckedBindings) -> list[HostArray]:
-        """Feeds whose memory the caller wants an output in that may be there."""
+    def _overwritten(self, feeds: Sequence[Array], checked: CheckedBindings) -> dict[int, HostArray]:
+        """Feeds whose memory the caller wants an output in that may be there, by the output's position."""
         targets = dict(checked.outputs)
-        found = []
+        found = {}
         for feed, fetch in self._in_place:
             target = targets.get(fetch)
             if isinstance(target, OrtValue) and target.holds(feeds[feed]):
-                found.append(feeds[feed])
+                found[fetch] = feeds[feed]
         return found
 
     def _placed(self, results: list[Array], outputs: Sequence[tuple[int, Target]]) -> list[Array]:
@@ -165,13 +165,13 @@ def _lasting(reader: FeedReader, given: Mapping[str, OrtValue]) -> list[Array] |
     return feeds
 
 
-def _delivered_on_host(results: list[Array], checked: CheckedBindings, *, may_hold: bool) -> list[OrtValue]:
+def _delivered_on_host(results: list[Array], checked: CheckedBindings, overwritten: Mapping[int, HostArray]) -> list[OrtValue]:
     """Results of the host in values of the host.
 
     Args:
         results: of the run; nobody else keeps the list.
         checked: where they go.
-        may_hold: whether a result may be in the memory given for it already.
+        overwritten: feeds in whose memory a result may be already, by its position.
     """
     contents = [results[memory.position] for memory in checked.filled]
     made = [results[index] for _, index, _ in checked.made]
@@ -183,7 +183,7 @@ def _delivered_on_host(results: list[Array], checked: CheckedBindings, *, may_ho
         array = memory.array
         if type(content) is not np.ndarray or content.shape != array.shape or content.dtype != array.dtype:
             _fill_preallocated(memory.value, OrtValue.wrap(content, _HOST, memory.fetch.type or ""), memory.fetch.name)
-        elif not (may_hold and memory.value.holds(content)):
+        elif content is not overwritten.get(memory.position) and not (overwritten and memory.value.holds(content)):
             array[...] = content
     values: list[Any] = [target for _, target in checked.outputs]
     for (position, _, type_string), value in zip(checked.made, made, strict=True):

@@ -277,8 +277,9 @@ class OrtValue:
         value = self._value
         if not isinstance(value, np.ndarray) or not isinstance(array, np.ndarray) or self._access.device != CPU_DEVICE:
             return False
-        where, other = value.__array_interface__, array.__array_interface__
-        same = all(where[name] == other[name] for name in ("data", "shape", "typestr", "strides"))
+        if value.shape != array.shape or value.strides != array.strides or value.dtype != array.dtype:
+            return False
+        same = value is array or value.__array_interface__["data"] == array.__array_interface__["data"]
         return same and value.flags.writeable and value.flags.c_contiguous
 
     def overwrite(self, other: OrtValue) -> None:

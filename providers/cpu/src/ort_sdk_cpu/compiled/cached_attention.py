@@ -347,14 +347,14 @@ def attend_keys(
 
 
 @inner
-def _state(record: int, spare: int) -> int:
+def _state(record: int, spare: int) -> Any:
     """Where the results of a part's queries are, and behind them, of each, its largest score and the sum of its weights."""
     rows = argument(record, GROUP) * argument(record, LENGTH)
     return spare + 64 + rows * (argument(record, SIZE) * 4 + _SCORES_ROW)
 
 
 @inner
-def _state_bytes(record: int) -> int:
+def _state_bytes(record: int) -> Any:
     return argument(record, GROUP) * argument(record, LENGTH) * (argument(record, VALUE_SIZE) * 4 + 8)
 
 
@@ -401,13 +401,13 @@ def end(record: int, batch: int, head: int, is_first: int, is_last: int, has_see
 
 
 @inner
-def is_copied(record: int) -> int:
+def is_copied(record: int) -> Any:
     """Whether the past is copied to the cache meanwhile."""
     return argument(record, FILLS) and not argument(record, IS_IN_PLACE)
 
 
 @inner
-def visible(record: int, batch: int) -> tuple[int, int]:
+def visible(record: int, batch: int) -> Any:
     """First key, a multiple of ``BLOCK``, and end of those that some query of a sequence sees."""
     keys, position = count_of(record, batch, 2), count_of(record, batch, 1)
     left, right = argument(record, LEFT), argument(record, RIGHT)
@@ -417,7 +417,7 @@ def visible(record: int, batch: int) -> tuple[int, int]:
 
 
 @inner
-def shared_keys(record: int, batch: int) -> tuple[int, int]:
+def shared_keys(record: int, batch: int) -> Any:
     """First key and end of those that threads share: all that are attended or copied."""
     if is_copied(record):
         return 0, count_of(record, batch, 2)
@@ -425,7 +425,7 @@ def shared_keys(record: int, batch: int) -> tuple[int, int]:
 
 
 @inner
-def block_count(record: int, batch: int) -> int:
+def block_count(record: int, batch: int) -> Any:
     """Blocks of keys of a head that threads share. The last is longer where new keys are: who attends them puts them there."""
     first, stop = shared_keys(record, batch)
     last = min(count_of(record, batch, 0), stop - 1) if argument(record, FILLS) else stop - 1
@@ -433,7 +433,7 @@ def block_count(record: int, batch: int) -> int:
 
 
 @inner
-def all_blocks(record: int) -> int:
+def all_blocks(record: int) -> Any:
     total = 0
     for batch in range(argument(record, BATCH)):
         total += block_count(record, batch) * argument(record, KEY_HEADS)

@@ -26,7 +26,7 @@ from ort_sdk_cpu.kernels.cached_attention import (
     steps_along,
     tile_bytes,
 )
-from ort_sdk_cpu.kernels.group_query_attention import counts_of
+from ort_sdk_cpu.kernels.group_query_attention import counts_array, counts_of
 from ort_sdk_cpu.kernels.recycled import ResultMemory
 from ort_sdk_cpu.task_sequence import TaskWords, Terms, Word
 
@@ -183,7 +183,7 @@ class CacheStep:
     def _counted_tokens(self, given: Given, lead: tuple[int, ...], past: int) -> Any:
         longest = int(given[self.longest].flat[0])
         counts = counts_of(given[self.lasts], longest, lead, past, self.is_causal)
-        return None if counts is None else (np.array(counts, np.int64), max(past, longest), None)
+        return None if counts is None else (counts_array(counts), max(past, longest), None)
 
     def _masked(self, given: Given, lead: tuple[int, ...], past: int) -> Any:
         keys = past + lead[1]

@@ -5,6 +5,7 @@ A cache of float16 is read and filled where it is; only many queries at once go 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from .direct_kernel import computed_by
 from .recycled import ResultMemory
 from .task_writer import threads_for
 
-__all__ = ["counts_of"]
+__all__ = ["counts_array", "counts_of"]
 
 UNSUPPORTED_INPUTS = (12, 13)
 """Scales of a quantised cache."""
@@ -123,7 +124,7 @@ class _GroupQueryAttention:
         if counts is None:
             return NotImplemented
         is_in_place = past_rows >= longest and may_overwrite(past_key) and may_overwrite(past_value)
-        state = _State(past_key, past_value, np.array(counts, np.int64), max(count[2] for count in counts), longest)
+        state = _State(past_key, past_value, counts_array(counts), max(count[2] for count in counts), longest)
         state.cache_type = self._cache_type
         if is_in_place:
             state.keys, state.values = past_key, past_value
@@ -385,7 +386,7 @@ def _is_cache(state: _State, batch: int, heads: int, parts: Sequence[HostArray])
 
 def counts_of(
     seqlens_k: HostArray, longest: int, tokens: tuple[int, ...], past_rows: int, is_causal: bool
-) -> list[tuple[int, int, int]] | None:
+) -> tuple[tuple[int, int, int], ...] | None:
     """Row of the first new key, position of the first query, and keys, of each sample; None if they contradict each other."""
     found, (batch, new) = [], tokens
     for last in seqlens_k.ravel().tolist():
@@ -393,7 +394,15 @@ def counts_of(
         if not 0 <= past <= min(past_rows, longest - new) or last >= longest:
             return None
         found.append((past, past, longest if is_causal else last + 1))
-    return found if len(found) == batch and new else None
+    return tuple(found) if len(found) == batch and new else None
+
+
+@functools.lru_cache(maxsize=32)
+def counts_array(counts: tuple[tuple[int, int, int], ...]) -> HostArray:
+    """``CachedAttention.counts``, one for the layers of a model, which have the same in a run; read-only."""
+    made = np.array(counts, np.int64)
+    made.flags.writeable = False
+    return made
 
 
 def _is_bias(bias: HostArray | None, scores: tuple[int, ...]) -> bool:

@@ -99,8 +99,11 @@ class ToldMemory:
 
 def shared_scratch() -> Scratch:
     """The working memory in use; a new one if nobody holds any: it is freed with the last session."""
-    with _lock:
-        return _in_use.setdefault("all sessions", Scratch())
+    found = _in_use.get("all sessions")
+    if found is None:
+        with _lock:
+            found = _in_use.setdefault("all sessions", Scratch())
+    return found
 
 
 def scratch_of(info: KernelInfo) -> Scratch:
