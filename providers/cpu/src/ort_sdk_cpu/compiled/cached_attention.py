@@ -324,11 +324,13 @@ def attend_keys(
     scores = queries + rows * size * 4
     result, state = scores + rows * _SCORES_ROW, scores + rows * (_SCORES_ROW + vectors * 64)
     for start in range(0, count, 16):
-        if ahead:
-            _prefetch_rows(v + start * v_row, v_row, min(16, count - start), vectors * 64)
-            _prefetch_rows(k + ahead + start * k_row, k_row, 16, size * 4)
         for row in range(rows):
             place = scores + row * _SCORES_ROW + start * 4
+            if ahead:
+                # All at once they would wait for one another: a core has some twenty cache lines on the way.
+                some, stop = start + 16 * row // rows, start + 16 * (row + 1) // rows
+                _prefetch_rows(v + some * v_row, v_row, stop - some, vectors * 64)
+                _prefetch_rows(k + ahead + some * k_row, k_row, stop - some, size * 4)
             dots_of_sixteen(queries + row * size * 4, k + start * k_row, k_row, count - start, size // 16, place)
     left, right, mask = argument(record, LEFT), argument(record, RIGHT), argument(record, _MASK)
     for row in range(rows):
