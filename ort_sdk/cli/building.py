@@ -81,7 +81,7 @@ class BuiltModel:
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
-        self._runner = PlanRunner(state.plan, binding_providers(state.providers), use_programs=True)
+        self._runner = PlanRunner(state.plan, binding_providers(state.providers), use_programs=True, memory=state.program_memory)
 
     def settle(self, feeds: Mapping[str, Any], runs: int) -> ProgramRow | None:
         """Run until runs are replayed by a program that will not be made anew.

@@ -10,7 +10,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import ExecutionPlan
 
 from .executor import BodyRunner, RunControl, execute
-from .program_memory import DEFAULT_LIMIT_BYTES, ProgramMemory
+from .program_memory import ProgramMemory
 
 if TYPE_CHECKING:
     from .program_set import ProgramSet
@@ -58,7 +58,7 @@ class PlanRunner:
         providers: provider name → what binding needs.
         use_programs: False runs every call step by step.
         is_body: whether it is a body of control flow.
-        memory_limit_bytes: of arenas and folded values of all its programs together, but for one program set's.
+        memory: bounds what its programs hold, together with those of other plans that share it; one of its own by default.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PlanRunner:
         *,
         use_programs: bool,
         is_body: bool = False,
-        memory_limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        memory: ProgramMemory | None = None,
     ) -> None:
         self.plan = plan
         self._is_body = is_body
@@ -76,7 +76,7 @@ class PlanRunner:
         self._use_programs = use_programs
         self._idle: list[ProgramSet] = []
         """Program sets that no run is using, the one used last at the end."""
-        self.memory = ProgramMemory(memory_limit_bytes)
+        self.memory = ProgramMemory() if memory is None else memory
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
         """Run once. Arguments and result as for ``execute``."""
@@ -131,18 +131,21 @@ MIN_BODY_STEPS = 4
 """Steps of a body from which programs for it pay."""
 
 
-def body_runner(plan: ExecutionPlan, providers: Mapping[str, BindingProvider] | None) -> BodyRunner:
+def body_runner(
+    plan: ExecutionPlan, providers: Mapping[str, BindingProvider] | None, memory: ProgramMemory | None = None
+) -> BodyRunner:
     """What runs a body of control flow.
 
     Args:
         plan: of the body.
         providers: provider name → what binding needs; None to run every call step by step.
+        memory: see ``PlanRunner``.
     """
     if providers is None or len(plan.steps) < MIN_BODY_STEPS:
         return BodyRunner(plan)
     from .derived_plans import body_as_main
 
-    return BodyRunner(plan, PlanRunner(body_as_main(plan), providers, use_programs=True, is_body=True).run)
+    return BodyRunner(plan, PlanRunner(body_as_main(plan), providers, use_programs=True, is_body=True, memory=memory).run)
 
 
 def signature_of(feeds: Sequence[Array]) -> tuple[Any, ...] | None:

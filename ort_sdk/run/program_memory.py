@@ -1,4 +1,4 @@
-"""The bound on what the programs of a plan hold, of all shapes and of all runs that go on at the same time."""
+"""The bound on what the programs of a session hold: of its graph and bodies, all shapes, and all runs at the same time."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ from ort_sdk.memory import (
 )
 from ort_sdk.partition import Assignment, ValueDevices, insert_copies, keep_float, partition
 from ort_sdk.plan import ExecutionPlan
+from ort_sdk.run import ProgramMemory
 
 from .functions import function_lookup
 from .optimizing import SessionOptimizer
@@ -89,6 +90,8 @@ class SessionState:
     plan: ExecutionPlan
     prepacker: Prepacker | None
     """Holds what the kernels share with other sessions."""
+    program_memory: ProgramMemory
+    """Bounds what programs of the graph and its bodies hold."""
 
 
 def _loaded(
@@ -161,4 +164,4 @@ def build_session(
     observe("plan", plan)
     for provider in providers:
         provider.handle.on_session_initialization_end(provider.execution_provider)
-    return SessionState(model, tuple(providers), assignment, devices, transfers, plan, prepacker)
+    return SessionState(model, tuple(providers), assignment, devices, transfers, plan, prepacker, planner.program_memory)

@@ -117,8 +117,9 @@ CONFIG_KEYS = (
     ConfigKey(
         "session.program_memory_limit_bytes",
         "1073741824",
-        "Bytes that working memory and folded values of the main graph's programs may take, of all shapes and of all runs at the "
-        "same time. Programs for one run at a time are always made; others go step by step where there is no room.",
+        "Bytes that working memory and folded values of programs may take, of the main graph and of bodies, of all shapes and "
+        "of all runs at the same time. Programs for one run at a time are always made; others go step by step where there is no "
+        "room.",
         is_of_ort=False,
     ),
     ConfigKey(

@@ -33,7 +33,7 @@ from .options import RunOptions, SessionOptions
 from .ort_device import OrtDevice, device_of
 from .ort_value import OrtValue, OrtValueVector
 from .overrides import ModelOverrides
-from .planning import DISABLE_PROGRAMS_KEY, program_memory_limit
+from .planning import DISABLE_PROGRAMS_KEY
 from .provider_selection import choose_providers
 from .runs import SessionRuns
 from .stages import RECORD_KEY, OrtEpAssignedSubgraph, SessionDescription, StageWatcher
@@ -120,7 +120,6 @@ class InferenceSession:
         make_runs = functools.partial(
             SessionRuns,
             use_programs=options._config.get(DISABLE_PROGRAMS_KEY) != "1",
-            program_memory_limit_bytes=program_memory_limit(options._config),
         )
         self._built: SessionState | None = state
         self._described, self._assigned = watcher.description, watcher.assigned

@@ -12,17 +12,17 @@ from ort_sdk.kernels import create_kernel, kernel_info
 from ort_sdk.memory import DataTransferManager, InitializerPlacement, PackingNode, Prepacker
 from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices
 from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
-from ort_sdk.run import DEFAULT_LIMIT_BYTES, body_runner
+from ort_sdk.run import DEFAULT_LIMIT_BYTES, ProgramMemory, body_runner
 
 from .session_providers import SessionProvider, binding_providers
 
-__all__ = ["DISABLE_PROGRAMS_KEY", "SessionPlanner", "program_memory_limit"]
+__all__ = ["DISABLE_PROGRAMS_KEY", "SessionPlanner"]
 
 DISABLE_PROGRAMS_KEY = "session.disable_programs"
 PROGRAM_MEMORY_KEY = "session.program_memory_limit_bytes"
 
 
-def program_memory_limit(config: Mapping[str, str]) -> int:
+def _program_memory_limit(config: Mapping[str, str]) -> int:
     """Bytes that a session's programs may hold.
 
     Raises:
@@ -56,6 +56,8 @@ class SessionPlanner:
         self._config = config
         self._binding = binding_providers(providers) if config.get(DISABLE_PROGRAMS_KEY) != "1" else None
         """What programs of bodies need; None to run them step by step."""
+        self.program_memory = ProgramMemory(_program_memory_limit(config))
+        """Of the graph and its bodies."""
 
     def plan(self, graph: Graph, devices: ValueDevices, implicit_inputs: Sequence[str] = ()) -> ExecutionPlan:
         """Plan of a graph.
@@ -101,7 +103,7 @@ class SessionPlanner:
 
     def _bodies(self, node: Node, devices: ValueDevices) -> dict[str, Subgraph]:
         return {
-            name: body_runner(self.plan(body, devices.bodies[id(body)], node.implicit_inputs), self._binding)
+            name: body_runner(self.plan(body, devices.bodies[id(body)], node.implicit_inputs), self._binding, self.program_memory)
             for name, body in node.subgraphs.items()
         }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import CPU_DEVICE, Array, OrtSdkError
 from ort_sdk.api.foreign_errors import raise_foreign
-from ort_sdk.run import DEFAULT_LIMIT_BYTES, PlanRunner, ProgramRow, RunControl
+from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 
 from .build import SessionState
 from .feeds import FeedReader
@@ -29,10 +29,9 @@ class SessionRuns:
     Args:
         state: the stages' products.
         use_programs: False runs every call step by step.
-        program_memory_limit_bytes: see ``PlanRunner``.
     """
 
-    def __init__(self, state: SessionState, *, use_programs: bool, program_memory_limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+    def __init__(self, state: SessionState, *, use_programs: bool) -> None:
         self._transfers, self._providers = state.transfers, state.providers
         self._bound: BoundRuns | None = None
         self.fetches = state.plan.fetches
@@ -42,7 +41,7 @@ class SessionRuns:
             state.plan,
             binding_providers(state.providers),
             use_programs=use_programs,
-            memory_limit_bytes=program_memory_limit_bytes,
+            memory=state.program_memory,
         )
         self._is_on_host = all(fetch.device == CPU_DEVICE for fetch in self.fetches)
         scopes = {provider.name: scope for provider in state.providers if (scope := provider.run_scope()) is not None}

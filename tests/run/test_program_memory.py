@@ -150,3 +150,34 @@ def test_sets_that_were_used_least_recently_go_when_others_grow_beyond_the_limit
     assert runner._idle == [last]
     assert runner.memory.held_bytes == last.held_bytes() >= x.nbytes
     assert len(together.session.program_report()) == 1
+
+
+def _loop(*op_types):
+    """A Loop of four turns over a body of these operators."""
+    names = ["state", *(f"v{count}" for count in range(len(op_types) - 1)), "next"]
+    nodes = [helper.make_node(op, [a], [b]) for op, a, b in zip(op_types, names[:-1], names[1:], strict=True)]
+    nodes.append(helper.make_node("Identity", ["go on"], ["still"]))
+    state = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("state", "next")]
+    turn = helper.make_tensor_value_info("turn", TensorProto.INT64, [])
+    go_on, still = (helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go on", "still"))
+    body = helper.make_graph(nodes, "body", [turn, go_on, state[0]], [still, state[1]])
+    count = helper.make_tensor_value_info("count", TensorProto.INT64, [])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Loop", ["count", "", "x"], ["y"], body=body)], "graph", [count, x], [y])
+    return helper.make_model(graph, ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("0", 1), (None, 2)])
+def test_bodies_share_the_limit_with_the_graph_around_them(limit, expected):
+    session = _session(_loop("Sin", "Cos", "Atan", "Tanh", "Sin"), limit)
+    memory = session._runs._runner.memory
+    rng = np.random.default_rng(0)
+    for turns in (3, 4, 5, 6, 3, 4):
+        for width in (WIDTH, WIDTH // 2):
+            x = rng.uniform(-1, 1, width).astype(np.float32)
+            wanted = x.astype(np.float64)
+            for _ in range(turns):
+                wanted = np.sin(np.tanh(np.arctan(np.cos(np.sin(wanted)))))
+            (found,) = session.run(None, {"count": np.int64(turns), "x": x})
+            np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert len(memory._held) == expected
