@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu import libraries
-from ort_sdk_cpu.fusion.sequences import RowSequence
+from ort_sdk_cpu.fusion.row_sequence import RowSequence
 
 import ort_sdk
 from ort_sdk.run.varying import RUNS_BEFORE_FUSING
