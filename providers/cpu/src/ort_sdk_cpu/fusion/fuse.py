@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fuse"]
 
-PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm", "MatMul"})
+PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm", "MatMul", "MatMulNBits"})
 """Operators that may be products of rows with a constant matrix."""
 
 
@@ -44,7 +44,7 @@ def _fused_varying(program: FusibleProgram) -> StepFusion:
     told = Expressions(program)
     light = LightSteps(program, told)
     products = [step for step in program.steps.values() if step.op_type in PRODUCTS]
-    has_rows = any(hasattr(step.kernel, "row_product") or hasattr(step.kernel, "call") for step in products)
+    has_rows = any(hasattr(step.kernel, name) for step in products for name in ("call", "few_rows", "row_product"))
     views, readers = fused_views(program, told, light, has_rows=has_rows and libraries.numba().is_usable)
     left = replace(_without(program, views, readers), readers=readers)
     loops = _fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if light.is_computed(own)}))

@@ -19,6 +19,7 @@ from ort_sdk_cpu.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, ru
 
 from .cached_steps import CacheWords
 from .loops import strides_over
+from .nbits_rows import behind_arranged
 from .row_layout import RowLayout
 from .row_steps import AddedScores, RowStep
 from .sequence_bounds import LaunchedTask, Span, check_tasks, spans_of
@@ -69,9 +70,10 @@ class RowSequence:
         program: FusibleProgram,
         scratch: Scratch,
     ) -> None:
+        steps = behind_arranged(steps)
         self._steps, self._scratch = steps, scratch
         widths = {index: width for step in steps for index, width in step.widths.items()}
-        ranks = {index: len(program.values[index].shape) for index in widths}
+        ranks = {index: len(program.values[index].shape) for index in widths if index in program.values}
         given = [(place, index, widths[index]) for place, index in enumerate(inputs) if index in widths]
         self._given = sorted(given, key=lambda row: -ranks[row[1]])
         """Those of most dimensions first."""
@@ -94,7 +96,9 @@ class RowSequence:
         self._failing = [place for place, step in enumerate(steps) if step.may_fail]
         self._products = sorted({step.product for step in steps if step.product is not None}, key=str)
         self._numbers = sum(step.product.inner * step.product.columns for step in steps if step.product is not None)
-        """Of all second operands."""
+        """Of all second operands of products of float32."""
+        self._packed_numbers = sum(step.numbers for step in steps)
+        self._most_rows = min((step.most_rows for step in steps if step.most_rows), default=0)
         self._has_attention = any(not step.goes_by_rows for step in steps)
         self._waits: dict[tuple[frozenset[ProductSizes], frozenset[ProductSizes]], list[bool]] = {}
         """By products whose rows are split among the threads, and products of whose second operands each has some rows."""
@@ -103,10 +107,10 @@ class RowSequence:
         """Leading shape, threads and bytes of working memory with which all tasks were checked."""
 
     def compute(self, *inputs: HostArray) -> Any:
-        """New outputs; ``NotImplemented`` for no rows, and where those of an input are others or lie apart."""
+        """New outputs; ``NotImplemented`` for no rows, for too many, and where those of an input are others or lie apart."""
         lead = inputs[self._given[0][0]].shape[:-1] if self._given else inputs[self._leads[0]].shape
         rows = math.prod(lead)
-        if not rows or (self._needs_batch and len(lead) != 2) or not self._fit(inputs, lead, rows):
+        if not rows or 0 < self._most_rows < rows or (self._needs_batch and len(lead) != 2) or not self._fit(inputs, lead, rows):
             return NotImplemented
         caches = self._cache_words(inputs, lead)
         if caches is None:
@@ -192,9 +196,10 @@ class RowSequence:
         most = libraries.thread_count()
         products = {sizes: planned(sizes.of_rows(rows), most).division for sizes in self._products}
         threads = max((division.threads for division in products.values()), default=1)
+        numbers = self._packed_numbers + (self._numbers if rows <= FEW_ROWS else 0)
+        # A team that is there anyway reads all second operands together.
+        threads = max(threads, min(most, numbers // NUMBERS_WORTH_WAKING))
         if rows <= FEW_ROWS:
-            # A team that is there anyway reads all second operands together.
-            threads = max(threads, min(most, self._numbers // NUMBERS_WORTH_WAKING))
             products = {sizes: divided(sizes.of_rows(rows), threads) for sizes in self._products}
         work = max([each.work_bytes // each.threads for each in products.values()] + [step.work for step in self._steps])
         work = -(-work // 64) * 64
@@ -226,7 +231,7 @@ class RowSequence:
         """
         waits, since, follows = [], _Since(), False
         for step in self._steps:
-            is_local = step.goes_by_rows and (step.product is None or step.product in by_rows)
+            is_local = step.goes_by_rows and not step.by_columns and (step.product is None or step.product in by_rows)
             read, written = self._places(step.reads), self._places(step.writes)
             waits.append(since.conflicts(read, written, is_local=is_local) or follows)
             follows = step.product in shared

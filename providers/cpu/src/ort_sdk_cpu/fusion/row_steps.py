@@ -91,6 +91,14 @@ class RowStep:
     """Values that lie otherwise than the program has them: only other tasks can read them."""
     hides_nan: bool = False
     """Whether the steps put 0 where it makes something else that is no number."""
+    arranged: RowStep | None = None
+    """Task that brings what it reads into a form, whose values have numbers below 0; others of the same do with it, too."""
+    by_columns: bool = False
+    """Whether each thread makes some columns of all rows."""
+    numbers: int = 0
+    """Of a second operand, beside a product's."""
+    most_rows: int = 0
+    """With which its task is the right one; 0 for any number."""
     apart: FusedSteps | None = None
     """Its main steps as one step outside of sequences, where it is several."""
 
@@ -121,6 +129,7 @@ class RowStep:
             reads=tuple(names[index] for index in self.reads),
             repeated=steps,
             required=required,
+            arranged=None if self.arranged is None else self.arranged.over(views),
         )
 
 

@@ -16,6 +16,7 @@ from ort_sdk_cpu.kernels.scratch import Scratch
 from .attention import AttentionGroup
 from .attention_rows import grouped_attention
 from .expressions import Expressions
+from .nbits_rows import nbits_step
 from .normalized_heads import normalization_of_heads
 from .rotated_rows import rotation_of_heads
 from .row_places import place_step
@@ -45,7 +46,7 @@ def tasks_of(program: FusibleProgram, told: Expressions, groups: Sequence[Attent
     views = RowViews(program, told, {group.output: group.query_value for group in groups})
     for position, step in program.steps.items():
         followed = followed_product(position, program)
-        made = row_step(step, program) or place_step(step, program) if followed is None else None
+        made = _single(step, program) if followed is None else None
         positions, task = followed if followed is not None else ((position,), made)
         if task is not None:
             tasks[positions] = task.over(views)
@@ -61,6 +62,10 @@ def tasks_of(program: FusibleProgram, told: Expressions, groups: Sequence[Attent
     taken = {position for positions in several for position in positions}
     tasks = {positions: task for positions, task in tasks.items() if taken.isdisjoint(positions)} | several
     return dict(sorted(tasks.items(), key=lambda row: row[0][-1]))
+
+
+def _single(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    return row_step(step, program) or place_step(step, program) or nbits_step(step, program)
 
 
 def sequences_of(tasks: Tasks, program: FusibleProgram, readers: Readers) -> list[Tasks]:
@@ -130,8 +135,8 @@ def fused_sequence(members: Tasks, program: FusibleProgram, readers: Readers, sc
     inputs = _given(members, program)
     outputs = _outputs(members, positions, readers)
     kernel: Any = RowSequence(list(members.values()), inputs, outputs, program, scratch)
-    if any(step.cache is not None for step in members.values()):
-        kernel = _WithCaches(kernel, list(_parts(members, program, scratch)), inputs, outputs, program)
+    if any(step.cache is not None or step.most_rows for step in members.values()):
+        kernel = _InParts(kernel, list(_parts(members, program, scratch)), inputs, outputs, program)
     return FusedSteps(positions, kernel, inputs, outputs, repeated)
 
 
@@ -172,10 +177,10 @@ def _part(members: Tasks, program: FusibleProgram, scratch: Scratch) -> FusedSte
 
 
 def _parts(members: Tasks, program: FusibleProgram, scratch: Scratch) -> Iterator[FusedSteps | FusibleStep]:
-    """Steps that attend a cache, or whose results lie otherwise, as they are, and what lies between them."""
+    """Steps that attend a cache, are for few rows, or whose results lie otherwise, as they are, and what lies between them."""
     group: dict[tuple[int, ...], RowStep] = {}
     for positions, step in members.items():
-        if step.cache is None and not step.rearranged:
+        if step.cache is None and not step.rearranged and not step.most_rows:
             group[positions] = step
             continue
         if group:
@@ -196,8 +201,8 @@ def _apart(positions: tuple[int, ...], task: RowStep, program: FusibleProgram) -
             yield program.steps[position]
 
 
-class _WithCaches:
-    """Steps among which some attend caches: all at once where queries are few, else in parts.
+class _InParts:
+    """Steps among which some attend caches, or are for few rows: all at once where rows and queries are few, else in parts.
 
     Args:
         whole: all of them.
@@ -216,8 +221,13 @@ class _WithCaches:
         program: FusibleProgram,
     ) -> None:
         self._whole, self._parts, self._inputs, self._outputs = whole, parts, inputs, outputs
-        read = {index for part in parts for index in part.inputs}
+        last = {index: place for place, part in enumerate(parts) for index in part.inputs}
+        made, read = {index for part in parts for index in part.outputs}, set(last)
         self._constants = {index: program.values[index].constant for index in read if _is_constant(program, index)}
+        self._read_last = [
+            [index for index in sorted(made.difference(outputs, (0,))) if last.get(index) == place] for place in range(len(parts))
+        ]
+        """For each part, what the others before it made that none behind it reads."""
 
     def compute(self, *inputs: HostArray) -> Any:
         """New outputs; ``NotImplemented`` for what a part cannot."""
@@ -225,11 +235,13 @@ class _WithCaches:
         if result is not NotImplemented:
             return result
         values: dict[int, Any] = {0: None, **self._constants, **dict(zip(self._inputs, inputs, strict=True))}
-        for part in self._parts:
+        for part, read_last in zip(self._parts, self._read_last, strict=True):
             made = part.kernel.compute(*[values[index] for index in part.inputs])
             if made is NotImplemented:
                 return NotImplemented
             values.update(zip(part.outputs, made if isinstance(made, tuple) else (made,), strict=False))
             values[0] = None
+            for index in read_last:
+                del values[index]
         results = tuple(values[index] for index in self._outputs)
         return results if len(results) > 1 else results[0]

@@ -25,7 +25,7 @@ from ort_sdk_cpu import libraries
 from .bindable import BindableKernel, MakeWriter, Writer, bindable, made_by
 from .matmul_nbits_operands import BIAS, GROUP_INDEX, SCALES, WEIGHT, ZERO_POINTS, Operands, column_sources, columns_of, rows_of
 from .matmul_nbits_packing import computed_operands, pack_operand
-from .matmul_nbits_product import NBitsProduct, Product
+from .matmul_nbits_product import FewRows, NBitsProduct, Product
 from .matmul_nbits_scales import has_half_scales, pack_half_scales
 from .scratch import scratch_of
 
@@ -151,6 +151,13 @@ class MatMulNBitsKernel(BindableKernel):
         if not is_plain or not out.size or not self._keeps_operands(inputs):
             return None
         return self._shape_products.fixed(self._operands_of(inputs), rows, a, bias, out)
+
+    def few_rows(self) -> FewRows | None:
+        """The product for few rows, with operands that stay; None where they may change, or the weight is [K, N]."""
+        is_kept = all(index in self._views for index in _PACKED if self._info.has_input(index))
+        if not is_kept or self._columns is not None or not self._weight.size_n:
+            return None
+        return self._shape_products.few_rows(self._operands((np.empty((0, self._weight.size_k), np.float32), None, None, None)))
 
     def _compute_new(self, a: HostArray, *rest: Any) -> HostArray:
         out = np.empty((*a.shape[:-1], self._weight.size_n), dtype=np.float32)

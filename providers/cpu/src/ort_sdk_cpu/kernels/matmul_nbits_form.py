@@ -10,7 +10,7 @@ from ort_sdk_cpu.instruction_set import has_matrix_unit, has_vnni
 
 from .matmul_nbits_operands import Operands
 
-__all__ = ["Form", "choose_form"]
+__all__ = ["Form", "choose_form", "form_of_few_rows"]
 
 
 FEW_ROWS = {(False, False): 10, (False, True): 4, (True, False): 8, (True, True): 6}
@@ -127,6 +127,11 @@ def choose_form(weight: BlockWeight, operands: Operands, rows: int, threads: int
     if not is_exact:
         return _rows_by_lanes(weight, rows, parts)
     return _rows_by_digits(weight, rows, parts) if has_vnni() else _rows(weight, rows, parts)
+
+
+def form_of_few_rows(weight: BlockWeight, operands: Operands, *, is_exact: bool) -> tuple[Form, int]:
+    """The form for one row of activations on one thread, and for how many rows it is the same but for sizes of buffers."""
+    return choose_form(weight, operands, 1, 1, is_exact=is_exact), FEW_ROWS[is_exact, operands.by_columns]
 
 
 def _name(kind: str, weight: BlockWeight, *, is_exact: bool) -> str:

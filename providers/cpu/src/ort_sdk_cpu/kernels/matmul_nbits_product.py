@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 from ort_sdk_cpu import libraries
 from ort_sdk_cpu.machine_code import TaskCall
 from ort_sdk_cpu.native_call import NativeCall
 from ort_sdk_cpu.simd import nbits_arguments as places
 
-from .matmul_nbits_form import ELEMENTS_PER_PART, SPAN_BYTES, Form, block_bytes, choose_form, padded
+from .matmul_nbits_form import ELEMENTS_PER_PART, SPAN_BYTES, Form, block_bytes, choose_form, form_of_few_rows, padded
 from .matmul_nbits_operands import Operands
 from .scratch import Scratch, ToldMemory
 
-__all__ = ["NBitsProduct", "Product"]
+__all__ = ["FewRows", "NBitsProduct", "Product"]
 
 Product = Callable[[HostArray, HostArray | None, HostArray], None]
 """``product(a, bias, out)``."""
@@ -32,6 +33,23 @@ _ARRANGED = (5, 6, 7)
 """Arguments of tasks that bring activations into their form: what they make."""
 _READS_ACTIVATIONS = ("rows_f32", "rows_i32", "columns_f32")
 """What tasks are named that also read activations as they are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FewRows:
+    """A product with a weight [N, ...] that is the same two tasks for any few rows: one that arranges them, and dot products."""
+
+    form: Form
+    """Of one row; buffers of more are as many times as large."""
+    arguments: dict[int, Any]
+    """Those of the dot products that stay the same, by ``simd.nbits_arguments``, as numbers and arrays."""
+    most: int
+    """Rows."""
+
+    @property
+    def reads_activations(self) -> bool:
+        """Whether the dot products read the activations as they are, too."""
+        return self.form.task.startswith(_READS_ACTIVATIONS)
 
 
 class NBitsProduct:
@@ -76,6 +94,13 @@ class NBitsProduct:
         call.kept = (self, operands, a, bias, out)  # type: ignore[attr-defined]
         call.native = calls.native  # type: ignore[attr-defined]
         return call
+
+    def few_rows(self, operands: Operands) -> FewRows | None:
+        """The product for few rows; None for a weight [K, N]."""
+        if operands.by_columns:
+            return None
+        form, most = form_of_few_rows(self._weight, operands, is_exact=self._is_exact)
+        return FewRows(form, self._arguments(operands, form, 1), most)
 
     def _maker(self, operands: Operands, rows: int) -> Callable[[], _Calls]:
         form = choose_form(self._weight, operands, rows, libraries.thread_count(), is_exact=self._is_exact)
