@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ort_sdk.api import FusedSteps, FusibleProgram, StepFusion
 from ort_sdk_cpu import libraries
 
-if TYPE_CHECKING:
-    from .groups import Group
+from .fused_chains import fused_chains
 
 __all__ = ["fuse"]
 
@@ -31,7 +28,7 @@ def fuse(program: FusibleProgram) -> StepFusion:
         return replace(varying, fused=[*first, *varying.fused])
     sums = [*_quantized_sums(left), *_float_convolutions(left)]
     first, left = [*first, *sums], _without(left, sums)
-    chains = _fused_chains(left)
+    chains = fused_chains(left)
     return StepFusion([*first, *chains.fused], chains.is_complete)
 
 
@@ -47,10 +44,11 @@ def _fused_varying(program: FusibleProgram) -> StepFusion:
     has_rows = any(hasattr(step.kernel, name) for step in products for name in ("call", "few_rows", "row_product"))
     views, readers = fused_views(program, told, light, has_rows=has_rows and libraries.numba().is_usable)
     left = replace(_without(program, views, readers), readers=readers)
-    loops = _fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if light.is_computed(own)}))
+    loops = fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if light.is_computed(own)}))
     lines = list(light.fused([own for own in left.steps if own in light.positions], loops.fused, readers))
-    chains = _fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if own not in light.positions}))
-    return StepFusion([*views, *lines, *chains.fused], loops.is_complete and chains.is_complete)
+    chains = fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if own not in light.positions}))
+    is_complete = all(getattr(fused.kernel, "is_complete", True) for fused in views)
+    return StepFusion([*views, *lines, *chains.fused], is_complete and loops.is_complete and chains.is_complete)
 
 
 def _without(
@@ -86,33 +84,3 @@ def _float_convolutions(program: FusibleProgram) -> list[FusedSteps]:
     from .float_convolutions import float_convolutions
 
     return list(float_convolutions(program))
-
-
-def _fused_chains(program: FusibleProgram) -> StepFusion:
-    """Chains; those compiled already, if compiling is not allowed."""
-    has_any = any(getattr(step.kernel, "element_operation", None) is not None for step in program.steps.values())
-    if not has_any or not libraries.numba().is_usable:
-        return StepFusion()
-    from .code import is_compiled
-    from .groups import groups_of
-
-    groups = [group for group in groups_of(program) if not (program.shapes_vary and group.is_small_step)]
-    chosen = [group for group in groups if program.may_compile or is_compiled(group.chain)]
-    return StepFusion([_fused(group, program) for group in chosen], is_complete=len(chosen) == len(groups))
-
-
-def _fused(group: Group, program: FusibleProgram) -> FusedSteps:
-    if program.shapes_vary:
-        from .varying import VaryingChain
-
-        return FusedSteps(group.positions, VaryingChain(group), group.inputs, group.outputs)
-    from ort_sdk_cpu.kernels.task_writer import threads_for
-
-    from .kernel import ChainKernel, JoinableKernel
-
-    threads = threads_for(math.prod(group.shape) * group.cost // 2)
-    kernel = ChainKernel(group, [program.values[index].shape for index in group.inputs], threads)
-    if not group.is_small_step:
-        return FusedSteps(group.positions, kernel, group.inputs, group.outputs)
-    step = program.steps[group.positions[0]]
-    return FusedSteps(group.positions, JoinableKernel(kernel, step), group.inputs, group.outputs)

@@ -196,9 +196,9 @@ class RowSequence:
         most = libraries.thread_count()
         products = {sizes: planned(sizes.of_rows(rows), most).division for sizes in self._products}
         threads = max((division.threads for division in products.values()), default=1)
-        numbers = self._packed_numbers + (self._numbers if rows <= FEW_ROWS else 0)
+        together = self._packed_numbers + (self._numbers if rows <= FEW_ROWS else 0)
         # A team that is there anyway reads all second operands together.
-        threads = max(threads, min(most, numbers // NUMBERS_WORTH_WAKING))
+        threads = max(threads, min(most, together // NUMBERS_WORTH_WAKING))
         if rows <= FEW_ROWS:
             products = {sizes: divided(sizes.of_rows(rows), threads) for sizes in self._products}
         work = max([each.work_bytes // each.threads for each in products.values()] + [step.work for step in self._steps])

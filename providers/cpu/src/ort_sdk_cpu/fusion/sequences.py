@@ -7,10 +7,10 @@ rows from task to task: it waits for the others only where it needs theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray
+from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep
 from ort_sdk_cpu.kernels.scratch import Scratch
 
 from .attention import AttentionGroup
@@ -23,15 +23,12 @@ from .row_places import place_step
 from .row_sequence import RowSequence
 from .row_steps import RowStep, followed_product, row_step
 from .row_views import RowViews
+from .sequence_parts import Readers, Tasks, in_parts, is_constant, outputs_of
 
 __all__ = ["RowSequence", "Tasks", "fused_sequence", "misplaced", "sequences_of", "tasks_of"]
 
 LEAST_STEPS = 3
 """Steps from which a sequence takes less time than they do one by one."""
-
-Readers = Mapping[int, Sequence[int]]
-Tasks = Mapping[tuple[int, ...], RowStep]
-"""Positions of steps → the task that they are, in the order of their last."""
 
 
 def tasks_of(program: FusibleProgram, told: Expressions, groups: Sequence[AttentionGroup]) -> Tasks:
@@ -133,10 +130,10 @@ def fused_sequence(members: Tasks, program: FusibleProgram, readers: Readers, sc
     """
     positions, repeated = _covered(members)
     inputs = _given(members, program)
-    outputs = _outputs(members, positions, readers)
+    outputs = outputs_of(members, positions, readers)
     kernel: Any = RowSequence(list(members.values()), inputs, outputs, program, scratch)
     if any(step.cache is not None or step.most_rows for step in members.values()):
-        kernel = _InParts(kernel, list(_parts(members, program, scratch)), inputs, outputs, program)
+        kernel = in_parts(kernel, members, inputs, outputs, program, scratch)
     return FusedSteps(positions, kernel, inputs, outputs, repeated)
 
 
@@ -151,97 +148,6 @@ def _given(members: Tasks, program: FusibleProgram) -> tuple[int, ...]:
     """What the tasks need, and what steps whose work they do would."""
     positions, repeated = ([program.steps[position] for position in own] for own in _covered(members))
     made, again = ({index for step in steps for index in step.outputs} for steps in (positions, repeated))
-    read = {index for step in (*positions, *repeated) for index in step.inputs if index and not _is_constant(program, index)}
+    read = {index for step in (*positions, *repeated) for index in step.inputs if index and not is_constant(program, index)}
     needed = frozenset().union(*(task.needs for task in members.values()))
     return tuple(sorted((read - again | needed) - made))
-
-
-def _is_constant(program: FusibleProgram, index: int) -> bool:
-    shown = program.values.get(index)
-    return shown is not None and shown.constant is not None
-
-
-def _outputs(members: Tasks, positions: Sequence[int], readers: Readers) -> tuple[int, ...]:
-    written = {index for step in members.values() for index in step.outputs}
-    return tuple(sorted(index for index in written if not set(positions) >= set(readers.get(index, ()))))
-
-
-def _part(members: Tasks, program: FusibleProgram, scratch: Scratch) -> FusedSteps:
-    """Some tasks as a sequence of their own, which gives whatever other steps read."""
-    positions = tuple(sorted(position for own in members for position in own))
-    made = {index for step in members.values() for index in step.outputs}
-    known = {index for step in members.values() for index, *_ in step.required if index}
-    inputs = tuple(sorted(known.union(*(step.needs for step in members.values())) - made))
-    outputs = _outputs(members, positions, program.readers)
-    return FusedSteps(positions, RowSequence(list(members.values()), inputs, outputs, program, scratch), inputs, outputs)
-
-
-def _parts(members: Tasks, program: FusibleProgram, scratch: Scratch) -> Iterator[FusedSteps | FusibleStep]:
-    """Steps that attend a cache, are for few rows, or whose results lie otherwise, as they are, and what lies between them."""
-    group: dict[tuple[int, ...], RowStep] = {}
-    for positions, step in members.items():
-        if step.cache is None and not step.rearranged and not step.most_rows:
-            group[positions] = step
-            continue
-        if group:
-            yield _part(group, program, scratch)
-        group = {}
-        yield from _apart(positions, step, program)
-    if group:
-        yield _part(group, program, scratch)
-
-
-def _apart(positions: tuple[int, ...], task: RowStep, program: FusibleProgram) -> Iterator[FusedSteps | FusibleStep]:
-    """The steps of a task one by one, but for those that are one."""
-    one = () if task.apart is None else task.apart.positions
-    for position in sorted(task.repeated.union(positions)):
-        if task.apart is not None and position == one[-1]:
-            yield task.apart
-        elif position not in one:
-            yield program.steps[position]
-
-
-class _InParts:
-    """Steps among which some attend caches, or are for few rows: all at once where rows and queries are few, else in parts.
-
-    Args:
-        whole: all of them.
-        parts: in order.
-        inputs: values that are given.
-        outputs: values that are asked for.
-        program: the program.
-    """
-
-    def __init__(
-        self,
-        whole: RowSequence,
-        parts: Sequence[FusedSteps | FusibleStep],
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        program: FusibleProgram,
-    ) -> None:
-        self._whole, self._parts, self._inputs, self._outputs = whole, parts, inputs, outputs
-        last = {index: place for place, part in enumerate(parts) for index in part.inputs}
-        made, read = {index for part in parts for index in part.outputs}, set(last)
-        self._constants = {index: program.values[index].constant for index in read if _is_constant(program, index)}
-        self._read_last = [
-            [index for index in sorted(made.difference(outputs, (0,))) if last.get(index) == place] for place in range(len(parts))
-        ]
-        """For each part, what the others before it made that none behind it reads."""
-
-    def compute(self, *inputs: HostArray) -> Any:
-        """New outputs; ``NotImplemented`` for what a part cannot."""
-        result = self._whole.compute(*inputs)
-        if result is not NotImplemented:
-            return result
-        values: dict[int, Any] = {0: None, **self._constants, **dict(zip(self._inputs, inputs, strict=True))}
-        for part, read_last in zip(self._parts, self._read_last, strict=True):
-            made = part.kernel.compute(*[values[index] for index in part.inputs])
-            if made is NotImplemented:
-                return NotImplemented
-            values.update(zip(part.outputs, made if isinstance(made, tuple) else (made,), strict=False))
-            values[0] = None
-            for index in read_last:
-                del values[index]
-        results = tuple(values[index] for index in self._outputs)
-        return results if len(results) > 1 else results[0]
