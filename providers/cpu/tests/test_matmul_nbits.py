@@ -326,6 +326,12 @@ def test_other_instruction_sets(level, bits):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
+def test_rows_of_a_weight_are_a_product_of_few_rows_for_sequences(accuracy_level):
+    assert Case(4, 32, 64, 128).kernel(accuracy_level).few_rows().most == FEW_ROWS[accuracy_level == EXACT, False]
+    assert Case(4, 32, 64, 128, by_columns=True).kernel(accuracy_level).few_rows() is None
+
+
 def test_wrong_shapes_are_refused():
     case = Case(4, 32, 64, 8)
     with pytest.raises(InvalidArgument, match="A has shape"):
