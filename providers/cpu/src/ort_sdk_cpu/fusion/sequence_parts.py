@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray
@@ -48,7 +49,7 @@ def in_parts(
     """
     groups = list(_groups(members))
     takes_few = any(step.most_rows for step in members.values())
-    alone = [group for group in groups if takes_few and not any(_is_apart(step) or step.product for step in group.values())]
+    alone = [group for group in groups if takes_few and all(starmap(_is_as_fast_alone, group.items()))]
     chains = fused_chains(replace(program, steps=_steps_of(alone, program)))
     ends: dict[int, Part | None] = {position: None for chain in chains.fused for position in chain.positions}
     ends |= {chain.positions[-1]: _chain(chain, program) for chain in chains.fused}
@@ -65,6 +66,11 @@ def in_parts(
 def _is_apart(step: RowStep) -> bool:
     """Whether it attends a cache, is for few rows, or gives results that lie otherwise."""
     return step.cache is not None or bool(step.rearranged or step.most_rows)
+
+
+def _is_as_fast_alone(positions: tuple[int, ...], step: RowStep) -> bool:
+    """Whether it is one step, and no product: nothing is gained by a sequence of such, which has one thread."""
+    return len(positions) == 1 and not (_is_apart(step) or step.product or step.repeated)
 
 
 def _groups(members: Tasks) -> Iterator[Tasks]:
