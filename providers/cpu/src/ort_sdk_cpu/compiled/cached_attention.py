@@ -20,7 +20,7 @@ All tasks take the same arguments. Steps are in bytes, and an address is 0 where
 - 59, 60: 0 before and afterwards: parts that have ended; whether attention also fills the cache;
 - 61 to 63: working memory, bytes of each part; where rotated queries go (batch, heads, tokens, size);
 - 64, 65: float32, the factor of scores and their cap;
-- 66: new keys.
+- 66, 67: new keys; most keys that a query sees, whatever 45 says.
 """
 
 from __future__ import annotations
@@ -49,27 +49,57 @@ from ort_sdk_cpu.simd.memory import (
     broadcast_f32,
     load_f32,
     load_f32_first,
-    load_i32,
     prefetch,
     read_f32,
     store_f32,
     store_f32_first,
-    store_i32,
     write_f32,
     write_i64,
 )
 from ort_sdk_cpu.simd.records import argument, number
 from ort_sdk_cpu.simd.rests import load_f32_first_or, load_f32_steps
-from ort_sdk_cpu.simd.shuffles import even_lanes, interleave_high, interleave_low, odd_lanes
 from ort_sdk_cpu.simd.teams import count_arrival
 
-__all__ = ["attend_few", "extend", "rotate"]
+from .cache_rows import (
+    BATCH,
+    BIASES,
+    ENDED,
+    FILLS,
+    GROUP,
+    HAS_CACHE,
+    IS_IN_PLACE,
+    KEY_HEADS,
+    KEYS,
+    LEFT,
+    LENGTH,
+    MASK,
+    ONE,
+    OUT,
+    PART_BYTES,
+    PAST_ROWS,
+    RIGHT,
+    ROTATED,
+    SCALE,
+    SINKS,
+    SIZE,
+    SOFTCAP,
+    VALUE_SIZE,
+    VALUES,
+    WORK,
+    Q,
+    at,
+    clear,
+    copy,
+    copy_past,
+    keys_of,
+    position_of,
+    put_new,
+    put_row,
+    rotate_queries,
+    start_of,
+)
 
-_Q, K, V, PAST_K, PAST_V, KEYS, VALUES, _OUT, _MASK, _BIASES = 0, 4, 8, 12, 15, 18, 22, 26, 30, 35
-_COS, _SIN, _ROTARY_ROW, _PAIRS, _IS_INTERLEAVED, _IDS, _ROTARY_ROWS, _COUNTS, _SINKS = 38, 39, 40, 41, 42, 43, 44, 45, 46
-BATCH, KEY_HEADS, GROUP, LENGTH, SIZE, VALUE_SIZE, LEFT, RIGHT = 47, 48, 49, 50, 51, 52, 53, 54
-PAST_ROWS, CAPACITY, _HAS_CACHE, IS_IN_PLACE, _ENDED, FILLS, WORK, PART_BYTES, _ROTATED = 55, 56, 57, 58, 59, 60, 61, 62, 63
-_SCALE, _SOFTCAP, NEW = 64, 65, 66
+__all__ = ["attend_few", "extend", "rotate"]
 
 BLOCK = 64
 """Keys at a time: their scores stay in registers' reach, and they themselves in the nearest cache."""
@@ -77,131 +107,7 @@ _SCORES_ROW = BLOCK * 4
 _LOWEST, _HIDDEN = np.finfo(np.float32).min, np.float32(-np.inf)
 _TINY = np.float32(1e-30)
 """Below the sum of any softmax: what sees nothing is divided by it."""
-ONE = np.float32(1)
 _columns = inner(sum_columns)
-
-
-@inner
-def at(record: int, position: int, batch: int, head: int, row: int) -> Any:
-    """Address of a row: at ``position`` are base and steps along batch, heads and rows."""
-    steps = batch * argument(record, position + 1) + head * argument(record, position + 2) + row * argument(record, position + 3)
-    return argument(record, position) + steps
-
-
-@inner
-def count_of(record: int, batch: int, index: int) -> Any:
-    return argument(argument(record, _COUNTS), batch * 3 + index)
-
-
-@inner
-def _biased(x: int, bias: int, element: int, left: int) -> Any:
-    value = load_f32_first(x + element * 4, left)
-    return add(value, load_f32_first(bias + element * 4, left)) if bias else value
-
-
-@inner
-def _turn_neighbours(x: int, bias: int, factors: Any, cos: int, sin: int, pairs: int, out: int) -> None:
-    for pair in range(0, pairs, 16):
-        left = 2 * (pairs - pair)
-        low, high = _biased(x, bias, 2 * pair, left), _biased(x, bias, 2 * pair + 16, left - 16)
-        first, second = multiply(even_lanes(low, high), factors), multiply(odd_lanes(low, high), factors)
-        c, s = load_f32_first(cos + pair * 4, pairs - pair), load_f32_first(sin + pair * 4, pairs - pair)
-        real = subtract(multiply(first, c), multiply(second, s))
-        imaginary = fused_multiply_add(first, s, multiply(second, c))
-        store_f32_first(out + pair * 8, interleave_low(real, imaginary), left)
-        store_f32_first(out + pair * 8 + 64, interleave_high(real, imaginary), left - 16)
-
-
-@inner
-def _turn_halves(x: int, bias: int, factors: Any, cos: int, sin: int, pairs: int, out: int) -> None:
-    for pair in range(0, pairs, 16):
-        left = pairs - pair
-        first = multiply(_biased(x, bias, pair, left), factors)
-        second = multiply(load_f32_first(x + (pairs + pair) * 4, left), factors)
-        if bias:
-            second = fused_multiply_add(load_f32_first(bias + (pairs + pair) * 4, left), factors, second)
-        c, s = load_f32_first(cos + pair * 4, left), load_f32_first(sin + pair * 4, left)
-        store_f32_first(out + pair * 4, subtract(multiply(first, c), multiply(second, s)), left)
-        store_f32_first(out + (pairs + pair) * 4, fused_multiply_add(first, s, multiply(second, c)), left)
-
-
-@inner
-def put_row(record: int, batch: int, token: int, x: int, bias: int, size: int, factor: float, out: int) -> None:
-    """(x + bias) * factor, rotated by the token's position."""
-    factors, pairs = splat_f32(factor), argument(record, _PAIRS)
-    if pairs:
-        ids = argument(record, _IDS)
-        row = argument(ids, batch * argument(record, LENGTH) + token) if ids else count_of(record, batch, 1) + token
-        offset = min(row, argument(record, _ROTARY_ROWS) - 1) * argument(record, _ROTARY_ROW)
-        cos, sin = argument(record, _COS) + offset, argument(record, _SIN) + offset
-        if argument(record, _IS_INTERLEAVED):
-            _turn_neighbours(x, bias, factors, cos, sin, pairs, out)
-        else:
-            _turn_halves(x, bias, factors, cos, sin, pairs, out)
-    for element in range(2 * pairs, size, 16):
-        store_f32_first(out + element * 4, multiply(_biased(x, bias, element, size - element), factors), size - element)
-
-
-@inner
-def copy(source: int, target: int, nbytes: int) -> None:
-    whole = nbytes // 64 * 64
-    for place in range(0, whole, 64):
-        store_i32(target + place, load_i32(source + place))
-    for place in range(whole, nbytes, 4):
-        write_f32(target + place, read_f32(source + place))
-
-
-@inner
-def clear(target: int, nbytes: int) -> None:
-    whole = nbytes // 64 * 64
-    for place in range(0, whole, 64):
-        store_f32(target + place, zero_f32())
-    for place in range(whole, nbytes, 4):
-        write_f32(target + place, np.float32(0))
-
-
-@inner
-def _copy_past(record: int, batch: int, head: int, first: int, stop: int) -> None:
-    """Rows of the past to the cache."""
-    k_row, v_row = argument(record, SIZE) * 4, argument(record, VALUE_SIZE) * 4
-    k = argument(record, PAST_K) + batch * argument(record, PAST_K + 1) + head * argument(record, PAST_K + 2)
-    v = argument(record, PAST_V) + batch * argument(record, PAST_V + 1) + head * argument(record, PAST_V + 2)
-    if stop > first:
-        copy(k + first * k_row, at(record, KEYS, batch, head, first), (stop - first) * k_row)
-        copy(v + first * v_row, at(record, VALUES, batch, head, first), (stop - first) * v_row)
-
-
-@inner
-def _put_new(record: int, batch: int, head: int) -> None:
-    """The new rows of a head to the cache, and what is behind them."""
-    size, value_size, length = argument(record, SIZE), argument(record, VALUE_SIZE), argument(record, NEW)
-    start, capacity = count_of(record, batch, 0), argument(record, CAPACITY)
-    k_bias, v_bias = argument(record, _BIASES + 1), argument(record, _BIASES + 2)
-    k_bias, v_bias = k_bias + head * size * 4 if k_bias else 0, v_bias + head * value_size * 4 if v_bias else 0
-    for token in range(min(length, capacity - start)):
-        k, v = at(record, K, batch, head, token), at(record, V, batch, head, token)
-        put_row(record, batch, token, k, k_bias, size, ONE, at(record, KEYS, batch, head, start + token))
-        out = at(record, VALUES, batch, head, start + token)
-        for element in range(0, value_size, 16):
-            store_f32_first(out + element * 4, _biased(v, v_bias, element, value_size - element), value_size - element)
-    if not argument(record, IS_IN_PLACE):
-        end, past = start + length, argument(record, PAST_ROWS)
-        _copy_past(record, batch, head, end, past)
-        first = max(end, past)
-        if capacity > first:
-            clear(at(record, KEYS, batch, head, first), (capacity - first) * size * 4)
-            clear(at(record, VALUES, batch, head, first), (capacity - first) * value_size * 4)
-
-
-@inner
-def _rotate_queries(record: int, batch: int, head: int) -> None:
-    size, length, target = argument(record, SIZE), argument(record, LENGTH), argument(record, _ROTATED)
-    heads = argument(record, KEY_HEADS) * argument(record, GROUP)
-    bias = argument(record, _BIASES)
-    bias = bias + head * size * 4 if bias else 0
-    for token in range(length):
-        out = target + ((batch * heads + head) * length + token) * size * 4
-        put_row(record, batch, token, at(record, _Q, batch, head, token), bias, size, ONE, out)
 
 
 @task
@@ -211,13 +117,13 @@ def extend(record: int, part: int, parts: int) -> None:
     items = argument(record, BATCH) * key_heads
     for item in range(items * part // parts, items * (part + 1) // parts):
         batch, head = item // key_heads, item % key_heads
-        if argument(record, _HAS_CACHE):
+        if argument(record, HAS_CACHE):
             if not argument(record, IS_IN_PLACE):
-                _copy_past(record, batch, head, 0, min(count_of(record, batch, 0), argument(record, PAST_ROWS)))
-            _put_new(record, batch, head)
-        if argument(record, _ROTATED):
+                copy_past(record, batch, head, 0, min(start_of(record, batch), argument(record, PAST_ROWS)))
+            put_new(record, batch, head)
+        if argument(record, ROTATED):
             for shared in range(group):
-                _rotate_queries(record, batch, head * group + shared)
+                rotate_queries(record, batch, head * group + shared)
 
 
 @task
@@ -228,7 +134,7 @@ def rotate(record: int, part: int, parts: int) -> None:
     for item in range(items * part // parts, items * (part + 1) // parts):
         batch, token = item // length, item % length
         for head in range(heads):
-            x, out = at(record, _Q, batch, head, token), at(record, _OUT, batch, head, token)
+            x, out = at(record, Q, batch, head, token), at(record, OUT, batch, head, token)
             put_row(record, batch, token, x, 0, size, ONE, out)
 
 
@@ -332,18 +238,18 @@ def attend_keys(
                 _prefetch_rows(v + some * v_row, v_row, stop - some, vectors * 64)
                 _prefetch_rows(k + ahead + some * k_row, k_row, stop - some, size * 4)
             dots_of_sixteen(queries + row * size * 4, k + start * k_row, k_row, count - start, size // 16, place)
-    left, right, mask = argument(record, LEFT), argument(record, RIGHT), argument(record, _MASK)
+    left, right, mask = argument(record, LEFT), argument(record, RIGHT), argument(record, MASK)
     for row in range(rows):
         token = row % length
-        position = count_of(record, batch, 1) + token
+        position = position_of(record, batch) + token
         skipped = position - left - key if left >= 0 else 0
         shown = min(count, position + right + 1 - key) if right >= 0 else count
         place = 0
         if mask:
             own = head * argument(record, GROUP) + row // length
-            place = at(record, _MASK, batch, own, token) + key * argument(record, _MASK + 4)
+            place = at(record, MASK, batch, own, token) + key * argument(record, MASK + 4)
         own = scores + row * _SCORES_ROW
-        largest = _bounded(own, count, skipped, shown, place, argument(record, _MASK + 4), number(record, _SOFTCAP), hidden)
+        largest = _bounded(own, count, skipped, shown, place, argument(record, MASK + 4), number(record, SOFTCAP), hidden)
         _weigh(own, count, largest, state + row * 8, result + row * vectors * 64, vectors, is_first)
     _add_values(rows, scores, count, v, v_row, vectors, result, is_first)
 
@@ -363,14 +269,14 @@ def _state_bytes(record: int) -> Any:
 @inner
 def begin(record: int, batch: int, head: int, has_sinks: int, spare: int) -> None:
     """Queries of a head of keys, and their state before the first key."""
-    size, length, sinks = argument(record, SIZE), argument(record, LENGTH), argument(record, _SINKS) if has_sinks else 0
-    rows, bias = argument(record, GROUP) * length, argument(record, _BIASES)
+    size, length, sinks = argument(record, SIZE), argument(record, LENGTH), argument(record, SINKS) if has_sinks else 0
+    rows, bias = argument(record, GROUP) * length, argument(record, BIASES)
     state = _state(record, spare) + rows * argument(record, VALUE_SIZE) * 4
     store_f32(spare, splat_f32(_HIDDEN))
     for row in range(rows):
         own, token = head * argument(record, GROUP) + row // length, row % length
-        x, shift = at(record, _Q, batch, own, token), bias + own * size * 4 if bias else 0
-        put_row(record, batch, token, x, shift, size, number(record, _SCALE), spare + 64 + row * size * 4)
+        x, shift = at(record, Q, batch, own, token), bias + own * size * 4 if bias else 0
+        put_row(record, batch, token, x, shift, size, number(record, SCALE), spare + 64 + row * size * 4)
         write_f32(state + row * 8, read_f32(sinks + own * 4) if sinks else _LOWEST)
         write_f32(state + row * 8 + 4, ONE if sinks else np.float32(0))
 
@@ -379,11 +285,11 @@ def begin(record: int, batch: int, head: int, has_sinks: int, spare: int) -> Non
 def _finish(record: int, batch: int, head: int, result: int) -> None:
     """Write the result of a state."""
     vectors, length = argument(record, VALUE_SIZE) // 16, argument(record, LENGTH)
-    rows, bias = argument(record, GROUP) * length, 0 if argument(record, _HAS_CACHE) else argument(record, _BIASES + 2)
+    rows, bias = argument(record, GROUP) * length, 0 if argument(record, HAS_CACHE) else argument(record, BIASES + 2)
     for row in range(rows):
         own, token = head * argument(record, GROUP) + row // length, row % length
         total = maximum(broadcast_f32(result + rows * vectors * 64 + row * 8 + 4), splat_f32(_TINY))
-        out, source = at(record, _OUT, batch, own, token), result + row * vectors * 64
+        out, source = at(record, OUT, batch, own, token), result + row * vectors * 64
         for place in range(0, vectors * 64, 64):
             value = divide(load_f32(source + place), total)
             shift = load_f32(bias + own * vectors * 64 + place) if bias else zero_f32()
@@ -411,7 +317,7 @@ def is_copied(record: int) -> Any:
 @inner
 def visible(record: int, batch: int) -> Any:
     """First key, a multiple of ``BLOCK``, and end of those that some query of a sequence sees."""
-    keys, position = count_of(record, batch, 2), count_of(record, batch, 1)
+    keys, position = keys_of(record, batch), position_of(record, batch)
     left, right = argument(record, LEFT), argument(record, RIGHT)
     first = max(0, position - left) // BLOCK * BLOCK if left >= 0 else 0
     stop = min(keys, position + argument(record, LENGTH) + right) if right >= 0 else keys
@@ -422,7 +328,7 @@ def visible(record: int, batch: int) -> Any:
 def shared_keys(record: int, batch: int) -> Any:
     """First key and end of those that threads share: all that are attended or copied."""
     if is_copied(record):
-        return 0, count_of(record, batch, 2)
+        return 0, keys_of(record, batch)
     return visible(record, batch)
 
 
@@ -430,7 +336,7 @@ def shared_keys(record: int, batch: int) -> Any:
 def block_count(record: int, batch: int) -> Any:
     """Blocks of keys of a head that threads share. The last is longer where new keys are: who attends them puts them there."""
     first, stop = shared_keys(record, batch)
-    last = min(count_of(record, batch, 0), stop - 1) if argument(record, FILLS) else stop - 1
+    last = min(start_of(record, batch), stop - 1) if argument(record, FILLS) else stop - 1
     return max(0, last - first) // BLOCK + 1
 
 
@@ -461,9 +367,9 @@ def _add_state(record: int, source: int, target: int) -> None:
 @inner
 def combine(record: int, parts: int) -> None:
     """The results of heads whose keys several parts have attended, by the part that ends last."""
-    if count_arrival(record + _ENDED * 8) < parts - 1:
+    if count_arrival(record + ENDED * 8) < parts - 1:
         return
-    write_i64(record + _ENDED * 8, 0)
+    write_i64(record + ENDED * 8, 0)
     total, base, part = all_blocks(record), 0, 0
     state, nbytes = _state(record, argument(record, WORK)), _state_bytes(record)
     for batch in range(argument(record, BATCH)):
@@ -486,12 +392,12 @@ def _attend(record: int, batch: int, head: int, first: int, stop: int, blocks: i
     """Some of the blocks of a head of keys."""
     (from_key, keys), (low, high) = shared_keys(record, batch), visible(record, batch)
     until = keys if stop == blocks else from_key + stop * BLOCK
-    past = min(count_of(record, batch, 0), argument(record, PAST_ROWS)) if is_copied(record) else 0
+    past = min(start_of(record, batch), argument(record, PAST_ROWS)) if is_copied(record) else 0
     k_row, v_row = argument(record, KEYS + 3), argument(record, VALUES + 3)
     begin(record, batch, head, int(first == 0), spare)
     is_first = 1
     for key in range(from_key + first * BLOCK, until, BLOCK):
-        _copy_past(record, batch, head, key, min(past, key + BLOCK, until))
+        copy_past(record, batch, head, key, min(past, key + BLOCK, until))
         count = min(BLOCK, min(until, high) - key)
         if count > 0 and key >= low:
             k, v = at(record, KEYS, batch, head, key), at(record, VALUES, batch, head, key)
@@ -512,7 +418,7 @@ def attend_few(record: int, part: int, parts: int) -> None:
             first, stop = max(low - base, 0), min(high - base, blocks)
             if first < stop:
                 if stop == blocks and argument(record, FILLS):
-                    _put_new(record, batch, head)
+                    put_new(record, batch, head)
                 _attend(record, batch, head, first, stop, blocks, spare)
             base += blocks
     combine(record, parts)

@@ -19,9 +19,8 @@ from ort_sdk_cpu.simd.memory import emit_store, load_f32, store_f32
 from ort_sdk_cpu.simd.records import argument
 from ort_sdk_cpu.simd.vector_types import LANES, f32x16, operation
 
-from .cached_attention import (
+from .cache_rows import (
     BATCH,
-    BLOCK,
     CAPACITY,
     FILLS,
     IS_IN_PLACE,
@@ -39,21 +38,13 @@ from .cached_attention import (
     WORK,
     K,
     V,
-    all_blocks,
     at,
-    attend_keys,
-    begin,
-    block_count,
     clear,
-    combine,
     copy,
-    count_of,
-    end,
-    is_copied,
     put_row,
-    shared_keys,
-    visible,
+    start_of,
 )
+from .cached_attention import BLOCK, all_blocks, attend_keys, begin, block_count, combine, end, is_copied, shared_keys, visible
 
 __all__ = ["attend_halves"]
 
@@ -92,7 +83,7 @@ def _copy_past_halves(record: int, batch: int, head: int, first: int, stop: int)
 def _put_new_halves(record: int, batch: int, head: int, spare: int) -> None:
     """The new rows of a head to the cache, and what is behind them; ``spare`` has room for a row."""
     size, value_size, length = argument(record, SIZE), argument(record, VALUE_SIZE), argument(record, NEW)
-    start, capacity = count_of(record, batch, 0), argument(record, CAPACITY)
+    start, capacity = start_of(record, batch), argument(record, CAPACITY)
     for token in range(min(length, capacity - start)):
         put_row(record, batch, token, at(record, K, batch, head, token), 0, size, ONE, spare)
         _narrow(spare, at(record, KEYS, batch, head, start + token), size)
@@ -111,7 +102,7 @@ def _attend_widened(record: int, batch: int, head: int, first: int, stop: int, b
     """Some of the blocks of a head of keys; ``tiles`` is where a block of keys and one of values are widened."""
     (from_key, keys), (low, high) = shared_keys(record, batch), visible(record, batch)
     until = keys if stop == blocks else from_key + stop * BLOCK
-    past = min(count_of(record, batch, 0), argument(record, PAST_ROWS)) if is_copied(record) else 0
+    past = min(start_of(record, batch), argument(record, PAST_ROWS)) if is_copied(record) else 0
     size, value_size = argument(record, SIZE), argument(record, VALUE_SIZE)
     v = tiles + BLOCK * size * 4
     begin(record, batch, head, int(first == 0), spare)

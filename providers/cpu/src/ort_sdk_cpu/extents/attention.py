@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .declaration import (
     At,
     Extent,
@@ -103,9 +105,41 @@ def _rows_to_clear(at: int, steps: tuple[int, int, int], sizes: tuple[int, int, 
     return max(apart, close, key=lambda extent: extent.behind)
 
 
-def _bytes_of_few(rows: int, size: int, value_size: int) -> int:
-    """Working memory of a thread that attends so many queries at once, and leaves two heads' sums to be combined."""
-    return VECTOR + rows * (size + _KEYS + 3 * (value_size + 2)) * FLOAT
+class _Sizes(NamedTuple):
+    """Of an attention over a cache."""
+
+    batch: int
+    key_heads: int
+    heads: int
+    length: int
+    new: int
+    size: int
+    value_size: int
+    capacity: int
+    itemsize: int
+    """Of the cache."""
+
+
+def _cache(at: int, steps: tuple[int, int, int], width: int, sizes: _Sizes, *, is_filling: bool, is_read: bool) -> Extents:
+    """Keys, or values."""
+    rows = (sizes.batch, sizes.key_heads, sizes.capacity, width)
+    if is_filling:
+        yield _rows_to_clear(at, steps, rows, sizes.itemsize)
+    elif is_read:
+        yield reaches(at, rows, (*steps, sizes.itemsize), sizes.itemsize)
+
+
+def _bytes_of_few(sizes: _Sizes) -> int:
+    """Working memory of a thread that attends few queries, and leaves two heads' sums to be combined.
+
+    Of a cache of float16, a block in float32 is behind that.
+    """
+    rows, size, value_size = sizes.heads // sizes.key_heads * sizes.length, sizes.size, sizes.value_size
+    few = VECTOR + rows * (size + _KEYS + 3 * (value_size + 2)) * FLOAT
+    if sizes.itemsize != _HALF:
+        return few
+    whole_vectors(size, value_size)
+    return few + _KEYS * (size + value_size) * FLOAT
 
 
 def _cached(module: str, name: str) -> None:
@@ -181,29 +215,29 @@ def _cached(module: str, name: str) -> None:
         scale: float,
         cap: float,
         new: int,
+        most_keys: int,
         *,
         parts: int,
     ) -> Extents:
-        heads, is_few = key_heads * group, name in {"attend_few", "attend_halves"}
+        is_few = name in {"attend_few", "attend_halves"}
         is_filling = bool(fills if is_few else has_cache and name == "extend")
+        sizes = _Sizes(batch, key_heads, key_heads * group, length, new, size, value_size, capacity, itemsize)
         tokens = max(length, new) if is_filling else length
         yield from _rotation(cos, sin, ids, row, pairs, rows, (batch - 1) * length + tokens)
         if name != "rotate" or (pairs and counts.is_given):
             yield reads(counts, batch * _COUNTS * INT64)
         if is_few or name == "rotate" or (name == "extend" and rotated.is_given):
-            yield reaches(q, (batch, heads, length, size), (q_batch, q_head, q_row, FLOAT), FLOAT)
-            yield given(q_bias, heads * size * FLOAT)
+            yield reaches(q, (batch, sizes.heads, length, size), (q_batch, q_head, q_row, FLOAT), FLOAT)
+            yield given(q_bias, sizes.heads * size * FLOAT)
         if is_few or name == "rotate":
-            each = (batch, heads, length, value_size if is_few else size)
+            each = (batch, sizes.heads, length, value_size if is_few else size)
             yield reaches(out, each, (out_batch, out_head, out_row, FLOAT), FLOAT, is_written=True)
         if name == "extend" and rotated.is_given:
-            yield writes(rotated, batch * heads * length * size * FLOAT)
-        kept = ((keys, (keys_batch, keys_head, keys_row), size), (values, (values_batch, values_head, values_row), value_size))
-        for at, steps, width in kept:
-            if is_filling:
-                yield _rows_to_clear(at, steps, (batch, key_heads, capacity, width), itemsize)
-            elif is_few:
-                yield reaches(at, (batch, key_heads, capacity, width), (*steps, itemsize), itemsize)
+            yield writes(rotated, batch * sizes.heads * length * size * FLOAT)
+        yield from _cache(keys, (keys_batch, keys_head, keys_row), size, sizes, is_filling=is_filling, is_read=is_few)
+        yield from _cache(
+            values, (values_batch, values_head, values_row), value_size, sizes, is_filling=is_filling, is_read=is_few
+        )
         if is_filling:
             yield reaches(k, (batch, key_heads, new, size), (k_batch, k_head, k_row, FLOAT), FLOAT)
             yield reaches(v, (batch, key_heads, new, value_size), (v_batch, v_head, v_row, FLOAT), FLOAT)
@@ -214,18 +248,13 @@ def _cached(module: str, name: str) -> None:
                 yield reaches(past_k, (batch, key_heads), (past_k_batch, past_k_head), past_rows * size * itemsize)
                 yield reaches(past_v, (batch, key_heads), (past_v_batch, past_v_head), past_rows * value_size * itemsize)
         if is_few:
-            # How many keys there are of each sequence is known when it runs: of a mask, one for all, if not for each.
-            yield reaches(mask, (batch, heads, length), (mask_batch, mask_head, mask_row), FLOAT, may_be_none=True)
-            yield given(sinks, heads * FLOAT)
+            at_most("keys", most_keys, capacity)
+            scores, along = (batch, sizes.heads, length, most_keys), (mask_batch, mask_head, mask_row, mask_key)
+            yield reaches(mask, scores, along, FLOAT, may_be_none=True)
+            yield given(sinks, sizes.heads * FLOAT)
             if not has_cache and not is_filling:
-                yield given(v_bias, heads * value_size * FLOAT)
-        few = _bytes_of_few(group * length, size, value_size)
-        if is_half:
-            whole_vectors(size, value_size)
-            at_most("bytes of a thread", few + _KEYS * (size + value_size) * FLOAT, part_bytes)
-            yield works(work, parts * part_bytes)
-        elif is_few:
-            at_most("bytes of a thread", few, part_bytes)
+                yield given(v_bias, sizes.heads * value_size * FLOAT)
+            at_most("bytes of a thread", _bytes_of_few(sizes), part_bytes)
             yield works(work, parts * part_bytes)
 
 

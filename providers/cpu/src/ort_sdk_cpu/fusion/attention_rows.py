@@ -205,7 +205,7 @@ def _of_given(group: AttentionGroup, operands: Sequence[Heads], out: int, progra
         *told[len(PLACES) - MASK :],
         *[0] * 10,
         *(counts, 0, batch, heads, 1, length, size, size, -1, -1),
-        *(0, frames, 0, 0, 0, 0, work, work_bytes, 0, group.scale, 0.0, 0),
+        *(0, frames, 0, 0, 0, 0, work, work_bytes, 0, group.scale, 0.0, 0, frames),
     )
     task = TaskWords("cached_attention", "attend_few", words)
     return given, task, {query.rows.value: query.width, out: heads * size}, (query.rows.value,)

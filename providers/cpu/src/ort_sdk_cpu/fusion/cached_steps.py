@@ -354,7 +354,7 @@ def _words(
     yield from (((("past", own), 1),), ((("capacity", own), 1),), 1, ((("in place", own), 1),))
     yield from (0, 1, (("work", 1),), (("work bytes", 1),), 0)
     yield from (float(attributes.get("scale", 0.0)) or 1 / math.sqrt(size), float(attributes.get("softcap", 0.0)))
-    yield (("length", 1),)
+    yield from ((("length", 1),), ((("capacity", own), 1),))
 
 
 def multi_head_over_cache(step: FusibleStep, program: FusibleProgram) -> Any:
@@ -410,7 +410,7 @@ def rotation_of_rows(step: FusibleStep, program: FusibleProgram) -> Any:
     words: tuple[Any, ...] = (
         *(*Rows(x, row).words(size), *[0] * 22, *Rows(out, row).words(size), *[0] * 8),
         *(*turning, ((("ids", out), 1),), rows),
-        *(0, 0, (("batch", 1),), heads, 1, (("length", 1),), size, size, *[0] * 11, 1.0, 0.0, 0),
+        *(0, 0, (("batch", 1),), heads, 1, (("length", 1),), size, size, *[0] * 11, 1.0, 0.0, 0, 0),
     )
     task = TaskWords("cached_attention", "rotate", words)
     return RotaryRows(out, ids, rows), task, {x: width, out: width}, (x,), (rotary,)

@@ -136,7 +136,7 @@ class _Finder:
             *(turning * FLOAT_BYTES, turning // 2, 0),
             *told[2:],
             *(0, 0, batch, heads.heads, 1, length, size, size),
-            *(*[0] * 11, 1.0, 0.0, 0),
+            *(*[0] * 11, 1.0, 0.0, 0, 0),
         )
         step = RowStep(
             TaskWords("cached_attention", "rotate", words),

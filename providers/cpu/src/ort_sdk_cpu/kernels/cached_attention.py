@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
-FEW_KINDS = "q" * 64 + "ffq"
+FEW_KINDS = "q" * 64 + "ffqq"
 MOST_FEW = 16
 """Queries of a head of keys that are attended at once."""
 VECTOR = 16
@@ -190,7 +190,7 @@ class CachedAttention:
         if k is not None and v is not None:
             words[4], words[8] = k, v
         words[18:22], words[22:26] = places(keys, self.key_heads), places(values, self.key_heads)
-        words[56] = keys.shape[2] if keys.ndim == 4 else keys.shape[1]
+        words[56], words[67] = keys.shape[2] if keys.ndim == 4 else keys.shape[1], self.most_keys
         self._put_optional(words)
         return self._few(words, form, memory) if form.is_few else self._many(words, form, memory)
 
@@ -284,7 +284,7 @@ def _form(
     k, v = (NOTHING, NOTHING) if new is None else (_steps_of(new[1], size), _steps_of(new[2], value_size))
     words: list[float] = [*_steps_of(q_strides, size), *k, *v, *[0] * 14, *_steps_of(out_strides, value_size), *[0] * 17]
     words += [batch, key_heads, group, length, size, value_size, left, right, 0, 0, int(new is not None), int(is_in_place)]
-    words += [0, 0, 0, 0, 0, scale, softcap, 0 if new is None else new[0][-2 if len(new[0]) == 4 else 1]]
+    words += [0, 0, 0, 0, 0, scale, softcap, 0 if new is None else new[0][-2 if len(new[0]) == 4 else 1], 0]
     is_few = attends_few(rows, size, value_size)
     bytes_of_key = passes * items * (size + value_size) * FLOAT.itemsize
     return _Form(batch, length, size, value_size, is_few, rows, items, bytes_of_key, words)
@@ -345,7 +345,7 @@ def rotation(
     batch, length, heads, size = sizes
     threads = threads_for(ROTATION_WORK * batch * length * heads * size)
     rest = (counts, 0, batch, heads, 1, length, size, size, *[0] * 11)
-    return Launch(ROTATE, threads, [*x, *[0] * 22, *out, *[0] * 8, *rotary.arguments, *rest, 1.0, 0.0, 0])
+    return Launch(ROTATE, threads, [*x, *[0] * 22, *out, *[0] * 8, *rotary.arguments, *rest, 1.0, 0.0, 0, 0])
 
 
 def reads_halves() -> bool:
