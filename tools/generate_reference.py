@@ -23,6 +23,7 @@ from typing import Any
 
 import ort_sdk
 import ort_sdk.api
+import ort_sdk.opset
 from ort_sdk.api import PluginHooks, ProviderHooks, errors
 from ort_sdk.optimizer import transformers_of_level
 from ort_sdk.plugins import manager
@@ -279,9 +280,9 @@ def attribute_notes(module: ModuleType) -> dict[str, str]:
     return notes
 
 
-def api_homes() -> dict[str, list[str]]:
-    """Module of ``ort_sdk.api`` → its public names, in the order of the package's imports."""
-    tree = ast.parse(inspect.getsource(ort_sdk.api))
+def homes(package: ModuleType) -> dict[str, list[str]]:
+    """Module of a package → names that the package has from it, in the order of its imports."""
+    tree = ast.parse(inspect.getsource(package))
     imports = [statement for statement in tree.body if isinstance(statement, ast.ImportFrom) and statement.level == 1]
     return {str(statement.module): [alias.name for alias in statement.names] for statement in imports}
 
@@ -296,12 +297,13 @@ def described(value: Any, note: str) -> tuple[str, str]:
     return "constant", note.partition("\n\n")[0].replace("\n", " ")
 
 
-def api_parts() -> Iterator[str]:
-    for module_name, names in api_homes().items():
-        module = importlib.import_module(f"ort_sdk.api.{module_name}")
+def module_parts(package: ModuleType, heading: str) -> Iterator[str]:
+    """What a package exports, by the module that it is from."""
+    for module_name, names in homes(package).items():
+        module = importlib.import_module(f"{package.__name__}.{module_name}")
         notes = attribute_notes(module)
         rows = [(code(name), *described(getattr(module, name), notes.get(name, ""))) for name in names]
-        yield f"### `ort_sdk.api.{module_name}`"
+        yield f"{heading} `{module.__name__}`"
         yield first_paragraph(module.__doc__)
         yield table(("name", "kind", "meaning"), rows)
 
@@ -333,7 +335,7 @@ def api_page() -> str:
         table(("name", "kind", "meaning"), host_rows()),
         "## `ort_sdk.api`",
         "The contract: what a provider may import, beside `ort_sdk.opset`. All names are importable from `ort_sdk.api` itself.",
-        *api_parts(),
+        *module_parts(ort_sdk.api, "###"),
     )
 
 
@@ -368,9 +370,10 @@ def as_list(text: str) -> str:
     return re.sub(r"^(`\w+`)\n {4}", r"- \1: ", text, flags=re.MULTILINE)
 
 
-def contract_parts() -> Iterator[str]:
-    for module_name, names in api_homes().items():
-        module = importlib.import_module(f"ort_sdk.api.{module_name}")
+def class_parts(package: ModuleType) -> Iterator[str]:
+    """Each class that a package exports, with its members."""
+    for module_name, names in homes(package).items():
+        module = importlib.import_module(f"{package.__name__}.{module_name}")
         notes = attribute_notes(module)
         for name in names:
             value = getattr(module, name)
@@ -390,12 +393,21 @@ def contract_page() -> str:
         "What the host hands to providers, and what providers hand to the host: each class of `ort_sdk.api`, with its members. "
         "A *protocol* need not be inherited from: an object with its members will do. [Hooks](hooks.md) says who asks when."
     )
-    return page("The contract's types", introduction, *contract_parts())
+    return page("The contract's types", introduction, *class_parts(ort_sdk.api))
+
+
+def opset_page() -> str:
+    introduction = (
+        "ONNX's operators over an array namespace, which any provider may register: `ort_sdk.opset`. A provider whose library "
+        "looks like NumPy has all of them by [one call](../how-to/package-a-provider.md); others take single ones."
+    )
+    return page("The operator set", introduction, *module_parts(ort_sdk.opset, "##"), *class_parts(ort_sdk.opset))
 
 
 PAGES: dict[str, Callable[[], str]] = {
     "hooks.md": hooks_page,
     "contract.md": contract_page,
+    "opset.md": opset_page,
     "errors.md": errors_page,
     "options.md": options_page,
     "graph-passes.md": passes_page,

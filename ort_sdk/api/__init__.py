@@ -125,6 +125,7 @@ from .step_fusion import (
     ProgramValue,
     StepFusion,
 )
+from .stopping import check_stopped, stop_flag_address
 
 __all__ = [
     "ALL_ARGUMENTS",
@@ -213,6 +214,7 @@ __all__ = [
     "SupportsStreamInto",
     "Tensor",
     "TensorElementType",
+    "check_stopped",
     "element_type_of",
     "find_schema",
     "hookimpl",
@@ -223,6 +225,7 @@ __all__ = [
     "overwriting",
     "schema_domains",
     "schema_versions",
+    "stop_flag_address",
     "tensor_type",
     "tensor_type_element",
 ]

@@ -84,6 +84,10 @@ class OrtMemoryInfo:
 
     device: OrtDevice = CPU_DEVICE
     """Device that can address the memory."""
-    name: str = "Cpu"
-    """Allocator's name (ORT: ``Cpu``, ``Cuda``, ``CudaPinned``)."""
+    name: str = ""
+    """Allocator's name (ORT: ``Cpu``, ``Cuda``, ``CudaPinned``); that of the device's type unless another one is given."""
     mem_type: OrtMemType = OrtMemType.DEFAULT
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.device.name.capitalize())

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from .errors import Fail
 
-__all__ = ["STOPPED", "StopFlag", "Stoppable", "check_stopped", "current"]
+__all__ = ["STOPPED", "StopFlag", "Stoppable", "check_stopped", "current", "stop_flag_address"]
 
 STOPPED = "Exiting due to terminate flag being set to true."
 """What the error says that ends a run."""
@@ -60,6 +60,14 @@ class Stoppable:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         current.address = self._previous
+
+
+def stop_flag_address() -> int:
+    """Address of the flag of the run on this thread, an int64 that is 0 until the run shall stop; 0 if it cannot be stopped.
+
+    A kernel that computes for long looks there now and then, ends early if the flag is set, and calls ``check_stopped``.
+    """
+    return current.address
 
 
 def check_stopped() -> None:
