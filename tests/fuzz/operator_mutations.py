@@ -10,7 +10,7 @@ INTEGERS = (-(2**63), -(2**31), -100, -2, -1, 0, 1, 2, 3, 5, 7, 17, 64, *HUGE)
 FLOATS = (0.0, -0.0, -1.0, 0.5, 1e-38, 1e38, float("inf"), float("-inf"), float("nan"))
 SIZES = (0, 1, 2, 3, 5, 7, 16, 17, 33)
 MOST_ELEMENTS = 1 << 16
-"""Of a mutated feed."""
+"""Of a mutated feed, unless it was large before."""
 
 
 class Subject:
@@ -34,7 +34,17 @@ class Subject:
         return [name for name, value in self.feeds.items() if isinstance(value, np.ndarray)]
 
     def node(self, rng):
-        return rng.choice(self.model.graph.node)
+        """Any node, bodies' included."""
+        return rng.choice(list(nodes_of(self.model.graph)))
+
+
+def nodes_of(graph):
+    """The nodes of a graph and of the bodies in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from nodes_of(attribute.g)
 
 
 def _some(subject, rng, is_wanted=lambda array: True):
@@ -44,7 +54,7 @@ def _some(subject, rng, is_wanted=lambda array: True):
 
 def _sized(array, shape):
     """An array's elements, again and again, in another shape; None if that has too many."""
-    if math.prod(shape) > MOST_ELEMENTS:
+    if math.prod(shape) > max(MOST_ELEMENTS, 2 * array.size):
         return None
     return np.resize(array, shape) if array.size else np.zeros(shape, array.dtype)
 
@@ -58,10 +68,13 @@ def _reshape(subject, name, shape):
 def resize_axis(subject, rng):
     name = _some(subject, rng, lambda array: array.ndim)
     if name is not None:
-        shape = list(subject.feeds[name].shape)
-        axis = rng.randrange(len(shape))
-        shape[axis] = max(0, rng.choice((*SIZES, shape[axis] - 1, shape[axis] + 1, 2 * shape[axis], shape[axis] // 2)))
-        _reshape(subject, name, tuple(shape))
+        _reshape(subject, name, _with_other_size(subject.feeds[name].shape, rng))
+
+
+def _with_other_size(shape, rng):
+    axis = rng.randrange(len(shape))
+    size = max(0, rng.choice((*SIZES, shape[axis] - 1, shape[axis] + 1, 2 * shape[axis], shape[axis] // 2)))
+    return (*shape[:axis], size, *shape[axis + 1 :])
 
 
 def resize_everywhere(subject, rng):
@@ -103,15 +116,19 @@ def odd_contents(subject, rng):
     if name is None:
         return
     before = dict(subject.feeds)
-    array = subject.feeds[name].copy()
-    flat = array.reshape(-1)
-    places = range(flat.size) if rng.random() < 0.3 else rng.sample(range(flat.size), min(flat.size, rng.choice((1, 2, 5))))
-    value = _odd_number(array.dtype, rng)
-    for place in places:
-        flat[place] = value if rng.random() < 0.7 else _odd_number(array.dtype, rng)
-    subject.feeds[name] = array
+    subject.feeds[name] = _with_odd_numbers(subject.feeds[name], rng)
     subject.warm_feeds = before if subject.warm_feeds is None else subject.warm_feeds
-    subject.is_exotic |= array.dtype.kind == "f"
+    subject.is_exotic |= subject.feeds[name].dtype.kind == "f"
+
+
+def _with_odd_numbers(array, rng):
+    made = array.copy()
+    flat = made.reshape(-1)
+    is_everywhere = rng.random() < 0.3 and flat.size <= MOST_ELEMENTS
+    value = _odd_number(made.dtype, rng)
+    for place in range(flat.size) if is_everywhere else rng.sample(range(flat.size), min(flat.size, rng.choice((1, 2, 5)))):
+        flat[place] = value if rng.random() < 0.7 else _odd_number(made.dtype, rng)
+    return made
 
 
 def _odd_number(dtype, rng):
@@ -122,6 +139,33 @@ def _odd_number(dtype, rng):
         return rng.random() < 0.5
     limits = np.iinfo(dtype)
     return rng.choice([number for number in (*INTEGERS, limits.min, limits.max) if limits.min <= number <= limits.max])
+
+
+def odd_constant(subject, rng):
+    """A weight, or a shape, axes and the like, as nobody expects it."""
+    tensor = _some_constant(subject, rng)
+    if tensor is not None:
+        made = _with_odd_numbers(numpy_helper.to_array(tensor), rng)
+        tensor.CopyFrom(numpy_helper.from_array(made, tensor.name))
+        subject.is_exotic |= made.dtype.kind == "f"
+
+
+def resize_constant(subject, rng):
+    tensor = _some_constant(subject, rng)
+    if tensor is not None and tensor.dims:
+        made = _sized(numpy_helper.to_array(tensor), _with_other_size(tuple(tensor.dims), rng))
+        if made is not None:
+            tensor.CopyFrom(numpy_helper.from_array(made, tensor.name))
+
+
+def _some_constant(subject, rng):
+    """An initializer or a Constant's tensor that has numbers; None if there is none."""
+    made = [each.t for node in nodes_of(subject.model.graph) if node.op_type == "Constant" for each in node.attribute]
+    found = [each for each in (*subject.model.graph.initializer, *made) if each.data_type in _NUMBERS and math.prod(each.dims)]
+    return rng.choice(found) if found else None
+
+
+_NUMBERS = {helper.np_dtype_to_tensor_dtype(np.dtype(code)) for code in "?bBhHiIlLefd"}
 
 
 def odd_attribute(subject, rng):
@@ -305,6 +349,7 @@ def _put_between(subject, name, nodes):
 
 MUTATIONS = {
     resize_axis: 4, resize_everywhere: 2, drop_axis: 1, add_axis: 1, swap_axes: 1, odd_contents: 4, odd_attribute: 4,
+    odd_constant: 3, resize_constant: 1,
     add_attribute: 1, drop_attribute: 1, drop_input: 1, repeat_input: 1, make_constant: 2, make_feed: 1, lay_out_feed: 2,
     transpose_inside: 1, slice_inside: 1,
 }  # fmt: skip

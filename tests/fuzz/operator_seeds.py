@@ -24,7 +24,7 @@ PLUGINS = ("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "operator_seeds")
 
 
 def record(path):
-    """Write the seeds to a file: a list of (name, model's bytes, feeds by name)."""
+    """Write the seeds to a file: lists of (name, model's bytes, feeds by name), by operator."""
     files = sorted(str(file) for pattern in RECORDED for file in (TESTS / "opset").glob(pattern))
     folder = str(Path(__file__).parent)
     known = os.environ.get("PYTHONPATH")
@@ -34,12 +34,11 @@ def record(path):
     }
     command = [sys.executable, "-P", "-m", "pytest", "-q", *PLUGINS, *files]
     subprocess.run(command, check=True, env=environment, cwd=TESTS.parent, stdout=subprocess.PIPE)
-    recorded = load(path)
-    path.write_bytes(pickle.dumps([*_node_cases(), *recorded]))
+    path.write_bytes(pickle.dumps(_by_operator([*_node_cases(), *load(path)])))
 
 
 def load(path):
-    """The seeds of a file."""
+    """What a file of seeds holds."""
     return pickle.loads(Path(path).read_bytes())  # noqa: S301 - written by `record`
 
 
@@ -49,8 +48,7 @@ def operator_of(model):
     return f"{node.domain}:{node.op_type}"
 
 
-def by_operator(seeds):
-    """Seeds by operator, in order of names."""
+def _by_operator(seeds):
     found = {}
     for name, data, feeds in seeds:
         model = ModelProto.FromString(data)

@@ -1,7 +1,8 @@
 """Try mutants of operators between guard pages, in a process of its own.
 
 ``operator_worker.py --seeds FILE --first N --count N`` prints a line of JSON before and after each mutant.
-``operator_worker.py --seed N`` says what one mutant is, and what came of it.
+``operator_worker.py --seed N`` says what one mutant is, and what came of it. With ``--models FOLDER ...`` mutants are those of
+whole models.
 """
 
 import argparse
@@ -26,9 +27,10 @@ from ort_sdk.api import OrtSdkError, OutOfMemory
 sys.path.append(str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "guard_pages"))
 import guard_memory
+import model_seeds
 import operator_seeds
 from agreement import is_same, is_same_memory, largest_of
-from operator_mutations import Subject, mutate
+from operator_mutations import Subject, mutate, nodes_of
 
 RUNS = 5
 """The first two go step by step, the third makes a program, the others replay it."""
@@ -146,9 +148,14 @@ def outcome(subject, rng):
     except OrtSdkError as error:
         return "refused", f"{type(error).__name__}: {error}"
     except TookTooLong:
-        return "hang", ""
+        return ("refused", "a Loop of many turns") if has_loop(subject) else ("hang", "")
     except Exception as error:  # noqa: BLE001 - what the caller may not be shown is what is looked for
         return "error", f"{type(error).__name__}: {error}"
+
+
+def has_loop(subject):
+    """Whether the model itself may ask for turns without end."""
+    return any(node.op_type == "Loop" for node in nodes_of(subject.model.graph))
 
 
 def say(row):
@@ -180,9 +187,18 @@ def describe(seeds, number):
         sys.stdout.write(f"{feed}: {shown}\n{value!r}\n")
 
 
+def record(path, folders):
+    """Write the seeds of folders' models, or else those of operators."""
+    if folders:
+        model_seeds.record(folders, path)
+    else:
+        operator_seeds.record(path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=Path, help="the file that operator_seeds.record wrote; recorded anew if not given")
+    parser.add_argument("--seeds", type=Path, help="the file that a `record` wrote; recorded anew if not given")
+    parser.add_argument("--models", type=Path, nargs="+", help="folders of models to mutate whole, rather than operators")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--seed", type=int, help="say all of this mutant, and try it")
@@ -190,8 +206,8 @@ def main():
     options = parser.parse_args()
     if options.seeds is None:
         options.seeds = Path(tempfile.mkdtemp(prefix="seeds-")) / "seeds.pickle"
-        operator_seeds.record(options.seeds)
-    seeds = operator_seeds.by_operator(operator_seeds.load(options.seeds))
+        record(options.seeds, options.models)
+    seeds = operator_seeds.load(options.seeds)
     start_guarding(options.side)
     if options.seed is not None:
         describe(seeds, options.seed)
