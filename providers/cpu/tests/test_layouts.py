@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from ort_sdk_cpu.onednn import library as onednn_library
 
 import ort_sdk as ort
 
@@ -119,3 +120,23 @@ def test_feeds_of_a_program_that_lie_in_another_way_each_time(first, group, is_a
         x = rng.standard_normal(shape).astype(np.float32)
         (found,) = session.run(None, {"x": _lying(x, order)})
         np.testing.assert_allclose(found, other.run(None, {"x": x})[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not onednn_library.is_available(), reason="oneDNN is not installed")
+def test_transposed_convolution_of_a_reversed_picture_that_onednn_refuses():
+    onednn_library.library()
+    reverse = node("Slice", ["x", "begin", "end", "axis", "step"], ["r"])
+    padding = {"pads": [1, 0, 1, 1], "output_padding": [1, 2]}
+    spread = node("ConvTranspose", ["r", "w"], ["y"], strides=[2, 3], dilations=[1, 2], group=2, **padding)
+    rng = np.random.default_rng(3)
+    constants = {"begin": np.array([-1]), "end": np.array([-(2**62)]), "axis": np.array([3]), "step": np.array([-1])}
+    constants["w"] = rng.standard_normal((4, 3, 3, 2)).astype(np.float32)
+    model = _model([reverse, spread], (2, 4, 5, 6), constants)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    reference = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for _ in range(5):
+        x = rng.standard_normal((2, 4, 5, 6)).astype(np.float32)
+        (expected,) = reference.run(None, {"x": x})
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)

@@ -160,11 +160,12 @@ class ChannelsLastKernel(OpKernel):
         if self.output_shape(inputs) is None:
             return None
         operands = self.operands(inputs)
-        if any(readable(array) is not array for array in operands):
-            return functools.partial(self.write, inputs, out)
-        call = self.make_call(inputs, operands, out)
+        copies = [readable(array) for array in operands]
+        call = self.make_call(inputs, copies, out)
         if call is None:
             return None
+        if any(copy is not array for copy, array in zip(copies, operands, strict=True)):
+            return functools.partial(self.write, inputs, out)
         return self.completed(call.fixed(*operands, out), inputs, operands, out)
 
     def completed(self, run: Call, inputs: Sequence[Any], _operands: Sequence[HostArray], out: HostArray) -> Call:
