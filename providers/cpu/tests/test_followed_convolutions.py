@@ -142,3 +142,12 @@ def test_shapes_in_turn():
             part = {name: array[:samples] for name, array in feeds.items()}
             expected = reference(_in_float64(part["x"], weight, bias, 1), part["z"])
             np.testing.assert_allclose(session.run(None, part)[0], expected, rtol=1e-5, atol=5e-6)
+
+
+@pytest.mark.parametrize(("kernel", "group", "outputs"), [(3, 1, 40), (1, 1, 40), (3, 32, 32)])
+def test_no_samples(kernel, group, outputs):
+    nodes, _ = TAILS["hard swish"]
+    model, feeds, *_ = _model(nodes, kernel, group=group, outputs=outputs)
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for _ in range(4):
+        assert session.run(None, {name: array[:0] for name, array in feeds.items()})[0].shape == (0, outputs, 14, 17)

@@ -239,7 +239,7 @@ class ConvKernel(ChannelsLastKernel):
         shape = self._weight_shape
         if self.has_finish or not self._has_constant_weight or shape is None or len(x_shape) != len(shape):
             return None
-        if self.geometry.transpose is not None:
+        if self.geometry.transpose is not None or 0 in x_shape:
             return None
         if not self.is_packed and self.work(x_shape, shape) < MINIMUM_FUSED_WORK:
             return None
