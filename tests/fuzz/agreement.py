@@ -41,6 +41,38 @@ def is_same(first, second, largest=None):
     return _are_floats_same(first, second, largest)
 
 
+MOST_TIMES_AS_FAR = 4
+
+
+def is_as_right(first, second, exact):
+    """Whether the second result is about as near to the exact one as the first.
+
+    Where a model takes the difference of numbers that are nearly equal, as variances of few values, or rounds, the order of sums
+    may change the result by any amount. Then both results are off by about as much.
+
+    Args:
+        first: arrays of a run that computes step by step.
+        second: of another run.
+        exact: computed in float64; None if that is not possible.
+    """
+    if exact is None or len(first) != len(second):
+        return False
+    return all(_is_as_right(*arrays) for arrays in zip(first, second, exact, strict=True))
+
+
+def _is_as_right(first, second, exact):
+    if not isinstance(first, np.ndarray) or first.dtype.kind != "f" or first.shape != exact.shape:
+        return is_same(first, second)
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    wide = exact.astype(np.float64)
+    known = [np.isfinite(each) for each in (first, second, wide)]
+    if not np.array_equal(known[0], known[1]) or not np.array_equal(known[1], known[2]):
+        return False
+    errors = [np.abs(each.astype(np.float64) - wide)[known[2]].max(initial=0) for each in (first, second)]
+    return bool(errors[1] <= MOST_TIMES_AS_FAR * errors[0])
+
+
 def largest_of(feeds):
     """The largest finite magnitude in feeds."""
     magnitudes = [np.abs(value.astype(np.float64)) for value in feeds if getattr(value, "dtype", np.dtype("O")).kind in "iuf"]

@@ -12,7 +12,7 @@ from ort_sdk.api import OrtSdkError
 FLOATS = {"float16": np.float16, "float": np.float32, "double": np.float64}
 MOST_MODEL_BYTES, MOST_FEED_ELEMENTS = 12_000_000, 200_000
 OPEN_SIZES = (16, 64, 48, 320, 1)
-"""What sizes that a model leaves open are tried with; a first one is 1. Large enough for windows, small enough for many mutants."""
+"""What sizes that a model leaves open are tried with, but the first of each input, which is 1."""
 
 
 def record(folders, path):
