@@ -1,4 +1,4 @@
-"""Whole models with feeds, that mutants are made of: the files of folders, as far as they run on inputs made up here."""
+"""Whole models with feeds, that mutants are made of: the files of folders, as far as they run on given or made-up inputs."""
 
 import pickle
 import sys
@@ -35,13 +35,12 @@ def _seeds_of(folders):
 
 
 def _seed_of(name, file):
-    """None for a model that runs on none of the made-up inputs."""
+    """None for a model that runs on none of the feeds there are for it."""
     try:
         session = ort_sdk.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     except OrtSdkError:
         return None
-    for size in OPEN_SIZES:
-        feeds = {argument.name: _made_up(argument, size) for argument in session.get_inputs()}
+    for feeds in _feeds_of(session, file):
         if any(value is None or value.size > MOST_FEED_ELEMENTS for value in feeds.values()):
             return None
         try:
@@ -50,6 +49,17 @@ def _seed_of(name, file):
             continue
         return name, file.read_bytes(), feeds
     return None
+
+
+def _feeds_of(session, file):
+    """Those of a file MODEL.npz beside the model, or made-up ones of several sizes."""
+    given = file.with_suffix(".npz")
+    if given.is_file():
+        with np.load(given) as arrays:
+            yield {name: arrays[name] for name in arrays.files}
+    else:
+        for size in OPEN_SIZES:
+            yield {argument.name: _made_up(argument, size) for argument in session.get_inputs()}
 
 
 def _made_up(argument, size):
