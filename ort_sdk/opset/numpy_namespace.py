@@ -59,6 +59,13 @@ class NumpyNamespace(ArrayNamespace):
     def permute_dims(self, x: HostArray, axes: Sequence[int]) -> HostArray:
         return x.transpose(axes)
 
+    def mean(self, x: HostArray, *, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> HostArray:
+        axes = axis if axis is None or isinstance(axis, int) else tuple(axis)
+        if x.size:
+            return np.asarray(np.mean(x, axis=axes, keepdims=keepdims))
+        sums = np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
+        return np.full_like(sums, np.nan)  # NumPy warns of a mean of nothing.
+
     def round_and_clip(self, values: HostArray, shift: HostArray | None, low: float, high: float, dtype: Any) -> HostArray:
         buffer = np.asarray(values)
         np.rint(buffer, out=buffer)

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import ort_sdk
 from ort_sdk.api import InvalidArgument, InvalidGraph, TensorElementType
 from tests.opset.library_kernel import run_kernel
 from tests.opset.one_node import assert_same, compare, make_model, run_sdk
@@ -290,3 +291,22 @@ def test_loss_ignores_a_class_that_does_not_exist():
 def test_losses_refuse_what_does_not_fit(inputs, attributes, error):
     with pytest.raises(error):
         run_kernel("NegativeLogLikelihoodLoss", inputs, [FLOAT], opset=22, attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "expected_shape"),
+    [
+        ("GlobalAveragePool", [normal(1, 3, 0, 4)], (1, 3, 1, 1)),
+        ("ReduceMean", [normal(2, 0, 3), np.array([1])], (2, 1, 3)),
+        ("LayerNormalization", [normal(2, 0), normal(1)], (2, 0)),
+        ("InstanceNormalization", [normal(1, 2, 0, 3), normal(2), normal(2)], (1, 2, 0, 3)),
+        ("MeanVarianceNormalization", [normal(0, 2, 3, 4)], (0, 2, 3, 4)),
+    ],
+)
+def test_means_of_nothing_are_no_numbers_and_no_warnings(op_type, inputs, expected_shape):
+    model, feeds = make_model(op_type, inputs, opset=18)
+    session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(5):
+        (found,) = session.run(None, feeds)
+        assert found.shape == expected_shape
+        assert np.isnan(found).all()

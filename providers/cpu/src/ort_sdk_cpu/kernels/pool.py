@@ -99,7 +99,14 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
 @bindable("GlobalAveragePool")
 def global_average_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """Mean over all spatial axes."""
-    return lambda _inputs, _outputs: lambda x, out: np.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True, out=out)
+
+    def write(x: HostArray, out: HostArray) -> None:
+        if x.size:
+            np.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True, out=out)
+        else:
+            out.fill(np.nan)  # NumPy warns of a mean of nothing.
+
+    return lambda _inputs, _outputs: write
 
 
 @bindable("GlobalMaxPool")
