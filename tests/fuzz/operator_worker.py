@@ -152,12 +152,12 @@ def attempt(seeds, number):
 
 
 def outcome(subject, rng):
-    """(kind, text): "result" and "refused" may be, "differs", "error" and "hang" may not."""
+    """(kind, text): "result" and "refused" may be, "differs", "warning", "error" and "hang" may not."""
     try:
-        with limits(), warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with limits(), warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
             found = outcomes(subject, rng)
-        return judge(subject, found)
+        return ("warning", str(told[0])) if told else judge(subject, found)
     except OrtSdkError as error:
         return "refused", f"{type(error).__name__}: {error}"
     except TookTooLong:
