@@ -227,6 +227,8 @@ def test_tensor_scatter_as_its_definition(library, mode, shape):
         ("Gather", [X, ints(9)], {}, "outside axis 0"),
         ("GatherElements", [X, np.full((1, 1, 1), 9)], {}, "do not fit"),
         ("GatherND", [X, np.array([[9]])], {}, "do not fit"),
+        ("GatherND", [X, np.array(1)], {}, "no axis of index tuples"),
+        ("GatherND", [X[:2], ints(1, 0)], {"batch_dims": 1}, "no axis of index tuples"),
         ("ScatterND", [X, np.array([[9]]), X[:1]], {}, "do not fit"),
         ("ScatterElements", [X, np.full((1, 1, 1), 9), X[:1, :1, :1]], {}, "do not fit"),
         ("OneHot", [ints(1), ints(-1), X[0, 0, :2]], {}, "depth"),

@@ -94,6 +94,11 @@ def gather_nd(info: KernelInfo, xp: Any) -> Compute:
     batch_dims = info.attribute("batch_dims", 0)
 
     def compute(data: Array, indices: Array) -> Array:
+        if indices.ndim <= batch_dims:
+            raise InvalidArgument(
+                f"{info.describe()}: indices {tuple(indices.shape)} have no axis of index tuples behind {batch_dims} batch "
+                "dimensions; they need more axes than batch_dims"
+            )
         shape, depth = tuple(data.shape), indices.shape[-1]
         batch, dims, rest = shape[:batch_dims], shape[batch_dims : batch_dims + depth], shape[batch_dims + depth :]
         if len(dims) != depth or batch != tuple(indices.shape[:batch_dims]):
