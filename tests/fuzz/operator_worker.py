@@ -156,6 +156,7 @@ def outcome(subject, rng):
     try:
         with limits(), warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
+            warnings.simplefilter("ignore", UserWarning)  # what Pillow says of broken pictures
             found = outcomes(subject, rng)
         return ("warning", str(told[0])) if told else judge(subject, found)
     except OrtSdkError as error:
