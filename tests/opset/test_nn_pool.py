@@ -221,3 +221,25 @@ def test_max_unpool_inverts_max_pool(library):
 def test_what_does_not_fit_is_refused(op_type, inputs, attributes):
     with pytest.raises(InvalidArgument):
         run_kernel(op_type, inputs, [FLOAT], opset=22, attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"kernel_shape": [3, 2], "strides": [2, 2]}, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}]
+)
+def test_max_pool_with_places_passes_over_nan(attributes):
+    x = normal(2, 2, 9, 8)
+    x[x > 0.5] = np.nan
+    model, feeds = make_model("MaxPool", [x], 2, opset=22, attributes=attributes, output_types=[FLOAT, INT64])
+    session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    pads, strides = attributes.get("pads", [0, 0])[:2], attributes.get("strides", [1, 1])
+    for _ in range(5):
+        largest, places = session.run(None, feeds)
+        for place in np.ndindex(*largest.shape):
+            begins = [at * step - pad for at, step, pad in zip(place[2:], strides, pads, strict=True)]
+            rows, columns = (
+                slice(max(0, begin), begin + size) for begin, size in zip(begins, attributes["kernel_shape"], strict=True)
+            )
+            window = x[(*place[:2], rows, columns)]
+            known = window[~np.isnan(window)]
+            np.testing.assert_equal(largest[place], known.max() if known.size else np.nan)
+            np.testing.assert_equal(x.reshape(-1)[places[place]], largest[place])

@@ -151,11 +151,12 @@ def _reduce(xp: Any, x: Array, windows: Windows, combine: Combine, value: float)
 
 
 def _max_with_indices(xp: Any, x: Array, windows: Windows, lowest: float, column_major: bool) -> tuple[Array, Array]:
-    """Maxima and their positions in the flattened input; among equal ones the first in row-major order.
+    """Maxima and their positions in the flattened input; among equal ones the first in row-major order. NaN is passed over.
 
     Going from the last axis to the first and replacing only by something greater keeps that order.
     """
     best, spatial = x, windows.input_shape
+    is_nan = xp.isnan if xp.isdtype(x.dtype, "real floating") else lambda _integers: False
     index = _plane_offsets(xp, x)
     order = range(len(spatial)) if column_major else reversed(range(len(spatial)))
     pitch, pitches = 1, [0] * len(spatial)
@@ -169,10 +170,14 @@ def _max_with_indices(xp: Any, x: Array, windows: Windows, lowest: float, column
         positions = np.clip(taps, 0, spatial[axis] - 1) * pitches[axis]
         shape = (-1, *(1 for _ in spatial[axis + 1 :]))
         offsets = [xp.reshape(xp.from_host(row), shape) for row in positions]
-        firsts = [xp.reshape(xp.from_host(row), shape) for row in _are_first_inside(taps, spatial[axis])]
+        are_inside = (taps >= 0) & (taps < spatial[axis])
+        insides = [xp.reshape(xp.from_host(row), shape) for row in are_inside]
+        firsts = [xp.reshape(xp.from_host(row), shape) for row in _are_first(are_inside)]
         best, index = values[0], indices[0] + offsets[0]
-        for value, origin, offset, is_first in zip(values[1:], indices[1:], offsets[1:], firsts[1:], strict=True):
-            greater = (value > best) | (is_first & (value == lowest))
+        for value, origin, offset, is_first, is_inside in zip(
+            values[1:], indices[1:], offsets[1:], firsts[1:], insides[1:], strict=True
+        ):
+            greater = (value > best) | is_first | (is_inside & is_nan(best))
             best = xp.where(greater, value, best)
             index = xp.where(greater, origin + offset, index)
     if all(size == 1 for size in windows.kernel_shape):
@@ -180,9 +185,8 @@ def _max_with_indices(xp: Any, x: Array, windows: Windows, lowest: float, column
     return best, index
 
 
-def _are_first_inside(taps: HostArray, size: int) -> HostArray:
-    """Which tap of each window is its first in the input, which counts more than padding even if it is as small: as ``taps``."""
-    are_inside = (taps >= 0) & (taps < size)
+def _are_first(are_inside: HostArray) -> HostArray:
+    """Which tap of each window is its first in the input, which counts more than padding whatever it is: as the taps."""
     are_first: HostArray = are_inside & (np.cumsum(are_inside, axis=0) == 1)
     return are_first
 
