@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from .namespace import ArrayNamespace, known_type, scatter_rows
 from .strided_views import strided_view
 
 __all__ = ["NumpyNamespace"]
+
+_Axes = int | tuple[int, ...] | None
 
 _BLOCK = 32768
 """Elements of a long formula computed at a time, so that its temporaries stay in cache."""
@@ -59,12 +61,11 @@ class NumpyNamespace(ArrayNamespace):
     def permute_dims(self, x: HostArray, axes: Sequence[int]) -> HostArray:
         return x.transpose(axes)
 
-    def mean(self, x: HostArray, *, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> HostArray:
-        axes = axis if axis is None or isinstance(axis, int) else tuple(axis)
-        if x.size:
-            return np.asarray(np.mean(x, axis=axes, keepdims=keepdims))
-        sums = np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
-        return np.full_like(sums, np.nan)  # NumPy warns of a mean of nothing.
+    def mean(self, x: HostArray, *, axis: _Axes = None, keepdims: bool = False) -> HostArray:
+        return _statistic(np.mean, x, axis, keepdims=keepdims)
+
+    def var(self, x: HostArray, *, axis: _Axes = None, keepdims: bool = False) -> HostArray:
+        return _statistic(np.var, x, axis, keepdims=keepdims)
 
     def round_and_clip(self, values: HostArray, shift: HostArray | None, low: float, high: float, dtype: Any) -> HostArray:
         buffer = np.asarray(values)
@@ -161,6 +162,13 @@ class NumpyNamespace(ArrayNamespace):
 
     def from_host(self, array: HostArray) -> HostArray:
         return array
+
+
+def _statistic(function: Callable[..., Any], x: HostArray, axis: _Axes, *, keepdims: bool) -> HostArray:
+    """A mean or variance; of nothing it is NaN, as NumPy has it, which warns."""
+    if x.size:
+        return np.asarray(function(x, axis=axis, keepdims=keepdims))
+    return np.full_like(np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype), np.nan)
 
 
 def _smallest_by_sorting(keys: HostArray, k: int) -> HostArray:

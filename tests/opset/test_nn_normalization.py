@@ -303,10 +303,16 @@ def test_losses_refuse_what_does_not_fit(inputs, attributes, error):
         ("MeanVarianceNormalization", [normal(0, 2, 3, 4)], (0, 2, 3, 4)),
     ],
 )
-def test_means_of_nothing_are_no_numbers_and_no_warnings(op_type, inputs, expected_shape):
+def test_statistics_of_nothing_are_no_numbers_and_no_warnings(op_type, inputs, expected_shape):
     model, feeds = make_model(op_type, inputs, opset=18)
     session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for _ in range(5):
         (found,) = session.run(None, feeds)
         assert found.shape == expected_shape
         assert np.isnan(found).all()
+
+
+def test_training_on_no_samples_warns_of_nothing():
+    inputs = [normal(0, 3, 2), *(positive(3) for _ in range(4))]
+    model, feeds = make_model("BatchNormalization", inputs, 3, opset=15, attributes={"training_mode": 1})
+    assert run_sdk(model, feeds)[0].shape == (0, 3, 2)
