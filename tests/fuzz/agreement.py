@@ -45,32 +45,32 @@ MOST_TIMES_AS_FAR = 4
 
 
 def is_as_right(first, second, exact):
-    """Whether the second result is about as near to the exact one as the first.
+    """Whether the second result is about as near to the exact one as the first, or as inputs that are off by roundings are.
 
     Where a model takes the difference of numbers that are nearly equal, as variances of few values, or rounds, the order of sums
-    may change the result by any amount. Then both results are off by about as much.
+    may change the result by any amount. Then all of them are off by about as much.
 
     Args:
         first: arrays of a run that computes step by step.
         second: of another run.
-        exact: computed in float64; None if that is not possible.
+        exact: what is computed in float64, of the inputs and of such that are off by roundings; none if that is not possible.
     """
-    if exact is None or len(first) != len(second):
+    if not exact or any(len(each) != len(first) for each in (second, *exact)):
         return False
-    return all(_is_as_right(*arrays) for arrays in zip(first, second, exact, strict=True))
+    return all(_is_as_right(*arrays) for arrays in zip(first, second, *exact, strict=True))
 
 
-def _is_as_right(first, second, exact):
-    if not isinstance(first, np.ndarray) or first.dtype.kind != "f" or first.shape != exact.shape:
+def _is_as_right(first, second, exact, *perturbed):
+    if not isinstance(first, np.ndarray) or first.dtype.kind != "f":
         return is_same(first, second)
-    if first.shape != second.shape or first.dtype != second.dtype:
+    others = (first, *perturbed)
+    if first.dtype != second.dtype or any(each.shape != exact.shape for each in (second, *others)):
         return False
-    wide = exact.astype(np.float64)
-    known = [np.isfinite(each) for each in (first, second, wide)]
-    if not np.array_equal(known[0], known[1]) or not np.array_equal(known[1], known[2]):
+    known = np.isfinite(exact)
+    if not all(np.array_equal(np.isfinite(each), known) for each in (second, *others)):
         return False
-    errors = [np.abs(each.astype(np.float64) - wide)[known[2]].max(initial=0) for each in (first, second)]
-    return bool(errors[1] <= MOST_TIMES_AS_FAR * errors[0])
+    error, *allowed = (np.abs(each.astype(np.float64) - exact)[known].max(initial=0) for each in (second, *others))
+    return bool(error <= MOST_TIMES_AS_FAR * max(allowed))
 
 
 def largest_of(feeds):
