@@ -20,8 +20,8 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper
-from ort_sdk_cpu.kernels.scratch import Scratch
-from ort_sdk_cpu.libraries import prepare
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.platform.libraries import prepare
 
 prepare()
 
@@ -70,14 +70,14 @@ def onnxruntime_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) 
 
 
 def in_place_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> list[Run]:
-    from ort_sdk_cpu.kernels.compiled_product import CompiledProduct, Sizes
+    from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
 
     sizes, scratch = Sizes(*x.shape, out.shape[1], is_transposed=transposed), Scratch()
     return [CompiledProduct(sizes, scratch).fixed(x, weight, None, out) for weight in weights]
 
 
 def packed_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> list[Run]:
-    from ort_sdk_cpu.kernels.packed_product import packed_layout
+    from ort_sdk_cpu.gemm.onednn import packed_layout
     from ort_sdk_cpu.onednn.call import PrimitiveCall
     from ort_sdk_cpu.onednn.constants import Argument
     from ort_sdk_cpu.onednn.execution import reordered

@@ -101,6 +101,8 @@ def test_every_error_has_a_row(generator):
 
 
 def test_public_names_have_meanings(generator):
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|$", "\n".join(generator.module_parts(generator.ort_sdk.api, "###")), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| (.*?) \|$", "\n".join(generator.module_parts(generator.ort_sdk.api, "###")), re.MULTILINE
+    )
     assert {name for name, _, _ in rows} >= set(generator.ort_sdk.api.__all__)
     assert [name for name, _, meaning in rows if not meaning] == []

@@ -99,10 +99,10 @@ def take_buffers_apart():
 
 
 def _take_providers_buffers_apart():
-    from ort_sdk_cpu.allocator import CpuAllocator
-    from ort_sdk_cpu.kernels.moved_weights import _Regions
-    from ort_sdk_cpu.kernels.recycled import RecycledMemory
-    from ort_sdk_cpu.kernels.scratch import Scratch
+    from ort_sdk_cpu.memory.allocator import CpuAllocator
+    from ort_sdk_cpu.memory.result_pool import RecycledMemory
+    from ort_sdk_cpu.memory.weight_arena import _Regions
+    from ort_sdk_cpu.memory.workspace import Scratch
     from ort_sdk_cpu.onednn import execution
 
     CpuAllocator.allocate = _either(_own_allocation, CpuAllocator.allocate)

@@ -8,8 +8,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 import ort_sdk as ort
 from ort_sdk.plugins import plugin_manager

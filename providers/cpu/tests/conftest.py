@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.batch import Batch
+from ort_sdk_cpu.jit.call_list import Batch
+from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.registry import kernel_registry
 
 from ort_sdk.api import KernelInfo, NodeArg, schema_versions, tensor_type

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
-from ort_sdk_cpu.extents.declaration import declaration_of
-from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.jit.extents.declaration import declaration_of
+from ort_sdk_cpu.jit.task import TaskCall
 
 PAGE = mmap.PAGESIZE
 _LIBC = ctypes.CDLL(None, use_errno=True)

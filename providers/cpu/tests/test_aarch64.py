@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 pytestmark = [pytest.mark.instruction_sets, pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))]
 
@@ -18,22 +18,22 @@ SHARES = 4
 CROSS_COMPILE = """
 import importlib, pathlib, re, sys
 import llvmlite.binding as llvm
-import ort_sdk_cpu
-from ort_sdk_cpu.images.compiler import know_openmp
-from ort_sdk_cpu.images.translation import translated
-from ort_sdk_cpu.machine_code import Task
+from ort_sdk_cpu.jit.llvm import know_openmp
+from ort_sdk_cpu.jit.numba_frontend import translated
+from ort_sdk_cpu.jit.task import Task
+from ort_sdk_cpu.jit.task_modules import TASK_MODULES
 
 know_openmp()
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 target = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(cpu="generic", opt=2, reloc="pic")
-names = sorted(path.stem for path in (pathlib.Path(ort_sdk_cpu.__file__).parent / "compiled").glob("[a-z]*.py"))
+names = sorted(TASK_MODULES)
 first, shares, *left_out = sys.argv[1:]
 count = 0
 for name in names[int(first)::int(shares)]:
     if name in left_out:
         continue
-    values = vars(importlib.import_module(f"ort_sdk_cpu.compiled.{name}")).values()
+    values = vars(importlib.import_module(f"ort_sdk_cpu.{TASK_MODULES[name]}")).values()
     for task in [value for value in values if isinstance(value, Task)][:1]:
         _, text = translated(task.function, "void(intp, intp, intp)")
         assert "llvm.x86" not in text, (name, task.name, sorted(set(re.findall(r"llvm[.]x86[.][a-z0-9.]+", text))))

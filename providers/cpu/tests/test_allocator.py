@@ -1,7 +1,7 @@
 """Memory of the CPU provider."""
 
 import numpy as np
-from ort_sdk_cpu.allocator import CpuAllocator
+from ort_sdk_cpu.memory.allocator import CpuAllocator
 
 from ort_sdk.api import OrtMemoryInfo, TensorElementType
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 from ort_sdk.api import NodeArg

@@ -15,7 +15,7 @@ ROWS, COLUMNS = 50, 37
 
 @pytest.fixture(autouse=True)
 def _tasks_for_few_elements(monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.task_writer.MIN_ELEMENTS", 1)
+    monkeypatch.setattr("ort_sdk_cpu.kernel.task_writer.MIN_ELEMENTS", 1)
 
 
 def _value(name, shape, element_type=TensorProto.FLOAT):

@@ -6,9 +6,10 @@ import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
-from ort_sdk_cpu import batch, libraries, machine_code, threads
-from ort_sdk_cpu.kernels.scratch import Scratch, ToldMemory, growth
-from ort_sdk_cpu.native_call import NO_BITS, NativeCall
+from ort_sdk_cpu.jit import call_list, task
+from ort_sdk_cpu.jit.native_call import NO_BITS, NativeCall
+from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory, growth
+from ort_sdk_cpu.platform import libraries, threads
 
 import ort_sdk as ort
 
@@ -43,14 +44,14 @@ def model():
 def joined(monkeypatch):
     """The batches made from now on."""
     made = []
-    original = batch.join_calls
+    original = call_list.join_calls
 
     def join_calls(calls):
         answers = original(calls)
         made.extend(call for count, call in answers if count > 1)
         return answers
 
-    monkeypatch.setattr(batch, "join_calls", join_calls)
+    monkeypatch.setattr(call_list, "join_calls", join_calls)
     return made
 
 
@@ -105,7 +106,7 @@ def test_working_memory_that_grows_is_told_to_all():
 
         return _call(prepare, NativeCall(((_nothing(), 0, 0, 0, 0, NO_BITS),), prepare))
 
-    ((count, call),) = batch.join_calls([asking("small", 8), asking("large", 1 << 20)])
+    ((count, call),) = call_list.join_calls([asking("small", 8), asking("large", 1 << 20)])
     assert count == 2
     before = growth.mark
     call()
@@ -138,7 +139,7 @@ def test_a_function_that_fails_is_asked_again_for_its_error():
     passes = _call(lambda: done.append("first"), NativeCall(((_nothing(), 0, 0, 0, 0, NO_BITS),)))
     # The number of the parent process is not 0, so that looking at all bits sees a failure.
     fails = _call(fail, NativeCall(((_nothing(), 0, 0, 0, 0, 0xFFFFFFFF),)))
-    ((_, call),) = batch.join_calls([passes, fails])
+    ((_, call),) = call_list.join_calls([passes, fails])
     with pytest.raises(ValueError, match="why"):
         call()
     assert call.failed == 1
@@ -153,7 +154,7 @@ def test_calls_without_any_row_do_nothing():
         raise AssertionError
 
     nothing.native = NativeCall(())
-    batch.Batch([nothing, nothing])()
+    call_list.Batch([nothing, nothing])()
 
 
 NOTHING = {
@@ -184,8 +185,8 @@ def test_what_has_no_rows_stays_apart():
         pass
 
     native = _call(plain, NativeCall(((1, 0, 0, 0, 0, NO_BITS),)))
-    assert batch.join_calls([plain, native, plain]) == [(1, plain), (1, native), (1, plain)]
-    assert batch.join_calls([]) == []
+    assert call_list.join_calls([plain, native, plain]) == [(1, plain), (1, native), (1, plain)]
+    assert call_list.join_calls([]) == []
 
 
 @needs_numba
@@ -196,13 +197,13 @@ def test_tasks_of_teams_that_follow_each_other_are_one_row():
     arrays[0][:] = values[:2]
 
     def copying(source, target, count):
-        call = machine_code.TaskCall("copying", "copy_rows", (0, 0, 1, 1, 1, 2, 96, 0, 0, 0, 384, 4, 0, 0, 0, 384, 4), count)
+        call = task.TaskCall("copying", "copy_rows", (0, 0, 1, 1, 1, 2, 96, 0, 0, 0, 384, 4, 0, 0, 0, 384, 4), count)
         call.point(0, target)
         call.point(1, source)
         return call.kept(source, target)
 
     teams = [copying(arrays[at], arrays[at + 1], 2) for at in range(3)]
-    made = batch.Batch([*teams, copying(arrays[3], arrays[4], 1)])
+    made = call_list.Batch([*teams, copying(arrays[3], arrays[4], 1)])
     assert made._count == 2
     assert made._owners == [0, 3]
     made()

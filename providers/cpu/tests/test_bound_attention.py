@@ -5,8 +5,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import attention_over_cache, cached_attention, group_query_attention, rotary
+from ort_sdk_cpu.attention import decode, group_query, operators, rotary
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 
@@ -44,9 +44,9 @@ def session_of(library, model, threads=2):
 def python_calls(monkeypatch):
     """Runs of nodes whose arguments were worked out for the run."""
     counted = []
-    run = cached_attention.CachedAttention.run
-    monkeypatch.setattr(cached_attention.CachedAttention, "run", lambda self: counted.append(1) or run(self))
-    for owner in (group_query_attention._GroupQueryAttention, attention_over_cache._Attention, attention_over_cache.MultiHead):
+    run = decode.CachedAttention.run
+    monkeypatch.setattr(decode.CachedAttention, "run", lambda self: counted.append(1) or run(self))
+    for owner in (group_query._GroupQueryAttention, operators._Attention, operators.MultiHead):
         monkeypatch.setattr(owner, "call", lambda *args, made=owner.call: counted.append(1) or made(*args))
     return counted
 
@@ -186,8 +186,8 @@ def test_lengths_that_contradict_others_are_left_to_the_shared_set(python_calls,
     model = group_model(group_feeds(0))
     found = outcomes(session_of(ort_sdk, model))
     with monkeypatch.context() as patch:
-        patch.setattr(group_query_attention._GroupQueryAttention, "call", lambda *_: NotImplemented)
-        patch.delattr(group_query_attention._GroupQueryAttention, "bind")
+        patch.setattr(group_query._GroupQueryAttention, "call", lambda *_: NotImplemented)
+        patch.delattr(group_query._GroupQueryAttention, "bind")
         expected = outcomes(session_of(ort_sdk, model))
     for own, other in zip(found, expected, strict=True):
         if isinstance(other, type):

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
-from ort_sdk_cpu.kernels import index
-from ort_sdk_cpu.kernels.bindable import BINDERS
-from ort_sdk_cpu.kernels.direct_kernel import DIRECT
-from ort_sdk_cpu.kernels.error_function import erf_float32, gelu_float32
+from ort_sdk_cpu import operator_modules
+from ort_sdk_cpu.elementwise.erf import erf_float32, gelu_float32
+from ort_sdk_cpu.kernel.bound import BINDERS
+from ort_sdk_cpu.kernel.eager import DIRECT
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 from ort_sdk_cpu.registry import kernel_registry
 
 from ort_sdk.api import NodeArg
@@ -231,9 +231,11 @@ def test_reductions(check, layouts, op_type):
 
 
 def test_the_index_names_what_the_modules_bind_or_compute():
-    listed = {(domain, name) for domains in index.MODULES.values() for domain, names in domains.items() for name in names}
+    listed = {
+        (domain, name) for domains in operator_modules.MODULES.values() for domain, names in domains.items() for name in names
+    }
     for domain, name in listed:
-        assert index.load(domain, name)
+        assert operator_modules.load(domain, name)
     assert set(BINDERS) | set(DIRECT) == listed
     assert listed <= set(kernel_registry().operators())
 

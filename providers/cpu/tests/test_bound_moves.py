@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 from ort_sdk.api import NodeArg
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries, threads
-from ort_sdk_cpu.kernels import recurrent
+from ort_sdk_cpu.platform import libraries, threads
+from ort_sdk_cpu.rnn import operators
 
 import ort_sdk
 from ort_sdk.api import NodeArg
@@ -27,7 +27,7 @@ def test_layers_from_any_layout(check, op_type, direction, sizes, recurrent_inpu
 
 @pytest.mark.skipif(not libraries.numba().is_usable, reason="no compiler")
 def test_both_directions_of_a_small_layer_need_no_python(monkeypatch, make_kernel, recurrent_inputs):
-    monkeypatch.setattr(recurrent, "_is_at_hand", lambda _name: True)
+    monkeypatch.setattr(operators, "_is_at_hand", lambda _name: True)
     inputs = recurrent_inputs("GRU", 2, (33, 1, 8))
     inputs[0] = np.asfortranarray(inputs[0])
     outputs = [np.empty((33, 2, 1, 5), np.float32), np.empty((2, 1, 5), np.float32)]

@@ -5,8 +5,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import attention_over_cache, cached_attention, group_query_attention, rotary
+from ort_sdk_cpu.attention import decode, group_query, operators, rotary
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libr
 
 MICROSOFT = "com.microsoft"
 POSITIONS = 200
-MAKERS = [(group_query_attention._GroupQueryAttention, "call"), (attention_over_cache._Attention, "call"), (rotary, "_rotated")]
+MAKERS = [(group_query._GroupQueryAttention, "call"), (operators._Attention, "call"), (rotary, "_rotated")]
 """What computes nodes by tasks."""
 
 
@@ -40,8 +40,8 @@ def made_of(model, threads=2):
 def calls(monkeypatch):
     """Calls of compiled tasks."""
     counted = []
-    run = cached_attention.CachedAttention.run
-    monkeypatch.setattr(cached_attention.CachedAttention, "run", lambda self: counted.append(1) or run(self))
+    run = decode.CachedAttention.run
+    monkeypatch.setattr(decode.CachedAttention, "run", lambda self: counted.append(1) or run(self))
     return counted
 
 
@@ -306,8 +306,8 @@ def test_attention_over_keys_of_an_encoder(calls, length):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_shared_buffer_is_filled_in_place(threads, monkeypatch):
     filled = []
-    run = cached_attention.CachedAttention.run
-    monkeypatch.setattr(cached_attention.CachedAttention, "run", lambda self: filled.append(self.is_in_place) or run(self))
+    run = decode.CachedAttention.run
+    monkeypatch.setattr(decode.CachedAttention, "run", lambda self: filled.append(self.is_in_place) or run(self))
     case = group_case(past=3, capacity=40, rotary=32)
     model = group_model(case, do_rotary=1)
     ours, theirs = made_of(model, threads), onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from onnx import helper
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 

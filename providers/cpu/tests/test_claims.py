@@ -4,11 +4,11 @@ import ctypes
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.conv_pointwise import in_panels, panel_width
-from ort_sdk_cpu.kernels.job_claims import CLAIMS, groups_for
-from ort_sdk_cpu.machine_code import TaskCall, task_address
+from ort_sdk_cpu.conv.pointwise import in_panels, panel_width
+from ort_sdk_cpu.jit.task import TaskCall, task_address
+from ort_sdk_cpu.kernel.work_stealing import CLAIMS, groups_for
 from ort_sdk_cpu.onednn import library as onednn_library
+from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(
     not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is not installed"

@@ -9,9 +9,9 @@ import weakref
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import matrix
-from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.gemm import operators
+from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.platform import libraries
 
 MICROSOFT = "com.microsoft"
 needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
@@ -186,9 +186,9 @@ def test_recurrent(close, op_type, direction, steps, batch, hidden):
 @pytest.mark.parametrize("rows", [(1,), (7,), (2, 3), (0,), ()])
 @pytest.mark.parametrize("attributes", [{}, {"transB": 1, "alpha": 0.5, "beta": 2.0}])
 def test_packed_products(make_kernel, monkeypatch, inner, columns, rows, attributes):
-    from ort_sdk_cpu.kernels.packed_product import PackedProduct
+    from ort_sdk_cpu.gemm.onednn import PackedProduct
 
-    monkeypatch.setattr(matrix, "stores_packed_weights", lambda _info: True)
+    monkeypatch.setattr(operators, "stores_packed_weights", lambda _info: True)
     op_type = "Gemm" if len(rows) == 1 else "MatMul" if not attributes else "FusedMatMul"
     attributes = {name: value for name, value in attributes.items() if op_type == "Gemm" or name != "beta"}
     x, weight, bias = random(*rows, inner), random(inner, columns, scale=inner**-0.5, seed=1), random(columns, seed=2)
@@ -199,7 +199,7 @@ def test_packed_products(make_kernel, monkeypatch, inner, columns, rows, attribu
     assert isinstance(kernel, PackedProduct)
 
     class Weight:
-        element_type, shape = matrix.TensorElementType.FLOAT, given.shape
+        element_type, shape = operators.TensorElementType.FLOAT, given.shape
         numpy = staticmethod(lambda: given)
 
     kernel.use_prepacked(kernel.prepack(Weight(), 1, None), 1)
@@ -213,7 +213,7 @@ def test_packed_products(make_kernel, monkeypatch, inner, columns, rows, attribu
 
 @needs_numba
 def test_tasks_of_several_threads_at_once():
-    from ort_sdk_cpu.machine_code import TaskCall
+    from ort_sdk_cpu.jit.task import TaskCall
 
     failures = []
 
@@ -254,7 +254,7 @@ def test_a_call_outlives_its_object(threads):
 
 CHECK = """
 import numpy as np
-from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.jit.task import TaskCall
 x = np.random.default_rng(0).standard_normal((50, 131)).astype(np.float32)
 out = np.empty_like(x)
 TaskCall("rows", "softmax", (x, out, *x.shape), 2).run()

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import contention, libraries, threads
 from ort_sdk_cpu.execution_provider import CpuExecutionProvider
+from ort_sdk_cpu.platform import contention, libraries, threads
 
 import ort_sdk as ort
 from ort_sdk.api import InvalidArgument, RuntimeException
@@ -98,7 +98,7 @@ def test_results_are_the_same_on_one_thread_made_for_two_and_back(name, monkeypa
 def test_packed_products_are_the_same_on_one_thread(monkeypatch, is_busy_first):
     if not libraries.onednn().is_usable:
         pytest.skip("no oneDNN")
-    from ort_sdk_cpu.kernels.packed_product import packed_layout
+    from ort_sdk_cpu.gemm.onednn import packed_layout
     from ort_sdk_cpu.onednn.constants import Argument
     from ort_sdk_cpu.onednn.execution import Execution, aligned_bytes, reordered
     from ort_sdk_cpu.onednn.memory_descriptor import of_array

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.any_layout import FixedSlot
+from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 from ort_sdk.api import InvalidArgument

@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.kernels.conv_pieces import PIECE, pieces_of
+from ort_sdk_cpu.conv.onednn_tiled_1d import PIECE, pieces_of
 from ort_sdk_cpu.onednn import call
 from ort_sdk_cpu.onednn.library import is_available
 

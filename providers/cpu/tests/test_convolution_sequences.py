@@ -6,8 +6,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import conv_sequence
+from ort_sdk_cpu.conv import sequence
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 
@@ -54,10 +54,8 @@ def network():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_convolutions_that_follow_each_other_are_one_call(monkeypatch, threads):
     calls = []
-    run_sequence = conv_sequence.run_sequence
-    monkeypatch.setattr(
-        conv_sequence, "run_sequence", lambda *arguments: calls.append(len(arguments)) or run_sequence(*arguments)
-    )
+    run_sequence = sequence.run_sequence
+    monkeypatch.setattr(sequence, "run_sequence", lambda *arguments: calls.append(len(arguments)) or run_sequence(*arguments))
     model, options, rng = network(), ort.SessionOptions(), np.random.default_rng(2)
     options.intra_op_num_threads = threads
     ours = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

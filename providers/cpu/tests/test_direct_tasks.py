@@ -6,8 +6,9 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import bindable, direct_attention
+from ort_sdk_cpu.attention import flash_eager
+from ort_sdk_cpu.kernel import bound as bindable
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 
@@ -199,12 +200,12 @@ def test_recurrent_layers_refuse_shapes_that_do_not_belong_together(wrong):
 
 
 def test_a_plan_of_attention_is_made_once_per_shape():
-    direct_attention._planned.cache_clear()
+    flash_eager._planned.cache_clear()
     node = helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["y"], domain=MICROSOFT, num_heads=4)
     session = stepwise(model_of(node, {"q": 3, "k": 3, "v": 3}))
     for length in (20, 20, 21):
         session.run(None, {name: array for name, array in attention_feeds(length, 9).items() if name != "m"})
-    assert direct_attention._planned.cache_info().misses == 2
+    assert flash_eager._planned.cache_info().misses == 2
 
 
 @pytest.mark.parametrize("transposed", [0, 1])

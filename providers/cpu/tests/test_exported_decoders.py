@@ -5,8 +5,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.fusion.row_sequence import RowSequence
+from ort_sdk_cpu.fusion.transformer.sequence import RowSequence
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 

@@ -3,18 +3,19 @@
 import functools
 import importlib
 import json
-import pkgutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import ort_sdk_cpu
 import pytest
-from ort_sdk_cpu import compiled, extents, libraries
-from ort_sdk_cpu.extents import declaration
-from ort_sdk_cpu.extents.declaration import declaration_of
-from ort_sdk_cpu.instruction_set import has_matrix_unit, instruction_set
+from ort_sdk_cpu.jit.extents import declaration
+from ort_sdk_cpu.jit.extents.declaration import declaration_of
+from ort_sdk_cpu.jit.task_modules import TASK_MODULES
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import has_matrix_unit, instruction_set
 
 from ort_sdk.api import ExtentError
 
@@ -39,13 +40,16 @@ zeros = functools.partial(np.zeros, dtype=np.uint8)
 
 
 def all_tasks():
-    from ort_sdk_cpu.machine_code import Task
+    from ort_sdk_cpu.jit.task import Task
 
-    for module in pkgutil.iter_modules(compiled.__path__):
-        made = importlib.import_module(f"{compiled.__name__}.{module.name}")
-        for name, value in vars(made).items():
+    package = Path(ort_sdk_cpu.__file__).parent
+    names = {path: name for name, path in TASK_MODULES.items()}
+    for file in sorted(package.rglob("compiled/[a-z]*.py")):
+        path = ".".join(file.relative_to(package).with_suffix("").parts)
+        made = vars(importlib.import_module(f"ort_sdk_cpu.{path}")).items()
+        for name, value in made:
             if isinstance(value, Task):
-                yield module.name, name
+                yield names[path], name
 
 
 def launches_of(task):
@@ -90,7 +94,7 @@ def test_one_byte_less_is_refused(task):
 
 @needs_numba
 def test_what_is_unknown_none_or_read_only_is_refused():
-    from ort_sdk_cpu.machine_code import TaskCall
+    from ort_sdk_cpu.jit.task import TaskCall
 
     x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
     with pytest.raises(ExtentError, match="nothing is known"):
@@ -104,7 +108,7 @@ def test_what_is_unknown_none_or_read_only_is_refused():
 
 @needs_numba
 def test_calls_look_at_other_arrays_and_sizes_again():
-    from ort_sdk_cpu.machine_code import TaskCall
+    from ort_sdk_cpu.jit.task import TaskCall
 
     x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
     call = TaskCall("rows", "softmax", (x, out, 2, 8))
@@ -120,7 +124,7 @@ def test_calls_look_at_other_arrays_and_sizes_again():
 
 @needs_numba
 def test_functions_look_at_every_call():
-    from ort_sdk_cpu.machine_code import TaskFunction
+    from ort_sdk_cpu.jit.task import TaskFunction
 
     function = TaskFunction("rows", "softmax", "qqqq")
     x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
@@ -135,7 +139,7 @@ def test_functions_look_at_every_call():
 
 @needs_numba
 def test_steps_count_from_the_array_that_is_given():
-    from ort_sdk_cpu.kernels.strided_copy import strided_copy
+    from ort_sdk_cpu.kernel.strided_copy import strided_copy
 
     source, target = np.arange(12, dtype=np.float32).reshape(3, 4), np.zeros((3, 4), np.float32)
     backwards = source[::-1]
@@ -150,8 +154,8 @@ def test_steps_count_from_the_array_that_is_given():
 
 @needs_numba
 def test_chains_stay_within_arrays():
-    from ort_sdk_cpu.fusion.extents import declaration_of_chain
-    from ort_sdk_cpu.machine_code import TaskCall
+    from ort_sdk_cpu.fusion.elementwise.extents import declaration_of_chain
+    from ort_sdk_cpu.jit.task import TaskCall
 
     class Chain:
         inputs, output_types = "ff", "f"
@@ -172,7 +176,7 @@ def test_chains_stay_within_arrays():
 @needs_numba
 @pytest.mark.parametrize("place", ["x", "out", "weight"])
 def test_sequences_stay_within_arrays(place):
-    from ort_sdk_cpu.fusion.sequence_bounds import LaunchedTask, Span, check_tasks
+    from ort_sdk_cpu.fusion.transformer.bounds import LaunchedTask, Span, check_tasks
 
     rows, width = 3, 20
     spans = {"x": Span(4096, 4096 + 240, False), "out": Span(8192, 8192 + 240, True), "weight": Span(16384, 16384 + 80, False)}
@@ -188,7 +192,7 @@ def test_sequences_stay_within_arrays(place):
 
 @needs_numba
 def test_single_bytes_are_written_alone():
-    from ort_sdk_cpu.machine_code import TaskCall
+    from ort_sdk_cpu.jit.task import TaskCall
 
     x, out, scale = np.linspace(-1, 2, 40, dtype=np.float32), np.zeros(40, np.uint8), np.zeros(1, np.float32)
     zero_point = np.full(8, 77, np.uint8)
@@ -203,13 +207,13 @@ def test_single_bytes_are_written_alone():
 def test_threads_wait_for_declarations_that_are_being_imported(tmp_path, monkeypatch):
     (tmp_path / "slow_family.py").write_text(
         "import time\n"
-        "from ort_sdk_cpu.extents.declaration import At, declares, reads\n"
+        "from ort_sdk_cpu.jit.extents.declaration import At, declares, reads\n"
         "time.sleep(0.5)\n"
         "@declares('slow', 'task')\n"
         "def task(x: At, size: int):\n"
         "    yield reads(x, size)\n"
     )
-    monkeypatch.setattr(extents, "__path__", [*extents.__path__, str(tmp_path)])
+    monkeypatch.setattr(ort_sdk_cpu, "__path__", [*ort_sdk_cpu.__path__, str(tmp_path)])
     monkeypatch.setitem(declaration.FAMILIES, "slow", "slow_family")
     try:
         with ThreadPoolExecutor(4) as pool:
@@ -217,6 +221,6 @@ def test_threads_wait_for_declarations_that_are_being_imported(tmp_path, monkeyp
         assert None not in found
         assert declaration.declaration_of("slow", "other") is None
     finally:
-        sys.modules.pop("ort_sdk_cpu.extents.slow_family", None)
+        sys.modules.pop("ort_sdk_cpu.slow_family", None)
         declaration._declared.pop(("slow", "task"), None)
         declaration._looked_at.discard("slow")

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.compiled_product import DOTTED_ROWS, Activation, CompiledProduct, Sizes
-from ort_sdk_cpu.kernels.scratch import Scratch
+from ort_sdk_cpu.gemm.plan import DOTTED_ROWS, Activation, CompiledProduct, Sizes
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.platform import libraries
 
 
 @pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import has_vnni
 from ort_sdk_cpu.onednn import library as onednn_library
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import has_vnni
 
 import ort_sdk as ort
 

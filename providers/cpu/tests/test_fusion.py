@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.fusion.kernel import ChainKernel
+from ort_sdk_cpu.fusion.elementwise.kernel import ChainKernel
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 from ort_sdk.run import plan_runner
@@ -441,20 +441,19 @@ def test_runs_at_the_same_time_do_not_mix():
 
 @needs_compiler
 def test_a_damaged_file_of_code_is_replaced(monkeypatch, tmp_path):
-    from ort_sdk_cpu import jit
-    from ort_sdk_cpu.fusion import code
-    from ort_sdk_cpu.fusion.chain import Chain, ChainStep
-    from ort_sdk_cpu.fusion.operation import ElementOperation
-    from ort_sdk_cpu.images import store
+    from ort_sdk_cpu.fusion.elementwise import compile
+    from ort_sdk_cpu.fusion.elementwise.ir import Chain, ChainStep
+    from ort_sdk_cpu.jit import cache_folder, code_store
+    from ort_sdk_cpu.kernel.element_operation import ElementOperation
 
     chain = Chain("ff", (ChainStep(ElementOperation("Add"), (0, 1)), ChainStep(ElementOperation("Neg"), (2,))), (3,))
-    monkeypatch.setattr(jit, "kernel_folders", lambda: jit.KernelFolders((tmp_path,), tmp_path))
+    monkeypatch.setattr(cache_folder, "kernel_folders", lambda: cache_folder.KernelFolders((tmp_path,), tmp_path))
     contents = []
     for _ in range(2):
-        fresh = store._Store()
-        monkeypatch.setattr(store, "_store", lambda fresh=fresh: fresh)
-        assert code.address_of(chain)
-        assert code.is_compiled(chain)
+        fresh = code_store._Store()
+        monkeypatch.setattr(code_store, "_store", lambda fresh=fresh: fresh)
+        assert compile.address_of(chain)
+        assert compile.is_compiled(chain)
         (file,) = (path for path in tmp_path.iterdir() if path.name.startswith("chain"))
         contents.append(file.read_bytes())
         file.write_bytes(b"damaged")

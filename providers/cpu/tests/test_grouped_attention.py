@@ -7,9 +7,9 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.grouped_attention import grouped_attention
+from ort_sdk_cpu.attention.grouped import grouped_attention
 from ort_sdk_cpu.namespace import CpuNamespace
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 

@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
-from ort_sdk_cpu.kernels import cached_attention
+from ort_sdk_cpu.attention import decode
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 import ort_sdk
 
@@ -111,7 +111,7 @@ class Case:
 
     def attends_before_rounding(self, length):
         """Whether so many queries attend the new keys and values as they were before they came into the cache."""
-        return self.heads // self.key_heads * length > cached_attention.MOST_FEW or self.size % 16 != 0
+        return self.heads // self.key_heads * length > decode.MOST_FEW or self.size % 16 != 0
 
     def rounding(self, queries, keys, start):
         """What float16 keys and values can change in averages of values, over the largest: their weights, and themselves."""
@@ -146,8 +146,8 @@ class Case:
 def launched(monkeypatch):
     """Names of the tasks that attention is launched with."""
     names = []
-    task_of = cached_attention.task_of
-    monkeypatch.setattr(cached_attention, "task_of", lambda name: names.append(name[1]) or task_of(name))
+    task_of = decode.task_of
+    monkeypatch.setattr(decode, "task_of", lambda name: names.append(name[1]) or task_of(name))
     return names
 
 

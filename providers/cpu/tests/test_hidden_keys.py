@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.attention_task import AttentionShape, AttentionTask
+from ort_sdk_cpu.attention.flash import AttentionShape, AttentionTask
+from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 LOWEST = float(np.finfo(np.float32).min)

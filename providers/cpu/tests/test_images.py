@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import jit, libraries
-from ort_sdk_cpu.images import compiler, linker, mapping, store
-from ort_sdk_cpu.images.image import LinkError, can_link
-from ort_sdk_cpu.jit import KernelFolders, one_process
+from ort_sdk_cpu.jit import cache_folder, code_store, llvm
+from ort_sdk_cpu.jit.cache_folder import KernelFolders, one_process
+from ort_sdk_cpu.jit.elf import linker, loader
+from ort_sdk_cpu.jit.elf.image import LinkError, can_link
+from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 needs_images = pytest.mark.skipif(not can_link(), reason="images are for Linux on x86-64")
@@ -50,7 +51,7 @@ OF_THREADS = "@own = thread_local global i64 1\ndefine i64 @total() {\n  %x = lo
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(jit, "kernel_folders", lambda: KernelFolders((tmp_path,), tmp_path))
+    monkeypatch.setattr(cache_folder, "kernel_folders", lambda: KernelFolders((tmp_path,), tmp_path))
     return tmp_path
 
 
@@ -61,14 +62,14 @@ def function(folder):
     def make(text, *types, name="total"):
         def build():
             make.builds += 1
-            return "total", compiler.emitted(text)
+            return "total", llvm.emitted(text)
 
-        store._store.cache_clear()
-        return ctypes.CFUNCTYPE(ctypes.c_int64, *types)(store.code_address(name, build))
+        code_store._store.cache_clear()
+        return ctypes.CFUNCTYPE(ctypes.c_int64, *types)(code_store.code_address(name, build))
 
     make.builds = 0
     yield make
-    store._store.cache_clear()
+    code_store._store.cache_clear()
 
 
 def mapped(text):
@@ -128,7 +129,7 @@ def test_damaged_and_foreign_images_are_built_again(function, folder, damage):
 @pytest.mark.parametrize(("text", "types"), [(SUM, LONGS), (EXTERNAL, LONGS)])
 def test_folders_that_execute_nothing(function, folder, monkeypatch, text, types):
     expected = function(text, *types)
-    kept, bytes_ = mapping._map, ctypes.create_string_buffer(2)
+    kept, bytes_ = loader._map, ctypes.create_string_buffer(2)
     arguments = (40, 2) if text is SUM else (ctypes.addressof(bytes_), 1)
     expected = expected(*arguments)
 
@@ -138,7 +139,7 @@ def test_folders_that_execute_nothing(function, folder, monkeypatch, text, types
         return kept(size, protection, flags, file)
 
     before = len(mapped(str(folder)))
-    monkeypatch.setattr(mapping, "_map", refuse_files)
+    monkeypatch.setattr(loader, "_map", refuse_files)
     assert function(text, *types)(*arguments) == expected
     assert function.builds == 1
     assert len(mapped(str(folder))) == before
@@ -149,7 +150,7 @@ def test_systems_that_execute_no_memory_of_ours(function, folder, monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "refused")
 
-    monkeypatch.setattr(mapping, "_map", refuse)
+    monkeypatch.setattr(loader, "_map", refuse)
     for _ in range(2):
         assert function(SUM, *LONGS)(40, 2) == 42
     assert function.builds == 1
@@ -157,8 +158,8 @@ def test_systems_that_execute_no_memory_of_ours(function, folder, monkeypatch):
 
 
 def test_other_machines_keep_object_files(function, folder, monkeypatch):
-    monkeypatch.setattr(store, "can_link", lambda: False)
-    monkeypatch.setattr(compiler, "can_link", lambda: False)
+    monkeypatch.setattr(code_store, "can_link", lambda: False)
+    monkeypatch.setattr(llvm, "can_link", lambda: False)
     for _ in range(2):
         assert function(SUM, *LONGS)(40, 2) == 42
     assert function.builds == 1
@@ -169,7 +170,7 @@ def test_other_machines_keep_object_files(function, folder, monkeypatch):
 
 
 def test_without_a_folder(function, monkeypatch):
-    monkeypatch.setattr(jit, "kernel_folders", lambda: KernelFolders((), None))
+    monkeypatch.setattr(cache_folder, "kernel_folders", lambda: KernelFolders((), None))
     assert function(SUM, *LONGS)(40, 2) == 42
 
 
@@ -182,9 +183,9 @@ def test_functions_that_no_library_has(function):
 @needs_images
 def test_what_images_do_not_have():
     with pytest.raises(LinkError, match="variables of threads"):
-        linker.link(compiler.emitted(OF_THREADS), "total", 0)
+        linker.link(llvm.emitted(OF_THREADS), "total", 0)
     with pytest.raises(LinkError, match="no function 'other'"):
-        linker.link(compiler.emitted(SUM), "other", 0)
+        linker.link(llvm.emitted(SUM), "other", 0)
     with pytest.raises(ValueError, match="ELF"):
         linker.link(b"MZ" * 100, "total", 0)
 
@@ -192,7 +193,7 @@ def test_what_images_do_not_have():
 WARM = """
 import sys
 import numpy as np
-from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.jit.task import TaskCall
 x = np.random.default_rng(0).standard_normal((50, 131)).astype(np.float32)
 out = np.empty_like(x)
 TaskCall("rows", "softmax", (x, out, *x.shape), 2).run()
@@ -249,7 +250,7 @@ def test_a_thread_that_builds_may_build_more(tmp_path):
 BUILDING = """
 import sys, time
 from pathlib import Path
-from ort_sdk_cpu.jit import one_process
+from ort_sdk_cpu.jit.cache_folder import one_process
 path = Path(sys.argv[1])
 with one_process(path):
     if path.exists():

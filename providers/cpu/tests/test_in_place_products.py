@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import InstructionSet, machine_instruction_set
-from ort_sdk_cpu.kernels.compiled_product import Activation, CompiledProduct, Sizes
-from ort_sdk_cpu.kernels.scratch import Scratch
+from ort_sdk_cpu.gemm.plan import Activation, CompiledProduct, Sizes
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, machine_instruction_set
 
 from ort_sdk import InferenceSession, SessionOptions
 

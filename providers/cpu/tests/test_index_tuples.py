@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 from ort_sdk.api.errors import OrtSdkError
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libr
 
 @pytest.fixture(autouse=True)
 def _tasks_for_few_elements(monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.task_writer.MIN_ELEMENTS", 1)
+    monkeypatch.setattr("ort_sdk_cpu.kernel.task_writer.MIN_ELEMENTS", 1)
 
 
 def _model(op_type, arrays, opset=18, **attributes):

@@ -4,8 +4,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.kernels.copies import even_stride
-from ort_sdk_cpu.kernels.indexing import _Places
+from ort_sdk_cpu.kernel.copy import even_stride
+from ort_sdk_cpu.movement.gather_scatter import _Places
 
 import ort_sdk as ort
 from ort_sdk.api.errors import OrtSdkError
@@ -16,7 +16,7 @@ INT64 = TensorProto.INT64
 
 @pytest.fixture(autouse=True)
 def _tasks_for_few_elements(monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.task_writer.MIN_ELEMENTS", 1)
+    monkeypatch.setattr("ort_sdk_cpu.kernel.task_writer.MIN_ELEMENTS", 1)
 
 
 def value(name, shape, element_type=TensorProto.FLOAT):
@@ -104,9 +104,9 @@ def test_an_index_out_of_range_names_the_node_and_harms_nothing(op_type, wrong):
 
 @pytest.fixture
 def a_team_for_few_elements(monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: 3)
-    monkeypatch.setattr("ort_sdk_cpu.kernels.task_writer.ELEMENTS_PER_THREAD", 1)
-    monkeypatch.setattr("ort_sdk_cpu.kernels.movement.MAX_TAKEN", 0)
+    monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: 3)
+    monkeypatch.setattr("ort_sdk_cpu.kernel.task_writer.ELEMENTS_PER_THREAD", 1)
+    monkeypatch.setattr("ort_sdk_cpu.movement.operators.MAX_TAKEN", 0)
 
 
 @pytest.mark.usefixtures("a_team_for_few_elements")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx.reference.ops.op_resize import _cubic_coeffs, _interpolate_nd, _linear_coeffs
-from ort_sdk_cpu.kernels import interpolation, resize
+from ort_sdk_cpu.image import interpolation, resize
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.any_layout import FixedSlot
-from ort_sdk_cpu.kernels.compiled_product import Activation
-from ort_sdk_cpu.kernels.joinable_product import Operands, joinable_product
-from ort_sdk_cpu.kernels.scratch import shared_scratch
-from ort_sdk_cpu.kernels.task_writer import MIN_ELEMENTS
+from ort_sdk_cpu.gemm.batched import Operands, joinable_product
+from ort_sdk_cpu.gemm.plan import Activation
+from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS
+from ort_sdk_cpu.memory.workspace import shared_scratch
+from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
 

@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ort_sdk_cpu import jit, libraries
 from ort_sdk_cpu.execution_provider import CpuExecutionProvider
-from ort_sdk_cpu.images import compiler, kept_files, store
-from ort_sdk_cpu.threads import set_log_level
+from ort_sdk_cpu.jit import cache_files, cache_folder, code_store, llvm
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.threads import set_log_level
 
 pytestmark = [
     pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba())),
@@ -33,7 +33,7 @@ SUM = "define i64 @total(i64 %a, i64 %b) {\n  %sum = add i64 %a, %b\n  ret i64 %
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
     """As in a process that has asked for no folder yet, of a session that leaves what is logged to the logger."""
-    monkeypatch.setattr(jit, "_was_told", [])
+    monkeypatch.setattr(cache_folder, "_was_told", [])
     set_log_level(None)
     forget()
     yield
@@ -41,14 +41,14 @@ def fresh(monkeypatch):
 
 
 def forget():
-    jit.kernel_folders.cache_clear()
-    store._store.cache_clear()
+    cache_folder.kernel_folders.cache_clear()
+    code_store._store.cache_clear()
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """The folder that the variable names; it is not there yet."""
-    monkeypatch.setenv(jit.CACHE_VARIABLE, str(tmp_path / "named" / "kernels"))
+    monkeypatch.setenv(cache_folder.CACHE_VARIABLE, str(tmp_path / "named" / "kernels"))
     return tmp_path / "named" / "kernels"
 
 
@@ -66,11 +66,13 @@ def builds(count=1):
 
     def build():
         built.append(1)
-        return "total", compiler.emitted(SUM)
+        return "total", llvm.emitted(SUM)
 
     for _ in range(count):
         forget()
-        assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(store.code_address("total", build))(40, 2) == 42
+        assert (
+            ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(code_store.code_address("total", build))(40, 2) == 42
+        )
     return len(built)
 
 
@@ -103,14 +105,14 @@ def test_folders_are_made_for_the_user_alone_whatever_the_mask(place):
 def test_what_root_keeps_serves_all_who_may_read_its_folder(readable, monkeypatch):
     place = readable / "kernels"
     place.mkdir(mode=0o755)
-    monkeypatch.setenv(jit.CACHE_VARIABLE, str(place))
+    monkeypatch.setenv(cache_folder.CACHE_VARIABLE, str(place))
     assert builds() == 1
     folder, file = kept(place)
     assert (mode(folder), mode(file)) == (0o755, 0o644)
     os.seteuid(STRANGER)
     try:
         assert builds(2) == 0
-        assert jit.cache_folder() is None
+        assert cache_folder.cache_folder() is None
     finally:
         os.seteuid(0)
     assert kept(place) == (folder, file)
@@ -186,7 +188,7 @@ def test_refusals_of_the_system_cost_time_only(place, monkeypatch, caplog, fault
     monkeypatch.setattr(name, failing(number))
     assert builds(3) == (1 if is_kept else 3)
     files = [path for path in place.rglob("*") if path.is_file()] if place.is_dir() else []
-    assert [path.suffix for path in files] == ([".image"] if is_kept and compiler.can_link() else [".o"] if is_kept else [])
+    assert [path.suffix for path in files] == ([".image"] if is_kept and llvm.can_link() else [".o"] if is_kept else [])
     said = lines(caplog)
     assert len(said) <= 1
     assert all(os.strerror(number) in line for line in said)
@@ -221,7 +223,7 @@ def test_a_file_system_that_is_full(tmp_path, monkeypatch, caplog):
         pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
     try:
         (place / "filler").write_bytes(bytes(4096))
-        monkeypatch.setenv(jit.CACHE_VARIABLE, str(place))
+        monkeypatch.setenv(cache_folder.CACHE_VARIABLE, str(place))
         assert builds(2) == 2
         assert [path.name for path in place.rglob("*") if path.is_file()] == ["filler"]
         (line,) = lines(caplog)
@@ -233,20 +235,20 @@ def test_a_file_system_that_is_full(tmp_path, monkeypatch, caplog):
 def test_a_user_without_home(monkeypatch, caplog):
     import pwd
 
-    for name in ("HOME", "XDG_CACHE_HOME", jit.CACHE_VARIABLE):
+    for name in ("HOME", "XDG_CACHE_HOME", cache_folder.CACHE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
-    monkeypatch.setattr(jit, "_PACKAGE", NO_FOLDER)
+    monkeypatch.setattr(cache_folder, "_PACKAGE", NO_FOLDER)
     with pytest.raises(RuntimeError, match="home"):
         Path.home()
     assert builds(2) == 2
-    assert jit.cache_folder() is None
+    assert cache_folder.cache_folder() is None
 
 
 def test_a_relative_cache_folder_of_the_user_is_none(monkeypatch, tmp_path):
-    monkeypatch.delenv(jit.CACHE_VARIABLE, raising=False)
+    monkeypatch.delenv(cache_folder.CACHE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
-    monkeypatch.setattr(jit, "_PACKAGE", NO_FOLDER)
+    monkeypatch.setattr(cache_folder, "_PACKAGE", NO_FOLDER)
     monkeypatch.chdir(tmp_path)
     assert builds(2) == 2
     assert list(tmp_path.iterdir()) == []
@@ -256,9 +258,9 @@ def test_numbas_folder_is_not_used(place, monkeypatch, tmp_path):
     (tmp_path / "numba").mkdir()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
     assert builds(2) == 1
-    monkeypatch.delenv(jit.CACHE_VARIABLE)
+    monkeypatch.delenv(cache_folder.CACHE_VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(jit, "_PACKAGE", NO_FOLDER)
+    monkeypatch.setattr(cache_folder, "_PACKAGE", NO_FOLDER)
     assert builds(2) == 1
     assert list((tmp_path / "numba").iterdir()) == []
 
@@ -266,13 +268,13 @@ def test_numbas_folder_is_not_used(place, monkeypatch, tmp_path):
 @pytest.mark.parametrize(("severity", "is_heard"), [("-1", True), ("2", True), ("3", False), ("4", False)])
 def test_compiling_is_told_as_far_as_the_session_logs(place, caplog, severity, is_heard):
     provider = CpuExecutionProvider("CPUExecutionProvider", session_options={"session.log_severity_level": severity})
-    jit.tell_compiled("made", 1.0)
+    cache_folder.tell_compiled("made", 1.0)
     other = CpuExecutionProvider("CPUExecutionProvider", session_options={"session.log_severity_level": "4"})
-    jit.tell_compiled("other", 1.0)
+    cache_folder.tell_compiled("other", 1.0)
     with provider.run_scope():
-        jit.tell_compiled("run", 1.0)
+        cache_folder.tell_compiled("run", 1.0)
     with other.run_scope():
-        jit.tell_compiled("other", 1.0)
+        cache_folder.tell_compiled("other", 1.0)
     assert [line.split(", ")[1] for line in lines(caplog)] == (["made", "run"] if is_heard else [])
 
 
@@ -285,7 +287,7 @@ def test_nothing_is_kept_of_a_write_that_was_interrupted(place, monkeypatch):
     file.unlink()
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        kept_files.write_whole("one", b"content")
+        cache_files.write_whole("one", b"content")
     assert list(folder.iterdir()) == []
 
 
@@ -310,7 +312,7 @@ for _ in range(3):
 @pytest.mark.parametrize("quiet", ["nobody", "session", "process"])
 def test_whoever_wants_no_warnings_hears_nothing_of_compiling(tmp_path, quiet):
     command = [sys.executable, "-P", "-c", QUIET, quiet]
-    environment = os.environ | {jit.CACHE_VARIABLE: str(tmp_path)}
+    environment = os.environ | {cache_folder.CACHE_VARIABLE: str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert ("compiled CPU kernel 1" in done.stderr) == (quiet == "nobody"), done.stderr
     assert quiet == "nobody" or not done.stderr

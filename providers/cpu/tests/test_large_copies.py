@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.allocator import CpuAllocator
-from ort_sdk_cpu.batch import Batch
-from ort_sdk_cpu.instruction_set import InstructionSet, has_matrix_unit, has_vnni, instruction_set, machine_instruction_set
-from ort_sdk_cpu.kernels.matmul_nbits_form import FEW_ROWS, ROUNDED_ROWS
-from ort_sdk_cpu.kernels.matmul_nbits_scales import has_half_scales
+from ort_sdk_cpu.gemm.nbits.plan import FEW_ROWS, ROUNDED_ROWS
+from ort_sdk_cpu.gemm.nbits.scales import has_half_scales
+from ort_sdk_cpu.jit.call_list import Batch
+from ort_sdk_cpu.memory.allocator import CpuAllocator
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, has_matrix_unit, has_vnni, instruction_set, machine_instruction_set
 from ort_sdk_cpu.registry import kernel_registry
 
 from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, OrtMemoryInfo, TensorElementType
@@ -296,10 +296,10 @@ def test_weight_by_columns(bits, block, signed, zeros, scale_rank, accuracy_leve
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
 def test_panels_are_made_piece_by_piece(accuracy_level, by_columns, monkeypatch):
-    from ort_sdk_cpu.kernels import matmul_nbits_form
+    from ort_sdk_cpu.gemm.nbits import plan
 
-    monkeypatch.setattr(matmul_nbits_form, "PANEL_BYTES", {False: 1, True: 1})
-    monkeypatch.setattr(matmul_nbits_form, "ROWS_AT_ONCE", 12)
+    monkeypatch.setattr(plan, "PANEL_BYTES", {False: 1, True: 1})
+    monkeypatch.setattr(plan, "ROWS_AT_ONCE", 12)
     for bits in (2, 4, 8):
         Case(bits, 16, 1000, 1024, zeros="packed", by_columns=by_columns).check(40, accuracy_level, bias=True)
 

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import convert_model_to_external_data
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import has_matrix_unit
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import has_matrix_unit
 
 import ort_sdk
 

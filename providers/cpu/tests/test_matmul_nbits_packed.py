@@ -9,9 +9,9 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import matmul_nbits
-from ort_sdk_cpu.machine_code import TaskCall
+from ort_sdk_cpu.gemm.nbits import operators
+from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 from ort_sdk.testing.collection import only_new_objects
@@ -90,13 +90,13 @@ def start(path, config, saved_to=None):
 @pytest.fixture
 def packed(monkeypatch):
     """Constants that were packed, in order."""
-    names, pack_operand = [], matmul_nbits.pack_operand
+    names, pack_operand = [], operators.pack_operand
 
     def recorded(weight, tensor, allocator):
         names.append(tensor.transformation.split(" K=")[0])
         return pack_operand(weight, tensor, allocator)
 
-    monkeypatch.setattr(matmul_nbits, "pack_operand", recorded)
+    monkeypatch.setattr(operators, "pack_operand", recorded)
     return names
 
 
@@ -242,8 +242,8 @@ def test_half_scales_are_kept_in_a_folder(tmp_path, monkeypatch):
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), "model.onnx")
     x, packed = {"x": rng.standard_normal((1, 1024)).astype(np.float32)}, []
-    made = matmul_nbits.pack_half_scales
-    monkeypatch.setattr(matmul_nbits, "pack_half_scales", lambda *arguments: packed.append(1) or made(*arguments))
+    made = operators.pack_half_scales
+    monkeypatch.setattr(operators, "pack_half_scales", lambda *arguments: packed.append(1) or made(*arguments))
     plain = start("model.onnx", {}).run(None, x)[0]
     assert not packed
     found = []

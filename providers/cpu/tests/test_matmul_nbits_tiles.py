@@ -3,13 +3,13 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import has_matrix_unit
-from ort_sdk_cpu.kernels import matmul_nbits_form
-from ort_sdk_cpu.kernels.matmul_nbits_form import MATRIX_ROWS, MATRIX_ROWS_OF_BYTES, ROUNDED_ROWS, choose_form
-from ort_sdk_cpu.kernels.matmul_nbits_operands import Operands, rows_of, sign_bits
-from ort_sdk_cpu.kernels.matmul_nbits_product import NBitsProduct
-from ort_sdk_cpu.kernels.scratch import Scratch
+from ort_sdk_cpu.gemm.nbits import plan
+from ort_sdk_cpu.gemm.nbits.launch import NBitsProduct
+from ort_sdk_cpu.gemm.nbits.operands import Operands, rows_of, sign_bits
+from ort_sdk_cpu.gemm.nbits.plan import MATRIX_ROWS, MATRIX_ROWS_OF_BYTES, ROUNDED_ROWS, choose_form
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import has_matrix_unit
 
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 
@@ -172,7 +172,7 @@ def test_sums_round_off_no_more_than_those_of_vectors(bits, block, by_columns, r
     case, rows = Case(bits, block, 4096, 512, by_columns=by_columns), rows or _fewest(bits, by_columns=by_columns)
     errors = case.check(rows)
     for name in ("MATRIX_ROWS", "MATRIX_ROWS_OF_BYTES"):
-        monkeypatch.setattr(matmul_nbits_form, name, NEVER)
+        monkeypatch.setattr(plan, name, NEVER)
     x, bias = _activations(rows, 4096), np.linspace(-1, 1, 512, dtype=np.float32)
     expected = x.astype(np.float64) @ case.weight.T + bias
     assert case.module(rows) != TILES
@@ -184,10 +184,10 @@ def test_sums_round_off_no_more_than_those_of_vectors(bits, block, by_columns, r
 def test_panels_are_made_piece_by_piece(by_columns, threads, monkeypatch):
     monkeypatch.setattr(libraries, "thread_count", lambda: threads)
     for name, value in (("UNIT_PANEL_STEPS", 128), ("ROWS_AT_ONCE", 16), ("ROUNDED_ROWS_AT_ONCE", 48)):
-        monkeypatch.setattr(matmul_nbits_form, name, value)
+        monkeypatch.setattr(plan, name, value)
     for bits in (2, 4, 8):
         for sums_bytes in (0, 1 << 20):
-            monkeypatch.setattr(matmul_nbits_form, "UNIT_SUMS_BYTES", sums_bytes)
+            monkeypatch.setattr(plan, "UNIT_SUMS_BYTES", sums_bytes)
             case = Case(bits, 32, 1000, 1096, by_columns=by_columns)
             case.check(40)
             case.check(56, is_exact=False)

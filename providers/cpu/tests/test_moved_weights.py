@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.allocator import CpuAllocator
-from ort_sdk_cpu.kernels import moved_weights
-from ort_sdk_cpu.kernels.constant_product import ConstantProduct
-from ort_sdk_cpu.kernels.moved_weights import is_worth_moving, moved
+from ort_sdk_cpu.gemm.constant_b import ConstantProduct
+from ort_sdk_cpu.memory import weight_arena
+from ort_sdk_cpu.memory.allocator import CpuAllocator
+from ort_sdk_cpu.memory.weight_arena import is_worth_moving, moved
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.addresses import address_of
 
 from ort_sdk import InferenceSession
 from ort_sdk.api import OrtMemoryInfo
@@ -54,13 +54,13 @@ def test_which_weights_are_moved(tmp_path, monkeypatch):
     assert not is_worth_moving(tensor_of(save(tmp_path / "external.onnx", weights, external=True)))
     data = (tmp_path / "model.onnx").read_bytes()
     assert not is_worth_moving(load_model(data).graph.initializers["w0"])
-    monkeypatch.setattr(moved_weights, "MOST_FILE_BYTES", weights[0].nbytes)
+    monkeypatch.setattr(weight_arena, "MOST_FILE_BYTES", weights[0].nbytes)
     assert not is_worth_moving(tensor)
 
 
 @pytest.mark.parametrize("fewest", [0, 1 << 40])
 def test_copies_are_aligned_and_the_same(tmp_path, monkeypatch, fewest):
-    monkeypatch.setattr(moved_weights, "FEWEST_FILE_BYTES", fewest)
+    monkeypatch.setattr(weight_arena, "FEWEST_FILE_BYTES", fewest)
     weights = weights_of(7)
     initializers = load_model(save(tmp_path / "model.onnx", weights)).graph.initializers
     copies = [moved(initializers[f"w{index}"], CpuAllocator(OrtMemoryInfo())) for index in range(len(weights))]

@@ -6,10 +6,10 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
-from ort_sdk_cpu.kernels import narrow_panels, recurrent_weights
-from ort_sdk_cpu.kernels.narrow_panels import narrowed, widened
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
+from ort_sdk_cpu.rnn import packing, packing_int24
+from ort_sdk_cpu.rnn.packing_int24 import narrowed, widened
 
 import ort_sdk
 
@@ -24,7 +24,7 @@ CPU = ["CPUExecutionProvider"]
 def panels(form, hidden, directions=2):
     shape = (directions, FORMS[form][1] * hidden, hidden)
     weights = np.random.default_rng(hidden).standard_normal(shape).astype(np.float32)
-    return recurrent_weights.panels_of(weights, form)
+    return packing.panels_of(weights, form)
 
 
 def units_of(wide, hidden, form):
@@ -83,7 +83,7 @@ def model_of(form, hidden, direction, largest=0.0, inputs=24):
 @pytest.fixture
 def forms(monkeypatch):
     """Whether each layer's weights were packed as whole numbers; they are not too small for it."""
-    monkeypatch.setattr(narrow_panels, "LEAST_BYTES", 0)
+    monkeypatch.setattr(packing_int24, "LEAST_BYTES", 0)
     found = []
 
     def packed(*arguments):
@@ -91,7 +91,7 @@ def forms(monkeypatch):
         found.append(result is not None)
         return result
 
-    monkeypatch.setattr(recurrent_weights, "narrowed", packed)
+    monkeypatch.setattr(packing, "narrowed", packed)
     return found
 
 
@@ -131,7 +131,7 @@ def test_what_is_computed_without_tasks_gets_what_the_numbers_stand_for(forms):
     arrays = {1: rng.standard_normal((2, 80, 6)), 2: rng.standard_normal((2, 80, 20)), 3: rng.standard_normal((2, 160))}
     arrays = {index: array.astype(np.float32) for index, array in arrays.items()}
     info = SimpleNamespace(constants=arrays, has_input=lambda index: index in arrays)
-    weights = recurrent_weights.LayerWeights(info, "lstm")
+    weights = packing.LayerWeights(info, "lstm")
     for index in (1, 2):
         weights.use_packed(index, weights.packed(index, arrays[index].reshape(-1).view(np.uint8)))
     assert forms == [True]
@@ -143,7 +143,7 @@ def test_what_is_computed_without_tasks_gets_what_the_numbers_stand_for(forms):
 
 
 def test_small_layers_and_those_of_other_sizes_keep_float32():
-    assert narrow_panels.are_worth_it((1, 2048, 512), (4,)) == (instruction_set() >= InstructionSet.AVX512)
-    assert not narrow_panels.are_worth_it((1, 1024, 256), (4,))
-    assert not narrow_panels.are_worth_it((1, 2056, 514), (4,))
-    assert not narrow_panels.are_worth_it((1, 2048, 2048), (1,))
+    assert packing_int24.are_worth_it((1, 2048, 512), (4,)) == (instruction_set() >= InstructionSet.AVX512)
+    assert not packing_int24.are_worth_it((1, 1024, 256), (4,))
+    assert not packing_int24.are_worth_it((1, 2056, 514), (4,))
+    assert not packing_int24.are_worth_it((1, 2048, 2048), (1,))

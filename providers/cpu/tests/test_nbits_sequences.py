@@ -10,12 +10,12 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.fusion import row_sequence
-from ort_sdk_cpu.fusion.row_sequence import RowSequence
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set, machine_instruction_set
-from ort_sdk_cpu.kernels import matmul_nbits_product
-from ort_sdk_cpu.kernels.matmul_nbits_form import FEW_ROWS
+from ort_sdk_cpu.fusion.transformer import sequence
+from ort_sdk_cpu.fusion.transformer.sequence import RowSequence
+from ort_sdk_cpu.gemm.nbits import launch
+from ort_sdk_cpu.gemm.nbits.plan import FEW_ROWS
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set, machine_instruction_set
 
 import ort_sdk
 from ort_sdk.api import ExtentError
@@ -37,7 +37,7 @@ THREADS = (1, 2)
 def _fuse_at_once(monkeypatch):
     monkeypatch.setattr("ort_sdk.run.varying.RUNS_BEFORE_FUSING", 1)
     monkeypatch.setattr("ort_sdk.run.varying.SECONDS_BEFORE_COMPILING", 0.0)
-    monkeypatch.setattr(row_sequence, "NUMBERS_WORTH_WAKING", 1)
+    monkeypatch.setattr(sequence, "NUMBERS_WORTH_WAKING", 1)
 
 
 @pytest.fixture
@@ -207,13 +207,13 @@ def test_weights_that_are_fed_are_left_to_their_kernel(done):
 
 def test_tasks_are_held_against_working_memory(monkeypatch):
     """Rows that would be arranged farther apart than there is memory are refused."""
-    form_of = matmul_nbits_product.form_of_few_rows
+    form_of = launch.form_of_few_rows
 
     def far(*arguments, **options):
         form, most = form_of(*arguments, **options)
         return replace(form, x_stride=form.x_stride << 20), most
 
-    monkeypatch.setattr(matmul_nbits_product, "form_of_few_rows", far)
+    monkeypatch.setattr(launch, "form_of_few_rows", far)
     session = session_of(ort_sdk, Products(64, 20, 4, "none", INT8).model)
     x = np.ones((1, 2, 64), np.float32)
     session.run(None, {"x": x})

@@ -6,8 +6,8 @@ import tracemalloc
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import has_vnni
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import has_vnni
 
 from ort_sdk import InferenceSession
 from ort_sdk.testing.collection import only_new_objects

@@ -8,9 +8,9 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.kernels.pool_onednn import PoolKernel
 from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.onednn.call import is_channels_last
+from ort_sdk_cpu.pool.onednn import PoolKernel
 
 import ort_sdk as ort
 from ort_sdk.testing.error_bounds import assert_sums_close
@@ -54,7 +54,7 @@ def cases(count):
 
 @pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), list(cases(40)), ids=str)
 def test_random_convolutions(make_kernel, run_all, x_shape, w_shape, attributes, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.conv_onednn.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.conv.onednn.MINIMUM_WORK", 0)
     rng = np.random.default_rng(0)
     x, w, bias = random(rng, *x_shape), random(rng, *w_shape) / np.sqrt(np.prod(w_shape[1:])).astype(np.float32), None
     expected = in_float64(make_kernel, "Conv", (x, w), attributes)
@@ -125,7 +125,7 @@ def test_transposed_convolutions(make_kernel, run_all, x_shape, w_shape, attribu
 )
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_transposed_convolutions_of_one_thread(x_shape, w_shape, attributes, is_alone, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.threads.works_alone", lambda _threads: is_alone)
+    monkeypatch.setattr("ort_sdk_cpu.platform.threads.works_alone", lambda _threads: is_alone)
     rng = np.random.default_rng(6)
     x, weight = random(rng, *x_shape), random(rng, *w_shape) / np.sqrt(np.prod(w_shape)).astype(np.float32)
     given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", x_shape), ("y", None)))

@@ -10,14 +10,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.allocator import CpuAllocator
-from ort_sdk_cpu.instruction_set import InstructionSet, machine_instruction_set
-from ort_sdk_cpu.kernels import packed_panels as packing
-from ort_sdk_cpu.kernels.compiled_product import Activation, CompiledProduct, ProductFunction, ProductSizes
-from ort_sdk_cpu.kernels.constant_product import ConstantProduct
-from ort_sdk_cpu.kernels.scratch import Scratch
+from ort_sdk_cpu.gemm import packing
+from ort_sdk_cpu.gemm.constant_b import ConstantProduct
+from ort_sdk_cpu.gemm.plan import Activation, CompiledProduct, ProductFunction, ProductSizes
+from ort_sdk_cpu.memory.allocator import CpuAllocator
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.addresses import address_of
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, machine_instruction_set
 
 from ort_sdk import InferenceSession, SessionOptions
 from ort_sdk.api import KernelInfo, NodeArg, OrtMemoryInfo
@@ -233,7 +233,7 @@ def test_files_keep_the_panels(tmp_path, monkeypatch):
     def packed(*_arguments, **_options):
         raise AssertionError("what a file keeps is not packed again")
 
-    monkeypatch.setattr("ort_sdk_cpu.kernels.constant_product.packed_panels", packed)
+    monkeypatch.setattr("ort_sdk_cpu.gemm.constant_b.packed_panels", packed)
     check_session(session_of(path, config), weight)
 
 
@@ -253,7 +253,7 @@ def test_a_model_is_saved_with_the_panels(tmp_path, monkeypatch):
     def packed(*_arguments, **_options):
         raise AssertionError("what the model has is not packed again")
 
-    monkeypatch.setattr("ort_sdk_cpu.kernels.constant_product.packed_panels", packed)
+    monkeypatch.setattr("ort_sdk_cpu.gemm.constant_b.packed_panels", packed)
     check_session(session_of(target), weight)
 
 

@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.recurrent_weights import _restored, panels_of
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.rnn.packing import _restored, panels_of
 
 import ort_sdk as ort
 

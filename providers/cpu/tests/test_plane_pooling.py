@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 from ort_sdk import InferenceSession
 
@@ -36,7 +36,7 @@ DILATED = [
 
 @pytest.fixture(autouse=True)
 def _tasks_for_few_elements(monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.task_writer.MIN_ELEMENTS", 1)
+    monkeypatch.setattr("ort_sdk_cpu.kernel.task_writer.MIN_ELEMENTS", 1)
 
 
 def model_of(op_type, shape, attributes, *, between):

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.conv_pointwise import PointwiseKernel
+from ort_sdk_cpu.conv.pointwise import PointwiseKernel
 from ort_sdk_cpu.onednn import library as onednn_library
+from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(
     not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is not installed"
@@ -40,9 +40,9 @@ def in_float64(x, w, bias):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_shapes_and_layouts(make_kernel, run_both, monkeypatch, x_shape, outputs, threads):
     for least in ("MINIMUM_WORK", "MINIMUM_WORK_OF_MANY"):
-        monkeypatch.setattr(f"ort_sdk_cpu.kernels.conv_onednn.{least}", 0)
-    monkeypatch.setattr("ort_sdk_cpu.kernels.conv_pointwise.TEAM_WORK", 0)
-    monkeypatch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: threads)
+        monkeypatch.setattr(f"ort_sdk_cpu.conv.onednn.{least}", 0)
+    monkeypatch.setattr("ort_sdk_cpu.conv.pointwise.TEAM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
     x, w, bias = operands(x_shape, outputs)
     assert isinstance(make_kernel("Conv", (x, w, bias), {}, "", None, (1, 2), ()), PointwiseKernel)
     expected = in_float64(x, w, bias)

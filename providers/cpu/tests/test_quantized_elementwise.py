@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.any_layout import FixedSlot
-from ort_sdk_cpu.kernels.quantized_elementwise import _FixedTasks
+from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.quantized.elementwise import _FixedTasks
 
 from ort_sdk.api import NodeArg, tensor_type
 from ort_sdk.api.element_type import element_type_of
@@ -30,14 +30,14 @@ def channels_last(array):
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
 
 
-FEWEST = "ort_sdk_cpu.kernels.direct.FEWEST_QUANTIZED"
+FEWEST = "ort_sdk_cpu.kernel.eager_writers.FEWEST_QUANTIZED"
 
 
 @pytest.fixture(autouse=True)
 def always_compiled():
     """Small arrays take the tasks, too, where they are bound, and none does otherwise."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ort_sdk_cpu.kernels.task_writer.MIN_ELEMENTS", 0)
+        patch.setattr("ort_sdk_cpu.kernel.task_writer.MIN_ELEMENTS", 0)
         patch.setattr(FEWEST, 1 << 40)
         yield
 
@@ -136,7 +136,7 @@ def test_one_channel_behind_others(both, dtype):
 @pytest.mark.parametrize("shape", [(1, 3, 61, 67), (2, 2, 40, 41), (2, 5, 1, 3000)], ids=str)
 def test_many_short_rows(both, shape, threads):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: threads)
+        patch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
         _many_short_rows(both, shape)
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.any_layout import FixedSlot
-from ort_sdk_cpu.kernels.qgemm_onednn import QGemmKernel
-from ort_sdk_cpu.kernels.qlinear_conv_onednn import QLinearConvKernel, can_compute
+from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.quantized.qgemm import QGemmKernel
+from ort_sdk_cpu.quantized.qlinear_conv import QLinearConvKernel, can_compute
 
 MICROSOFT = "com.microsoft"
 PARAMETERS = tuple(range(1, 9))
@@ -64,7 +64,7 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize(("w_type", "w_zero"), [(np.int8, 0), (np.uint8, 128), (np.int8, "per channel")])
 @pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), CONVOLUTIONS, ids=str)
 def test_qlinear_conv(make_kernel, run_both, x_shape, w_shape, attributes, x_type, w_type, w_zero, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.qlinear_conv_onednn.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.qlinear_conv.MINIMUM_WORK", 0)
     rng = np.random.default_rng(0)
     x, w = of_type(rng, x_type, *x_shape), of_type(rng, w_type, *w_shape)
     zeros = np.full(w_shape[0], 0 if w_zero == "per channel" else w_zero, w_type)
@@ -101,7 +101,7 @@ def test_weights_that_do_not_fit_are_convolved_in_two_parts(make_kernel):
 @pytest.mark.parametrize("transposed", [0, 1])
 @pytest.mark.parametrize("sizes", [(1, 300, 500), (37, 64, 96), (5, 1000, 33)], ids=str)
 def test_qgemm(make_kernel, run_both, sizes, transposed, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.qlinear_conv_onednn.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.qlinear_conv.MINIMUM_WORK", 0)
     rows, inner, columns = sizes
     rng = np.random.default_rng(1)
     a = of_type(rng, np.uint8, rows, inner)
@@ -121,7 +121,7 @@ def test_qgemm(make_kernel, run_both, sizes, transposed, monkeypatch):
 @pytest.mark.parametrize("shape", [(7, 64), (1, 20, 64), (2, 3, 5, 64)], ids=str)
 @pytest.mark.parametrize("b_zero", [0, 3])
 def test_qlinear_matmul(make_kernel, run_both, shape, b_zero, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.qlinear_conv_onednn.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.qlinear_conv.MINIMUM_WORK", 0)
     rng = np.random.default_rng(3)
     inner, columns = shape[-1], 48
     a, b = of_type(rng, np.uint8, *shape), (rng.integers(-100, 100, (inner, columns))).astype(np.int8)
@@ -144,7 +144,7 @@ def test_qlinear_matmul(make_kernel, run_both, shape, b_zero, monkeypatch):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("shape", [(1, 64, 20, 20), (3, 4099), (70000,), (5, 3)], ids=str)
 def test_elementwise_tasks_give_what_numpy_gives(run_both, monkeypatch, shape, dtype):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.direct.FEWEST_QUANTIZED", 1 << 40)
+    monkeypatch.setattr("ort_sdk_cpu.kernel.eager_writers.FEWEST_QUANTIZED", 1 << 40)
     rng = np.random.default_rng(2)
     a, b, x = of_type(rng, dtype, *shape), of_type(rng, dtype, *shape), (rng.standard_normal(shape) * 9).astype(np.float32)
     scales, zeros = [number(value) for value in (0.03, 0.07, 0.08)], [number(value, dtype) for value in (5, 9, 3)]
@@ -163,7 +163,7 @@ def test_elementwise_tasks_give_what_numpy_gives(run_both, monkeypatch, shape, d
 def test_steps_with_channels_last_become_row_major_numbers_without_numpy(make_kernel, monkeypatch, dtype):
     rng = np.random.default_rng(4)
     x = channels_last(of_type(rng, dtype, 2, 21, 30, 31))
-    monkeypatch.setattr("ort_sdk_cpu.kernels.quantized.copied", lambda _compute: None)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.operators.copied", lambda _compute: None)
     kernel = make_kernel("DequantizeLinear", (x, number(0.03), number(5, dtype)), {}, "", None, (1, 2), ())
     out = np.empty(x.shape, np.float32)
     kernel.bind([FixedSlot(value) for value in (x, number(0.03), number(5, dtype))], [FixedSlot(out)])()

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import InstructionSet, machine_instruction_set
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, machine_instruction_set
 
 import ort_sdk as ort
 from ort_sdk.api.errors import OrtSdkError

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
 from ort_sdk_cpu.onednn import library as onednn_library
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 from ort_sdk import InferenceSession
 

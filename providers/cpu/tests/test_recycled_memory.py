@@ -5,9 +5,9 @@ import threading
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.kernels import recycled
-from ort_sdk_cpu.kernels.recycled import FEW_RUNS, RecycledMemory, ResultMemory
+from ort_sdk_cpu.memory import result_pool
+from ort_sdk_cpu.memory.result_pool import FEW_RUNS, RecycledMemory, ResultMemory
+from ort_sdk_cpu.platform.addresses import address_of
 
 from ort_sdk.testing.collection import only_new_objects
 
@@ -47,12 +47,12 @@ def test_a_view_keeps_its_memory(memory, look):
 
 def test_small_and_gigantic_arrays_are_the_systems(memory):
     assert memory.empty((4, 5)).base is None
-    assert memory.empty((recycled.LARGEST_BYTES // 4 + 1,)).base is None
+    assert memory.empty((result_pool.LARGEST_BYTES // 4 + 1,)).base is None
     assert memory.empty((0, 7)).shape == (0, 7)
 
 
 def test_waiting_memory_is_bounded(memory, monkeypatch):
-    monkeypatch.setattr(recycled, "MOST_KEPT_BYTES", 300_000)
+    monkeypatch.setattr(result_pool, "MOST_KEPT_BYTES", 300_000)
     arrays = [memory.empty(SHAPE) for _ in range(5)]
     places = {address_of(array) for array in arrays}
     arrays.clear()
@@ -70,7 +70,7 @@ def test_waiting_memory_serves_what_is_up_to_half_as_large(memory):
     assert address_of(small) not in (place, other)
     fitting = memory.empty((300, 100))
     assert address_of(fitting) == place  # the smaller of the two that are enough
-    assert memory._kept_bytes == recycled._length(256_000)
+    assert memory._kept_bytes == result_pool._length(256_000)
     again = memory.empty((640, 100))
     assert address_of(again) == other
     assert memory._kept_bytes == 0
@@ -81,13 +81,13 @@ def test_waiting_memory_serves_what_is_up_to_half_as_large(memory):
 def test_the_size_itself_comes_first(memory):
     arrays = [memory.empty(shape) for shape in ((300, 100), (400, 100), (480, 100))]
     places = [address_of(array) for array in arrays]
-    assert len({recycled._length(array.nbytes) for array in arrays}) == 3
+    assert len({result_pool._length(array.nbytes) for array in arrays}) == 3
     arrays.clear()
     assert [address_of(array) for array in [memory.empty((rows, 100)) for rows in (480, 400, 300)]] == places[::-1]
 
 
 def test_more_waits_where_more_was_in_use_at_once(memory, monkeypatch):
-    monkeypatch.setattr(recycled, "MOST_KEPT_BYTES", 1_000_000)
+    monkeypatch.setattr(result_pool, "MOST_KEPT_BYTES", 1_000_000)
     at_once = RecycledMemory()
     arrays = [at_once.empty(SHAPE) for _ in range(9)]
     del arrays
@@ -111,8 +111,8 @@ def test_memory_may_come_back_while_memory_is_taken_and_kept(memory, monkeypatch
 
         return call
 
-    monkeypatch.setattr(recycled, "insort", interrupted(recycled.insort))
-    monkeypatch.setattr(recycled, "bisect_left", interrupted(recycled.bisect_left))
+    monkeypatch.setattr(result_pool, "insort", interrupted(result_pool.insort))
+    monkeypatch.setattr(result_pool, "bisect_left", interrupted(result_pool.bisect_left))
     for _ in range(3):
         memory.empty((500, 100))
     held.clear()

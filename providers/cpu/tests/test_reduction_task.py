@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import reduction, reduction_task
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.reduction import launch, operators
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 
@@ -38,7 +38,7 @@ def arrays(name):
 
 @pytest.fixture(params=[1, 2])
 def threads(request, monkeypatch):
-    monkeypatch.setattr(reduction_task, "threads_for", lambda _elements: request.param)
+    monkeypatch.setattr(launch, "threads_for", lambda _elements: request.param)
     return request.param
 
 
@@ -46,14 +46,14 @@ def threads(request, monkeypatch):
 def tasks(monkeypatch):
     """The writers that are tasks."""
     made = []
-    writer = reduction_task.reduction_writer
+    writer = launch.reduction_writer
 
     def recorded(*arguments):
         found = writer(*arguments)
         made.extend([found] if found is not arguments[-1] else [])
         return found
 
-    monkeypatch.setattr(reduction, "reduction_writer", recorded)
+    monkeypatch.setattr(operators, "reduction_writer", recorded)
     return made
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.fusion import row_sequence
-from ort_sdk_cpu.fusion.row_sequence import RowSequence
+from ort_sdk_cpu.fusion.transformer import sequence
+from ort_sdk_cpu.fusion.transformer.sequence import RowSequence
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 from ort_sdk.run.varying import RUNS_BEFORE_FUSING
@@ -117,7 +117,7 @@ def test_few_rows(done):
 
 def test_few_rows_of_which_threads_share_the_products(done, monkeypatch):
     """Each thread reads the others' sums: none of them goes on to the next product before all have."""
-    monkeypatch.setattr(row_sequence, "NUMBERS_WORTH_WAKING", 1)
+    monkeypatch.setattr(sequence, "NUMBERS_WORTH_WAKING", 1)
     waits = []
     original = RowSequence._waits_with
 

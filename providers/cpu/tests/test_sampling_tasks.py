@@ -4,8 +4,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 import ort_sdk
 from ort_sdk.api import InvalidArgument

@@ -5,10 +5,10 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import conv_block
-from ort_sdk_cpu.kernels.conv_separable import DepthwiseKernel
+from ort_sdk_cpu.conv import inverted_bottleneck
+from ort_sdk_cpu.conv.depthwise import DepthwiseKernel
 from ort_sdk_cpu.onednn import library as onednn_library
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 
@@ -53,9 +53,9 @@ def in_float64(make_kernel, x, w, bias, attributes):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_shapes_and_layouts(make_kernel, run_both, monkeypatch, x_shape, kernel, attributes, threads):
     for least in ("MINIMUM_WORK", "MINIMUM_WORK_OF_MANY"):
-        monkeypatch.setattr(f"ort_sdk_cpu.kernels.conv_onednn.{least}", 0)
-    monkeypatch.setattr("ort_sdk_cpu.kernels.conv_separable.TEAM_WORK", 0)
-    monkeypatch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: threads)
+        monkeypatch.setattr(f"ort_sdk_cpu.conv.onednn.{least}", 0)
+    monkeypatch.setattr("ort_sdk_cpu.conv.depthwise.TEAM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
     x, w, bias = operands(x_shape, kernel)
     grouped = {**attributes, "group": x_shape[1]}
     assert isinstance(make_kernel("Conv", (x, w, bias), grouped, "", None, (1, 2), ()), DepthwiseKernel)
@@ -166,8 +166,8 @@ def test_blocks(monkeypatch, block, threads):
     feed = {"x": random(np.random.default_rng(4), *x_shape)}
     (expected,) = onnxruntime.InferenceSession(model, theirs, providers=["CPUExecutionProvider"]).run(None, feed)
     made = []
-    fused = conv_block.fused_stages
-    monkeypatch.setattr(conv_block, "fused_stages", lambda *stages: made.append(fused(*stages)) or made[-1])
+    fused = inverted_bottleneck.fused_stages
+    monkeypatch.setattr(inverted_bottleneck, "fused_stages", lambda *stages: made.append(fused(*stages)) or made[-1])
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     for _ in range(4):
         (found,) = session.run(None, feed)
@@ -188,9 +188,9 @@ def any_size(model):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_blocks_of_any_size(monkeypatch, block, threads):
     written = []
-    write = conv_block.BlockKernel.write_varying
+    write = inverted_bottleneck.BlockKernel.write_varying
     monkeypatch.setattr(
-        conv_block.BlockKernel, "write_varying", lambda *arguments: written.append(write(*arguments)) or written[-1]
+        inverted_bottleneck.BlockKernel, "write_varying", lambda *arguments: written.append(write(*arguments)) or written[-1]
     )
     model, channels = any_size(block_of(*block)), block[0][1]
     options, theirs = ort.SessionOptions(), onnxruntime.SessionOptions()
@@ -235,8 +235,8 @@ def test_what_the_caller_reads_as_well_is_written():
 @pytest.mark.parametrize("taps", [((3, 3), (3, 3)), ((1, 7), (7, 1)), ((1, 1), (3, 3)), ((3, 3), (1, 1))], ids=str)
 @pytest.mark.parametrize("kind", ["", "Relu"])
 def test_filters_that_read_filters_are_no_block(monkeypatch, taps, kind):
-    made, fused = [], conv_block.fused_stages
-    monkeypatch.setattr(conv_block, "fused_stages", lambda *stages: made.append(fused(*stages)) or made[-1])
+    made, fused = [], inverted_bottleneck.fused_stages
+    monkeypatch.setattr(inverted_bottleneck, "fused_stages", lambda *stages: made.append(fused(*stages)) or made[-1])
     rng, channels, weights, nodes, x = np.random.default_rng(1), 64, [], [], "x"
     for index, kernel in enumerate(taps):
         constant(weights, f"w{index}", random(rng, channels, 1, *kernel))

@@ -2,20 +2,20 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import cached_attention
-from ort_sdk_cpu.kernels.cached_attention import HALF, CachedAttention, reads_halves
+from ort_sdk_cpu.attention import decode
+from ort_sdk_cpu.attention.decode import HALF, CachedAttention, reads_halves
+from ort_sdk_cpu.platform import libraries
 
 from ort_sdk.testing.error_bounds import assert_sums_close
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
-BLOCK = cached_attention.BLOCK
+BLOCK = decode.BLOCK
 
 
 @pytest.fixture(params=[1, 2, 3, 5, 8])
 def threads(request, monkeypatch):
     """Threads that attend, however little there is to do."""
-    monkeypatch.setattr(cached_attention, "BYTES_PER_THREAD", 1)
+    monkeypatch.setattr(decode, "BYTES_PER_THREAD", 1)
     monkeypatch.setattr(libraries, "thread_count", lambda: request.param)
     return request.param
 

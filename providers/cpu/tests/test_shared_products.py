@@ -3,17 +3,9 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.compiled_product import (
-    SHARED_COLUMNS,
-    SHARED_STEPS,
-    SHARED_TASK,
-    Activation,
-    CompiledProduct,
-    Sizes,
-    planned,
-)
-from ort_sdk_cpu.kernels.scratch import Scratch
+from ort_sdk_cpu.gemm.plan import SHARED_COLUMNS, SHARED_STEPS, SHARED_TASK, Activation, CompiledProduct, Sizes, planned
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.platform import libraries
 
 from ort_sdk import InferenceSession, SessionOptions
 

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.signal_conv import SignalConvKernel
+from ort_sdk_cpu.conv.conv_1d import SignalConvKernel
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 from ort_sdk.testing.collection import only_new_objects

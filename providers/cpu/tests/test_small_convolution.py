@@ -4,8 +4,9 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import conv, pool
+from ort_sdk_cpu.conv import operators
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.pool import operators as pool
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 
@@ -29,7 +30,7 @@ def theirs(op_type, inputs, attributes, domain=""):
 def made(monkeypatch):
     """The writers that were made."""
     found = []
-    for module, name in ((conv, "small_writer"), (conv, "small_writer_transposed"), (pool, "_small_writer")):
+    for module, name in ((operators, "small_writer"), (operators, "small_writer_transposed"), (pool, "_small_writer")):
         writer = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given, writer=writer: found.append(writer(*given)) or found[-1])
     return found

@@ -9,10 +9,10 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import InstructionSet
-from ort_sdk_cpu.instruction_set import instruction_set as machine_instruction_set
-from ort_sdk_cpu.kernels.conv_spread_windows import SpreadWindowsKernel
+from ort_sdk_cpu.conv.transposed_col2im import SpreadWindowsKernel
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet
+from ort_sdk_cpu.platform.cpu_features import instruction_set as machine_instruction_set
 
 import ort_sdk as ort
 
@@ -79,8 +79,8 @@ def check(make_kernel, case):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_shapes_and_layouts(make_kernel, monkeypatch, case, threads):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.conv_spread_windows.TEAM_PRODUCTS", 0)
-    monkeypatch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: threads)
+    monkeypatch.setattr("ort_sdk_cpu.conv.transposed_col2im.TEAM_PRODUCTS", 0)
+    monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
     check(make_kernel, case)
 
 

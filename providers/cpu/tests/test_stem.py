@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.conv_stem import StemKernel
+from ort_sdk_cpu.conv.few_input_channels import StemKernel
 from ort_sdk_cpu.onednn import library as onednn_library
+from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(
     not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is not installed"
@@ -39,8 +39,8 @@ def in_float64(make_kernel, x, w, bias, attributes):
 @pytest.mark.parametrize(("x_shape", "weight", "attributes"), CASES, ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_shapes_and_layouts(make_kernel, run_both, monkeypatch, x_shape, weight, attributes, threads):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.conv_onednn.MINIMUM_WORK", 0)
-    monkeypatch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: threads)
+    monkeypatch.setattr("ort_sdk_cpu.conv.onednn.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
     x, w, bias = operands(x_shape, weight)
     assert isinstance(make_kernel("Conv", (x, w, bias), attributes, "", None, (1, 2), ()), StemKernel)
     expected = in_float64(make_kernel, x, w, bias, attributes)

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 from ort_sdk.api import Fail

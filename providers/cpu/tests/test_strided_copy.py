@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.strided_copy import strided_copy
+from ort_sdk_cpu.kernel.strided_copy import strided_copy
+from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, TensorElementType, tensor_type

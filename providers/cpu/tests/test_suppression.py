@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.kernels import suppression
+from ort_sdk_cpu.image import non_max_suppression
 
 from ort_sdk.api import InvalidArgument
 
@@ -39,7 +39,7 @@ def expected_rows(boxes, scores, most, share, bound, *, centered):
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
     """Few scores go to the task, too."""
-    monkeypatch.setattr(suppression, "is_worth_a_task", lambda *_: True)
+    monkeypatch.setattr(non_max_suppression, "is_worth_a_task", lambda *_: True)
 
 
 @pytest.mark.parametrize("centered", [False, True])

@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu import libraries, threads
 from ort_sdk_cpu.execution_provider import CpuExecutionProvider
+from ort_sdk_cpu.platform import libraries, threads
 
 import ort_sdk as ort
 from ort_sdk.api import InvalidArgument

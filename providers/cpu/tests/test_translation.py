@@ -4,14 +4,14 @@ import ctypes
 import gc
 
 import pytest
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 
 
 @pytest.fixture
 def squared():
-    from ort_sdk_cpu.jit import inner
+    from ort_sdk_cpu.jit.cache_folder import inner
 
     @inner
     def squared(x):
@@ -28,12 +28,11 @@ def doubled_square(squared):
 
 
 def test_text_is_complete(squared, tmp_path, monkeypatch):
-    from ort_sdk_cpu import jit
-    from ort_sdk_cpu.images import compiler, store, translation
+    from ort_sdk_cpu.jit import cache_folder, code_store, llvm, numba_frontend
 
-    monkeypatch.setattr(jit, "kernel_folders", lambda: jit.KernelFolders((tmp_path,), tmp_path))
-    symbol, text = translation.translated(doubled_square(squared), "int64(int64)")
-    address = store._Store().address(symbol, lambda: (symbol, compiler.emitted(text)))
+    monkeypatch.setattr(cache_folder, "kernel_folders", lambda: cache_folder.KernelFolders((tmp_path,), tmp_path))
+    symbol, text = numba_frontend.translated(doubled_square(squared), "int64(int64)")
+    address = code_store._Store().address(symbol, lambda: (symbol, llvm.emitted(text)))
     result, place = ctypes.c_int64(), ctypes.create_string_buffer(8)
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
     assert call(ctypes.addressof(result), ctypes.addressof(place), 21) == 0
@@ -42,7 +41,7 @@ def test_text_is_complete(squared, tmp_path, monkeypatch):
 
 def test_numba_makes_machine_code_of_functions_that_call_the_same(squared):
     import numba
-    from ort_sdk_cpu.images.translation import translated
+    from ort_sdk_cpu.jit.numba_frontend import translated
 
     translated(doubled_square(squared), "int64(int64)")
     assert numba.njit("int64(int64)")(doubled_square(squared))(21) == 882
@@ -52,7 +51,7 @@ def test_numba_makes_machine_code_of_functions_that_call_the_same(squared):
 def test_a_function_that_cannot_be_translated_leaves_numba_as_it_was(squared):
     import numba
     from numba.core.errors import TypingError
-    from ort_sdk_cpu.images.translation import translated
+    from ort_sdk_cpu.jit.numba_frontend import translated
 
     with pytest.raises(TypingError):
         translated(lambda x: x.nothing, "int64(int64)")
@@ -62,7 +61,7 @@ def test_a_function_that_cannot_be_translated_leaves_numba_as_it_was(squared):
 
 def test_the_collector_waits(squared, monkeypatch):
     import numba
-    from ort_sdk_cpu.images.translation import translated
+    from ort_sdk_cpu.jit.numba_frontend import translated
 
     njit, enabled = numba.njit, []
     monkeypatch.setattr(

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
-from ort_sdk_cpu.kernels.transposed_product import TransposedProduct
+from ort_sdk_cpu.gemm.transposed_a import TransposedProduct
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 from ort_sdk.api import NodeArg
 

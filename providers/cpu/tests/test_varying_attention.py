@@ -4,9 +4,9 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.fusion import views
-from ort_sdk_cpu.kernels.attention_steps import AttentionSteps
+from ort_sdk_cpu.attention.recognized_decode import AttentionSteps
+from ort_sdk_cpu.fusion.shapes import views
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 

@@ -4,13 +4,13 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels import conv_direct, conv_varying
-from ort_sdk_cpu.kernels.channels_last import FEW_SHAPES
-from ort_sdk_cpu.kernels.scratch import Scratch
-from ort_sdk_cpu.kernels.stacked_product import Stack, StackedProduct
+from ort_sdk_cpu.conv import direct, dynamic_shapes
+from ort_sdk_cpu.gemm.overlapping_rows import Stack, StackedProduct
+from ort_sdk_cpu.kernel.channels_last import FEW_SHAPES
+from ort_sdk_cpu.kernel.post_ops import Eltwise
+from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.onednn.constants import Algorithm
-from ort_sdk_cpu.onednn.post_ops import Eltwise
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 
@@ -52,21 +52,21 @@ def sessions(model):
 def counted(monkeypatch):
     """How many convolutions were computed by tasks that take sizes as arguments."""
     done = []
-    write = conv_varying._Varying.__call__
+    write = dynamic_shapes._Varying.__call__
 
     def counting(self, *arguments):
         is_done = write(self, *arguments)
         done.append(is_done)
         return is_done
 
-    run = conv_direct.TaskPlan.run
+    run = direct.TaskPlan.run
 
     def counting_tasks(*arguments):
         run(*arguments)
         done.append(True)
 
-    monkeypatch.setattr(conv_varying._Varying, "__call__", counting)
-    monkeypatch.setattr(conv_direct.TaskPlan, "run", counting_tasks)
+    monkeypatch.setattr(dynamic_shapes._Varying, "__call__", counting)
+    monkeypatch.setattr(direct.TaskPlan, "run", counting_tasks)
     return done
 
 
@@ -170,7 +170,7 @@ def test_gates_behind_windows(counted, gate):
 
 @pytest.mark.parametrize(("alpha", "beta", "is_done"), [(1 / 6, 0.5, True), (0.2, 0.5, False), (1 / 6, 0.4, False)])
 def test_only_the_standard_hard_swish_is_done_in_place(alpha, beta, is_done):
-    assert conv_varying._is_in_place(Eltwise(Algorithm.HARD_SWISH, alpha, beta)) == is_done
+    assert dynamic_shapes._is_in_place(Eltwise(Algorithm.HARD_SWISH, alpha, beta)) == is_done
 
 
 def test_what_is_added(counted):

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import has_vnni
 from ort_sdk_cpu.onednn.library import is_available
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import has_vnni
 
 from ort_sdk.api import NodeArg
 

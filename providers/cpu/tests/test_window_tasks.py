@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libr
 
 @pytest.fixture(autouse=True)
 def _tasks_for_few_elements(monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.task_writer.MIN_ELEMENTS", 1)
+    monkeypatch.setattr("ort_sdk_cpu.kernel.task_writer.MIN_ELEMENTS", 1)
 
 
 def _check(nodes, feeds, outputs, constants=(), opset=19, **tolerance):

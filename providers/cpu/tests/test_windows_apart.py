@@ -4,8 +4,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.kernels.conv_spread import SpreadConvKernel
+from ort_sdk_cpu.conv.transposed_gemm import SpreadConvKernel
+from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 

@@ -4,10 +4,10 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu import libraries
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
-from ort_sdk_cpu.kernels.conv_winograd import WinogradKernel
+from ort_sdk_cpu.conv.winograd import WinogradKernel
 from ort_sdk_cpu.onednn import library as onednn_library
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 import ort_sdk
 from ort_sdk.api import OrtSdkError
@@ -50,9 +50,9 @@ def in_float64(make_kernel, x, w, bias, attributes):
 @pytest.mark.parametrize(("x_shape", "outputs", "attributes"), CASES, ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_shapes_and_layouts(make_kernel, run_both, monkeypatch, x_shape, outputs, attributes, threads):
-    monkeypatch.setattr("ort_sdk_cpu.kernels.conv_onednn.MINIMUM_WORK", 0)
-    monkeypatch.setattr("ort_sdk_cpu.libraries.thread_count", lambda: threads)
-    monkeypatch.setattr("ort_sdk_cpu.kernels.conv_winograd._fills_panels", lambda _outputs: True)
+    monkeypatch.setattr("ort_sdk_cpu.conv.onednn.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
+    monkeypatch.setattr("ort_sdk_cpu.conv.winograd._fills_panels", lambda _outputs: True)
     x, w, bias = operands(x_shape, outputs)
     assert isinstance(make_kernel("Conv", (x, w, bias), attributes, "", None, (1, 2), ()), WinogradKernel)
     expected = in_float64(make_kernel, x, w, bias, attributes)

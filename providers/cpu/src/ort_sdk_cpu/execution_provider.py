@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, KernelInfo, NodeArg, OrtDevice, StepFusion
+from ort_sdk_cpu.memory.workspace import shared_scratch
+from ort_sdk_cpu.platform.fp_errors import IgnoredErrors
+from ort_sdk_cpu.platform.threads import RunScope, log_level_of, openmp_default, set_log_level, threads_of
 
-from . import libraries
-from .floating_point_errors import IgnoredErrors
-from .kernels.scratch import shared_scratch
-from .threads import RunScope, log_level_of, openmp_default, set_log_level, threads_of
+from .platform import libraries
 
 __all__ = ["CpuExecutionProvider"]
 
@@ -60,13 +60,13 @@ class CpuExecutionProvider(ExecutionProvider):
 
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:
         """Convolutions do what follows them; other chains of element-wise steps become compiled kernels."""
-        from .fusion.fuse import fuse
+        from ort_sdk_cpu.fusion.fuse import fuse
 
         return fuse(program)
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
         """Neighbours that are C functions on arguments that stay are driven by one call."""
-        from .batch import join_calls
+        from ort_sdk_cpu.jit.call_list import join_calls
 
         return join_calls(calls)
 

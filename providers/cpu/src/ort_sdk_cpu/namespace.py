@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from ort_sdk.api import HostArray
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu.platform.threads import matrix_product
 
-from . import libraries
-from .threads import matrix_product
+from .platform import libraries
 
 __all__ = ["CpuNamespace"]
 
@@ -26,6 +26,6 @@ class CpuNamespace(NumpyNamespace):
         work = q.size * k.shape[2]
         if work < MIN_WORK or any(array.dtype != "float32" for array in (q, k, v, *biases)) or not libraries.numba().is_usable:
             return None
-        from .kernels.grouped_attention import grouped_attention
+        from ort_sdk_cpu.attention.grouped import grouped_attention
 
         return grouped_attention(q, k, v, biases, scale)

@@ -44,6 +44,6 @@ class CpuProvider(ProviderHooks):
 
     @hookimpl
     def create_allocator(self, execution_provider: ExecutionProvider, memory_info: OrtMemoryInfo) -> Allocator:
-        from .allocator import CpuAllocator
+        from ort_sdk_cpu.memory.allocator import CpuAllocator
 
         return CpuAllocator(memory_info)

@@ -38,13 +38,13 @@ def newest_kernel(info: KernelInfo) -> Any:
 
 def _kernels(opset: KernelRegistry, domain: str, op_type: str) -> tuple[KernelCreateInfo, ...]:
     """The shared set's kernels of an operator; those that can be bound are made so."""
-    from .kernels import index
+    from . import operator_modules
 
     rows = opset.candidates(domain, op_type)
-    if not index.load(domain, op_type):
+    if not operator_modules.load(domain, op_type):
         return rows
-    from .kernels.bindable import BINDERS, bound_kernel
-    from .kernels.direct_kernel import DIRECT, direct_kernel
+    from ort_sdk_cpu.kernel.bound import BINDERS, bound_kernel
+    from ort_sdk_cpu.kernel.eager import DIRECT, direct_kernel
 
     if (domain, op_type) in DIRECT and (domain, op_type) not in BINDERS:
         return tuple(KernelCreateInfo(row.kernel_def, functools.partial(direct_kernel, row.create)) for row in rows)

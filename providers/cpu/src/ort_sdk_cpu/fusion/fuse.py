@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ort_sdk.api import FusedSteps, FusibleProgram, StepFusion
-from ort_sdk_cpu import libraries
-
-from .fused_chains import fused_chains
+from ort_sdk_cpu.fusion.elementwise.chains import fused_chains
+from ort_sdk_cpu.platform import libraries
 
 __all__ = ["fuse"]
 
@@ -34,9 +33,9 @@ def fuse(program: FusibleProgram) -> StepFusion:
 
 def _fused_varying(program: FusibleProgram) -> StepFusion:
     """Views, attention and layers, what is worked out by light steps, and chains of the other steps."""
-    from .expressions import Expressions
-    from .light_steps import LightSteps
-    from .views import fused_views
+    from ort_sdk_cpu.fusion.shapes.expressions import Expressions
+    from ort_sdk_cpu.fusion.shapes.scalar_steps import LightSteps
+    from ort_sdk_cpu.fusion.shapes.views import fused_views
 
     told = Expressions(program)
     light = LightSteps(program, told)
@@ -65,7 +64,7 @@ def _without(
 def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
     if not any(hasattr(step.kernel, "followed_by") for step in program.steps.values()):
         return []
-    from .convolutions import fused_convolutions
+    from ort_sdk_cpu.fusion.conv.convolutions import fused_convolutions
 
     return list(fused_convolutions(program))
 
@@ -73,7 +72,7 @@ def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
 def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:
     if not any(hasattr(step.kernel, "with_sum") for step in program.steps.values()) or not libraries.numba().is_usable:
         return []
-    from .quantized_sums import quantized_sums
+    from ort_sdk_cpu.fusion.conv.quantized_sums import quantized_sums
 
     return list(quantized_sums(program))
 
@@ -81,6 +80,6 @@ def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:
 def _float_convolutions(program: FusibleProgram) -> list[FusedSteps]:
     if not any(hasattr(step.kernel, "as_float") for step in program.steps.values()) or not libraries.numba().is_usable:
         return []
-    from .float_convolutions import float_convolutions
+    from ort_sdk_cpu.fusion.conv.dequantized import float_convolutions
 
     return list(float_convolutions(program))

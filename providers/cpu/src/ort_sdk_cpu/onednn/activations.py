@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ort_sdk_cpu.kernel.post_ops import Eltwise
+
 from .constants import Algorithm
-from .post_ops import Eltwise
 
 __all__ = ["eltwise_of"]
 

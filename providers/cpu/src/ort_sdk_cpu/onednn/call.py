@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from ort_sdk.api import HostArray, RuntimeException
-from ort_sdk_cpu import libraries, threads
-from ort_sdk_cpu.addresses import address_of
-from ort_sdk_cpu.kernels.scratch import Scratch
-from ort_sdk_cpu.kernels.strided_copy import strided_copy
-from ort_sdk_cpu.kernels.task_writer import threads_for
-from ort_sdk_cpu.native_call import NativeCall, in_turn
+from ort_sdk_cpu.jit.native_call import NativeCall, in_turn
+from ort_sdk_cpu.kernel.strided_copy import strided_copy
+from ort_sdk_cpu.kernel.task_writer import threads_for
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.platform import libraries, threads
+from ort_sdk_cpu.platform.addresses import address_of
 
 from .constants import Argument
 from .execution import Execution, aligned_bytes
@@ -25,7 +25,7 @@ from .memory_descriptor import MemoryDescriptor, strided
 from .primitive import Primitive, reorder
 
 if TYPE_CHECKING:
-    from ort_sdk_cpu.machine_code import TaskCall
+    from ort_sdk_cpu.jit.task import TaskCall
 
 __all__ = [
     "LayoutCall",

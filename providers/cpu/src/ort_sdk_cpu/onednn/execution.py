@@ -11,10 +11,10 @@ import numpy as np
 
 from ort_sdk.api import ExtentError, HostArray, RuntimeException
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu import threads
-from ort_sdk_cpu.extents.bounds import memory_of
-from ort_sdk_cpu.kernels.scratch import growth
-from ort_sdk_cpu.native_call import ALL_BITS, NO_BITS, NativeCall
+from ort_sdk_cpu.jit.extents.bounds import memory_of
+from ort_sdk_cpu.jit.native_call import ALL_BITS, NO_BITS, NativeCall
+from ort_sdk_cpu.memory.workspace import growth
+from ort_sdk_cpu.platform import threads
 
 from .constants import Argument
 from .library import check, library

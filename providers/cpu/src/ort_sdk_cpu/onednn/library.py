@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ort_sdk.api import RuntimeException
-from ort_sdk_cpu import libraries
+from ort_sdk_cpu.platform import libraries
 
 from .constants import CPU_ENGINE, IN_ORDER_STREAM, STATUS, UNIMPLEMENTED
 

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from ort_sdk_cpu.contention import expect_teams
-from ort_sdk_cpu.threads import team_of
+from ort_sdk_cpu.platform.contention import expect_teams
+from ort_sdk_cpu.platform.threads import team_of
 
 from .attributes import PrimitiveAttributes
 from .constants import FORWARD_INFERENCE, Algorithm, Argument, Query

@@ -7,9 +7,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.instruction_set import has_vbmi
+from ort_sdk_cpu.platform.cpu_features import has_vbmi
 
-from .emission import constant
+from .ir_builder import constant
 from .memory import emit_load, emit_store, emit_store_first, splat
 from .vector_types import I8, I32, LANES, VI32, call, i32x16, operation, pointer
 

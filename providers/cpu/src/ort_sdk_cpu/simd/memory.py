@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .emission import emit_prefetch, opaque
+from .ir_builder import emit_prefetch, opaque
 from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, f32x16, i32x16, operation, pointer
 
 __all__ = [

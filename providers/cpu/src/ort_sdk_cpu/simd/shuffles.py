@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.instruction_set import InstructionSet, instruction_set
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 from .memory import emit_load_first, emit_store
 from .vector_types import I32, LANES, VF32, VI32, call, f32x16, i32x16, lanewise, operation

@@ -1,0 +1,1 @@
+"""Attention, with and without a cache of keys and values."""

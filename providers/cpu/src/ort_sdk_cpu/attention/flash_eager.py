@@ -1,0 +1,152 @@
+"""The attention task called straight on a run's arrays: for lengths that were never seen before."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.memory.strides import strides_over
+from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.platform import libraries
+
+from .decode import MOST_FEW
+from .flash import KINDS, UNLIMITED, AttentionShape, places
+from .operators import is_added, multi_head_over_cache
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.jit.task import TaskFunction
+
+__all__ = ["direct_attention"]
+
+FLOAT = np.dtype(np.float32)
+MIN_WORK = 1 << 12
+"""Products of queries and keys from which the task is worth loading."""
+
+
+def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
+    """Attention of queries, keys and values with a bias and numbers added to the scores; ``NotImplemented`` for any other."""
+    over_cache = multi_head_over_cache(info)
+    if any(info.wants_output(index) for index in range(1, len(info.outputs))) or info.attribute("unidirectional", 0):
+        return over_cache
+    results = ResultMemory()
+    heads, scale, scratch = int(info.attribute("num_heads")), float(info.attribute("scale", 0.0)), scratch_of(info)
+
+    def call(
+        query: HostArray,
+        key: HostArray | None = None,
+        value: HostArray | None = None,
+        bias: HostArray | None = None,
+        mask: HostArray | None = None,
+        added: HostArray | None = None,
+        *past: Any,
+    ) -> Any:
+        is_plain = mask is None and all(array is None for array in past)
+        if over_cache is not None and (not is_plain or _is_of_few(query, key)):
+            return over_cache(query, key, value, bias, mask, added, *past)
+        if key is None or value is None or not is_plain:
+            return NotImplemented
+        given = (query.shape, key.shape, value.shape, None if bias is None else bias.shape)
+        plan = _planned(*given, None if added is None else added.shape, heads, scale, libraries.thread_count())
+        if plan is None or not _is_readable(query, key, value, bias):
+            return NotImplemented
+        out = results.empty(plan.out_shape)
+        operands = (*places(query, heads), *places(key, heads), *places(value, heads), *places(out, heads))
+        work = scratch.room("attention", plan.work_bytes)
+        numbers = (*plan.sizes, work, plan.part_bytes, *UNLIMITED)
+        _task()(plan.threads, *operands, *_added(added, plan.scores), *_biases(bias, plan.value_bias), *numbers)
+        return out
+
+    return call
+
+
+def _is_of_few(query: HostArray, key: HostArray | None) -> bool:
+    """Whether there are few queries, and much work for them."""
+    if query.ndim != 3 or query.shape[1] > MOST_FEW or key is None or key.ndim not in {3, 4}:
+        return False
+    return bool(query.size * key.shape[key.ndim - 2] >= MIN_WORK)
+
+
+@functools.cache
+def _task() -> TaskFunction:
+    from ort_sdk_cpu.jit.task import task_function
+
+    return task_function("attention", "attention", KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How attention over arrays of some shapes is computed."""
+
+    out_shape: tuple[int, ...]
+    scores: tuple[int, ...]
+    sizes: tuple[int | float, ...]
+    """As the task takes them."""
+    value_bias: int | None
+    """Numbers in front of the values' part of the bias; None if it is not added, as to what is split into heads already."""
+    threads: int
+    part_bytes: int
+    """Working memory of a thread."""
+
+    @property
+    def work_bytes(self) -> int:
+        """Working memory of all."""
+        return self.threads * self.part_bytes
+
+
+Shape = tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=256)
+def _planned(
+    query: Shape, key: Shape, value: Shape, bias: Shape | None, added: Shape | None, heads: int, scale: float, most_threads: int
+) -> _Plan | None:
+    """The plan for arrays of these shapes; None if they do not belong together, or the task does not pay."""
+    shape = _shape(query, key, value, heads, scale)
+    if shape is None or bias not in {None, (heads * (2 * shape.size + shape.value_size),)}:
+        return None
+    if added is not None and not is_added(added, shape.scores):
+        return None
+    out_shape = (shape.batch, shape.length, heads * shape.value_size)
+    value_bias = None if len(value) == 4 else 2 * heads * shape.size
+    threads = shape.threads(most_threads)
+    return _Plan(out_shape, shape.scores, (*shape.arguments, shape.batch), value_bias, threads, shape.part_bytes)
+
+
+def _shape(query: Shape, key: Shape, value: Shape, heads: int, scale: float) -> AttentionShape | None:
+    if len(query) != 3 or len(key) != len(value) or len(key) not in {3, 4} or query[2] % heads:
+        return None
+    batch, length, width = query
+    size = width // heads
+    if len(key) == 4:
+        keys, value_size = key[2], value[3]
+        are_alike = key == value == (batch, heads, keys, size)
+    else:
+        keys, value_size = key[1], value[2] // heads
+        are_alike = key == (batch, keys, width) and value == (batch, keys, heads * value_size)
+    if not are_alike or batch * length * width * keys < MIN_WORK:
+        return None
+    return AttentionShape(batch, heads, length, keys, size, value_size, scale or 1 / math.sqrt(size))
+
+
+def _is_readable(query: HostArray, key: HostArray, value: HostArray, bias: HostArray | None) -> bool:
+    """Whether the task can read the arrays where they lie: rows have no gaps."""
+    itemsize = FLOAT.itemsize
+    are_rows = query.strides[-1] == itemsize and key.strides[-1] == itemsize and value.strides[-1] == itemsize
+    return are_rows and (bias is None or bias.strides[0] == itemsize)
+
+
+def _added(added: HostArray | None, scores: Shape) -> Sequence[Any]:
+    """Numbers added to the scores, and the bytes between them."""
+    return (None, 0, 0, 0, 0) if added is None else (added, *strides_over(scores, added.shape, added.strides))
+
+
+def _biases(bias: HostArray | None, value_bias: int | None) -> tuple[HostArray | None, HostArray | None]:
+    """What is added to queries and values: that of keys changes nothing."""
+    return bias, None if bias is None or value_bias is None else bias[value_bias:]

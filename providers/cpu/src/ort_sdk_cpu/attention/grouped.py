@@ -1,0 +1,88 @@
+"""Attention whose queries' heads share heads of keys and values, by the compiled task: arrays are read where they lie."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu.memory.workspace import Scratch, shared_scratch
+from ort_sdk_cpu.platform import libraries
+
+from .flash import KINDS, UNLIMITED, AttentionShape
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.jit.task import TaskFunction
+
+__all__ = ["grouped_attention"]
+
+FLOAT = np.dtype(np.float32)
+
+Steps = tuple[Any, ...]
+"""Bytes from one to the next of key heads, heads that share one, and queries (or keys); of a mask also of keys."""
+
+
+def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray | None:
+    """softmax(scale * q k^T + biases) v for float32.
+
+    Args:
+        q: (batch, heads, sequence, size).
+        k: (batch, key heads, keys, size).
+        v: (batch, key heads, keys, value size).
+        biases: arrays that broadcast against the scores.
+        scale: factor of the scores.
+
+    Returns:
+        (batch, heads, sequence, value size), a view of memory in the order (batch, sequence, heads, value size); None for arrays
+        that do not belong together.
+    """
+    is_alike = q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3] and k.shape[:3] == v.shape[:3]
+    if not is_alike or not k.shape[1] or q.shape[1] % k.shape[1]:
+        return None
+    batch, heads, length, size = q.shape
+    key_heads, keys, value_size = k.shape[1], k.shape[2], v.shape[3]
+    group = heads // key_heads
+    q, k, v = (array if array.strides[3] == FLOAT.itemsize else np.ascontiguousarray(array) for array in (q, k, v))
+    out = np.empty((batch, length, heads, value_size), FLOAT).transpose(0, 2, 1, 3)
+    total = functools.reduce(np.add, biases) if biases else None
+    mask = None if total is None else np.broadcast_to(total, (batch, heads, length, keys))
+    # A single query of each head: those that share keys are attended as if they were queries of one head.
+    shares = (1, group) if length == 1 else (group, 1)
+    shape = AttentionShape(key_heads, shares[0], length * shares[1], keys, size, value_size, scale)
+    scratch = shared_scratch()
+    for sample in range(batch):
+        places = [_place(q[sample], group, length), _place(k[sample], 0, 0), _place(v[sample], 0, 0)]
+        places += [_place(out[sample], group, length), (None, 0, 0, 0, 0) if mask is None else _mask_place(mask[sample], group)]
+        _attend(shape, places, scratch)
+    return out
+
+
+def _place(array: HostArray, group: int, length: int) -> Steps:
+    """Address and steps of (heads, rows, size); ``group`` heads share one of the keys, 0 for keys and values themselves."""
+    head, row = array.strides[:2]
+    if not group:
+        return array, head, 0, row
+    return array, head * group, head, head if length == 1 else row
+
+
+def _mask_place(mask: HostArray, group: int) -> Steps:
+    """Address and steps of (heads, queries, keys)."""
+    head, query, key = mask.strides
+    return mask, head * group, head, head if mask.shape[1] == 1 else query, key
+
+
+def _attend(shape: AttentionShape, places: Sequence[Steps], scratch: Scratch) -> None:
+    threads = shape.threads(libraries.thread_count())
+    work = scratch.room("attention", threads * shape.part_bytes)
+    operands = [word for place in places for word in place]
+    _task()(threads, *operands, None, None, *shape.arguments, shape.batch, work, shape.part_bytes, *UNLIMITED)
+
+
+@functools.cache
+def _task() -> TaskFunction:
+    from ort_sdk_cpu.jit.task import task_function
+
+    return task_function("attention", "attention", KINDS)

@@ -1,0 +1,1 @@
+"""Micro-kernels: the innermost loops of tasks."""

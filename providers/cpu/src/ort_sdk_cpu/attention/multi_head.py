@@ -1,0 +1,265 @@
+"""Attention over heads, block by block: scores stay in the cache, however long the sequences are."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, Slot
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
+from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
+from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.kernel.eager import computed_by, directly
+from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task
+from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+from ort_sdk_cpu.normalization.operators import softmax_last
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.threads import matrix_product
+
+from .decode import MOST_FEW
+from .operators import HEADS_APART, MultiHead, multi_head, multi_head_over_cache
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.jit.task import TaskCall
+
+    from .flash import AttentionTask
+
+__all__: list[str] = []
+
+BLOCK = 1 << 16
+"""Scores computed at a time."""
+MIN_FEW = 1 << 18
+"""Elements of queries times those of keys from which the task for few queries is worth loading."""
+MIN_KEYS_OF_FEW = 16
+"""Keys for each query from which it is."""
+MIN_WORK = 1 << 15
+"""Products of queries and keys from which a compiled task is worth loading."""
+
+_NAMESPACE = NumpyNamespace()
+_UNSUPPORTED_INPUTS = (6, 7, 8, 9)
+"""Past keys and values, their length, and beams."""
+
+
+computed_by("MultiHeadAttention", domain="com.microsoft")(multi_head_over_cache)
+
+
+@bindable("MultiHeadAttention", domain="com.microsoft")
+def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Attention of separate queries, keys and values, with bias and masks; without past and further outputs."""
+    if any(info.wants_output(index) for index in range(1, 4)) or any(map(info.has_input, _UNSUPPORTED_INPUTS)):
+        return None
+    scratch, heads = scratch_of(info), int(info.attribute("num_heads"))
+    filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
+    is_causal, scale = bool(info.attribute("unidirectional", 0)), info.attribute("scale", 0.0)
+    few = multi_head(info)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        query, key, value = (*inputs, None, None)[:3]
+        if key is None or value is None or key.ndim == 5 or not query.size or not key.size:
+            return copied(compute)
+        core = _Attention.of(query, key, heads, scale, scratch)
+        if few is not None and query.ndim == 3 and _is_for_few(core, query.size * key.size):
+            return _FewWriter(few, compute)
+        dtype = outputs[0].dtype
+        ahead = causal_bias(np, core.length, core.keys, 0, dtype) if is_causal else None
+        is_compiled = _is_worth_a_task(core, query, outputs[0])
+        return _Writer(core, filter_value, ahead, dtype, core.compiled(query, value) if is_compiled else None)
+
+    return make
+
+
+def _is_for_few(core: _Attention, work: int) -> bool:
+    """Whether the task for few queries is faster: with many keys for each, of which the other's tiles would be mostly empty."""
+    return core.length <= MOST_FEW and core.keys >= MIN_KEYS_OF_FEW * core.length and work >= MIN_FEW
+
+
+def _is_worth_a_task(core: _Attention, query: HostArray, out: HostArray) -> bool:
+    if not are_floats((query, out)) or not libraries.numba().is_usable:
+        return False
+    return query.size * core.keys >= MIN_WORK or is_worth_a_task(query.size, "attention", "attention")
+
+
+@made_by("MultiHeadAttention", domain="com.microsoft")
+def _attention_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
+    """One whose keys may be a feed, as those of an encoder are."""
+    moving = multi_head(info) if info.input_rank(1) == HEADS_APART else None
+    return None if moving is None else _OverFeeds(kernel, make_writer, moving)
+
+
+class _OverFeeds(BindableKernel):
+    """Reads keys and values where they are in each run.
+
+    Args:
+        kernel: see ``BindableKernel``, like the next.
+        make_writer: see there.
+        moving: binds the node to slots that get other arrays.
+    """
+
+    binds_moving_slots = True
+
+    def __init__(self, kernel: Any, make_writer: MakeWriter, moving: MultiHead) -> None:
+        super().__init__(kernel, make_writer)
+        self._moving = moving
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """As for its base."""
+        otherwise = super().bind(inputs, outputs)
+        if all(slot.is_fixed for slot in (*inputs, *outputs)) or any(slot.shape is None for slot in inputs if not slot.is_fixed):
+            return otherwise
+        call: Callable[[], Any] | None = self._moving.bind(inputs, outputs, otherwise)
+        return call or otherwise
+
+
+class _FewWriter:
+    """Writes the attention of few queries.
+
+    Args:
+        few: computes it, but for some arrays.
+        compute: computes any.
+    """
+
+    def __init__(self, few: MultiHead, compute: Any) -> None:
+        self._few, self._write = few, copied(directly(few.call, compute))
+
+    def __call__(self, *arrays: Any) -> None:
+        """Compute."""
+        self._write(*arrays)
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same."""
+        slots = [FixedSlot(array) for array in arrays]
+        call: Callable[[], Any] | None = self._few.bind(slots[:-1], slots[-1:], functools.partial(self._write, *arrays))
+        return call
+
+
+class _Writer:
+    """Writes the attention of (query, key, value, bias, mask, attention bias)."""
+
+    def __init__(
+        self, core: _Attention, filter_value: float, ahead: HostArray | None, dtype: np.dtype[Any], task: AttentionTask | None
+    ) -> None:
+        self._core, self._filter_value, self._ahead, self._dtype, self._task = core, filter_value, ahead, dtype, task
+
+    def __call__(self, *arrays: Any) -> None:
+        """Compute."""
+        core, task = self._core, self._task
+        bias, mask, given = (*arrays[3:-1], None, None, None)[:3]
+        shape = (core.batch, core.length, core.keys)
+        hidden = mask_bias(_NAMESPACE, mask, shape, self._filter_value, self._dtype)
+        added = [number for number in (given, hidden, self._ahead) if number is not None]
+        if task is not None:
+            total = added[0] if len(added) == 1 else None if not added else core.sum_of(added)
+            if task.prepare(arrays[:3], bias, total, arrays[-1]):
+                task.call.run()
+                return
+        core.attend(core.projected(arrays[:3], bias), added, arrays[-1])
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The work on arrays that stay the same, if a single array has to be added to the scores."""
+        bias, mask, given = (*arrays[3:-1], None, None, None)[:3]
+        if self._task is None or sum(array is not None for array in (mask, given, self._ahead)) > 1:
+            return None
+        made = None if mask is None else self._hidden(mask)
+        if mask is not None and made is None:
+            return None
+        number = next((array for array in (given, self._ahead, None if made is None else made[0]) if array is not None), None)
+        if not self._task.prepare(arrays[:3], bias, number, arrays[-1]):
+            return None
+        attend = self._task.kept(*arrays, number)
+        return attend if made is None else in_turn([made[1].kept(*arrays, number), attend])
+
+    def _hidden(self, mask: HostArray) -> tuple[HostArray, TaskCall] | None:
+        """The numbers that a mask stands for, and what writes them."""
+        from .masks import hidden_keys
+
+        core = self._core
+        return hidden_keys(mask, (core.batch, core.length, core.keys), self._filter_value) if self._dtype == np.float32 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Attention for one set of shapes."""
+
+    batch: int
+    heads: int
+    length: int
+    keys: int
+    scale: float
+    scratch: Scratch
+
+    @classmethod
+    def of(cls, query: HostArray, key: HostArray, heads: int, scale: float, scratch: Scratch) -> _Attention:
+        """For query (batch, sequence, heads * size), and keys of that form or (batch, heads, keys, size)."""
+        batch, length, width = query.shape
+        keys = key.shape[1 if key.ndim == 3 else 2]
+        return cls(batch, heads, length, keys, scale or 1 / math.sqrt(width // heads), scratch)
+
+    def value_size(self, value: HostArray) -> int:
+        """Size of a head's values."""
+        return int(value.shape[3] if value.ndim == 4 else value.shape[2] // self.heads)
+
+    def compiled(self, query: HostArray, value: HostArray) -> AttentionTask:
+        """The same as a compiled task."""
+        from .flash import AttentionShape, AttentionTask
+
+        size = query.shape[2] // self.heads
+        sizes = (self.batch, self.heads, self.length, self.keys, size, self.value_size(value))
+        return AttentionTask(AttentionShape(*sizes, float(self.scale)))
+
+    def sum_of(self, numbers: Sequence[HostArray]) -> HostArray:
+        """Sum of arrays that broadcast against the scores, in working memory."""
+        shape = np.broadcast_shapes(*(array.shape for array in numbers))
+        total = self.scratch.array("mask", shape, numbers[0].dtype)
+        np.add(numbers[0], numbers[1], out=total)
+        for array in numbers[2:]:
+            np.add(total, array, out=total)
+        return total
+
+    def projected(self, parts: Sequence[HostArray], bias: HostArray | None) -> list[HostArray]:
+        """Query, keys and values as (batch, heads, sequence, size): views, or with their bias in working memory.
+
+        What is split into heads already has no bias.
+        """
+        found, start = [], 0
+        for name, part in zip(("query", "key", "value"), parts, strict=True):
+            by_head = part if part.ndim == 4 else part.reshape(*part.shape[:2], self.heads, -1).transpose(0, 2, 1, 3)
+            if bias is not None and part.ndim == 3:
+                size = by_head.shape[3]
+                own = bias[start : start + self.heads * size].reshape(1, self.heads, 1, size)
+                by_head = np.add(by_head, own, out=self.scratch.array(name, by_head.shape, by_head.dtype))
+                start += self.heads * size
+            found.append(by_head)
+        return found
+
+    def attend(self, parts: Sequence[HostArray], biases: Sequence[HostArray], out: HostArray) -> None:
+        """softmax(scale * q k^T + biases) v, into (batch, sequence, heads * size)."""
+        query, key, value = parts
+        target = out.reshape(self.batch, self.length, self.heads, -1).transpose(0, 2, 1, 3)
+        shape = (self.batch, self.heads, self.length, self.keys)
+        added = [np.broadcast_to(bias, shape) for bias in biases]
+        for sample, heads, rows in self._blocks():
+            block = query[sample, heads, rows]
+            scores = self.scratch.array("scores", (*block.shape[:2], self.keys), out.dtype)
+            matrix_product(block, key[sample, heads].swapaxes(1, 2), out=scores)
+            np.multiply(scores, self.scale, out=scores)
+            for bias in added:
+                np.add(scores, bias[sample, heads, rows], out=scores)
+            weights = self.scratch.array("weights", scores.shape, out.dtype)
+            softmax_last(scores, weights)
+            matrix_product(weights, value[sample, heads], out=target[sample, heads, rows])
+
+    def _blocks(self) -> itertools.product[tuple[int, slice, slice]]:
+        row_step = max(1, min(self.length, BLOCK // max(1, self.keys)))
+        head_step = max(1, BLOCK // max(1, row_step * self.keys)) if row_step == self.length else 1
+        heads = [slice(start, start + head_step) for start in range(0, self.heads, head_step)]
+        rows = [slice(start, start + row_step) for start in range(0, self.length, row_step)]
+        return itertools.product(range(self.batch), heads, rows)

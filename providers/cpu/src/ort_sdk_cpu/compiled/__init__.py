@@ -1,1 +1,0 @@
-"""Kernels that numba compiles, a module per family."""

@@ -1,0 +1,82 @@
+"""Samples of pictures between their pixels, where offsets say: rows of a matrix that DeformConv multiplies with its weight."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, splat_f32, zero_f32
+from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, store_f32_first
+
+__all__ = ["sample_windows"]
+
+
+@inner
+def _share(place: float, corner: float, size: int) -> Any:
+    """Of a row or column of pixels in a sample: none outside of the picture."""
+    if not 0 <= corner <= size - 1:
+        return np.float32(0)
+    return np.float32(1) - abs(place - corner)
+
+
+@inner
+def _add_corner(
+    x: int, pitch: int, size: int, row: float, column: float, share: float, channel: int, left: int, total: Any
+) -> Any:
+    """A pixel's channels times its share added; nothing is read outside of the picture, where the share is 0 and never NaN."""
+    if share == 0:
+        return total
+    place = x + int(row) * pitch + int(column) * size + channel * 4
+    return fused_multiply_add(load_f32_first(place, left), splat_f32(share), total)
+
+
+@inner
+def _sample(record: int, x: int, down: float, right: float, factor: float, first: int, count: int, out: int) -> None:
+    """Channels of a group at a place."""
+    height, width, size = argument(record, 6), argument(record, 7), argument(record, 5) * 4
+    pitch, top, start = width * size, np.float32(math.floor(down)), np.float32(math.floor(right))
+    above, below = _share(down, top, height), _share(down, top + np.float32(1), height)
+    before, behind = _share(right, start, width), _share(right, start + np.float32(1), width)
+    for channel in range(0, count, 16):
+        left, total = count - channel, zero_f32()
+        total = _add_corner(x, pitch, size, top, start, above * before, first + channel, left, total)
+        total = _add_corner(x, pitch, size, top, start + np.float32(1), above * behind, first + channel, left, total)
+        total = _add_corner(x, pitch, size, top + np.float32(1), start, below * before, first + channel, left, total)
+        total = _add_corner(
+            x, pitch, size, top + np.float32(1), start + np.float32(1), below * behind, first + channel, left, total
+        )
+        store_f32_first(out + channel * 4, multiply(total, splat_f32(factor)), left)
+
+
+@task
+def sample_windows(record: int, part: int, parts: int) -> None:
+    """Windows as rows (samples * output pixels, taps * channels).
+
+    Arguments: addresses of x (samples, height, width, channels), offsets, a factor for each tap (0 for none) and the rows;
+    samples, channels, height and width; height and width of the output, and of windows; strides, dilations, paddings before, two
+    each; groups of offsets.
+    """
+    channels, rows, columns = argument(record, 5), argument(record, 8), argument(record, 9)
+    taps, groups = argument(record, 10) * argument(record, 11), argument(record, 18)
+    pixels, count = rows * columns, channels // groups
+    picture = argument(record, 6) * argument(record, 7) * channels * 4
+    units = argument(record, 4) * pixels
+    for unit in range(units * part // parts, units * (part + 1) // parts):
+        sample, pixel = unit // pixels, unit % pixels
+        x, out = argument(record, 0) + sample * picture, argument(record, 3) + unit * taps * channels * 4
+        top = pixel // columns * argument(record, 12) - argument(record, 16)
+        start = pixel % columns * argument(record, 13) - argument(record, 17)
+        for index in range(groups * taps):
+            group, tap = index // taps, index % taps
+            given = argument(record, 1) + (((sample * groups * taps + index) * 2) * pixels + pixel) * 4
+            down = np.float32(top + tap // argument(record, 11) * argument(record, 14)) + read_f32(given)
+            right = np.float32(start + tap % argument(record, 11) * argument(record, 15)) + read_f32(given + pixels * 4)
+            factor = np.float32(1)
+            if argument(record, 2):
+                factor = read_f32(argument(record, 2) + ((sample * groups * taps + index) * pixels + pixel) * 4)
+            _sample(record, x, down, right, factor, group * count, count, out + (tap * channels + group * count) * 4)

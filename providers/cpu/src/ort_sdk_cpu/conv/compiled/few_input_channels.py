@@ -1,0 +1,159 @@
+"""Convolutions of pictures with few channels, row-major, into channels-last data: the first of most networks for pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk_cpu.conv.microkernels.epilogue import activated, finished
+from ort_sdk_cpu.conv.microkernels.pointwise import copy_line
+from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.simd.arguments import argument, number
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, zero_f32
+from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
+
+__all__ = ["stem"]
+
+_PIXELS = 8
+_CLAIMS = 27
+"""Where the words for ``claims`` are."""
+
+
+@inner
+def _copy_lines(record: int, sample: int, row: int, lines: int, length: int) -> None:
+    """The lines that a row of the output reads, channel by channel."""
+    height, width, channels, taps = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 13)
+    top, left = row * argument(record, 15) - argument(record, 17), argument(record, 18)
+    for channel in range(channels):
+        plane = argument(record, 0) + (sample * channels + channel) * height * width * 4
+        for tap in range(taps):
+            line = top + tap
+            source = plane + line * width * 4 if 0 <= line < height else 0
+            copy_line(source, width, left, lines + (channel * taps + tap) * length * 4, length)
+
+
+@inner
+def _finish(record: int, offset: int, left: int, value: Any) -> None:
+    """All that may be done to a sum."""
+    store_f32_first(argument(record, 4) + offset, finished(record, offset, left, value), left)
+
+
+@inner
+def _store_pixels(record: int, offset: int, left: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> None:
+    """One vector of eight pixels."""
+    pixel = argument(record, 10) * 4
+    is_plain = argument(record, 3) == 0 and argument(record, 23) == 0 and argument(record, 24) == 0
+    if is_plain and left >= 16:
+        activation, first, second = argument(record, 20), number(record, 21), number(record, 22)
+        out = argument(record, 4) + offset
+        store_f32(out, activated(a, activation, first, second))
+        store_f32(out + pixel, activated(b, activation, first, second))
+        store_f32(out + 2 * pixel, activated(c, activation, first, second))
+        store_f32(out + 3 * pixel, activated(d, activation, first, second))
+        store_f32(out + 4 * pixel, activated(e, activation, first, second))
+        store_f32(out + 5 * pixel, activated(f, activation, first, second))
+        store_f32(out + 6 * pixel, activated(g, activation, first, second))
+        store_f32(out + 7 * pixel, activated(h, activation, first, second))
+    else:
+        _finish(record, offset, left, a)
+        _finish(record, offset + pixel, left, b)
+        _finish(record, offset + 2 * pixel, left, c)
+        _finish(record, offset + 3 * pixel, left, d)
+        _finish(record, offset + 4 * pixel, left, e)
+        _finish(record, offset + 5 * pixel, left, f)
+        _finish(record, offset + 6 * pixel, left, g)
+        _finish(record, offset + 7 * pixel, left, h)
+
+
+@inner
+def _one_vector(record: int, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
+    """Sixteen channels of neighbouring pixels."""
+    outputs, step = argument(record, 10), argument(record, 16) * 4
+    start, left = zero_f32(), outputs - channel
+    if argument(record, 2):
+        start = load_f32_first(argument(record, 2) + channel * 4, left)
+    a, b, c, d, e, f, g, h = start, start, start, start, start, start, start, start
+    taps, row = argument(record, 14), (outputs + 15) // 16 * 64
+    for line in range(argument(record, 9) * argument(record, 13)):
+        place = lines + line * length * 4
+        for _ in range(taps):
+            weight = load_f32(weights)
+            a = fused_multiply_add(broadcast_f32(place), weight, a)
+            b = fused_multiply_add(broadcast_f32(place + step), weight, b)
+            c = fused_multiply_add(broadcast_f32(place + 2 * step), weight, c)
+            d = fused_multiply_add(broadcast_f32(place + 3 * step), weight, d)
+            e = fused_multiply_add(broadcast_f32(place + 4 * step), weight, e)
+            f = fused_multiply_add(broadcast_f32(place + 5 * step), weight, f)
+            g = fused_multiply_add(broadcast_f32(place + 6 * step), weight, g)
+            h = fused_multiply_add(broadcast_f32(place + 7 * step), weight, h)
+            place += 4
+            weights += row
+    _store_pixels(record, offset, left, a, b, c, d, e, f, g, h)
+
+
+@inner
+def _two_vectors(record: int, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
+    """Thirty-two channels of neighbouring pixels: numbers of the picture are read once for both vectors."""
+    outputs, step = argument(record, 10), argument(record, 16) * 4
+    a, b, left = zero_f32(), zero_f32(), outputs - channel - 16
+    if argument(record, 2):
+        a = load_f32(argument(record, 2) + channel * 4)
+        b = load_f32_first(argument(record, 2) + channel * 4 + 64, left)
+    a0, a1, a2, a3, a4, a5, a6, a7 = a, a, a, a, a, a, a, a
+    b0, b1, b2, b3, b4, b5, b6, b7 = b, b, b, b, b, b, b, b
+    taps, row = argument(record, 14), (outputs + 15) // 16 * 64
+    for line in range(argument(record, 9) * argument(record, 13)):
+        place = lines + line * length * 4
+        for _ in range(taps):
+            first, second = load_f32(weights), load_f32(weights + 64)
+            x = broadcast_f32(place)
+            a0, b0 = fused_multiply_add(x, first, a0), fused_multiply_add(x, second, b0)
+            x = broadcast_f32(place + step)
+            a1, b1 = fused_multiply_add(x, first, a1), fused_multiply_add(x, second, b1)
+            x = broadcast_f32(place + 2 * step)
+            a2, b2 = fused_multiply_add(x, first, a2), fused_multiply_add(x, second, b2)
+            x = broadcast_f32(place + 3 * step)
+            a3, b3 = fused_multiply_add(x, first, a3), fused_multiply_add(x, second, b3)
+            x = broadcast_f32(place + 4 * step)
+            a4, b4 = fused_multiply_add(x, first, a4), fused_multiply_add(x, second, b4)
+            x = broadcast_f32(place + 5 * step)
+            a5, b5 = fused_multiply_add(x, first, a5), fused_multiply_add(x, second, b5)
+            x = broadcast_f32(place + 6 * step)
+            a6, b6 = fused_multiply_add(x, first, a6), fused_multiply_add(x, second, b6)
+            x = broadcast_f32(place + 7 * step)
+            a7, b7 = fused_multiply_add(x, first, a7), fused_multiply_add(x, second, b7)
+            place += 4
+            weights += row
+    _store_pixels(record, offset, 16, a0, a1, a2, a3, a4, a5, a6, a7)
+    _store_pixels(record, offset + 64, left, b0, b1, b2, b3, b4, b5, b6, b7)
+
+
+@task
+def stem(record: int, part: int, parts: int) -> None:
+    """A convolution with bias, addend and activation; at least 8 columns of output.
+
+    Arguments: addresses of x, weights (taps, output channels in whole vectors), bias (or 0), addend (or 0), the output and
+    working memory; samples, height, width, channels, output channels, height and width of the output, rows and columns of taps,
+    steps, rows of zeros above, columns of zeros to the left, bytes of working memory per thread; activation with its numbers, and
+    what follows it, as for ``winograd``; 8 words for ``claims``. A job is a row of the output.
+    """
+    outputs, rows, columns = argument(record, 10), argument(record, 11), argument(record, 12)
+    length = ((columns - 1) * argument(record, 16) + argument(record, 14) + 15) // 16 * 16
+    lines = argument(record, 5) + part * argument(record, 19)
+    jobs, claims = argument(record, 6) * rows, record + _CLAIMS * 8
+    job, tried = next_job(claims, jobs, part, parts, 0)
+    while job >= 0:
+        _copy_lines(record, job // rows, job % rows, lines, length)
+        for channel in range(0, outputs, 32):
+            weights = argument(record, 1) + channel * 4
+            for first in range(0, columns, _PIXELS):
+                column = min(first, columns - _PIXELS)
+                offset = ((job * columns + column) * outputs + channel) * 4
+                place = lines + column * argument(record, 16) * 4
+                if outputs - channel > 16:
+                    _two_vectors(record, place, length, weights, offset, channel)
+                else:
+                    _one_vector(record, place, length, weights, offset, channel)
+        job, tried = next_job(claims, jobs, part, parts, tried)
+    leave_jobs(claims, parts)

@@ -1,0 +1,393 @@
+"""Convolutions of inputs whose shape is another in each run: by tasks that take sizes as arguments.
+
+A primitive of oneDNN is made for one shape, which takes longer than most convolutions. Here pictures lie channels last, (N, H, W,
+C), and a signal is a picture with one row.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.sizes import tiled
+from ort_sdk_cpu.elementwise.clip import clamp
+from ort_sdk_cpu.gemm.overlapping_rows import Stack, StackedProduct
+from ort_sdk_cpu.gemm.plan import Activation, ProductFunction, ProductSizes
+from ort_sdk_cpu.kernel.eager_tasks import ACTIVATION_WORK
+from ort_sdk_cpu.kernel.post_ops import Eltwise
+from ort_sdk_cpu.kernel.task_writer import threads_for
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.onednn.constants import Algorithm
+from ort_sdk_cpu.platform import libraries
+
+from .geometry import ConvGeometry
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.jit.task import TaskFunction
+
+__all__ = ["VaryingConvolution", "varying_convolution"]
+
+WORK_PER_THREAD = 1 << 17
+"""Multiplications that are worth another thread."""
+MOST_WORK = 1 << 26
+"""Multiplications from which on a primitive is worth making, if windows have to be put in order first."""
+MOST_SPREAD_BYTES = 1 << 24
+"""Of a result that is cut out of a larger one: larger ones are worth a primitive."""
+_KINDS = "q" * 19 + "ff"
+_FLOAT = np.dtype(np.float32)
+_FLOAT_BYTES = _FLOAT.itemsize
+_HALF = 0.5
+_OF_PRODUCTS = {
+    Algorithm.RELU: Activation.RELU,
+    Algorithm.LOGISTIC: Activation.SIGMOID,
+    Algorithm.TANH: Activation.TANH,
+}
+_OF_DEPTHWISE = {Algorithm.RELU: 1, Algorithm.CLIP_V2: 2}
+"""As the task numbers them."""
+
+VaryingConvolution = Callable[[HostArray, "HostArray | None", "HostArray | None", HostArray], bool]
+"""``convolve(x, bias, added, out)`` writes activation(Conv(x) + bias + added); False if it cannot for arrays like these."""
+
+
+class _Convolution(Protocol):
+    """A convolution and an activation that is part of it."""
+
+    def includes(self, post_op: Eltwise) -> bool:
+        """Whether an activation is done, too."""
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """Convolve (N, *spatial, C) without gaps; False if this cannot."""
+
+
+def varying_convolution(
+    geometry: ConvGeometry, weight: HostArray, post_ops: Sequence[Eltwise], scratch: Scratch
+) -> VaryingConvolution | None:
+    """What convolves inputs of every shape; None if no task does.
+
+    Args:
+        geometry: of the node.
+        weight: (M, C / groups, *kernel), of ConvTranspose (C, M / groups, *kernel).
+        post_ops: what follows.
+        scratch: working memory.
+    """
+    if len(post_ops) > 1 or weight.ndim > 4 or not libraries.numba().is_usable:
+        return None
+    post_op = post_ops[0] if post_ops else None
+    convolve = _convolution(geometry, weight, post_op, scratch)
+    if convolve is None or (post_op is not None and not convolve.includes(post_op) and not _is_in_place(post_op)):
+        return None
+    return _Varying(post_op, convolve)
+
+
+def _convolution(geometry: ConvGeometry, weight: HostArray, post_op: Eltwise | None, scratch: Scratch) -> _Convolution | None:
+    if geometry.groups == 1:
+        if geometry.transpose is not None:
+            steps = tuple(geometry.windows.per_axis("strides", weight.ndim - 2, 1))
+            kind = _Spread if weight.shape[2:] == steps else _Overlapping
+            return kind(geometry, weight, scratch, post_op)
+        covers_all = not any(geometry.windows.pads or ()) and set(geometry.windows.strides or (1,)) == {1}
+        is_pointwise = covers_all and math.prod(weight.shape[2:]) == 1
+        return _Pointwise(weight, scratch, post_op) if is_pointwise else _Dense(geometry, weight, scratch, post_op)
+    if weight.shape[1] == 1 and geometry.groups == weight.shape[0] and geometry.transpose is None:
+        return _Depthwise(geometry, weight, post_op)
+    return None
+
+
+def _clip(post_op: Eltwise, out: HostArray) -> None:
+    clamp(out, _FLOAT.type(post_op.alpha), _FLOAT.type(post_op.beta), out)
+
+
+def _hard_sigmoid(post_op: Eltwise, out: HostArray) -> None:
+    np.multiply(out, _FLOAT.type(post_op.alpha), out)
+    np.add(out, _FLOAT.type(post_op.beta), out)
+    clamp(out, _FLOAT.type(0), _FLOAT.type(1), out)
+
+
+def _swish(post_op: Eltwise, out: HostArray) -> None:
+    _element_wise("silu", out, float(post_op.alpha))
+
+
+def _hard_swish(_post_op: Eltwise, out: HostArray) -> None:
+    _element_wise("hard_swish", out)
+
+
+def _element_wise(name: str, out: HostArray, *numbers: float) -> None:
+    """A compiled function of each element, in place on an array without gaps."""
+    from ort_sdk_cpu.jit.task import task_function
+
+    task = task_function("elementwise", name, "qqq" + "f" * len(numbers))
+    task(threads_for(ACTIVATION_WORK * out.size), out, out, out.size, *numbers)
+
+
+_IN_PLACE: dict[Algorithm, Callable[[Eltwise, HostArray], None]] = {
+    Algorithm.CLIP_V2: _clip,
+    Algorithm.HARD_SIGMOID: _hard_sigmoid,
+    Algorithm.HARD_SWISH: _hard_swish,
+    Algorithm.SWISH: _swish,
+}
+
+
+def _is_in_place(post_op: Eltwise) -> bool:
+    """Whether there is a function of it: the compiled one of HardSwish has ONNX's numbers."""
+    is_standard = math.isclose(post_op.alpha, 1 / 6, rel_tol=1e-6) and post_op.beta == _HALF
+    return post_op.algorithm in _IN_PLACE and (post_op.algorithm != Algorithm.HARD_SWISH or is_standard)
+
+
+class _Varying:
+    """A convolution and what follows it.
+
+    Args:
+        post_op: what follows, if anything.
+        convolve: the convolution.
+    """
+
+    def __init__(self, post_op: Eltwise | None, convolve: _Convolution) -> None:
+        self._convolve = convolve
+        self._post_op = None if post_op is None or convolve.includes(post_op) else post_op
+        self._can_add = post_op is None or self._post_op is not None
+
+    def __call__(self, x: HostArray, bias: HostArray | None, added: HostArray | None, out: HostArray) -> bool:
+        """As ``VaryingConvolution``."""
+        to_end = (0, *range(2, x.ndim), 1)
+        target = out.transpose(to_end)
+        if not target.flags.c_contiguous or not (added is None or self._can_add):
+            return False
+        if not self._convolve(np.ascontiguousarray(x.transpose(to_end)), bias, target):
+            return False
+        if added is not None:
+            np.add(target, added.transpose(to_end), target)
+        if self._post_op is not None:
+            _IN_PLACE[self._post_op.algorithm](self._post_op, target)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Where windows lie, with two axes: the one of a signal is the second."""
+
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    out: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+
+    @classmethod
+    def of(cls, geometry: ConvGeometry, kernel: tuple[int, ...], x: HostArray) -> _Axes:
+        windows = geometry.windows.windows(x.shape[1:-1], kernel)
+
+        def both(sizes: tuple[int, ...], first: int = 1) -> tuple[int, ...]:
+            return (first, *sizes)[-2:]
+
+        sizes = (both(windows.input_shape), both(windows.kernel_shape), both(windows.output_shape))
+        return cls(*sizes, both(windows.strides), both(windows.dilations), both(windows.pads_begin, 0))
+
+
+class _OverProduct:
+    """What convolutions over products share: activations of theirs."""
+
+    def includes(self, post_op: Eltwise) -> bool:
+        """Whether products do it."""
+        return post_op.algorithm in _OF_PRODUCTS
+
+    def _epilogue(self, post_op: Eltwise | None) -> tuple[Activation, float]:
+        if post_op is None or not self.includes(post_op):
+            return Activation.NONE, 0.0
+        return _OF_PRODUCTS[post_op.algorithm], post_op.alpha
+
+
+class _Pointwise(_OverProduct):
+    """Windows of one element: a product of matrices."""
+
+    def __init__(self, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+        columns, inner = weight.shape[:2]
+        self._weight = np.ascontiguousarray(weight.reshape(columns, inner).T)
+        activation, slope = self._epilogue(post_op)
+        self._product = ProductFunction(ProductSizes(inner, columns), scratch, activation=activation, slope=slope)
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
+        self._product(math.prod(x.shape[:-1]), x, self._weight, bias, out)
+        return True
+
+
+class _Dense(_OverProduct):
+    """Any windows: the rows of pictures under a row of windows are laid side by side, so that each window is without gaps."""
+
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+        self._geometry, self._kernel, self._scratch = geometry, weight.shape[2:], scratch
+        square = weight.reshape(*weight.shape[:2], *(1, *self._kernel)[-2:])
+        activation, slope = self._epilogue(post_op)
+        filters = np.ascontiguousarray(square.transpose(0, 3, 2, 1)).reshape(len(weight), -1)
+        self._product = StackedProduct(filters, scratch, activation=activation, slope=slope)
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
+        axes, channels = _Axes.of(self._geometry, self._kernel, x), x.shape[-1]
+        taps, columns = axes.kernel[0] * channels * _FLOAT_BYTES, axes.out[1]
+        work = out.size * math.prod(axes.kernel) * channels
+        apart = axes.dilations[1] if axes.kernel[1] > 1 else 1
+        if work > MOST_WORK or min(axes.begins) < 0 or (apart > 1 and axes.strides[1] > 1):
+            return False
+        x = x.reshape(len(x), *axes.size, channels)
+        if apart > 1:
+            self._apart(x, axes, apart, bias, out)
+            return True
+        lines = lines_of(x, axes, (columns - 1) * axes.strides[1] + axes.kernel[1], self._scratch)
+        step = lines.shape[2] * taps
+        stack = Stack(len(x) * axes.out[0], columns, axes.strides[1] * taps, step, columns * out.shape[-1] * _FLOAT_BYTES)
+        self._product(stack, lines, bias, out)
+        return True
+
+    def _apart(self, x: HostArray, axes: _Axes, apart: int, bias: HostArray | None, out: HostArray) -> None:
+        """Windows of elements ``apart`` from each other: those of every so many elements are without gaps."""
+        count = len(x) * axes.out[0]
+        columns = -(-axes.out[1] // apart)
+        width, taps = columns + axes.kernel[1] - 1, axes.kernel[0] * x.shape[-1]
+        lines = lines_of(x, axes, width * apart, self._scratch)[:, :, : width * apart]
+        parts = self._scratch.array("parts of lines", (count, apart, width, taps), _FLOAT)
+        parts[:] = lines.reshape(count, width, apart, taps).swapaxes(1, 2)
+        made = self._scratch.array("parts of results", (count, apart, columns, out.shape[-1]), _FLOAT)
+        step, out_step = width * taps * _FLOAT_BYTES, columns * out.shape[-1] * _FLOAT_BYTES
+        self._product(Stack(count * apart, columns, taps * _FLOAT_BYTES, step, out_step), parts, bias, made)
+        rows = out.reshape(count, axes.out[1], out.shape[-1])
+        for part in range(apart):
+            of_part = rows[:, part::apart]
+            of_part[:] = made[:, part, : of_part.shape[1]]
+
+
+def lines_of(x: HostArray, axes: _Axes, width: int, scratch: Scratch) -> HostArray:
+    """(N, rows of windows, ``width`` or more, kernel's rows, C), zeros where windows are behind the edges."""
+    samples, height, length, channels = x.shape
+    is_row = axes.kernel[0] == axes.strides[0] == 1 and axes.out[0] == height
+    if is_row and not any(axes.begins) and width <= length:
+        return x.reshape(samples, height, length, 1, channels)
+    lines = scratch.array("lines", (samples, axes.out[0], width, axes.kernel[0], channels), _FLOAT)
+    lines.fill(0)
+    (step, _), (dilation, _), (top, left) = axes.strides, axes.dilations, axes.begins
+    count = min(width - left, length)
+    for tap in range(axes.kernel[0]):
+        origin = tap * dilation - top
+        first = max(0, -(origin // step))
+        stop = min(axes.out[0], (height - 1 - origin) // step + 1)
+        if first < stop and count > 0:
+            source = x[:, origin + first * step : origin + (stop - 1) * step + 1 : step, :count]
+            lines[:, first:stop, left : left + count, tap] = source
+    return lines
+
+
+def _from(array: HostArray, nbytes: int) -> HostArray:
+    """The numbers of a contiguous array from so many bytes on."""
+    flat = array.view()
+    flat.shape = (-1,)
+    return flat[nbytes // _FLOAT_BYTES :]
+
+
+class _Spread(_OverProduct):
+    """ConvTranspose whose windows meet without overlapping: each element becomes a window of its own."""
+
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+        self._geometry, self._weight_shape = geometry, weight.shape
+        square = weight.reshape(*weight.shape[:2], *(1, *weight.shape[2:])[-2:])
+        inner, _, self._height, self._width = square.shape
+        activation, slope = self._epilogue(post_op)
+        # One product for each row of the windows.
+        rows = [np.ascontiguousarray(row.transpose(2, 1, 0)).reshape(-1, inner) for row in np.moveaxis(square, 2, 0)]
+        self._products = [StackedProduct(row, scratch, activation=activation, slope=slope) for row in rows]
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
+        padding = self._geometry.padding((len(x), x.shape[-1], *x.shape[1:-1]), self._weight_shape)
+        kernel = self._weight_shape[2:]
+        sizes = tuple(size * taps for size, taps in zip(x.shape[1:-1], kernel, strict=True))
+        if padding.strides != kernel or any(padding.begins) or out.shape[1:-1] != sizes:
+            return False
+        height, width = (1, *x.shape[1:-1])[-2:]
+        row, line = x.shape[-1] * _FLOAT_BYTES, width * self._width * out.shape[-1] * _FLOAT_BYTES
+        stack = Stack(len(x) * height, width, row, width * row, self._height * line)
+        repeated = None if bias is None else tiled(bias, (self._width,))
+        for index, product in enumerate(self._products):
+            product(stack, x, repeated, _from(out, index * line))
+        return True
+
+
+class _Overlapping(_OverProduct):
+    """ConvTranspose whose windows overlap: each element of the input and those before it make as many as a step is long."""
+
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+        self._geometry, self._weight_shape, self._scratch = geometry, weight.shape, scratch
+        steps = (1, *geometry.windows.per_axis("strides", weight.ndim - 2, 1))[-2:]
+        self._steps, square = steps, weight.reshape(*weight.shape[:2], *(1, *weight.shape[2:])[-2:])
+        self._kernel = tuple(-(-size // step) for size, step in zip(square.shape[2:], steps, strict=True))
+        room = [(0, taps * step - size) for taps, step, size in zip(self._kernel, steps, square.shape[2:], strict=True)]
+        whole = np.pad(square, [(0, 0), (0, 0), *room])
+        (rows, columns), (down, across) = self._kernel, steps
+        # (C, M, rows, down, columns, across), the last element of a window first.
+        parted = whole.reshape(*square.shape[:2], rows, down, columns, across)[:, :, ::-1, :, ::-1]
+        filters = parted.transpose(3, 5, 1, 4, 2, 0).reshape(down, across * square.shape[1], -1)
+        activation, slope = self._epilogue(post_op)
+        self._products = [
+            StackedProduct(np.ascontiguousarray(each), scratch, activation=activation, slope=slope) for each in filters
+        ]
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
+        padding = self._geometry.padding((len(x), x.shape[-1], *x.shape[1:-1]), self._weight_shape)
+        size, asked = (1, *x.shape[1:-1])[-2:], (1, *out.shape[1:-1])[-2:]
+        begins: tuple[int, ...] = (0, *padding.begins)[-2:]
+        counts = tuple(own + taps - 1 for own, taps in zip(size, self._kernel, strict=True))
+        whole = tuple(count * step for count, step in zip(counts, self._steps, strict=True))
+        fits = all(0 <= begin <= all_ - own for begin, own, all_ in zip(begins, asked, whole, strict=True))
+        channels = out.shape[-1]
+        shape = (len(x), *whole, channels)
+        if not fits or set(padding.dilations) != {1} or math.prod(shape) * _FLOAT_BYTES > MOST_SPREAD_BYTES:
+            return False
+        before = tuple(taps - 1 for taps in self._kernel)
+        axes = _Axes(size, self._kernel, counts, (1, 1), (1, 1), before)
+        lines = lines_of(x.reshape(len(x), *size, -1), axes, counts[1] + before[1], self._scratch)
+        made = self._scratch.array("spread", shape, _FLOAT)
+        taps, line = self._kernel[0] * x.shape[-1] * _FLOAT_BYTES, whole[1] * channels * _FLOAT_BYTES
+        stack = Stack(len(x) * counts[0], counts[1], taps, lines.shape[2] * taps, len(self._products) * line)
+        repeated = None if bias is None else tiled(bias, (self._steps[1],))
+        for index, product in enumerate(self._products):
+            product(stack, lines, repeated, _from(made, index * line))
+        (top, left), (height, width) = begins, asked
+        out.reshape(len(x), *asked, channels)[:] = made[:, top : top + height, left : left + width]
+        return True
+
+
+class _Depthwise:
+    """One filter per channel."""
+
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, post_op: Eltwise | None) -> None:
+        self._geometry, self._kernel = geometry, weight.shape[2:]
+        self._filters = np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
+        self._epilogue: tuple[int | float, ...] = (0, 0.0, 0.0)
+        if post_op is not None and self.includes(post_op):
+            self._epilogue = (_OF_DEPTHWISE[post_op.algorithm], float(post_op.alpha), float(post_op.beta))
+
+    def includes(self, post_op: Eltwise) -> bool:
+        """Whether the task does it."""
+        return post_op.algorithm in _OF_DEPTHWISE
+
+    def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
+        """As ``_Convolution``."""
+        axes = _Axes.of(self._geometry, self._kernel, x)
+        sizes = (*axes.size, *axes.kernel, *axes.out, *axes.strides, *axes.dilations, *axes.begins)
+        work = out.size * math.prod(axes.kernel)
+        threads = max(1, min(libraries.thread_count(), work // WORK_PER_THREAD))
+        _depthwise()(threads, x, self._filters, bias, out, x.shape[0], x.shape[-1], *sizes, *self._epilogue)
+        return True
+
+
+@functools.cache
+def _depthwise() -> TaskFunction:
+    from ort_sdk_cpu.jit.task import task_function
+
+    return task_function("depthwise", "depthwise", _KINDS)

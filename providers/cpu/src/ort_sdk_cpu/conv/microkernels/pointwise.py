@@ -1,0 +1,187 @@
+"""Products of pixels with weights in panels: convolutions of one tap, and the last part of those made of several.
+
+The record of a task that uses them has the addresses of bias (2), addend (3) and output (4), the number of output channels (10),
+and at 20 what is done to the sums, as ``results.finished`` says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS
+from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.simd.arguments import argument, number
+from ort_sdk_cpu.simd.arithmetic import zero_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+
+from .epilogue import finished
+from .pixel_tile import PANEL, leading_pixel_tile
+
+__all__ = [
+    "brought_bytes",
+    "copy_line",
+    "copy_vectors",
+    "has_bounds_only",
+    "highest",
+    "line_step_of",
+    "lowest",
+    "multiply_pixels",
+    "panels_of",
+]
+
+_PANEL_BYTES = 4 * PANEL
+_LINE = 64
+"""Bytes of a cache line."""
+_STEPS = 256
+"""Most channels summed in one chain."""
+_BOUNDED = 1
+
+
+@inner
+def panels_of(channels: int) -> int:
+    """How many panels hold so many channels."""
+    return (channels + PANEL - 1) // PANEL
+
+
+@inner
+def copy_vectors(source: int, count: int, target: int) -> None:
+    """Copy numbers into whole panels, zeros behind them; zeros only if there is no source."""
+    for place in range(0, panels_of(count) * PANEL, 16):
+        store_f32(target + place * 4, load_f32_first(source + place * 4, count - place) if source else zero_f32())
+
+
+@inner
+def copy_line(source: int, width: int, left: int, target: int, length: int) -> None:
+    """A line of a picture between zeros, in whole vectors; ``source`` is 0 for a line outside."""
+    for place in range(0, length, 16):
+        store_f32(target + place * 4, zero_f32())
+    if source:
+        begin, stop = max(0, -left), min(width, length - left)
+        for place in range(begin, stop, 16):
+            count = stop - place
+            store_f32_first(target + (left + place) * 4, load_f32_first(source + place * 4, count), count)
+
+
+@inner
+def lowest(activation: int, bound: float) -> Any:
+    """Lower bound of an activation; none unless it is bounds."""
+    return bound if activation == _BOUNDED else np.float32(-np.inf)
+
+
+@inner
+def highest(activation: int, bound: float) -> Any:
+    """Upper bound of an activation; none unless it is bounds."""
+    return bound if activation == _BOUNDED else np.float32(np.inf)
+
+
+@inner
+def has_bounds_only(record: int) -> Any:
+    """Whether nothing but bounds is applied to the sums."""
+    return argument(record, 20) <= _BOUNDED and argument(record, 23) == 0 and argument(record, 24) == 0
+
+
+@inner
+def _finish_rows(record: int, stage: int, rows: int, offset: int, left: int) -> None:
+    row_bytes = argument(record, 10) * 4
+    for row in range(rows):
+        for lane in range(0, min(PANEL, left), 16):
+            place, rest = offset + row * row_bytes + lane * 4, left - lane
+            value = finished(record, place, rest, load_f32(stage + row * _PANEL_BYTES + lane * 4))
+            store_f32_first(argument(record, 4) + place, value, rest)
+
+
+@inner
+def brought_bytes(pixels: int, depth: int) -> int:
+    """Bytes that are asked for while so many pixels are multiplied with one panel, if a line comes with each two channels."""
+    return (pixels + ROWS - 1) // ROWS * depth * _LINE // 2
+
+
+@inner
+def line_step_of(pixels: int, depth: int, wanted_bytes: int) -> int:
+    """Bytes to ask for with each two channels: all that is wanted, if two lines are enough."""
+    if wanted_bytes <= 0:
+        return 0
+    return _LINE if brought_bytes(pixels, depth) >= wanted_bytes else 2 * _LINE
+
+
+@inner
+def _slowness_of(depth: int) -> int:
+    """Power of two of channels, in the course of which one pixel is asked for: so many that those of a tile are."""
+    found = 0
+    while depth >> (found + 1) >= ROWS:
+        found += 1
+    return found
+
+
+@inner
+def _next_pixels(record: int, offset: int, is_known: int, bias: int) -> tuple[int, int, int]:
+    """Where what is added to pixels is, where they are written, and bytes from one to the next; the bias for a stage."""
+    if not is_known:
+        return bias, bias, 0
+    written = argument(record, 4) + offset
+    return (argument(record, 3) + offset if argument(record, 3) else written), written, argument(record, 10) * 4
+
+
+@inner
+def multiply_pixels(
+    record: int,
+    x: int,
+    x_row: int,
+    pixels: int,
+    depth: int,
+    pixel: int,
+    panel: int,
+    weights: int,
+    work: int,
+    ahead: int,
+    ahead_bytes: int,
+    has_next: int,
+) -> None:
+    """Write one panel of output channels for some pixels.
+
+    Args:
+        record: of the task.
+        x: address of the first pixel's channels.
+        x_row: bytes from pixel to pixel.
+        pixels: how many.
+        depth: channels of x.
+        pixel: number of the first pixel in the output.
+        panel: which.
+        weights: address of the panels.
+        work: address of zeros for a panel, bias in whole panels, and room for a tile behind them.
+        ahead: address of what is read afterwards, and is asked for meanwhile.
+        ahead_bytes: how much there is of it; no more than twice ``brought_bytes`` is asked for.
+        has_next: whether the next panel comes afterwards. What others write must not be asked for: it would be taken from them.
+    """
+    outputs = argument(record, 10)
+    left, row_bytes = outputs - panel * PANEL, outputs * 4
+    vectors, blocks = min(COLUMNS, (left + 15) // 16), (depth + _STEPS - 1) // _STEPS
+    stage, is_direct = work + (1 + panels_of(outputs)) * _PANEL_BYTES, has_bounds_only(record) and left >= vectors * 16
+    tiles, step = (pixels + ROWS - 1) // ROWS, line_step_of(pixels, depth, ahead_bytes)
+    panel_weights = weights + panel * depth * _PANEL_BYTES
+    for index in range(tiles):
+        first, rows = pixels * index // tiles, pixels * (index + 1) // tiles - pixels * index // tiles
+        offset = (pixel + first) * row_bytes + panel * _PANEL_BYTES
+        bias, addend_row = work + (1 + panel) * _PANEL_BYTES, row_bytes
+        addend = argument(record, 3) + offset if is_direct and argument(record, 3) else 0
+        following, is_known, asked = offset + rows * row_bytes, int(is_direct), index * depth * step // 2
+        if index == tiles - 1:
+            following, is_known = pixel * row_bytes + (panel + 1) * _PANEL_BYTES, has_next * is_known
+        soon, written, behind = _next_pixels(record, following, is_known, bias)
+        line, line_step = (ahead + asked, step) if asked < ahead_bytes else (panel_weights, 0)
+        for block in range(blocks):
+            start, stop = depth * block // blocks, depth * (block + 1) // blocks
+            target, target_row, low, high = stage, _PANEL_BYTES, np.float32(-np.inf), np.float32(np.inf)
+            if is_direct and block == blocks - 1:
+                target, target_row = argument(record, 4) + offset, row_bytes
+                low, high = lowest(argument(record, 20), number(record, 21)), highest(argument(record, 20), number(record, 22))
+            place, panel_place, count = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES, stop - start
+            leading_pixel_tile(
+                *(rows, vectors, panel_place, place, x_row, count, bias, addend, addend_row, low, high, target, target_row),
+                *(soon, written, behind, _slowness_of(count), line + start * line_step // 2, line_step),
+            )
+            bias, addend, addend_row = work, stage, _PANEL_BYTES
+        if not is_direct:
+            _finish_rows(record, stage, rows, offset, left)

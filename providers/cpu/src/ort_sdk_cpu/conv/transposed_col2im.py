@@ -1,0 +1,244 @@
+"""ConvTranspose into a few channels: a compiled task keeps the windows of some rows, and adds them up where they overlap."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.jit.native_call import NativeCall
+from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
+from ort_sdk_cpu.platform import libraries
+
+from .conv_1d import FLOAT, WEIGHT, SignalConvKernel
+from .geometry import ConvGeometry
+from .transposed_gemm import FEW_OUTPUTS
+
+__all__ = ["SpreadWindowsKernel", "with_spread_windows"]
+
+MOST_TAPS = 1024
+"""Elements of a window and its channels, for each of which numbers of some rows are kept."""
+BLOCK, LANES = 32, 16
+"""Pixels of a tile, numbers of a vector."""
+MOST_BLOCKS = 8
+"""Tiles of a row that are kept at once."""
+MOST_KEPT_BYTES = 1 << 17
+"""Numbers that are kept of some rows: as many as stay in the second cache."""
+TEAM_PRODUCTS = 1 << 18
+"""Multiplications from which on a team is worth it."""
+MODULE = TASK = "spread_windows"
+_X, _MATRIX, _BIAS, _Y, _WORK = range(5)
+_X_STEPS = 18
+
+
+def with_spread_windows(info: KernelInfo, make_usual: Callable[[], Any]) -> SpreadWindowsKernel | None:
+    """The kernel over the task; None if the node is no such convolution.
+
+    Args:
+        info: a ConvTranspose node.
+        make_usual: makes the kernel that computes inputs this does not.
+    """
+    weight = info.constants.get(WEIGHT)
+    if weight is None or len(weight.shape) not in {3, 4} or not libraries.numba().is_usable:
+        return None
+    _, outputs, *window = weight.shape
+    if not 0 < outputs <= FEW_OUTPUTS or not 0 < outputs * math.prod(window) <= MOST_TAPS:
+        return None
+    try:
+        geometry = ConvGeometry.of(info)
+        dilations = geometry.windows.per_axis("dilations", len(window), 1)
+    except (InvalidArgument, InvalidGraph):
+        return None  # The other kernel says so when it is run.
+    if geometry.groups != 1 or set(dilations) != {1}:
+        return None
+    return SpreadWindowsKernel(info, make_usual, geometry, tuple(weight.shape))
+
+
+class SpreadWindowsKernel(SignalConvKernel):
+    """Y[n, m, i * down + k - top, j * across + l - left] is bias[m] + sums over c of X[n, c, i, j] * W[c, m, k, l], added up.
+
+    Args:
+        info: the node.
+        make_usual: makes the kernel that computes what this does not.
+        geometry: where windows lie.
+        shape: of W.
+    """
+
+    def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], geometry: ConvGeometry, shape: tuple[int, ...]) -> None:
+        super().__init__(info, make_usual, shape[1], 0)
+        self._geometry, self._shape = geometry, shape
+        self._planned: tuple[tuple[int, ...], _Plan | None] | None = None
+
+    def compute(self, *inputs: Any) -> Any:
+        """A new array (N, M, *size), row-major."""
+        self._check(inputs)
+        x = inputs[0]
+        if not self._takes(x):
+            return self._compute_usual(inputs)
+        out = np.empty(self._geometry.output_shape(x.shape, self._shape), FLOAT)
+        self._product(x)(x, *self._constants(inputs), out)
+        return out
+
+    def _takes(self, x: HostArray) -> bool:
+        return bool(x.dtype == FLOAT and self._plan_of(x.shape) is not None)
+
+    def _plan_of(self, shape: tuple[int, ...]) -> _Plan | None:
+        """How the task goes about inputs of a shape, the last of which is kept; None for one it does not take."""
+        planned = self._planned
+        if planned is None or planned[0] != shape:
+            planned = self._planned = (shape, _Plan.of(shape, self._shape, self._geometry))
+        return planned[1]
+
+    def _is_signal(self, _shape: tuple[int, ...]) -> bool:
+        return True
+
+    def _is_written(self, out: HostArray) -> bool:
+        return bool(out.flags.c_contiguous)
+
+    def _places(self, out: HostArray) -> HostArray:
+        return out
+
+    def _product(self, x: HostArray) -> _SpreadWindows:
+        plan: Any = self._plan_of(x.shape)  # There is one for what is taken.
+        return _SpreadWindows(plan, self._scratch)
+
+    def _arranged(self, weight: HostArray) -> HostArray:
+        """(C, elements of a window)."""
+        return weight.reshape(self._shape[0], -1)
+
+
+class _SpreadWindows:
+    """Inputs of one shape. For one thread at a time.
+
+    Args:
+        plan: for the shape.
+        scratch: working memory.
+    """
+
+    def __init__(self, plan: _Plan, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._work = ToldMemory(scratch, "kept windows", plan.threads * plan.work_bytes)
+        self._call = TaskCall(MODULE, TASK, plan.arguments, plan.threads)
+        self._strides: tuple[int, ...] | None = None
+        """Of X, as the task was told."""
+
+    def __call__(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> None:
+        """Write a row-major array."""
+        self._aim(self._readable(x), matrix, bias, out)
+        self._run()
+
+    def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
+        """The call on arrays that stay the same."""
+        if _steps(x) is None:
+            return functools.partial(self, x, matrix, bias, out)
+        self._aim(x, matrix, bias, out)
+        call = functools.partial(self._run)
+        call.kept = (x, matrix, bias, out)  # type: ignore[attr-defined]
+        call.native = NativeCall((self._call.row,), self._prepare)  # type: ignore[attr-defined]
+        return call
+
+    def _readable(self, x: HostArray) -> HostArray:
+        """X, or a copy that the task can read."""
+        if x.strides == self._strides or _steps(x) is not None:
+            return x
+        copied = self._scratch.array("row-major", x.shape, FLOAT)
+        np.copyto(copied, x)
+        return copied
+
+    def _aim(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> None:
+        if x.strides != self._strides:
+            for place, step in enumerate(_steps(x) or (), _X_STEPS):
+                self._call.set(place, step)
+            self._strides = x.strides
+        for place, array in ((_X, x), (_MATRIX, matrix), (_BIAS, bias), (_Y, out)):
+            self._call.point(place, array)
+
+    def _prepare(self) -> None:
+        """Use the thread's working memory."""
+        self._work.tell(self._call, _WORK)
+
+    def _run(self) -> None:
+        self._prepare()
+        self._call.run()
+
+
+def _steps(x: HostArray) -> tuple[int, ...] | None:
+    """Bytes from sample to sample, channel to channel, row to row and pixel to pixel; None where neither of the last follow."""
+    samples, channels, *spatial = x.strides
+    rows, pixels = _pair(tuple(spatial), 0)
+    return (samples, channels, rows, pixels) if FLOAT.itemsize in {channels, pixels} else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How the task goes about inputs of one shape."""
+
+    arguments: tuple[int, ...]
+    work_bytes: int
+    """Of each thread."""
+    threads: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], weight: tuple[int, ...], geometry: ConvGeometry) -> _Plan | None:
+        """For shapes of X and W; None if the task cannot."""
+        if len(shape) != len(weight) or not math.prod(shape) or shape[1] != weight[0]:
+            return None
+        try:
+            padding, made = geometry.padding(shape, weight), geometry.output_shape(shape, weight)
+        except InvalidArgument:
+            return None  # The other kernel says so.
+        if min(made) < 1 or min(padding.begins) < 0:
+            return None
+        size, window = _pair(shape[2:], 1), _pair(weight[2:], 1)
+        steps, begins = _pair(padding.strides, 1), _pair(padding.begins, 0)
+        result = _pair(made[2:], 1)
+        (above, below), (left, right) = (_reach(*axis) for axis in zip(window, steps, begins, strict=True))
+        threads = libraries.thread_count() if math.prod(shape) * math.prod(weight[1:]) >= TEAM_PRODUCTS else 1
+        rows, columns = (-(-length // step) for length, step in zip(result, steps, strict=True))
+        kept, reach = below - above + 1, right - left
+        blocks = min(rows, threads)
+        parts = -(-threads // (blocks * shape[0]))
+        width = _columns_at_once(columns, size[1], reach, parts, kept * math.prod(weight[1:]))
+        pitch = _rounded(width + reach + BLOCK, LANES) * FLOAT.itemsize
+        panel = (_rounded(shape[1], LANES) * BLOCK + LANES * LANES) * FLOAT.itemsize
+        apart = _rounded(width, LANES) * steps[1] * FLOAT.itemsize
+        work_bytes = panel + kept * math.prod(weight[1:]) * pitch + apart
+        sizes = (*shape[:2], weight[1], *size, *window, *steps, *begins, *result)
+        cuts = (blocks, -(-columns // width), width, work_bytes, above, left, right)
+        return cls((0, 0, 0, 0, 0, *sizes, 0, 0, 0, 0, pitch, kept, *cuts), work_bytes, threads)
+
+
+def _reach(taps: int, step: int, begin: int) -> tuple[int, int]:
+    """First and last element of X along an axis that the results of a step are made of, counted from the step."""
+    places = [divmod(place + begin, step) for place in range(step)]
+    return min(last - (taps - 1 - tap) // step for last, tap in places if tap < taps), max(last for last, tap in places)
+
+
+def _columns_at_once(columns: int, pixels: int, reach: int, parts: int, numbers: int) -> int:
+    """Columns of steps that are made at once, so that tiles are full and what is kept stays in the cache."""
+    most = max(1, min(MOST_BLOCKS, MOST_KEPT_BYTES // (numbers * BLOCK * FLOAT.itemsize)))
+    if parts == 1 and pixels <= most * BLOCK:
+        return columns
+    widths = [max(1, blocks * BLOCK - reach) for blocks in range(1, min(most, -(-columns // (BLOCK * parts))) + 1)]
+    return min(widths, key=lambda width: (_tiles(columns, width, reach), -width))
+
+
+def _tiles(columns: int, width: int, reach: int) -> int:
+    """Tiles of a row that is cut into parts of a width."""
+    whole, rest = divmod(columns, width)
+    return whole * -(-(width + reach) // BLOCK) + (-(-(rest + reach) // BLOCK) if rest else 0)
+
+
+def _rounded(count: int, step: int) -> int:
+    return -(-count // step) * step
+
+
+def _pair(sizes: tuple[int, ...], first: int) -> tuple[int, int]:
+    """Of rows and columns: a signal is one row."""
+    return (*(first,) * (2 - len(sizes)), *sizes)  # type: ignore[return-value]

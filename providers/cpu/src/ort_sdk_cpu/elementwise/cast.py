@@ -1,0 +1,133 @@
+"""Casts into a given output: by NumPy, and of halves by a compiled task."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.kernel.any_layout import AnyLayoutKernel
+from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.eager import directly
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
+
+__all__: list[str] = []
+
+MODULE = "conversion"
+_TASKS = {
+    (TensorElementType.FLOAT16, TensorElementType.FLOAT): "from_halves",
+    (TensorElementType.FLOAT, TensorElementType.FLOAT16): "to_halves",
+}
+_INTEGERS = (TensorElementType.INT8, TensorElementType.UINT8, TensorElementType.INT32, TensorElementType.INT64)
+_TO_INTEGERS = frozenset(itertools.product((TensorElementType.FLOAT, TensorElementType.DOUBLE), _INTEGERS))
+_compute_type = NumpyNamespace().compute_type
+
+
+@bindable("Cast", any_type=True, elementwise=True)
+def cast(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Conversions that NumPy does by C's rules alone, and those that the shared set does with more."""
+    source, target = info.input_element_type(0), info.output_element_type(0)
+    if source is None or target is None:
+        return None
+    task = _task(info)
+    if task is not None:
+        return _of_halves(task, compute)
+    if (target is TensorElementType.FLOAT16 and source.numpy_dtype.kind in "biu") or (source, target) in _TO_INTEGERS:
+        return lambda _inputs, _outputs: copied(compute)
+    if target is TensorElementType.BOOL and _compute_type(source) is source:
+        return lambda _inputs, _outputs: lambda x, out: np.not_equal(x, 0, out=out)
+    is_numpys = _compute_type(source) is source and _compute_type(target) is target
+    if not is_numpys or (target.numpy_dtype.kind != "f" and source.numpy_dtype.kind == "f"):
+        return None
+    return lambda _inputs, _outputs: lambda x, out: np.copyto(out, x, casting="unsafe")
+
+
+def _task(info: KernelInfo) -> str | None:
+    """The task of a node; None where there is none, or the processor has no instruction for it."""
+    source, target = info.input_element_type(0), info.output_element_type(0)
+    task = None if source is None or target is None else _TASKS.get((source, target))
+    return task if task is not None and instruction_set() >= InstructionSet.AVX2 else None
+
+
+def _of_halves(task: str, compute: Any) -> MakeWriter:
+    otherwise = copied(compute)
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        size = inputs[0].size
+        if not is_worth_a_task(size, MODULE, task):
+            return otherwise
+        return _HalvesWriter(MODULE, task, (size,), (0, 1), otherwise, threads_for(size))
+
+    return make
+
+
+class _HalvesWriter(TaskWriter):
+    """Puts elements that lie otherwise than the result in its order first."""
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        x, out = arrays
+        if _is_to_be_ordered(x, out):
+            ordered = np.empty(x.shape, x.dtype)
+            CopyWriter(lambda: [(ordered, x)])()
+            x = ordered
+        super().__call__(x, out)
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same."""
+        x, out = arrays
+        if not _is_to_be_ordered(x, out):
+            return super().fixed(x, out)
+        ordered = np.empty(x.shape, x.dtype)
+        converted = super().fixed(ordered, out)
+        return None if converted is None else in_turn([CopyWriter(lambda: [(ordered, x)]).fixed(), converted])
+
+
+def _is_to_be_ordered(x: HostArray, out: HostArray) -> bool:
+    return out.flags.c_contiguous and not x.flags.c_contiguous
+
+
+class _CastKernel(AnyLayoutKernel):
+    """One that converts arrays of any shape by the task, too."""
+
+    def __init__(self, kernel: Any, make_writer: MakeWriter, call: Callable[..., Any]) -> None:
+        super().__init__(kernel, make_writer, is_elementwise=True)
+        self._compute = directly(call, self._compute)
+
+
+def _lie_alike(x: HostArray, out: HostArray) -> bool:
+    """Whether elements lie in the same places, counted in elements; arrays without gaps then have them in the same order."""
+    rows = zip(x.shape, x.strides, out.strides, strict=True)
+    return all(size == 1 or step * out.itemsize == other * x.itemsize for size, step, other in rows)
+
+
+@made_by("Cast")
+def of_any_shape(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyLayoutKernel | None:
+    """The kernel of a node that converts halves."""
+    task = _task(info)
+    if task is None:
+        return None
+    results, is_widened = ResultMemory(), task == "from_halves"
+    target = np.float32 if is_widened else np.float16
+
+    def call(x: HostArray) -> Any:
+        if not is_worth_a_task(x.size, MODULE, task):
+            return NotImplemented
+        from ort_sdk_cpu.jit.task import task_function
+
+        is_ordered = x.flags.c_contiguous
+        out = results.empty(x.shape) if is_widened and is_ordered else np.empty_like(x, dtype=target)
+        if not is_ordered and not _lie_alike(x, out):
+            x = x.copy(order="K")
+        task_function(MODULE, task, "qqq")(threads_for(x.size), x, out, x.size)
+        return out
+
+    return _CastKernel(kernel, make_writer, call)

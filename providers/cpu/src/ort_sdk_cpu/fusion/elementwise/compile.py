@@ -1,0 +1,75 @@
+"""Machine code of chains: compiled by llvmlite in some milliseconds, kept in memory and in the folder of compiled kernels."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from ort_sdk_cpu.jit.cache_folder import source_hash
+from ort_sdk_cpu.jit.code_store import code_address, is_kept
+from ort_sdk_cpu.jit.digests import short_digest
+from ort_sdk_cpu.jit.task import compiler_environment
+
+from .ir import Chain, written
+
+__all__ = ["address_of", "is_compiled"]
+
+OPTIMIZATION_LEVEL = 2
+
+
+def is_compiled(chain: Chain) -> bool:
+    """Whether a chain's code is in memory or in the folder."""
+    return is_kept(_symbol(chain))
+
+
+def address_of(chain: Chain) -> int:
+    """Address of a chain's code, for ``machine_code.TaskCall``; compiled if it is not there. Thread-safe."""
+    symbol = _symbol(chain)
+    if not is_kept(symbol) and written(chain)[1]:
+        from .math_library import vector_functions
+
+        # They may have to be compiled, too: while the folder's lock is not held, which is not to be had twice.
+        vector_functions()
+    return code_address(symbol, lambda: (symbol, _compiled(chain, symbol)))
+
+
+def _symbol(chain: Chain) -> str:
+    return "chain_" + short_digest(_source(), compiler_environment(), str(chain))
+
+
+@functools.cache
+def _source() -> str:
+    """Hash of the code that writes chains and of the functions they take in."""
+    return short_digest(source_hash(), *(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+
+
+def _compiled(chain: Chain, symbol: str) -> bytes:
+    import llvmlite.binding as llvm
+
+    from ort_sdk_cpu.jit.llvm import parsed, target_machine
+
+    from .math_library import vector_functions
+
+    text, functions = written(chain)
+    machine = target_machine(OPTIMIZATION_LEVEL)
+    header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{machine.triple}"\n'
+    module = parsed(header + text.replace("SYMBOL", symbol))
+    for name in sorted(functions):
+        module.link_in(_inlined(parsed(vector_functions()[name])))
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION_LEVEL))
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+def _inlined(module: Any) -> Any:
+    """A module whose functions become part of those that call them."""
+    for function in module.functions:
+        if not function.is_declaration and not function.name.startswith("vector_"):
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+        elif not function.is_declaration:
+            function.linkage = "linkonce_odr"
+    for variable in module.global_variables:
+        variable.linkage = "internal"
+    return module

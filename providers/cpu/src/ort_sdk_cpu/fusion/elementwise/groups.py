@@ -1,0 +1,180 @@
+"""Which steps of a program become one: element-wise ones of the same shape, joined along the values between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ort_sdk.api import FusibleProgram, FusibleStep, ProgramValue
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.kernel.element_operation import ElementOperation
+from ort_sdk_cpu.memory.strides import OUTER_DIMENSIONS
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
+
+from .ir import Chain, ChainStep
+from .rules import rule_name, rule_of
+from .types import LETTERS
+
+__all__ = ["Group", "groups_of"]
+
+MAX_STEPS = 256
+MAX_INPUTS = 160
+
+MIN_ELEMENTS_ALONE = 1 << 16
+"""Elements from which one step by itself gains, as NumPy uses one thread. With fewer it gains only where its call can be joined
+with others."""
+
+_EXPONENTS = (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Steps that become one."""
+
+    positions: tuple[int, ...]
+    shape: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    """Numbers of values of the program."""
+    chain: Chain
+    cost: int
+    """Work per element, in sums."""
+
+    @property
+    def is_small_step(self) -> bool:
+        """Whether it is one step that gains nothing by itself."""
+        return len(self.positions) == 1 and math.prod(self.shape) < MIN_ELEMENTS_ALONE
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A group that further steps may join."""
+
+    shape: tuple[int, ...]
+    positions: list[int]
+    inputs: dict[int, None]
+    """Values it reads and does not make, in the order in which it reads them."""
+    made: set[int]
+    readers: set[int]
+    """Positions of steps outside that read its values."""
+
+
+def groups_of(program: FusibleProgram) -> list[Group]:
+    """All steps that can be part of a chain, in groups."""
+    finder = _Finder(program)
+    return [finder.finished(growing) for growing in finder.grown()]
+
+
+class _Finder:
+    def __init__(self, program: FusibleProgram) -> None:
+        self._program = program
+        self._operations = {position: _operation(step, program) for position, step in program.steps.items()}
+        self._maker: dict[int, _Growing] = {}
+        """Value → the group that makes it."""
+
+    def grown(self) -> list[_Growing]:
+        """Groups, each step in the one it can join."""
+        groups: dict[int, _Growing] = {}
+        for position, step in self._program.steps.items():
+            if self._operations[position] is None:
+                continue
+            joined = self._alone(position, step)
+            for other in self._makers(step):
+                if _can_join(other, joined, position):
+                    joined = _joined(other, joined)
+                    del groups[id(other)]
+            groups[id(joined)] = joined
+            self._maker.update(dict.fromkeys(joined.made, joined))
+        return list(groups.values())
+
+    def _alone(self, position: int, step: FusibleStep) -> _Growing:
+        output = step.outputs[0]
+        inputs = dict.fromkeys(index for index in step.inputs if index)
+        readers = set(self._program.readers.get(output, ()))
+        return _Growing(self._program.values[output].shape, [position], inputs, {output}, readers)
+
+    def _makers(self, step: FusibleStep) -> list[_Growing]:
+        """Groups that make a step's inputs, each once."""
+        found = {id(maker): maker for index in step.inputs if (maker := self._maker.get(index)) is not None}
+        return list(found.values())
+
+    def finished(self, growing: _Growing) -> Group:
+        """The group as a chain."""
+        program, positions = self._program, growing.positions
+        inputs = list(growing.inputs)
+        made = [program.steps[position].outputs[0] for position in positions]
+        number = {index: place for place, index in enumerate((*inputs, *made))}
+        steps, cost = [], 1
+        for position in positions:
+            operation = self._operations[position]
+            assert operation is not None  # noqa: S101 - only such steps are in groups
+            steps.append(ChainStep(operation, tuple(number.get(index, -1) for index in program.steps[position].inputs)))
+            cost += rule_of(operation.op_type).cost
+        outputs = [index for index in made if not growing.readers.isdisjoint(program.readers.get(index, ()))]
+        types = "".join(_letter(program.values[index]) or "" for index in inputs)
+        chain = Chain(types, tuple(steps), tuple(number[index] for index in outputs))
+        return Group(tuple(positions), growing.shape, tuple(inputs), tuple(outputs), chain, cost)
+
+
+def _can_join(group: _Growing, step: _Growing, position: int) -> bool:
+    """Whether nothing outside reads a value of the group before the step at ``position``, its last, has run."""
+    return (
+        group.shape == step.shape
+        and len(group.positions) + len(step.positions) <= MAX_STEPS
+        and len(group.inputs) + len(step.inputs) <= MAX_INPUTS
+        and all(reader >= position for reader in group.readers)
+    )
+
+
+def _joined(group: _Growing, step: _Growing) -> _Growing:
+    """One group of both; the step's values are read by later steps only."""
+    group.positions = sorted((*group.positions, *step.positions))
+    group.made |= step.made
+    group.inputs.update(step.inputs)
+    for index in step.made | group.made.intersection(step.inputs):
+        group.inputs.pop(index, None)
+    group.readers = (group.readers | step.readers).difference(step.positions)
+    return group
+
+
+def _letter(value: ProgramValue | None) -> str | None:
+    """Of a value's type; None where chains have no such type, or the processor no instruction for it."""
+    letter = None if value is None or value.element_type is None else LETTERS.get(value.element_type)
+    return None if letter == "h" and instruction_set() < InstructionSet.AVX2 else letter
+
+
+def _operation(step: FusibleStep, program: FusibleProgram) -> ElementOperation | None:
+    """A step as a part of a chain, under the name of its rule; None if it is none, by its kernel or by its types."""
+    operation: ElementOperation | None = getattr(step.kernel, "element_operation", None)
+    if operation is None or len(step.outputs) != 1 or not step.outputs[0] or not step.inputs or not step.inputs[0]:
+        return None
+    output = program.values.get(step.outputs[0])
+    inputs = [_letter(program.values.get(index)) if index else "" for index in step.inputs]
+    result = _letter(output)
+    if output is None or result is None or None in inputs or not _has_loops(output.shape):
+        return None
+    letters = [letter or "" for letter in inputs]
+    name = rule_name(operation.op_type, letters[0], result)
+    if name is None or not _suits(rule_of(name).inputs, letters):
+        return None
+    return _power(operation, step.inputs, program) if operation.op_type == "Pow" else replace(operation, op_type=name)
+
+
+def _suits(wanted: str, letters: Sequence[str]) -> bool:
+    """Whether inputs have the types a rule wants; the last one goes for all that follow. Absent ones have none."""
+    return all(letter in {"", wanted[min(place, len(wanted) - 1)]} for place, letter in enumerate(letters))
+
+
+def _power(operation: ElementOperation, inputs: Sequence[int], program: FusibleProgram) -> ElementOperation | None:
+    """Powers by small whole constants."""
+    constant: Any = program.values[inputs[1]].constant
+    if constant is None or constant.size != 1 or float(constant.reshape(())) not in _EXPONENTS:
+        return None
+    return replace(operation, attributes={"exponent": int(constant.reshape(()))})
+
+
+def _has_loops(shape: Sequence[int]) -> bool:
+    """Whether a kernel's loops go over an array of this shape."""
+    return 0 not in shape and sum(size != 1 for size in shape) <= OUTER_DIMENSIONS + 1

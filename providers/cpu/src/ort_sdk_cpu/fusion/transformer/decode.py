@@ -1,0 +1,416 @@
+"""Attention of few queries over a cache as a part of a sequence: its task's arguments follow from rows, past and capacity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementType, may_overwrite
+from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
+from ort_sdk_cpu.attention.decode import (
+    ATTEND_FEW,
+    ATTEND_HALVES,
+    MOST_FEW,
+    Rotary,
+    common_counts,
+    few_bytes,
+    is_spread,
+    reads_halves,
+    steps_along,
+    tile_bytes,
+)
+from ort_sdk_cpu.attention.group_query import counts_array, counts_of
+from ort_sdk_cpu.attention.operators import hidden_numbers
+from ort_sdk_cpu.attention.recognized_decode import added_numbers
+from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
+from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.platform.addresses import address_of
+
+__all__ = [
+    "CacheStep",
+    "CacheWords",
+    "Given",
+    "Rows",
+    "RunWords",
+    "attending",
+    "cached_attention",
+    "multi_head_over_cache",
+    "rotation_of_rows",
+    "scores_added",
+]
+
+FLOAT_BYTES, HALF_BYTES = 4, 2
+VECTOR = 16
+PAST_KEY, LASTS, LONGEST, COS, SIN = 3, 5, 6, 7, 8
+FIRST_UNSUPPORTED, MOST_OUTPUTS, MULTI_HEAD_INPUTS = 9, 3, 8
+
+Given = Mapping[int, HostArray]
+"""Inputs of a sequence by value."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWords:
+    """What a run has of a cache."""
+
+    numbers: tuple[tuple[Hashable, int], ...]
+    """Names of numbers of the arguments, and what they are."""
+    outputs: tuple[tuple[int, HostArray], ...]
+    """Present keys and values, to be written."""
+    kept: tuple[HostArray | None, ...]
+    """What the task reads beside."""
+
+
+class RunWords(Protocol):
+    """What is known of a task's arguments in a run only, beside rows and their number."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Values that are read beside rows."""
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Values that are written beside rows."""
+
+    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
+        """What is to be put into the task's arguments; None for arrays that it does not take.
+
+        Args:
+            given: inputs by value.
+            lead: batch and tokens.
+            shared: what steps of one run have in common.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStep:
+    """The cache of an attention."""
+
+    key_heads: int
+    group: int
+    size: int
+    is_causal: bool
+    past_key: int
+    past_value: int
+    keys: int
+    """Value that the present keys are, as the next."""
+    values: int
+    lasts: int = 0
+    """Last positions of sequences and the most tokens of one, for GroupQueryAttention; 0 where all rows of the past count."""
+    longest: int = 0
+    mask: int = 0
+    """Which keys count, (batch, keys); 0 for all."""
+    filter_value: float = 0.0
+    condition: int = 0
+    """Which scores are kept, broadcast to (batch, heads, tokens, keys); 0 for all."""
+    added: int = 0
+    """Numbers added to the scores, broadcast in the same way; 0 for none."""
+    is_single: bool = False
+    """Whether caches are (batch, rows, size), those of a single head."""
+    is_half: bool = False
+    """Whether the cache is float16."""
+    memory: ResultMemory = field(default_factory=ResultMemory)
+
+    @property
+    def work(self) -> int:
+        """Bytes that a thread needs for itself."""
+        return few_bytes(MOST_FEW, self.size, self.size) + (tile_bytes(self.size, self.size) if self.is_half else 0)
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """See ``RunWords``."""
+        others = (self.lasts, self.longest, self.mask, self.condition, self.added)
+        return tuple(filter(None, (self.past_key, self.past_value, *others)))
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether numbers may be added to the scores."""
+        return bool(self.mask or self.condition or self.added)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """See ``RunWords``."""
+        return self.keys, self.values
+
+    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
+        """See ``RunWords``."""
+        past_key, past_value = given[self.past_key], given[self.past_value]
+        heads = () if self.is_single else (self.key_heads,)
+        if past_key.ndim != len(heads) + 3 or self.group * lead[1] > MOST_FEW:
+            return None
+        past = past_key.shape[-2]
+        if (self.condition or self.added) and past + lead[1] == 1:
+            # A single row may be repeated by the steps.
+            return None
+        is_shaped = past_key.shape == past_value.shape == (lead[0], *heads, past, self.size)
+        counted = self._counted(given, lead, past, shared) if is_shaped else None
+        if counted is None or not past_key.flags.c_contiguous or not past_value.flags.c_contiguous:
+            return None
+        counts, capacity, mask = counted
+        is_in_place = capacity == past and may_overwrite(past_key) and may_overwrite(past_value)
+        shape = (lead[0], *heads, capacity, self.size)
+        keys, values = (past_key, past_value) if is_in_place else (self._new(shape), self._new(shape))
+        own = self.keys
+        numbers: list[tuple[Hashable, int]] = [
+            *((("past key", own), address_of(past_key)), (("past value", own), address_of(past_value))),
+            *((("keys", own), address_of(keys)), (("values", own), address_of(values))),
+            *((("past", own), past), (("capacity", own), capacity), (("counts", own), address_of(counts))),
+        ]
+        if mask is not None:
+            numbers.append((("mask", own), address_of(mask)))
+            numbers += [((("masked", axis), own), step) for axis, step in enumerate(steps_along(mask))]
+        if is_in_place:
+            numbers.append((("in place", own), 1))
+        return CacheWords(tuple(numbers), ((self.keys, keys), (self.values, values)), (counts, mask))
+
+    def _new(self, shape: tuple[int, ...]) -> HostArray:
+        """Memory of a present; the size of a head is even."""
+        return self.memory.empty((*shape[:-1], shape[-1] // 2)).view(np.float16) if self.is_half else self.memory.empty(shape)
+
+    def _counted(
+        self, given: Given, lead: tuple[int, ...], past: int, shared: dict[Hashable, Any]
+    ) -> tuple[HostArray, int, HostArray | None] | None:
+        """``CachedAttention.counts``, rows of the present, and numbers added to scores; None for what the task does not take."""
+        name = (self.lasts, self.longest, self.mask, self.condition, self.added, past, self.is_causal)
+        if name not in shared:
+            shared[name] = self._counted_tokens(given, lead, past) if self.lasts else self._masked(given, lead, past)
+        found: tuple[HostArray, int, HostArray | None] | None = shared[name]
+        return found
+
+    def _counted_tokens(self, given: Given, lead: tuple[int, ...], past: int) -> Any:
+        longest = int(given[self.longest].flat[0])
+        counts = counts_of(given[self.lasts], longest, lead, past, self.is_causal)
+        return None if counts is None else (counts_array(counts), max(past, longest), None)
+
+    def _masked(self, given: Given, lead: tuple[int, ...], past: int) -> Any:
+        keys = past + lead[1]
+        counts = common_counts(lead[0], past, past, keys)
+        if self.condition or self.added:
+            return self._scored(given, (lead[0], self.group * self.key_heads, lead[1], keys), counts)
+        if not self.mask:
+            return counts, keys, None
+        mask = given[self.mask]
+        if mask.shape != (lead[0], keys) or keys == 1 or (self.is_causal and lead[1] > 1):
+            return None
+        return counts, keys, hidden_numbers(mask, (lead[0], 1, lead[1], keys), self.filter_value)
+
+    def _scored(self, given: Given, scores: tuple[int, int, int, int], counts: HostArray) -> Any:
+        numbers = scores_added(given, self.condition, self.filter_value, self.added, scores)
+        return None if numbers is NotImplemented else (counts, scores[-1], numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class RotaryRows:
+    """Rows of cosines and sines of a RotaryEmbedding."""
+
+    own: int
+    """Value that is the result."""
+    ids: int
+    rows: int
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """See ``RunWords``."""
+        return (self.ids,)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """See ``RunWords``."""
+        return ()
+
+    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
+        """See ``RunWords``."""
+        ids = given[self.ids]
+        name = ("rows", self.ids, self.rows)
+        if name not in shared:
+            is_shaped = ids.shape == lead and ids.dtype == np.int64 and ids.flags.c_contiguous
+            shared[name] = is_shaped and ids.min() >= 0 and ids.max() < self.rows
+        return CacheWords(((("ids", self.own), address_of(ids)),), (), (ids,)) if shared[name] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one of queries, keys, values and results, in bytes."""
+
+    index: int
+    row: int
+    offset: int = 0
+    head: int = 0
+    """From head to head; 0 where they follow each other."""
+
+    def words(self, size: int) -> tuple[Word, ...]:
+        """Address, and steps along batch, heads and rows."""
+        start: Terms = ((("value", self.index), 1), *([("one", self.offset)] if self.offset else []))
+        return start, (("length", self.row),), self.head or size * FLOAT_BYTES, self.row
+
+
+def scores_added(given: Given, condition: int, filter_value: float, added: int, scores: tuple[int, ...]) -> Any:
+    """Numbers added to scores of a shape, as ``added_numbers`` gives them; ``NotImplemented`` where shapes do not suit.
+
+    Args:
+        given: inputs of a sequence by value.
+        condition: value that says which scores are kept; 0 for all.
+        filter_value: what the others become.
+        added: value that is added; 0 for none.
+        scores: the shape.
+    """
+    keeps, numbers = (given[index] if index else None for index in (condition, added))
+    if not (is_spread(keeps, scores) and is_spread(numbers, scores)):
+        return NotImplemented
+    return added_numbers(keeps, filter_value, numbers)
+
+
+def cached_attention(step: FusibleStep, program: FusibleProgram) -> Any:
+    """The cache, task, widths of rows, what is read, and arrays that it needs, of a GroupQueryAttention; None for other nodes."""
+    padded = (*step.inputs, *[0] * (FIRST_UNSUPPORTED - len(step.inputs)))
+    query, key, value, past_key, past_value, lasts, longest, cos, sin = padded[:FIRST_UNSUPPORTED]
+    outputs, heads, key_heads = step.outputs, int(step.attributes["num_heads"]), int(step.attributes["kv_num_heads"])
+    has_more = any(step.inputs[FIRST_UNSUPPORTED:]) or len(outputs) != MOST_OUTPUTS or not all(outputs)
+    if has_more or not (past_key and past_value) or bool(key) != bool(value) or step.attributes.get("sliding_window_cache", 0):
+        return None
+    width, parts = program.values[query].shape[-1], heads if key else heads + 2 * key_heads
+    size = width // parts
+    if heads % key_heads or width % parts or size % VECTOR or not _are_fit(step, program):
+        return None
+    rotary = _rotary(step, program, cos, sin, size)
+    if rotary is NotImplemented:
+        return None
+    first, second = heads * size * FLOAT_BYTES, (heads + key_heads) * size * FLOAT_BYTES
+    row, key_row = width * FLOAT_BYTES, key_heads * size * FLOAT_BYTES
+    split = (Rows(key, key_row), Rows(value, key_row)) if key else (Rows(query, row, first), Rows(query, row, second))
+    places = (Rows(query, row), *split, Rows(outputs[0], first))
+    is_causal = bool(step.attributes.get("causal", 1))
+    is_half = program.values[past_key].element_type is TensorElementType.FLOAT16
+    numbers = (key_heads, heads // key_heads, size, is_causal, past_key, past_value, outputs[1], outputs[2], lasts, longest)
+    cache = CacheStep(*numbers, is_half=is_half)
+    smooth = np.zeros(heads, np.float32) if step.attributes.get("smooth_softmax", -1) == 1 else None
+    task = attending(step.attributes, cache, places, rotary, (smooth, None))
+    widths = {each.index: each.row // FLOAT_BYTES for each in places}
+    return cache, task, widths, tuple(dict.fromkeys((query, *filter(None, (key, value))))), (rotary, smooth)
+
+
+def _are_fit(step: FusibleStep, program: FusibleProgram) -> bool:
+    """Whether types and dimensions are those that the task takes."""
+    past = program.values.get(step.inputs[PAST_KEY])
+    is_half = past is not None and past.element_type is TensorElementType.FLOAT16 and reads_halves()
+    caches = [TensorElementType.FLOAT16 if is_half else TensorElementType.FLOAT] * 2
+    types = [TensorElementType.FLOAT] * PAST_KEY + caches + [TensorElementType.INT32] * 2 + [TensorElementType.FLOAT] * 2
+    shown = [(program.values.get(index), kind) for index, kind in zip(step.inputs, types, strict=False) if index]
+    return all(each is not None and each.element_type is kind for each, kind in shown) and len(shown[0][0].shape) == 3  # type: ignore[union-attr]
+
+
+def _rotary(step: FusibleStep, program: FusibleProgram, cos: int, sin: int, size: int) -> Any:
+    """How to rotate; None for not at all, ``NotImplemented`` for what is not known."""
+    if not step.attributes.get("do_rotary", 0) or not cos or not sin:
+        return None
+    tables: list[Any] = [program.values[index].constant for index in (cos, sin)]
+    if any(table is None for table in tables):
+        return NotImplemented
+    is_interleaved = bool(step.attributes.get("rotary_interleaved", 0))
+    return Rotary.of(tables[0], tables[1], None, (), size, is_interleaved=is_interleaved)
+
+
+def attending(
+    attributes: Mapping[str, Any],
+    cache: CacheStep,
+    places: tuple[Rows, ...],
+    rotary: Rotary | None,
+    vectors: tuple[HostArray | None, HostArray | None],
+) -> TaskWords:
+    """The task of an attention over a cache; vectors are numbers that take part in softmaxes, and the bias."""
+    task = ATTEND_HALVES if cache.is_half else ATTEND_FEW
+    return TaskWords(*task, tuple(_words(attributes, cache, places, rotary, vectors)))
+
+
+def _words(
+    attributes: Mapping[str, Any],
+    cache: CacheStep,
+    places: tuple[Rows, ...],
+    rotary: Rotary | None,
+    vectors: tuple[HostArray | None, HostArray | None],
+) -> Iterator[Word]:
+    """The arguments as ``attention.compiled.decode`` has them."""
+    smooth, bias = vectors
+    size, own, window = cache.size, cache.keys, int(attributes.get("local_window_size", -1))
+    row, cached = size * FLOAT_BYTES, size * (HALF_BYTES if cache.is_half else FLOAT_BYTES)
+    *new, out = places
+    for each in new:
+        yield from each.words(size)
+    for name in ("past key", "past value"):
+        yield from ((((name, own), 1),), ((("past", own), cache.key_heads * cached),), ((("past", own), cached),))
+    for name in ("keys", "values"):
+        yield from ((((name, own), 1),), ((("capacity", own), cache.key_heads * cached),), ((("capacity", own), cached),), cached)
+    yield from out.words(size)
+    yield from (((("mask", own), 1),), *((((("masked", axis), own), 1),) for axis in range(4))) if cache.has_scores else [0] * 5
+    start, part = 0 if bias is None else address_of(bias), cache.group * cache.key_heads * row
+    yield from (start, start + part, start + 2 * part) if start else (0, 0, 0)
+    yield from [0] * 7 if rotary is None else rotary.arguments
+    yield from (((("counts", own), 1),), 0 if smooth is None else address_of(smooth))
+    yield from ((("batch", 1),), cache.key_heads, cache.group, (("length", 1),), size, size)
+    yield from (window - 1 if window >= 0 else -1, 0 if cache.is_causal else -1)
+    yield from (((("past", own), 1),), ((("capacity", own), 1),), 1, ((("in place", own), 1),))
+    yield from (0, 1, (("work", 1),), (("work bytes", 1),), 0)
+    yield from (float(attributes.get("scale", 0.0)) or 1 / math.sqrt(size), float(attributes.get("softcap", 0.0)))
+    yield from ((("length", 1),), ((("capacity", own), 1),))
+
+
+def multi_head_over_cache(step: FusibleStep, program: FusibleProgram) -> Any:
+    """As ``cached_attention``, of a MultiHeadAttention with a past and no numbers added to scores."""
+    padded, outputs = (*step.inputs, *[0] * (MULTI_HEAD_INPUTS - len(step.inputs))), step.outputs
+    query, key, value, bias, mask, added, past_key, past_value = padded[:MULTI_HEAD_INPUTS]
+    if (
+        any(padded[MULTI_HEAD_INPUTS:])
+        or added
+        or len(outputs) != MOST_OUTPUTS
+        or not all((*outputs, key, value, past_key, past_value))
+    ):
+        return None
+    shown = [program.values.get(index) for index in (query, key, value, past_key, past_value)]
+    heads = int(step.attributes["num_heads"])
+    if any(each is None or each.element_type is not TensorElementType.FLOAT for each in shown):
+        return None
+    shapes = [each.shape for each in shown if each is not None]
+    width = shapes[0][-1]
+    vector: Any = program.values[bias].constant if bias else None
+    is_known = not bias or (vector is not None and vector.shape == (3 * width,) and vector.flags.c_contiguous)
+    if {len(shape) for shape in shapes[:3]} != {3} or {shape[-1] for shape in shapes[:3]} != {width} or not is_known:
+        return None
+    size = width // heads
+    if width % heads or size % VECTOR or (mask and program.values[mask].element_type is not TensorElementType.INT32):
+        return None
+    numbers = {"mask": mask, "filter_value": float(step.attributes.get("mask_filter_value", MASK_FILTER_VALUE))}
+    is_causal = bool(step.attributes.get("unidirectional", 0))
+    cache = CacheStep(heads, 1, size, is_causal, past_key, past_value, outputs[1], outputs[2], **numbers)  # type: ignore[arg-type]
+    row = width * FLOAT_BYTES
+    places = tuple(Rows(index, row) for index in (query, key, value, outputs[0]))
+    task = attending(step.attributes, cache, places, None, (None, vector))
+    return cache, task, dict.fromkeys((query, key, value, outputs[0]), width), (query, key, value), (vector,)
+
+
+def rotation_of_rows(step: FusibleStep, program: FusibleProgram) -> Any:
+    """As ``cached_attention``, of a RotaryEmbedding of ``com.microsoft`` with a row for each token."""
+    x, ids, cos, sin = step.inputs
+    shown, out = program.values[x], step.outputs[0]
+    tables: list[Any] = [program.values[index].constant for index in (cos, sin)]
+    if len(shown.shape) != 3 or shown.element_type is not TensorElementType.FLOAT or any(table is None for table in tables):
+        return None
+    heads, width, row = int(step.attributes.get("num_heads", 0)), shown.shape[-1], shown.shape[-1] * FLOAT_BYTES
+    if tables[0].ndim != 2 or not tables[0].shape[1]:
+        return None
+    if not (heads and step.attributes.get("rotary_embedding_dim", 0)):
+        heads = width // (2 * tables[0].shape[1])
+    is_interleaved = bool(step.attributes.get("interleaved", 0))
+    rotary = Rotary.of(tables[0], tables[1], None, (), width // (heads or 1), is_interleaved=is_interleaved)
+    if not heads or width % heads or rotary is NotImplemented:
+        return None
+    size, (*turning, _, rows) = width // heads, rotary.arguments
+    words: tuple[Any, ...] = (
+        *(*Rows(x, row).words(size), *[0] * 22, *Rows(out, row).words(size), *[0] * 8),
+        *(*turning, ((("ids", out), 1),), rows),
+        *(0, 0, (("batch", 1),), heads, 1, (("length", 1),), size, size, *[0] * 11, 1.0, 0.0, 0, 0),
+    )
+    task = TaskWords("cached_attention", "rotate", words)
+    return RotaryRows(out, ids, rows), task, {x: width, out: width}, (x,), (rotary,)

@@ -1,0 +1,153 @@
+"""Steps that make rows of rows, one after the other, as one step where shapes vary: a transformer's layers are one call.
+
+The team of threads starts once for all of them. Values between them lie in working memory, and each thread goes through its own
+rows from task to task: it waits for the others only where it needs theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep
+from ort_sdk_cpu.fusion.shapes.expressions import Expressions
+from ort_sdk_cpu.memory.workspace import Scratch
+
+from .attention import grouped_attention
+from .attention_pattern import AttentionGroup
+from .embedding import place_step
+from .nbits import nbits_step
+from .parts import Readers, Tasks, in_parts, is_constant, outputs_of
+from .qk_norm import normalization_of_heads
+from .rotary import rotation_of_heads
+from .sequence import RowSequence
+from .steps import RowStep, followed_product, row_step
+from .views import RowViews
+
+__all__ = ["RowSequence", "Tasks", "fused_sequence", "misplaced", "sequences_of", "tasks_of"]
+
+LEAST_STEPS = 3
+"""Steps from which a sequence takes less time than they do one by one."""
+
+
+def tasks_of(program: FusibleProgram, told: Expressions, groups: Sequence[AttentionGroup]) -> Tasks:
+    """All steps of a program whose shapes vary that make rows of rows.
+
+    Args:
+        program: the program.
+        told: its expressions.
+        groups: its attentions of several steps.
+    """
+    tasks: dict[tuple[int, ...], RowStep] = {}
+    views = RowViews(program, told, {group.output: group.query_value for group in groups})
+    for position, step in program.steps.items():
+        followed = followed_product(position, program)
+        made = _single(step, program) if followed is None else None
+        positions, task = followed if followed is not None else ((position,), made)
+        if task is not None:
+            tasks[positions] = task.over(views)
+        if task is not None and task.goes_by_rows:
+            for index in task.writes:
+                views.keep(index, step.inputs[0])
+    several: dict[tuple[int, ...], RowStep] = {}
+    for position in program.steps:
+        for find in (normalization_of_heads, rotation_of_heads):
+            found = find(position, program, views)
+            several |= {} if found is None else dict([found])
+    several |= dict(filter(None, [grouped_attention(group, program, views, told) for group in groups]))
+    taken = {position for positions in several for position in positions}
+    tasks = {positions: task for positions, task in tasks.items() if taken.isdisjoint(positions)} | several
+    return dict(sorted(tasks.items(), key=lambda row: row[0][-1]))
+
+
+def _single(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
+    return row_step(step, program) or place_step(step, program) or nbits_step(step, program)
+
+
+def sequences_of(tasks: Tasks, program: FusibleProgram, readers: Readers) -> list[Tasks]:
+    """Tasks that follow each other, with nothing between that needs what one of them makes; those worth it.
+
+    Args:
+        tasks: of the program.
+        program: the program.
+        readers: value → positions where it is read, if steps whose work the tasks do are left out.
+    """
+    return [members for members in _segments(tasks, program, readers) if _is_worth_it(members)]
+
+
+def _is_worth_it(members: Tasks) -> bool:
+    """Whether tasks are several, and not all element by element: those may be one loop."""
+    return sum(map(len, members)) >= LEAST_STEPS and any(task.task.module != "elementwise" for task in members.values())
+
+
+def misplaced(members: Tasks, program: FusibleProgram, readers: Readers) -> set[tuple[int, ...]]:
+    """Positions of those tasks of a sequence that need to know what it does not read, or in the midst of which others read."""
+    inputs, whole = {0, *_given(members, program)}, {position for positions in members for position in positions}
+    found = set()
+    for positions, task in members.items():
+        made = {index for position in positions for index in program.steps[position].outputs if index}.difference(task.outputs)
+        read = {reader for index in made for reader in readers.get(index, ())}
+        elsewhere = {reader for index in task.rearranged for reader in readers.get(index, ())} - whole
+        early = any(reader <= positions[-1] for index in task.outputs for reader in set(readers.get(index, ())) - whole)
+        known = {index for index, *_ in task.required}.union(() if task.cache is None else task.cache.inputs)
+        if elsewhere or early or not known <= inputs or not read.issubset(positions):
+            found.add(positions)
+    return found
+
+
+def _segments(tasks: Tasks, program: FusibleProgram, readers: Readers) -> Iterator[Tasks]:
+    covered = {position for positions in tasks for position in positions}
+    members: dict[tuple[int, ...], RowStep] = {}
+    values: set[int] = set()
+    made: set[int] = set()
+    end = math.inf
+    asked = {index for task in tasks.values() for index, *_ in task.required}
+    for positions, task in tasks.items():
+        is_unfit = any(index in made for index, *_ in task.required)
+        others = [reader for index in task.outputs for reader in readers.get(index, ()) if reader not in covered]
+        if task.lead and (others or not asked.isdisjoint(task.outputs)):
+            # What asks for their shape would end a sequence that begins with them.
+            continue
+        if positions[-1] > end or values.isdisjoint(task.reads) or is_unfit:
+            yield members
+            members, values, made, end = {}, set(), set(), math.inf
+        members[positions] = task
+        values.update(task.widths)
+        made.update(index for position in positions for index in program.steps[position].outputs if index)
+        end = min([end, *others])
+    yield members
+
+
+def fused_sequence(members: Tasks, program: FusibleProgram, readers: Readers, scratch: Scratch) -> FusedSteps:
+    """A sequence as one step.
+
+    Args:
+        members: its tasks.
+        program: the program.
+        readers: as for ``sequences_of``.
+        scratch: working memory.
+    """
+    positions, repeated = _covered(members)
+    inputs = _given(members, program)
+    outputs = outputs_of(members, positions, readers)
+    kernel: Any = RowSequence(list(members.values()), inputs, outputs, program, scratch)
+    if any(step.cache is not None or step.most_rows for step in members.values()):
+        kernel = in_parts(kernel, members, inputs, outputs, program, scratch)
+    return FusedSteps(positions, kernel, inputs, outputs, repeated)
+
+
+def _covered(members: Tasks) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Positions of tasks, and of the steps whose work they do beside."""
+    positions = sorted(position for own in members for position in own)
+    repeated = frozenset().union(*(step.repeated for step in members.values())).difference(positions)
+    return tuple(positions), tuple(sorted(repeated))
+
+
+def _given(members: Tasks, program: FusibleProgram) -> tuple[int, ...]:
+    """What the tasks need, and what steps whose work they do would."""
+    positions, repeated = ([program.steps[position] for position in own] for own in _covered(members))
+    made, again = ({index for step in steps for index in step.outputs} for steps in (positions, repeated))
+    read = {index for step in (*positions, *repeated) for index in step.inputs if index and not is_constant(program, index)}
+    needed = frozenset().union(*(task.needs for task in members.values()))
+    return tuple(sorted((read - again | needed) - made))

@@ -1,0 +1,321 @@
+"""Which values are the same rows as others, and which are the heads of some: what reshapes rows is no step of a sequence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import FusibleProgram, FusibleStep
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.fusion.shapes.expressions import OPEN, Expressions
+
+from .decode import FLOAT_BYTES, Rows
+
+__all__ = ["HEADS_APART", "Heads", "RowViews", "SameRows"]
+
+HEADS_APART = (0, 2, 1, 3)
+"""Axes of (batch, tokens, heads, size) as heads are multiplied, and back."""
+HEADS_FIRST = (2, 0, 1, 3)
+"""Axes of (batch, tokens, heads, size) as some heads are taken from a list of all."""
+HEADS_SECOND = (1, 0, 2, 3)
+"""Axes of (heads, batch, tokens, size) as heads are multiplied."""
+_DIMENSION = re.compile(r"v(\d+)\.shape\[(\d)\]")
+
+Required = tuple[int, int, int]
+"""Value, and an axis of it, or 0 and a number, that has to be as long as one of (batch, tokens)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameRows:
+    """A value as the rows of another one."""
+
+    value: int
+    steps: frozenset[int] = frozenset()
+    """Positions of the steps that only reshape, or work out a shape."""
+    required: frozenset[Required] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """A value (batch, heads, tokens, size) as a part of rows."""
+
+    rows: SameRows
+    width: int
+    """Elements of a row."""
+    start: int
+    """Element of a row with which the part begins."""
+    heads: int
+    size: int
+    step: int
+    """Elements from head to head."""
+
+    @property
+    def place(self) -> Rows:
+        """Where a task finds it."""
+        return Rows(self.rows.value, self.width * FLOAT_BYTES, self.start * FLOAT_BYTES, self.step * FLOAT_BYTES)
+
+    def behind(self, position: int) -> Heads:
+        """The same as it is behind a step that only turns it."""
+        return replace(self, rows=replace(self.rows, steps=self.rows.steps | {position}))
+
+    def among(self, first: int, count: int, position: int) -> Heads:
+        """Some of the heads, which a step takes."""
+        return replace(self.behind(position), start=self.start + first * self.step, heads=count)
+
+    def cut(self, start: int, size: int, steps: frozenset[int]) -> Heads:
+        """Some elements of each head, which steps take out of it."""
+        return replace(self, rows=replace(self.rows, steps=self.rows.steps | steps), start=self.start + start, size=size)
+
+
+class RowViews:
+    """Views of rows in a program.
+
+    Args:
+        program: whose shapes vary.
+        told: its expressions.
+        attended: result of an attention → its queries.
+    """
+
+    def __init__(self, program: FusibleProgram, told: Expressions, attended: Mapping[int, int]) -> None:
+        self._program, self._told, self._sources = program, told, dict(attended)
+        self._laid_out: dict[bool, dict[int, Heads]] = {True: {}, False: {}}
+        """By whether heads are before tokens."""
+
+    def keep(self, value: int, source: int) -> None:
+        """Take it that a value has the batch and tokens of ``source``, if it has as many dimensions."""
+        if len(self._shape(value)) == len(self._shape(source)):
+            self._sources[value] = source
+
+    def lay_out(self, value: int, source: int, heads: int, size: int, *, are_apart: bool = True) -> None:
+        """Take it that (batch, heads, tokens, size), or tokens before heads, of the shape of ``source``, is made as rows."""
+        self._laid_out[are_apart][value] = Heads(SameRows(value), heads * size, 0, heads, size, size)
+        self._sources[value] = source
+
+    def rows(self, value: int) -> SameRows:
+        """Where a value's rows lie, behind all that reshapes them."""
+        steps: frozenset[int] = frozenset()
+        required: frozenset[Required] = frozenset()
+        while True:
+            position, step = self._maker(value)
+            found = None if step is None or step.op_type != "Reshape" else self.reshaped(step, value)
+            if found is None or step is None:
+                return SameRows(value, steps, required)
+            steps, required, value = steps | found.steps | {position}, required | found.required, found.value
+
+    def reshaped(self, step: FusibleStep, value: int) -> SameRows | None:
+        """The input of a Reshape to ``value``, (rows, width) or (batch, tokens, width), if its rows stay; else None."""
+        x = step.inputs[0]
+        shape, before = self._shape(value), self._shape(x)
+        if len(shape) not in (2, 3) or len(before) not in (2, 3) or shape[-1] != before[-1]:
+            return None
+        return self._kept(step, x, (str(shape[-1]),))
+
+    def merged(self, step: FusibleStep, value: int) -> SameRows | None:
+        """The input (batch, tokens, heads, size) of a Reshape to ``value``, whose heads lie side by side; else None."""
+        shape, before = self._shape(value), self._shape(step.inputs[0])
+        if len(shape) not in (2, 3) or len(before) != 4 or shape[-1] != before[2] * before[3]:
+            return None
+        return self._kept(step, step.inputs[0], (str(shape[-1]),))
+
+    def single(self, value: int) -> Heads | None:
+        """A value (batch, tokens, size) as the only head of rows, or a part of them."""
+        if len(self._shape(value)) != 3:
+            return None
+        own, start, split = self._part(value)
+        rows, size = self.rows(own), self._shape(value)[-1]
+        return Heads(replace(rows, steps=rows.steps | split), self._shape(own)[-1], start, 1, size, size)
+
+    def heads(self, value: int) -> Heads | None:
+        """A value (batch, heads, tokens, size) as a part of rows."""
+        if value in self._laid_out[True]:
+            return self._laid_out[True][value]
+        whole, start, steps = self._cut(value)
+        if steps:
+            heads = self.heads(whole)
+            return None if heads is None else heads.cut(start, self._shape(value)[-1], steps)
+        parted = self._turned(value, HEADS_APART, self.parted)
+        return self._turned(value, HEADS_SECOND, self._listed) if parted is None else parted
+
+    def _turned(self, value: int, axes: tuple[int, ...], find: Callable[[int], Heads | None]) -> Heads | None:
+        """What ``find`` finds in front of a Transpose to these axes; None for what another step makes."""
+        position, step = self._maker(value)
+        if step is None or step.op_type != "Transpose" or tuple(step.attributes.get("perm", ())) != axes:
+            return None
+        before = find(step.inputs[0])
+        return None if before is None else before.behind(position)
+
+    def _listed(self, value: int) -> Heads | None:
+        """A value (heads, batch, tokens, size) as a part of rows: what indices take from a list of heads."""
+        position, step = self._maker(value)
+        if step is None or step.op_type != "GatherND":
+            return self._turned(value, HEADS_FIRST, self.parted)
+        places = self._told.constant(step.inputs[1])
+        before = self._listed(step.inputs[0]) if places is not None and places.ndim == 2 and places.shape[1] == 1 else None
+        if before is None or step.attributes.get("batch_dims", 0) or not places.size:
+            return None
+        first, count = int(places[0, 0]) % before.heads, len(places)
+        follow = np.array_equal(places[:, 0] % before.heads, np.arange(first, first + count))
+        return before.among(first, count, position) if follow else None
+
+    def parted(self, value: int) -> Heads | None:
+        """A value (batch, tokens, heads, size) as a part of rows."""
+        if value in self._laid_out[False]:
+            return self._laid_out[False][value]
+        if len(self._shape(value)) != 4:
+            return None
+        chosen = self._chosen(value)
+        if chosen is not None:
+            return chosen
+        heads, size = self._shape(value)[2:]
+        split = self._split(value)
+        return None if split is None else Heads(*split, heads, size, size)
+
+    def _split(self, value: int) -> tuple[SameRows, int, int] | None:
+        """Rows, their width, and where in them begins what a Reshape makes (batch, tokens, ...) of; else None."""
+        position, reshape = self._maker(value)
+        if reshape is None or reshape.op_type != "Reshape":
+            return None
+        tail, x = self._shape(value)[2:], reshape.inputs[0]
+        if len(self._shape(x)) not in (2, 3) or self._shape(x)[-1] != math.prod(tail):
+            return None
+        kept = self._kept(reshape, x, tuple(map(str, tail)))
+        if kept is None:
+            return None
+        own, start, split = self._part(x)
+        rows = self.rows(own)
+        steps = rows.steps | kept.steps | split | {position}
+        return SameRows(rows.value, steps, rows.required | kept.required), self._shape(own)[-1], start
+
+    def _chosen(self, value: int) -> Heads | None:
+        """Some heads of (batch, tokens, heads, size), or one part of all of (batch, tokens, heads, parts, size)."""
+        position, step = self._maker(value)
+        whole = 0 if step is None else step.inputs[0]
+        rank = len(self._shape(whole))
+        if step is None or step.op_type not in {"Gather", "Slice"} or rank not in (4, 5):
+            return None
+        first = self._first_of(step, rank - 2)
+        if first is None:
+            return None
+        if rank == 4:
+            parted = self.parted(whole)
+            return None if parted is None else parted.among(first, self._shape(value)[2], position)
+        split = self._split(whole)
+        if split is None or step.op_type == "Slice":
+            return None
+        rows, width, start = split
+        heads, parts, size = self._shape(whole)[2:]
+        return Heads(rows, width, start + first * size, heads, size, parts * size).behind(position)
+
+    def _first_of(self, step: FusibleStep, axis: int) -> int | None:
+        """The first of what a step takes along an axis, where it takes what is side by side, the same in every run."""
+        given = [self._told.constant(index) for index in step.inputs[1:]]
+        whole, shape = self._shape(step.inputs[0]), self._shape(step.outputs[0])
+        if not given or any(array is None or array.size != 1 for array in given):
+            return None
+        numbers = [int(array.reshape(-1)[0]) for array in given]
+        if step.op_type == "Gather":
+            is_one = step.attributes.get("axis", 0) % len(whole) == axis and math.prod(shape) * whole[axis] == math.prod(whole)
+            return numbers[0] % whole[axis] if is_one else None
+        if len(numbers) < 3 or numbers[2] % len(whole) != axis or numbers[3:] not in ([], [1]):
+            return None
+        begin, end, _ = slice(numbers[0], numbers[1]).indices(whole[axis])
+        return begin if end - begin == shape[axis] else None
+
+    def unchanged(self, step: FusibleStep) -> SameRows | None:
+        """The input (batch, heads, tokens, size) of a Reshape that asks for just that; None for others."""
+        shape, target = self._shape(step.inputs[0]), self._told.target(step)
+        if target is None or len(shape) != 4 or len(target.texts) != 4 or target.texts.count(OPEN) > 1:
+            return None
+        batch, heads, tokens, size = target.texts
+        if heads not in {OPEN, str(shape[1])} or size not in {OPEN, str(shape[3])}:
+            return None
+        required = self.required((batch, tokens))
+        return None if required is None else SameRows(step.inputs[0], target.steps, required)
+
+    def _part(self, value: int) -> tuple[int, int, frozenset[int]]:
+        """What a value is a part of, its first element in a row, and the Split; itself if no Split made it."""
+        position, step = self._maker(value)
+        if step is None or step.op_type != "Split" or step.attributes.get("axis", 0) not in (-1, len(self._shape(value)) - 1):
+            return value, 0, frozenset()
+        sizes = [self._shape(output)[-1] if output in self._program.values else 0 for output in step.outputs]
+        place = step.outputs.index(value)
+        is_known = all(sizes) and sum(sizes) == self._shape(step.inputs[0])[-1] and self._are_sizes_known(step)
+        return (step.inputs[0], sum(sizes[:place]), frozenset({position})) if is_known else (value, 0, frozenset())
+
+    def _cut(self, value: int) -> tuple[int, int, frozenset[int]]:
+        """What a value is a part of along its last axis, its first element there, and the step; itself if nothing cut it."""
+        position, step = self._maker(value)
+        if step is None or step.op_type != "Slice":
+            return self._part(value)
+        given = [self._told.constant(index) for index in step.inputs[1:]]
+        shape, whole = self._shape(value), self._shape(step.inputs[0])
+        if not shape or not whole or len(given) < 3 or any(array is None or array.size != 1 for array in given):
+            return value, 0, frozenset()
+        start, end, axis, *steps = [int(array.reshape(-1)[0]) for array in given]
+        is_forwards = axis in (-1, len(shape) - 1) and steps in ([], [1]) and 0 <= start < end
+        is_known = is_forwards and shape[-1] == min(end, whole[-1]) - start
+        return (step.inputs[0], start, frozenset({position})) if is_known else (value, 0, frozenset())
+
+    def _are_sizes_known(self, split: FusibleStep) -> bool:
+        given = split.inputs[1] if len(split.inputs) > 1 else 0
+        return not given or self._program.values[given].constant is not None
+
+    def _kept(self, step: FusibleStep, x: int, tail: tuple[str, ...]) -> SameRows | None:
+        """``x`` if a Reshape asks for its batch and tokens, or for all rows, and then for ``tail``, one number left open."""
+        target = self._told.target(step)
+        if target is None:
+            return None
+        lead, asked = target.texts[: -len(tail)], target.texts[-len(tail) :]
+        if [*lead, *asked].count(OPEN) > 1 or any(own not in {OPEN, wanted} for own, wanted in zip(asked, tail, strict=True)):
+            return None
+        required = frozenset[Required]() if lead == (OPEN,) else self.required(lead)
+        return None if required is None else SameRows(x, target.steps, required)
+
+    def required(self, lead: tuple[str, ...]) -> frozenset[Required] | None:
+        """What has to hold for two numbers to be batch and tokens; None where that is not known."""
+        found: set[Required] = set()
+        for axis, text in enumerate(lead):
+            dimension = None if text == OPEN else (0, int(text)) if text.isdigit() else self._dimension(text)
+            if len(lead) != 2 or (dimension is None and text != OPEN):
+                return None
+            if dimension is not None:
+                found.add((*dimension, axis))
+        return frozenset(found)
+
+    def _dimension(self, text: str) -> tuple[int, int] | None:
+        """A text as an axis of a value that steps of rows do not make."""
+        match = _DIMENSION.fullmatch(text)
+        if match is None:
+            return None
+        value, axis = map(int, match.groups())
+        before = self._like(value, axis)
+        is_laid_out = any(value in laid_out for laid_out in self._laid_out.values())
+        if before and (axis < 2 or is_laid_out or (axis < 3 and len(self._shape(before)) == 4)):
+            return self._dimension(self._told.dims(before).texts[axis])
+        return value, axis
+
+    def _like(self, value: int, axis: int) -> int:
+        """What a value is made of that has the same batch and tokens, and is as long along an axis; 0 if that is not known."""
+        if value in self._sources:
+            return self._sources[value]
+        own, _, steps = self._cut(value)
+        if steps and axis < len(self._shape(value)) - 1:
+            return own
+        return self._program.steps[self.maker(value)].inputs[0] if axis < 2 and self._chosen(value) else 0
+
+    def maker(self, value: int) -> int:
+        """Position of the step that makes a value; -1 for none."""
+        return self._told.makers.get(value, -1)
+
+    def _maker(self, value: int) -> tuple[int, FusibleStep | None]:
+        position = self.maker(value)
+        return position, self._program.steps.get(position)
+
+    def _shape(self, value: int) -> tuple[int, ...]:
+        shown: Any = self._program.values.get(value)
+        return () if shown is None else tuple(shown.shape)

@@ -1,0 +1,1 @@
+"""Matrix products of float32, float16 and packed integers."""

@@ -1,0 +1,301 @@
+"""Products of matrices, or of stacks of them, that stay in one place: compiled, so that their calls can be joined with others."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.jit.native_call import NativeCall, in_turn
+from ort_sdk_cpu.kernel.bound import Writer
+from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
+from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
+from ort_sdk_cpu.platform import libraries
+
+from .plan import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Division, Sizes, divided
+
+__all__ = ["SHORTEST_DOT", "JoinableProduct", "Operands", "ProductWriter", "joinable_product"]
+
+FLOAT = np.dtype(np.float32)
+MAX_CALLS = 16
+"""Stacks that lie apart, up to which they are so many calls."""
+SHORTEST_DOT = 16
+"""Numbers in a row that its task needs at least."""
+MOST_REPEATED_BYTES = 1 << 20
+"""Of an output, up to which a column that is added is kept for all of its columns."""
+_WORK = 4
+"""Position of the working memory among the task's arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """``activation(alpha * A B + beta * addend)``.
+
+    Arrays have two dimensions or more; those before the last two broadcast as NumPy's do.
+    """
+
+    a: HostArray
+    b: HostArray
+    out: HostArray
+    addend: HostArray | None = None
+    """A row, or as large as the output of two dimensions."""
+    alpha: float = 1.0
+    beta: float = 1.0
+    activation: Activation = Activation.NONE
+    slope: float = 0.0
+    """Factor of numbers below zero, for ``RELU``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """Matrices at equal distances: addresses, and bytes from one to the next."""
+
+    count: int
+    places: tuple[int, int, int]
+    steps: tuple[int, int, int]
+
+
+def joinable_product(operands: Operands, scratch: Scratch) -> JoinableProduct | None:
+    """The product's call; None where elements of a row lie apart, types are others, or it is too small for compiled code.
+
+    Args:
+        operands: arrays that stay.
+        scratch: working memory.
+    """
+    operands = _turned(operands)
+    layout = _layout(operands)
+    if layout is None or not is_worth_a_task(operands.out.size * layout.sizes.inner, MODULE, layout.sizes.task):
+        return None
+    if layout.sizes.task == "dots_of_rows" and layout.sizes.inner < SHORTEST_DOT:
+        return None
+    stacks = list(_stacks(operands, layout))
+    return None if len(stacks) > MAX_CALLS else JoinableProduct(operands, layout, stacks, scratch)
+
+
+def _turned(operands: Operands) -> Operands:
+    """A product with one column as the row it is of the transposes: A is read as it lies then, each number once."""
+    a, b, out, addend = operands.a, operands.b, operands.out, operands.addend
+    if min(a.ndim, b.ndim) < 2 or b.shape[-1] != 1 or a.shape[-2] == 1 or b.shape[-2] < SHORTEST_DOT:
+        return operands
+    is_added = addend is None or (out.ndim == 2 and addend.shape == out.shape and _is_dense(addend, -2))
+    if not (is_added and _is_dense(b, -2) and _is_dense(out, -2)):
+        return operands
+    if b.ndim == 2 and a.flags.c_contiguous and out.flags.c_contiguous:
+        a, out = a.reshape(-1, a.shape[-1]), out.reshape(-1, 1)
+    numbers = (operands.alpha, operands.beta, operands.activation, operands.slope)
+    return Operands(b.mT, a.mT, out.mT, None if addend is None else addend.mT, *numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Sizes, bytes from row to row of A, B (or of its transpose), output and addend, and whether A is one matrix of all rows."""
+
+    sizes: Sizes
+    rows_apart: tuple[int, int, int]
+    addend_row: int
+    is_one: bool
+
+
+def _layout(operands: Operands) -> _Layout | None:
+    a, b, out, addend = operands.a, operands.b, operands.out, operands.addend
+    arrays = [array for array in (a, b, out, addend) if array is not None]
+    if any(array.dtype != FLOAT or not array.size for array in arrays) or min(a.ndim, b.ndim) < 2:
+        return None
+    inner, columns = b.shape[-2:]
+    # A column is as well a row of the transpose: vectors go along it.
+    is_transposed = not _is_dense(b, -1) or (columns == 1 and inner >= SHORTEST_DOT and _is_dense(b, -2))
+    if not (_is_dense(a, -1) and _is_dense(out, -1) and (_is_dense(b, -2) or not is_transposed)):
+        return None
+    addend_row = 0 if addend is None else _addend_row(addend, out)
+    if addend_row is None:
+        return None
+    is_one = b.ndim == 2 and a.flags.c_contiguous and out.flags.c_contiguous
+    rows = math.prod(a.shape[:-1]) if is_one else a.shape[-2]
+    rows_apart = (_step(a, -2), _step(b, -1 if is_transposed else -2), _step(out, -2))
+    return _Layout(Sizes(rows, inner, columns, is_transposed), rows_apart, addend_row, is_one)
+
+
+def _is_dense(array: HostArray, axis: int) -> bool:
+    """Whether elements along an axis follow each other."""
+    return array.shape[axis] == 1 or array.strides[axis] == FLOAT.itemsize
+
+
+def _step(array: HostArray, axis: int) -> int:
+    """Bytes from row to row, which is at least a row where there is one only."""
+    return array.strides[axis] if array.shape[axis] > 1 else FLOAT.itemsize * max(array.shape[-2:])
+
+
+def _addend_row(addend: HostArray, out: HostArray) -> int | None:
+    """Bytes from row to row of an addend, 0 for one row; None for others."""
+    columns = out.shape[-1]
+    if out.ndim != 2 or addend.ndim == 0 or addend.shape[-1] != columns or not _is_dense(addend, -1):
+        return None
+    if addend.size == columns:
+        return 0
+    return addend.strides[0] if addend.shape == out.shape else None
+
+
+def _stacks(operands: Operands, layout: _Layout) -> Iterator[_Stack]:
+    """The output's matrices and those they are made of, in as few stacks as they lie in."""
+    arrays = (operands.a, operands.b, operands.out)
+    outer = () if layout.is_one else operands.out.shape[:-2]
+    spread = [np.broadcast_to(array, (*outer, *array.shape[-2:])) for array in arrays] if outer else []
+    sizes, strides = _merged(outer, [array.strides[:-2] for array in spread] or [(), (), ()])
+    count, steps = (sizes.pop(), [own.pop() for own in strides]) if sizes else (1, [0, 0, 0])
+    for index in np.ndindex(*sizes):
+        at = (sum(map(int.__mul__, index, own)) for own in strides)
+        yield _Stack(count, (next(at), next(at), next(at)), (steps[0], steps[1], steps[2]))
+
+
+def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """Neighbouring dimensions as one where all arrays continue along it: sizes, and strides of each array."""
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        steps = [own[axis] for own in strides]
+        if size == 1:
+            continue
+        if sizes and all(own[-1] == step * size for own, step in zip(merged, steps, strict=True)):
+            sizes[-1] *= size
+            for own, step in zip(merged, steps, strict=True):
+                own[-1] = step
+        else:
+            sizes.append(size)
+            for own, step in zip(merged, steps, strict=True):
+                own.append(step)
+    return sizes, merged
+
+
+@functools.lru_cache(maxsize=1024)
+def _planned(sizes: Sizes, count: int, most_threads: int) -> Division:
+    """Parts of a stack are matrices, or of one where these are few."""
+    if count == 1:
+        return divided(sizes, sizes.threads_of(most_threads))
+    threads = max(1, min(most_threads, count * sizes.rows * sizes.inner * sizes.columns // PRODUCTS_PER_THREAD))
+    return divided(sizes, threads, is_stack=count >= threads)
+
+
+class JoinableProduct:
+    """The tasks of a product, one per stack. For one thread at a time."""
+
+    def __init__(self, operands: Operands, layout: _Layout, stacks: Sequence[_Stack], scratch: Scratch) -> None:
+        self._operands = operands
+        self._strides = _strides(operands)
+        division = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
+        self._work = ToldMemory(scratch, WORKING_MEMORY, division.work_bytes)
+        self._calls = [_task(operands, layout, stack, division) for stack in stacks]
+
+    @property
+    def native(self) -> NativeCall:
+        """The tasks without Python; it holds this product, so it is not kept."""
+        return NativeCall(tuple(call.row for call in self._calls), self._prepare)
+
+    def _prepare(self) -> None:
+        """Use the thread's working memory."""
+        room = self._work.new_room()
+        if room is not None:
+            for call in self._calls:
+                call.point(_WORK, room)
+
+    def moves_to(self, operands: Operands) -> bool:
+        """Use other arrays that lie as those the tasks were made for; whether they do, in one stack."""
+        operands = _turned(operands)
+        if len(self._calls) > 1 or _strides(operands) != self._strides:
+            return False
+        for place, array in enumerate((operands.a, operands.b, operands.out, operands.addend)):
+            self._calls[0].point(place, array)
+        self._operands = operands
+        return True
+
+    def __call__(self) -> None:
+        """Write the output."""
+        self._prepare()
+        for call in self._calls:
+            call.run()
+
+
+def _strides(operands: Operands) -> list[Any]:
+    """Shapes and strides."""
+    arrays = (operands.a, operands.b, operands.out, operands.addend)
+    return [None if array is None else (array.shape, array.strides) for array in arrays]
+
+
+def _task(operands: Operands, layout: _Layout, stack: _Stack, division: Division) -> Any:
+    from ort_sdk_cpu.jit.task import TaskCall
+
+    sizes = layout.sizes
+    shape = (sizes.rows, sizes.columns, sizes.inner, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count)
+    numbers = (int(operands.activation), float(operands.alpha), float(operands.beta), float(operands.slope))
+    call = TaskCall(MODULE, division.task, (0, 0, 0, 0, 0, *shape, *numbers, *division.rest), division.threads)
+    arrays = (operands.a, operands.b, operands.out, operands.addend)
+    for place, (array, offset) in enumerate(zip(arrays, (*stack.places, 0), strict=True)):
+        call.point(place, array, offset)
+    return call
+
+
+class ProductWriter:
+    """A writer of a product that compiled code computes where it can, and NumPy otherwise. For one thread at a time.
+
+    Args:
+        write: the writer over NumPy.
+        scratch: working memory.
+        operands: from the inputs and the output, what is multiplied; None if something else is done to it, too.
+    """
+
+    def __init__(self, write: Writer, scratch: Scratch, operands: Callable[..., Operands] | None) -> None:
+        self._write, self._scratch, self._operands = write, scratch, operands
+        self._moving: JoinableProduct | None = None
+        self._is_made = False
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        if self._operands is None or not self._moves_to(_repeating(self._operands(*arrays))):
+            self._write(*arrays)
+
+    def _moves_to(self, operands: Operands) -> bool:
+        """Compute by the task that was made for the first arrays; whether it can."""
+        if not self._is_made:
+            self._moving, self._is_made = joinable_product(operands, self._scratch), True
+        if self._moving is None or not self._moving.moves_to(operands):
+            return False
+        self._moving()
+        return True
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if that is the writer's."""
+        if self._operands is None:
+            return None
+        operands = self._operands(*arrays)
+        column = _added_column(operands)
+        if column is None:
+            return joinable_product(operands, self._scratch)
+        repeated = np.empty(column.shape, column.dtype)
+        product = joinable_product(_adding(operands, repeated), self._scratch)
+        copy = CopyWriter(lambda source, target: [(target, source)]).fixed(column, repeated)
+        return None if product is None else in_turn([copy, product])
+
+
+def _added_column(operands: Operands) -> HostArray | None:
+    """A column, or one number, that is added to all columns, as a view as large as the output; None for other addends."""
+    addend, out = operands.addend, operands.out
+    if addend is None or addend.shape[-1:] not in {(), (1,)} or out.ndim != 2 or out.shape[-1] == 1:
+        return None
+    return None if out.nbytes > MOST_REPEATED_BYTES else np.broadcast_to(addend, out.shape)
+
+
+def _repeating(operands: Operands) -> Operands:
+    """The same with a column that is added copied to all columns."""
+    column = _added_column(operands)
+    return operands if column is None else _adding(operands, np.ascontiguousarray(column))
+
+
+def _adding(operands: Operands, addend: HostArray) -> Operands:
+    """The same with another addend."""
+    one = operands
+    return Operands(one.a, one.b, one.out, addend, one.alpha, one.beta, one.activation, one.slope)

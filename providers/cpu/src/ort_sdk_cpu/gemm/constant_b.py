@@ -1,0 +1,186 @@
+"""Products with a constant matrix: in panels if it is large, else where it lies, in whatever file and at whatever address.
+
+Those of small model files that get no panels are copied to where cache lines begin: few rows take a tenth less time then.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import (
+    NOT_PACKED,
+    TENSOR_BYTES,
+    HostArray,
+    InvalidArgument,
+    KernelInfo,
+    NotPacked,
+    PrePackedWeights,
+    Slot,
+    Tensor,
+    TensorElementType,
+)
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer
+from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.memory.weight_arena import is_worth_moving, moved
+from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.onednn.constants import Algorithm
+
+from .epilogue import Tail
+from .packing import is_worth_packing, packed_panels, panels_identity
+from .plan import Activation, CompiledProduct, ProductFunction, ProductSizes, epilogue
+
+__all__ = ["ConstantProduct", "RowProduct"]
+
+WEIGHT = 1
+FLOAT = np.dtype(np.float32)
+MOST_COPIED_BYTES = 1 << 24
+"""Of an operand that lies otherwise than in rows (a picture's channels as columns), up to which a call keeps memory for them."""
+
+_ACTIVATIONS = {
+    Algorithm.RELU: Activation.RELU,
+    Algorithm.LOGISTIC: Activation.SIGMOID,
+    Algorithm.TANH: Activation.TANH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowProduct:
+    """A product of any number of rows."""
+
+    sizes: ProductSizes
+    weight: HostArray
+    bias: HostArray | None
+    epilogue: tuple[int | float, ...]
+    """As the task takes it."""
+    share: float = 0.0
+    """Factor of the third input, rows that are added to the result; 0 if nothing but the bias is."""
+
+
+class ConstantProduct(BindableKernel):
+    """A kernel whose constant right operand a task reads: panels of it, or its bytes, even if no element is aligned there.
+
+    Args:
+        kernel: what is known of the node.
+        make_writer: the shared set's.
+        info: the node; its input 1 is a constant matrix of float32 or float16.
+        transposed: whether the weight is (columns, inner).
+        tail: what follows the product.
+    """
+
+    def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, tail: Tail) -> None:
+        super().__init__(kernel, make_writer)
+        shape = tuple(info.constants[WEIGHT].shape)
+        self._inner, self._columns = reversed(shape) if transposed else shape
+        self._transposed, self._tail, self._scratch = transposed, tail, scratch_of(info)
+        weight = info.constants[WEIGHT]
+        self._may_pack = is_worth_packing(info, weight)
+        # Not before a product is needed.
+        self.packs_in_first_run = self._may_pack or is_worth_moving(weight)
+        self._weight: HostArray | None = None
+        self._results = ResultMemory()
+        is_half = weight.element_type is TensorElementType.FLOAT16
+        self._set_sizes(ProductSizes(self._inner, self._columns, transposed, is_half))
+
+    def packing_identity(self, input_index: int) -> str | None:
+        """The panels, or the bytes, if they are copied."""
+        if input_index != WEIGHT:
+            return None
+        if self._may_pack:
+            return panels_identity(transposed=self._transposed)
+        return TENSOR_BYTES if self.packs_in_first_run else None
+
+    def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
+        """The weight's bytes as they lie; or panels or a copy of them."""
+        if input_index != WEIGHT:
+            return NOT_PACKED
+        if self._may_pack:
+            return PrePackedWeights((packed_panels(tensor, allocator, transposed=self._transposed),))
+        return PrePackedWeights((moved(tensor, allocator) if is_worth_moving(tensor) else tensor.packed(),))
+
+    def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
+        """Read the weight there."""
+        self._weight = weights.buffers[0]
+        if self._may_pack:
+            self._set_sizes(ProductSizes(self._inner, self._columns, is_packed=True))
+
+    def _set_sizes(self, sizes: ProductSizes) -> None:
+        self._sizes, self._function = sizes, ProductFunction(sizes, self._scratch, **self._epilogue)
+
+    @property
+    def compute(self) -> Callable[..., Any]:
+        """The product, in a new array."""
+        return self._run
+
+    def _run(self, a: HostArray, *others: Any) -> Any:
+        *outer, inner = a.shape
+        out = self._results.empty((*outer, self._columns))
+        if inner != self._inner:
+            raise InvalidArgument(f"product of {a.shape} and a constant with {self._inner} rows: these have to be equal")
+        rows, weight, finish = math.prod(outer), self._weight, self._tail.finish
+        if not rows:
+            return out
+        right = np.ascontiguousarray(others[0]) if weight is None else weight
+        self._function(rows, a if a.flags.c_contiguous else np.ascontiguousarray(a), right, self._tail.bias, out)
+        if finish is not None:
+            finish(out, others[1:])
+        return out
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
+        """As for every bindable kernel; arrays that never change are given to the task once."""
+        first, out = inputs[0], outputs[0]
+        weight, is_fixed = self._weight, first.is_fixed and out.is_fixed and self._tail.finish is None
+        if weight is None or not is_fixed or not first.array.size or not out.array.flags.c_contiguous:
+            return super().bind(inputs, outputs)
+        a = first.array
+        if a.flags.c_contiguous:
+            return self._product(a.shape).fixed(a, weight, self._tail.bias, out.array)
+        if a.nbytes > MOST_COPIED_BYTES:
+            return super().bind(inputs, outputs)
+        rows = np.empty(a.shape, FLOAT)
+        copy = CopyWriter(lambda source, target: [(target, source)]).fixed(a, rows)
+        return in_turn([copy, self._product(a.shape).fixed(rows, weight, self._tail.bias, out.array)])
+
+    @property
+    def row_product(self) -> RowProduct | None:
+        """The product as a task needs it; None if it is not one task."""
+        weight, share = self._weight, self._tail.share
+        if weight is None or (self._tail.finish is not None and not share):
+            return None
+        return RowProduct(self._sizes, weight, self._tail.bias, epilogue(**self._epilogue), share)
+
+    def _product(self, shape: tuple[int, ...]) -> CompiledProduct:
+        return CompiledProduct(self._sizes.of_rows(math.prod(shape[:-1])), self._scratch, **self._epilogue)
+
+    @property
+    def _epilogue(self) -> dict[str, Any]:
+        algorithm, slope = self._tail.activation or (None, 0.0)
+        activation = Activation.NONE if algorithm is None else _ACTIVATIONS[algorithm]
+        return {"alpha": self._tail.alpha, "activation": activation, "slope": slope}
+
+    def make_writer(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        """The task, for products of as many rows."""
+        shape = inputs[0].shape
+        if not math.prod(shape):
+            return self._write_nothing
+        return functools.partial(self._write, self._product(shape))
+
+    def _write_nothing(self, _a: HostArray, *arrays: Any) -> None:
+        """No rows."""
+
+    def _write(self, product: CompiledProduct, a: HostArray, weight: HostArray, *others: Any) -> None:
+        out, finish = others[-1], self._tail.finish
+        right = np.ascontiguousarray(weight) if self._weight is None else self._weight
+        result = out if out.flags.c_contiguous else np.empty(out.shape, FLOAT)
+        product(np.ascontiguousarray(a), right, self._tail.bias, result)
+        if finish is not None:
+            finish(result, others[:-1])
+        if result is not out:
+            np.copyto(out, result)

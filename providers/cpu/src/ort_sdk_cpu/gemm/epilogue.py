@@ -1,0 +1,94 @@
+"""What a node of the products' family does to its product, as far as a primitive does it, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.contrib.fused_activation import fused_activation
+from ort_sdk.opset.contrib.fused_matmul import activation_parameters
+from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu.elementwise.activation import in_place_activation
+from ort_sdk_cpu.onednn.constants import Algorithm
+
+__all__ = ["Tail", "tail_of"]
+
+ADDEND = 2
+
+Finish = Callable[[HostArray, Sequence[Any]], None]
+"""``finish(out, other inputs)``: what is done to the product in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What follows the product ``alpha * A @ B``."""
+
+    alpha: float = 1.0
+    bias: HostArray | None = None
+    """Constant (columns,), added by the primitive."""
+    activation: tuple[Algorithm, float] | None = None
+    """Applied by the primitive: its algorithm and alpha."""
+    finish: Finish | None = None
+    """Anything else, after all that."""
+    share: float = 0.0
+    """Factor of the third input, if ``finish`` only adds that."""
+
+
+_ACTIVATIONS: dict[str, tuple[Algorithm, float]] = {
+    "LeakyRelu": (Algorithm.RELU, 0.01),
+    "Relu": (Algorithm.RELU, 0.0),
+    "Sigmoid": (Algorithm.LOGISTIC, 0.0),
+    "Tanh": (Algorithm.TANH, 0.0),
+}
+"""Activation → oneDNN's algorithm, and its alpha by default."""
+
+
+def tail_of(info: KernelInfo) -> Tail:
+    """What follows the product of a node: scaling, a constant bias and an activation that oneDNN has are the primitive's."""
+    alpha = float(info.attribute("alpha", 1.0))
+    bias, activation = _constant_bias(info), _fused_activation(info)
+    if info.has_input(ADDEND) and bias is None:
+        share = 0.0 if info.attribute("activation", "") else float(info.attribute("beta", 1.0))
+        return Tail(alpha, finish=_finish(info), share=share)
+    if activation is None and info.attribute("activation", ""):
+        return Tail(alpha, bias, finish=_activate(info))
+    return Tail(alpha, bias, activation)
+
+
+def _constant_bias(info: KernelInfo) -> HostArray | None:
+    """Beta times Gemm's third input, if it is a constant vector as long as the product is wide."""
+    tensor = info.constants.get(ADDEND)
+    columns = info.constants[1].shape[0 if info.attribute("transB", 0) else 1]
+    if tensor is None or tuple(tensor.shape) not in {(columns,), (1, columns)}:
+        return None
+    bias = np.ascontiguousarray(tensor.numpy(), np.float32).reshape(columns)
+    beta = np.float32(info.attribute("beta", 1.0))
+    return bias if beta == 1 else bias * beta
+
+
+def _fused_activation(info: KernelInfo) -> tuple[Algorithm, float] | None:
+    name, parameters = str(info.attribute("activation", "") or ""), activation_parameters(info)
+    found = _ACTIVATIONS.get(name)
+    return (found[0], float(parameters[0])) if found is not None and name == "LeakyRelu" and parameters else found
+
+
+def _activate(info: KernelInfo) -> Finish | None:
+    parameters = activation_parameters(info)
+    apply = in_place_activation(info, parameters, fused_activation(info, NumpyNamespace(), parameters))
+    return None if apply is None else lambda out, _others: apply(out, out)
+
+
+def _finish(info: KernelInfo) -> Finish:
+    """Beta times the third input, whatever it is, then the activation."""
+    beta, activate = info.attribute("beta", 1.0), _activate(info)
+
+    def finish(out: HostArray, others: Sequence[Any]) -> None:
+        np.add(out, others[0] if beta == 1 else others[0] * beta, out)
+        if activate is not None:
+            activate(out, others)
+
+    return finish

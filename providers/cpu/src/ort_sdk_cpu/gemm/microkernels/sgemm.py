@@ -1,0 +1,415 @@
+"""Tiles of a float32 product kept in registers over a whole loop along K, with both operands read where they lie.
+
+A tile has rows, and columns of 16 lanes each. Each step multiplies one number per row, ``x_row`` bytes apart from row to row,
+with vectors of another operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
+from ort_sdk_cpu.simd.ir_builder import (
+    constant,
+    emit_choice,
+    emit_if,
+    emit_loop,
+    emit_multiply_add,
+    emit_multiply_add_read,
+    emit_prefetch,
+    moved,
+    opaque,
+)
+from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
+from ort_sdk_cpu.simd.vector_types import F32, VF32, operation
+
+__all__ = [
+    "COLUMNS",
+    "MULTIPLIES_MEMORY",
+    "ROWS",
+    "TALL_ROWS",
+    "Number",
+    "Operands",
+    "copying_tile",
+    "direct_tile",
+    "emit_step",
+    "emit_sums",
+    "emit_target",
+    "keeping_tile",
+    "narrow_tile",
+    "spread_tile",
+    "tile",
+]
+
+ROWS, COLUMNS = (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
+"""What the registers hold beside the operands: 32 of 16 lanes, or 16 of 8."""
+TALL_ROWS = ROWS * COLUMNS
+"""Most rows of a matrix that is read once."""
+
+_Address = Any
+_FLOAT_BYTES, _VECTOR_BYTES = 4, 64
+MULTIPLIES_MEMORY = instruction_set() >= InstructionSet.AVX512
+"""Whether an instruction multiplies a vector with one number of memory."""
+_ROWS_OF_POINTER = 3
+"""Rows whose addresses an instruction computes from one pointer: without a distance, with one, with two."""
+
+
+_NEXT = constant(_FLOAT_BYTES)
+"""From one number to the next."""
+
+
+class Operands(NamedTuple):
+    """Of a tile: sizes, and LLVM values: addresses and distances in bytes."""
+
+    rows: int
+    columns: int
+    b: Any
+    b_step: Any
+    """From step to step along K."""
+    b_column: Any
+    """From vector to vector."""
+    x: Any
+    x_row: Any
+    """From row to row."""
+    count: Any
+    """Steps."""
+    source: Any = None
+    """Vectors that are brought into the cache; None: none."""
+    source_step: Any = None
+    slowness: Any = None
+    """Those of one step in the course of ``2 ** slowness`` steps."""
+    x_step: Any = _NEXT
+    """From step to step along K."""
+    copy: Any = None
+    """Where the vectors are written, one step behind the other; None: nowhere."""
+    is_second: bool = False
+    """Whether vectors are brought into the second cache only: those of more steps than the first one has room for."""
+    written: Any = None
+    """Vectors that are written later, as far apart; None: none."""
+    line: Any = None
+    """What is read later of other memory: it comes into the second cache, ``line_step`` bytes on with each two steps."""
+    line_step: Any = None
+    """0, or a cache line's, or two lines'."""
+
+
+class _Place(NamedTuple):
+    """Pointers that go along K."""
+
+    b: Any
+    x: list[Any]
+    """One for some rows that follow each other."""
+    copy: Any
+
+
+def _place(builder: Any, given: Operands, pointers: list[Any]) -> _Place:
+    if given.copy is not None:
+        return _Place(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:-1]], pointers[-1])
+    return _Place(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:]], None)
+
+
+def _write(builder: Any, places: list[_Address], sums: list[Any], is_first: Any) -> None:
+    """Store the sums, or add them to what is there."""
+    with builder.if_else(builder.icmp_signed("!=", is_first, constant(0))) as (store, add):
+        with store:
+            for place, value in zip(places, sums, strict=True):
+                emit_store(builder, place, value)
+        with add:
+            for place, value in zip(places, sums, strict=True):
+                emit_store(builder, place, builder.fadd(value, emit_load(builder, place, VF32)))
+
+
+class Number(NamedTuple):
+    """Where a row's number for one step is."""
+
+    address: Any
+    offset: int = 0
+    """Bytes behind the address."""
+    is_read_twice: bool = False
+    """Whether the instructions that multiply read it, each by itself; see ``MULTIPLIES_MEMORY``."""
+
+
+def emit_step(builder: Any, vectors: list[Any], numbers: list[Number], sums: list[Any]) -> list[Any]:
+    """LLVM code of a tile's sums, row by row, after one step more: each row's number times the vectors is added."""
+    found: list[Any] = []
+    for address, offset, is_read_twice in numbers:
+        last = sums[len(found) : len(found) + len(vectors)]
+        if is_read_twice:
+            found += [emit_multiply_add_read(builder, address, offset, *each) for each in zip(vectors, last, strict=True)]
+            continue
+        value = splat(builder, emit_load(builder, builder.add(address, constant(offset)), F32))
+        found += [emit_multiply_add(builder, value, *each) for each in zip(vectors, last, strict=True)]
+    return found
+
+
+def _reads_twice(given: Operands) -> bool:
+    """Whether the instructions that multiply read a row's numbers themselves, where its address is a pointer.
+
+    That saves the one that would read them before: a core's two threads share how many instructions it takes at a time. Where an
+    address is a sum it saves none, as the processor makes two of such an instruction.
+    """
+    return MULTIPLIES_MEMORY and given.columns > 1 and given.x_step is _NEXT
+
+
+def _step(builder: Any, given: Operands, at: _Place, sums: list[Any], step: int) -> list[Any]:
+    """Sums after one step, ``step`` steps behind the place."""
+    place = moved(builder, at.b, step, given.b_step)
+    vectors = [emit_load(builder, moved(builder, place, column, given.b_column), VF32) for column in range(given.columns)]
+    if at.copy is not None:
+        for column, vector in enumerate(vectors):
+            offset = (step * given.columns + column) * _VECTOR_BYTES
+            emit_store(builder, builder.add(at.copy, constant(offset)), vector)
+    numbers, reads_twice = [], _reads_twice(given)
+    for row in range(given.rows):
+        start, distance = at.x[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER
+        if distance == 0 and reads_twice:
+            numbers.append(Number(start, step * _FLOAT_BYTES, is_read_twice=True))
+        else:
+            numbers.append(Number(moved(builder, moved(builder, start, distance, given.x_row), step, given.x_step)))
+    return emit_step(builder, vectors, numbers, sums)
+
+
+def _advanced(builder: Any, given: Operands, at: _Place, steps: int) -> list[Any]:
+    """The pointers some steps behind the place."""
+    pointers = [moved(builder, at.b, 1, builder.mul(given.b_step, constant(steps)))]
+    pointers += [moved(builder, pointer, steps, given.x_step) for pointer in at.x]
+    if at.copy is not None:
+        pointers.append(builder.add(at.copy, constant(steps * given.columns * _VECTOR_BYTES)))
+    return pointers
+
+
+def _bring(builder: Any, given: Operands, index: Any) -> None:
+    """Ask for what is needed later."""
+    if given.line is not None:
+        place = builder.add(given.line, builder.mul(builder.lshr(index, constant(1)), given.line_step))
+        other = builder.and_(builder.lshr(given.line_step, constant(1)), constant(_VECTOR_BYTES))
+        for each in (place, builder.add(place, other)):
+            emit_prefetch(builder, each, is_second=True)
+    if given.source is None:
+        return
+    offset = builder.mul(builder.lshr(index, given.slowness), given.source_step)
+    places = [
+        (builder.add(start, offset), start is given.written) for start in (given.source, given.written) if start is not None
+    ]
+    for place, is_written in places:
+        for start in (place, builder.add(place, given.source_step)):
+            for column in range(given.columns):
+                line = builder.add(start, constant(column * _VECTOR_BYTES))
+                emit_prefetch(builder, line, is_second=given.is_second, is_written=is_written)
+
+
+def emit_sums(builder: Any, given: Operands, initial: list[Any]) -> list[Any]:
+    """LLVM code of a tile's sums, row by row, added to those at first."""
+    pointers = [given.b, *(moved(builder, given.x, row, given.x_row) for row in range(0, given.rows, _ROWS_OF_POINTER))]
+    pointers += [] if given.copy is None else [given.copy]
+    count = len(pointers)
+
+    def body(index: Any, values: list[Any], steps: int) -> list[Any]:
+        at = _place(builder, given, values[:count])
+        sums = values[count:]
+        if given.source is not None or given.line is not None:
+            _bring(builder, given, builder.mul(index, constant(steps)))
+        for step in range(steps):
+            sums = _step(builder, given, at, sums, step)
+        return _advanced(builder, given, at, steps) + sums
+
+    values = pointers + initial
+    pairs = builder.lshr(given.count, constant(1))
+    loop = lambda values: emit_loop(builder, values, pairs, lambda index, values: body(index, values, 2))  # noqa: E731
+    values = emit_if(builder, builder.icmp_signed(">", pairs, constant(0)), values, loop)
+    is_odd = builder.trunc(given.count, ir.IntType(1))
+    return emit_if(builder, is_odd, values, lambda values: body(constant(0), values, 1))[count:]
+
+
+def emit_target(
+    builder: Any, sizes: tuple[int, int], target: _Address, row_stride: Any, is_first: Any, make: Callable[[], list[Any]]
+) -> None:
+    """LLVM code that makes sums of (rows, columns), row by row, and stores them, or adds them to what is there."""
+    rows, columns = sizes
+    places = [
+        builder.add(moved(builder, target, row, row_stride), constant(column * _VECTOR_BYTES))
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    # Other rows were in the first cache since these were: they are there again by the time the sums are.
+    for place in places:
+        emit_prefetch(builder, place, is_second=False, is_written=True)
+    _write(builder, places, make(), is_first)
+
+
+def _emit_tile(builder: Any, given: Operands, target: _Address, row_stride: Any, is_first: Any) -> None:
+    sizes = given.rows, given.columns
+    zeros = [ir.Constant(VF32, None)] * (given.rows * given.columns)
+    emit_target(builder, sizes, target, row_stride, is_first, lambda: emit_sums(builder, given, zeros))
+
+
+_TILE = operation(types.none, *[types.intp] * 13)
+
+
+@_TILE
+def tile(
+    builder: Any,
+    rows: Any,
+    b: Any,
+    b_step: Any,
+    b_column: Any,
+    x: Any,
+    x_row: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+    source: Any,
+    source_step: Any,
+    slowness: Any,
+) -> None:
+    """Add the product of up to ``ROWS`` rows and ``COLUMNS`` vectors to a target, or write it there.
+
+    Args:
+        builder: of LLVM code.
+        rows: how many.
+        b: address of the vectors.
+        b_step: bytes from step to step along K.
+        b_column: bytes from vector to vector.
+        x: address of the first row's numbers, which follow each other.
+        x_row: bytes from row to row.
+        count: steps.
+        target: address of the first row's vectors, which follow each other.
+        target_row: bytes from row to row.
+        is_first: whether what is there does not count.
+        source: address of vectors to bring into the cache.
+        source_step: bytes from step to step.
+        slowness: ``count >> slowness`` steps of them are asked for.
+    """
+
+    def emit(case: int) -> None:
+        given = Operands(case, COLUMNS, b, b_step, b_column, x, x_row, count, source, source_step, slowness)
+        _emit_tile(builder, given, target, target_row, is_first)
+
+    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+
+
+@_TILE
+def narrow_tile(
+    builder: Any,
+    rows: Any,
+    b: Any,
+    b_step: Any,
+    b_column: Any,
+    x: Any,
+    x_row: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+    source: Any,
+    source_step: Any,
+    slowness: Any,
+) -> None:
+    """As ``tile``, with one vector to a row."""
+
+    def emit(case: int) -> None:
+        given = Operands(case, 1, b, b_step, b_column, x, x_row, count, source, source_step, slowness)
+        _emit_tile(builder, given, target, target_row, is_first)
+
+    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+
+
+@operation(types.none, *[types.intp] * 10)
+def direct_tile(
+    builder: Any,
+    rows: Any,
+    b: Any,
+    b_step: Any,
+    x: Any,
+    x_row: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+    source: Any,
+) -> None:
+    """As ``tile``, of vectors that follow each other, in a matrix that is read once; brings into the second cache.
+
+    The first one would not keep that many, and has to give way to no vectors that it waits for.
+    """
+
+    def emit(case: int) -> None:
+        vectors = (COLUMNS, b, b_step, constant(_VECTOR_BYTES))
+        given = Operands(case, *vectors, x, x_row, count, source, b_step, constant(0), is_second=True)
+        _emit_tile(builder, given, target, target_row, is_first)
+
+    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+
+
+@operation(types.none, *[types.intp] * 10)
+def keeping_tile(
+    builder: Any,
+    b: Any,
+    b_step: Any,
+    copy: Any,
+    x: Any,
+    x_row: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+    source: Any,
+) -> None:
+    """As ``direct_tile``, of ``ROWS`` rows; the vectors are written to ``copy``, too, for other rows."""
+    vectors = (COLUMNS, b, b_step, constant(_VECTOR_BYTES))
+    given = Operands(ROWS, *vectors, x, x_row, count, source, b_step, constant(0), copy=copy, is_second=True)
+    _emit_tile(builder, given, target, target_row, is_first)
+
+
+@_TILE
+def copying_tile(
+    builder: Any,
+    rows: Any,
+    b: Any,
+    b_step: Any,
+    copy: Any,
+    x: Any,
+    x_row: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+    source: Any,
+    source_step: Any,
+    slowness: Any,
+) -> None:
+    """As ``tile``, of vectors that follow each other and are written to ``copy``; of half as many rows or more."""
+
+    def emit(case: int) -> None:
+        vectors = (b, b_step, constant(_VECTOR_BYTES))
+        given = Operands(case, COLUMNS, *vectors, x, x_row, count, source, source_step, slowness, copy=copy)
+        _emit_tile(builder, given, target, target_row, is_first)
+
+    emit_choice(builder, rows, range(ROWS // 2, ROWS + 1), emit)
+
+
+@operation(types.none, *[types.intp] * 10)
+def spread_tile(
+    builder: Any,
+    rows: Any,
+    b: Any,
+    b_step: Any,
+    x: Any,
+    x_row: Any,
+    x_step: Any,
+    count: Any,
+    target: Any,
+    target_row: Any,
+    is_first: Any,
+) -> None:
+    """As ``tile``, of vectors that follow each other, with a row's numbers ``x_step`` bytes apart; asks for nothing ahead."""
+
+    def emit(case: int) -> None:
+        given = Operands(case, COLUMNS, b, b_step, constant(_VECTOR_BYTES), x, x_row, count, x_step=x_step)
+        _emit_tile(builder, given, target, target_row, is_first)
+
+    emit_choice(builder, rows, range(1, ROWS + 1), emit)

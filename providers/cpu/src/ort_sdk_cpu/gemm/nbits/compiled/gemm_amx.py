@@ -1,0 +1,231 @@
+"""MatMulNBits on the processor's matrix unit (AMX), by panels of the weight. For the order see ``microkernels.panel_order``.
+
+*Tiles* are as exact as products of float32: a panel has codes less their zero points, which are whole numbers, and the scales of
+its blocks are for sums of products; activations are in three parts. *Numbers* are rounded to bfloat16, a panel's and activations.
+
+Arguments: see ``microkernels.arguments``; ``X`` is of ``parts_of_rows`` or of ``rounded_rows``: tiles of 16 rows of activations,
+``X_STRIDE`` bytes each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.gemm.nbits.microkernels import amx_codes, amx_values
+from ort_sdk_cpu.gemm.nbits.microkernels.amx_codes import WIDTHS, offset_of, shift_of
+from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import PARTS, TILE_NUMBERS, multiply_codes
+from ort_sdk_cpu.gemm.nbits.microkernels.arguments import BLOCK, CHUNK, FLIP, K_PARTS, N_PARTS, WORK, WORK_STRIDE, X_STRIDE, X
+from ort_sdk_cpu.gemm.nbits.microkernels.panel_order import run_jobs
+from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.simd.amx import TILE_BYTES, TILE_ROWS, TILE_STEPS, configure, release
+from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, zero_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_i32, prefetch_second, store_f32, store_i32
+from ort_sdk_cpu.simd.shuffles import transpose_rows
+
+from .panels import maker_of_columns, maker_of_rows
+
+__all__ = [
+    "numbers_of_columns_2",
+    "numbers_of_columns_4",
+    "numbers_of_columns_8",
+    "numbers_of_rows_2",
+    "numbers_of_rows_4",
+    "numbers_of_rows_8",
+    "tiles_of_columns_2",
+    "tiles_of_columns_4",
+    "tiles_of_columns_8",
+    "tiles_of_rows_2",
+    "tiles_of_rows_4",
+    "tiles_of_rows_8",
+]
+
+_STEP_BYTES = 2 * TILE_BYTES // TILE_NUMBERS
+"""Of 32 columns of a panel, for each step along K."""
+_AHEAD = 32
+"""Rows of a weight [K, N] that are asked for ahead."""
+_LAST_BYTE = 63
+"""Of a vector: weights of model files begin at any byte, so that a vector is in two cache lines."""
+_multiply_group, _multiply_two_groups = (amx_values.multiply_numbers[groups] for groups in (1, 2))
+"""Compiled code needs a name for each."""
+
+
+def _finish_codes(bits: int) -> Any:
+    """Zero points as ``code_tiles`` takes them, and scales of what it makes of codes."""
+    offsets, factor = offset_of[bits], np.float32(1 << shift_of(bits))
+
+    @inner
+    def finish(s_panel: int, z_panel: int, vectors: int) -> None:
+        for vector in range(vectors):
+            place = z_panel + vector * 64
+            store_i32(place, offsets(load_f32(place)))
+            store_f32(s_panel + vector * 64, multiply(load_f32(s_panel + vector * 64), splat_f32(factor)))
+
+    return finish
+
+
+@inner
+def _finish_numbers(s_panel: int, z_panel: int, vectors: int) -> None:
+    """What numbers are more than their scaled codes in place of zero points."""
+    for vector in range(vectors):
+        place = z_panel + vector * 64
+        store_f32(place, multiply(multiply(load_f32(place), load_f32(s_panel + vector * 64)), splat_f32(np.float32(-1))))
+
+
+def _fill_by_rows(bits: int, store: Any) -> Any:
+    """16 rows and ``count`` 4-byte lanes of a weight [N, ...] into a vector of a panel."""
+    lane_bytes = TILE_BYTES // bits
+
+    @inner
+    def fill(
+        record: int,
+        codes: int,
+        stride: int,
+        rows: int,
+        count: int,
+        half: int,
+        s_panel: int,
+        z_panel: int,
+        panel: int,
+        spare: int,
+        soon: int,
+    ) -> None:
+        lanes, first = argument(record, BLOCK) * bits // 32, panel + half * TILE_BYTES
+        piece = min(lanes, 16)
+        for start in range(0, count, piece):
+            if start & 15 == 0:
+                for row in range(16):
+                    wanted = soon + row * stride + start * 4
+                    prefetch_second(wanted)
+                    prefetch_second(wanted + _LAST_BYTE)
+                transpose_rows(codes + start * 4, stride, rows, count - start, spare)
+            block = start // lanes * 128
+            for lane in range(start, start + piece):
+                target = first + lane // bits * 2 * TILE_BYTES + lane % bits * lane_bytes
+                store(load_i32(spare + (lane & 15) * 64), s_panel + block, z_panel + block, target)
+
+    return fill
+
+
+def _fill_by_columns(store: Any) -> Any:
+    """A strip of some rows of a weight [K, N] into a panel; the last row stands for those that blocks lack, which zeros meet."""
+
+    @inner
+    def fill(
+        record: int, codes: int, stride: int, rows: int, count: int, s_panel: int, z_panel: int, panel: int, soon: int
+    ) -> None:
+        block, flip = argument(record, BLOCK), argument(record, FLIP)
+        pair_bytes = argument(record, CHUNK) * block * _STEP_BYTES
+        for row in range(0, count * block, 4):
+            for line in range(row + _AHEAD, row + _AHEAD + 4):
+                wanted = codes + line * stride if line < rows else soon + (line - rows) * stride
+                prefetch_second(wanted)
+                prefetch_second(wanted + _LAST_BYTE)
+            place, scales, offsets = min(row, rows - 1), s_panel + row // block * 128, z_panel + row // block * 128
+            target = panel + row // TILE_NUMBERS * 2 * TILE_BYTES + row % TILE_NUMBERS // 4 * 128
+            store(codes + place * stride, stride, max(1, rows - row), flip, scales, offsets, count * 128, target, pair_bytes)
+
+    return fill
+
+
+@inner
+def _start_sums(target: int, stride: int) -> None:
+    for row in range(TILE_ROWS):
+        store_f32(target + row * stride, zero_f32())
+        store_f32(target + row * stride + 64, zero_f32())
+
+
+@inner
+def _multiply_codes(
+    count: int, steps: int, x: int, _x_stride: int, _rows: int, panel: int, scales: int, sums: int, stride: int, stage: int
+) -> None:
+    multiply_codes(count, steps, x, panel, scales, sums, stride, stage)
+
+
+@inner
+def _multiply_numbers(
+    count: int, steps: int, x: int, x_stride: int, rows: int, panel: int, _scales: int, sums: int, stride: int, _stage: int
+) -> None:
+    if rows > TILE_ROWS:
+        _multiply_two_groups(count * steps, x, x_stride, panel, sums, stride)
+    else:
+        _multiply_group(count * steps, x, x_stride, panel, sums, stride)
+
+
+def _use(pairs: int, parts: int, at_once: int, multiply_tiles: Any) -> Any:
+    """Products of all rows of activations, ``parts`` tiles for each of the panel's, with a panel, so many rows ``at_once``."""
+
+    @inner
+    def use(
+        record: int,
+        m_first: int,
+        rows: int,
+        first: int,
+        count: int,
+        s_panel: int,
+        _z_panel: int,
+        panel: int,
+        target: int,
+        begins: int,
+    ) -> None:
+        steps, stride, x_stride = argument(record, BLOCK) // TILE_NUMBERS, pairs * 128, argument(record, X_STRIDE)
+        pair_bytes = argument(record, CHUNK) * steps * 2 * TILE_BYTES
+        stage, start = panel + pairs * pair_bytes, argument(record, X) + first * steps * parts * TILE_BYTES
+        for row in range(0, rows, at_once):
+            x, left = start + (m_first + row) // TILE_ROWS * x_stride, min(rows - row, at_once)
+            for pair in range(pairs):
+                sums, place, scales = target + row * stride + pair * 128, panel + pair * pair_bytes, s_panel + pair * count * 128
+                if begins:
+                    for group in range(0, left, TILE_ROWS):
+                        _start_sums(sums + group * stride, stride)
+                multiply_tiles(count, steps, x, x_stride, left, place, scales, sums, stride, stage)
+
+    return use
+
+
+def _use_codes(pairs: int) -> Any:
+    return _use(pairs, PARTS, TILE_ROWS, _multiply_codes)
+
+
+def _use_numbers(pairs: int) -> Any:
+    return _use(pairs, 1, 2 * TILE_ROWS, _multiply_numbers)
+
+
+def _task(name: str, bits: int, pairs: int, make: Any, use: Any) -> Task:
+    planes = 1 if pairs == 1 else 8 // bits
+
+    def tiles(record: int, part: int, parts: int) -> None:
+        jobs = argument(record, K_PARTS) * argument(record, N_PARTS)
+        configure(argument(record, WORK) + jobs * part // parts * argument(record, WORK_STRIDE), TILE_ROWS, TILE_ROWS, TILE_STEPS)
+        run_jobs(record, part, parts, pairs, planes, make, use)
+        release()
+
+    tiles.__name__ = f"{name}_{bits}"
+    return task(tiles)
+
+
+def _of_rows(name: str, bits: int, store: Any, finish: Any, use: Any) -> Task:
+    make = maker_of_rows(bits, _fill_by_rows(bits, store), finish, takes_turns=True)
+    return _task(f"{name}_of_rows", bits, 1, make, use(1))
+
+
+def _of_columns(name: str, bits: int, store: Any, finish: Any, use: Any) -> Task:
+    make, pairs = maker_of_columns(bits, _fill_by_columns(store), finish, takes_turns=True), 2 * (8 // bits)
+    return _task(f"{name}_of_columns", bits, pairs, make, use(pairs))
+
+
+tiles_of_rows_2, tiles_of_rows_4, tiles_of_rows_8 = (
+    _of_rows("tiles", bits, amx_codes.store_lanes[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
+)
+tiles_of_columns_2, tiles_of_columns_4, tiles_of_columns_8 = (
+    _of_columns("tiles", bits, amx_codes.store_columns[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
+)
+numbers_of_rows_2, numbers_of_rows_4, numbers_of_rows_8 = (
+    _of_rows("numbers", bits, amx_values.store_lanes[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
+)
+numbers_of_columns_2, numbers_of_columns_4, numbers_of_columns_8 = (
+    _of_columns("numbers", bits, amx_values.store_columns[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
+)

@@ -1,0 +1,179 @@
+"""MatMulNBits by panels of the weight, as integers: uint8 by fours along K. For the order see ``microkernels.panel_order``.
+
+Arguments: see ``microkernels.arguments``; ``X``, ``X_SCALES`` and ``X_SUMS`` are of ``arrange_i8``, of rows of whole tiles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk_cpu.gemm.nbits.microkernels.arguments import BLOCK, BLOCK_STRIDE, CHUNK, FLIP, X_SCALES, X_STRIDE, X_SUMS, X
+from ort_sdk_cpu.gemm.nbits.microkernels.panel_order import run_jobs
+from ort_sdk_cpu.gemm.nbits.microkernels.scales import scale_zeros
+from ort_sdk_cpu.gemm.nbits.microkernels.tile import tile_operations
+from ort_sdk_cpu.gemm.nbits.microkernels.unpack import (
+    interleave_u2,
+    interleave_u4,
+    interleave_u8,
+    transpose_u2,
+    transpose_u4,
+    transpose_u8,
+)
+from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.simd.memory import prefetch
+
+from .panels import maker_of_columns, maker_of_rows
+
+__all__ = [
+    "panels_of_columns_i8_2",
+    "panels_of_columns_i8_4",
+    "panels_of_columns_i8_8",
+    "panels_of_rows_i8_2",
+    "panels_of_rows_i8_4",
+    "panels_of_rows_i8_8",
+]
+
+_SLACK = 64 * 128
+"""Bytes behind a pair of a panel that may be written, too."""
+_TRANSPOSE = {2: transpose_u2, 4: transpose_u4, 8: transpose_u8}
+_INTERLEAVE = {2: interleave_u2, 4: interleave_u4, 8: interleave_u8}
+_LARGE, _MEDIUM, _SMALL = 6, 4, 2
+"""Rows of tiles."""
+
+
+def _codes_of_rows(bits: int) -> Any:
+    """16 rows and ``count`` 4-byte lanes of a weight [N, ...] into a vector of a panel."""
+    transpose, step_bytes = _TRANSPOSE[bits], 128 * (8 // bits)
+
+    @inner
+    def codes_of(
+        _record: int,
+        codes: int,
+        stride: int,
+        rows: int,
+        count: int,
+        half: int,
+        _s_panel: int,
+        _z_panel: int,
+        panel: int,
+        _spare: int,
+        soon: int,
+    ) -> None:
+        for start in range(0, count, 16):
+            for line in range(16):
+                prefetch(soon + (start + line) * 64)
+            transpose(codes + start * 4, stride, rows, count - start, panel + half * 64 + start * step_bytes)
+
+    return codes_of
+
+
+def _codes_of_columns(bits: int) -> Any:
+    """A strip of some rows of a weight [K, N] into a panel."""
+    interleave = _INTERLEAVE[bits]
+
+    @inner
+    def codes_of(
+        record: int, codes: int, stride: int, rows: int, _count: int, _s_panel: int, _z_panel: int, panel: int, _soon: int
+    ) -> None:
+        flip, pair_bytes = argument(record, FLIP), argument(record, CHUNK) * argument(record, BLOCK) * 32 + _SLACK
+        for row in range(0, rows // 4 * 4, 4):
+            interleave(codes + row * stride, stride, 4, flip, panel + row * 32, pair_bytes)
+        if rows % 4:
+            row = rows // 4 * 4
+            interleave(codes + row * stride, stride, rows - row, flip, panel + row * 32, pair_bytes)
+
+    return codes_of
+
+
+def _tile(rows: int, x_planes: int) -> Any:
+    """Products of some rows of activations, quantised, with a pair of a panel."""
+    operations = tile_operations(rows)
+    zero_i32, zero_f32, load, store = operations.zero_i32, operations.zero_f32, operations.load, operations.store
+    add_products, add_scaled = operations.add_products, operations.add_scaled
+
+    @inner
+    def tile(
+        record: int, panel: int, s_panel: int, z_panel: int, row: int, first: int, count: int, sums: int, stride: int, begins: int
+    ) -> None:
+        x_stride, b_stride, lanes = (
+            argument(record, X_STRIDE),
+            argument(record, BLOCK_STRIDE),
+            argument(record, BLOCK) // (4 * x_planes),
+        )
+        x, x_scales = argument(record, X) + row * x_stride, argument(record, X_SCALES) + row * b_stride
+        x_sums = argument(record, X_SUMS) + row * b_stride
+        total = zero_f32() if begins else load(sums, stride)
+        for block in range(count):
+            start = (first + block) * lanes
+            place = x + (start >> 4) * 64 * x_planes + (start & 15) * 4
+            products = zero_i32()
+            for piece in range(0, lanes, 16):
+                for step in range(min(lanes, 16)):
+                    for plane in range(x_planes):
+                        products = add_products(products, panel, place + piece * 4 * x_planes + step * 4 + plane * 64, x_stride)
+                        panel += 128
+            offset, b = block * 128, (first + block) * 4
+            total = add_scaled(total, products, s_panel + offset, z_panel + offset, x_scales + b, x_sums + b, b_stride)
+        store(sums, stride, total)
+
+    return tile
+
+
+def _use(pairs: int, x_planes: int) -> Any:
+    """Products of all rows of activations with a panel."""
+    large, medium, small = (_tile(rows, x_planes) for rows in (_LARGE, _MEDIUM, _SMALL))
+
+    @inner
+    def use(
+        record: int,
+        m_first: int,
+        rows: int,
+        first: int,
+        count: int,
+        s_panel: int,
+        z_panel: int,
+        panel: int,
+        target: int,
+        begins: int,
+    ) -> None:
+        pair_bytes, stride = argument(record, CHUNK) * argument(record, BLOCK) * 32 + _SLACK, pairs * 128
+        for pair in range(pairs):
+            place, s_place, z_place = panel + pair * pair_bytes, s_panel + pair * count * 128, z_panel + pair * count * 128
+            row = 0
+            while row < rows:
+                sums = target + row * stride + pair * 128
+                if rows - row > _MEDIUM:
+                    large(record, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
+                    row += _LARGE
+                elif rows - row > _SMALL:
+                    medium(record, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
+                    row += _MEDIUM
+                else:
+                    small(record, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
+                    row += _SMALL
+
+    return use
+
+
+def _task(name: str, bits: int, pairs: int, make: Any, x_planes: int) -> Task:
+    use, planes = _use(pairs, x_planes), 1 if pairs == 1 else 8 // bits
+
+    def panels(record: int, part: int, parts: int) -> None:
+        run_jobs(record, part, parts, pairs, planes, make, use)
+
+    panels.__name__ = f"{name}_{bits}"
+    return task(panels)
+
+
+def _of_rows(bits: int) -> Task:
+    return _task("panels_of_rows_i8", bits, 1, maker_of_rows(bits, _codes_of_rows(bits), scale_zeros), 8 // bits)
+
+
+def _of_columns(bits: int) -> Task:
+    return _task("panels_of_columns_i8", bits, 2 * (8 // bits), maker_of_columns(bits, _codes_of_columns(bits), scale_zeros), 1)
+
+
+panels_of_rows_i8_2, panels_of_rows_i8_4, panels_of_rows_i8_8 = (_of_rows(bits) for bits in (2, 4, 8))
+panels_of_columns_i8_2, panels_of_columns_i8_4, panels_of_columns_i8_8 = (_of_columns(bits) for bits in (2, 4, 8))

@@ -1,0 +1,221 @@
+"""MatMulNBits for few rows of activations: dot products with the rows of a weight [N, k_blocks, bytes], as exact as float32.
+
+Activations are integers of 31 bits: products of integers take fewer instructions than making float32 of each code. Spans and
+groups are those of ``matmul_nbits_rows_i8``. Two rows are read side by side, so that activations are loaded once for both. They
+lie far apart: each is the next of a long run of rows, which processors foresee.
+
+Arguments: see ``microkernels.arguments``; ``X``, ``X_SCALES`` and ``X_SUMS`` are of ``digits_of_rows``, with ``X_STRIDE`` bytes
+from line to line. Without zero points, half the codes' range is meant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.gemm.nbits.microkernels.arguments import (
+    BIAS,
+    BLOCK,
+    BLOCK_STRIDE,
+    CODES,
+    INDICES,
+    OUT,
+    SCALES,
+    X_SCALES,
+    X_STRIDE,
+    X_SUMS,
+    ZEROS,
+    ZEROS_KIND,
+    ZEROS_STRIDE,
+    K,
+    M,
+    N,
+    X,
+)
+from ort_sdk_cpu.gemm.nbits.microkernels.dequantized_dot import has_finite_sum, plain_dot
+from ort_sdk_cpu.gemm.nbits.microkernels.row_pairs import load_code_pair, load_scale_pair
+from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
+from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.simd.arithmetic import (
+    add,
+    bit_and,
+    fused_multiply_add,
+    multiply,
+    reduce_add,
+    shift_left,
+    shift_right,
+    splat_f32,
+    splat_i32,
+    subtract,
+    to_f32,
+    zero_f32,
+    zero_i32,
+)
+from ort_sdk_cpu.simd.int8_dot import add_products_u8_i8
+from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, prefetch_second, read_f32, write_f32
+from ort_sdk_cpu.simd.shuffles import lookup
+
+__all__ = ["rows_i32_2", "rows_i32_4", "rows_i32_8"]
+
+_LINES = 6
+"""Lines of a row of activations."""
+_DIGITS = 4
+_AHEAD_OF_ZERO_POINTS = 2048
+"""Bytes ahead of the reading of a row's float32 zero points that are asked for, as many as of scales."""
+_FIRST_DIGITS = np.float32(65536)
+
+
+@inner
+def _add_digits(totals: Any, codes: Any, x: int, stride: int) -> Any:
+    """Products of codes of two rows with the four digits of activations."""
+    first, second, third, fourth = load_i32(x), load_i32(x + stride), load_i32(x + 2 * stride), load_i32(x + 3 * stride)
+    return (
+        add_products_u8_i8(totals[0], codes[0], first),
+        add_products_u8_i8(totals[1], codes[0], second),
+        add_products_u8_i8(totals[2], codes[0], third),
+        add_products_u8_i8(totals[3], codes[0], fourth),
+        add_products_u8_i8(totals[4], codes[1], first),
+        add_products_u8_i8(totals[5], codes[1], second),
+        add_products_u8_i8(totals[6], codes[1], third),
+        add_products_u8_i8(totals[7], codes[1], fourth),
+    )
+
+
+@inner
+def _joined(first: Any, second: Any, third: Any, fourth: Any) -> Any:
+    """The number that sums by digits make, rounded once: those of two digits are whole numbers that float32 has."""
+    high, low = add(shift_left(first, 8), second), add(shift_left(third, 8), fourth)
+    return fused_multiply_add(to_f32(high), splat_f32(_FIRST_DIGITS), to_f32(low))
+
+
+@inner
+def _joined_pair(totals: Any) -> Any:
+    return _joined(totals[0], totals[1], totals[2], totals[3]), _joined(totals[4], totals[5], totals[6], totals[7])
+
+
+@inner
+def _starts(place: int) -> Any:
+    high, low, none = load_i32(place), load_i32(place + 64), zero_i32()
+    return none, high, none, low, none, high, none, low
+
+
+def _dots(bits: int) -> Any:
+    """Products of a span of two rows with activations, summed over the elements of each lane; codes count from half."""
+    byte = (1 << bits) - 1
+
+    @inner
+    def dots(first: Any, second: Any, x: int, stride: int, starts: int) -> Any:
+        mask, totals = splat_i32(np.int32(byte * 0x01010101)), _starts(starts)
+        for shift in range(0, 8, bits):
+            codes = bit_and(shift_right(first, shift), mask), bit_and(shift_right(second, shift), mask)
+            totals = _add_digits(totals, codes, x + shift * (64 // bits), stride)
+        return _joined_pair(totals)
+
+    @inner
+    def dots_of_bytes(first: Any, second: Any, x: int, stride: int, starts: int) -> Any:
+        return _joined_pair(_add_digits(_starts(starts), (first, second), x, stride))
+
+    return dots_of_bytes if bits == 8 else dots
+
+
+@inner
+def _add_exactly(total: Any, value: Any) -> Any:
+    """A sum and what it lacks, with a number added (Knuth's two-sum)."""
+    found = add(total[0], value)
+    part = subtract(found, total[0])
+    lost = add(subtract(total[0], subtract(found, part)), subtract(value, part))
+    return found, add(total[1], lost)
+
+
+@inner
+def _sum(total: Any) -> Any:
+    """Of the lanes; a sum that became infinite lacks nothing."""
+    lost = reduce_add(total[1])
+    return reduce_add(total[0]) + (lost if lost == lost else np.float32(0))  # noqa: PLR0124 - NaN is not equal to itself
+
+
+def _minus_points(bits: int) -> Any:
+    """Zero points of up to 16 blocks, down from half."""
+    first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
+
+    @inner
+    def minus_points(address: int, first: int, count: int, kind: int) -> Any:
+        if kind == 2:
+            prefetch_second(address + first * 4 + _AHEAD_OF_ZERO_POINTS)
+            return subtract(splat_f32(half), load_f32_first(address + first * 4, count))
+        return subtract(splat_f32(half), to_f32(first_codes(address + first * bits // 8, count)))
+
+    return minus_points
+
+
+def _pair(bits: int) -> Any:
+    """Dot products of two rows, some rows apart, with one row of activations."""
+    dots, minus_points, x_step = _dots(bits), _minus_points(bits), 64 * (8 // bits)
+
+    @inner
+    def pair(record: int, column: int, apart: int, blocks: int, lanes: int, x: int, b: int) -> Any:
+        total, other_total = (zero_f32(), zero_f32()), (zero_f32(), zero_f32())
+        kind, z_stride, stride = argument(record, ZEROS_KIND), argument(record, ZEROS_STRIDE), argument(record, X_STRIDE)
+        codes, scales = argument(record, CODES) + column * blocks * lanes * 4, argument(record, SCALES) + column * blocks * 4
+        zeros, starts, indices = argument(record, ZEROS) + column * z_stride, x + _DIGITS * stride, argument(record, INDICES)
+        for first in range(0, blocks, 16):
+            count, place, sum_, other = blocks - first, b + first * 4, zero_f32(), zero_f32()
+            own, others = load_scale_pair(scales + first * 4, apart * blocks * 4, count)
+            if kind:
+                sums = load_f32_first(argument(record, X_SUMS) + place, count)
+                sum_ = multiply(multiply(minus_points(zeros, first, count, kind), own), sums)
+                other = multiply(multiply(minus_points(zeros + apart * z_stride, first, count, kind), others), sums)
+            x_scale = load_f32_first(argument(record, X_SCALES) + place, count)
+            own, others = multiply(own, x_scale), multiply(others, x_scale)
+            for span in range(min(lanes, (count * lanes + 15) // 16)):
+                index, rows = (
+                    load_i32(indices + span * 64),
+                    load_code_pair(codes, apart * blocks * lanes * 4, count * lanes - span * 16),
+                )
+                products = dots(rows[0], rows[1], x, stride, starts)
+                sum_ = fused_multiply_add(products[0], lookup(own, index), sum_)
+                other = fused_multiply_add(products[1], lookup(others, index), other)
+                codes += 64
+                x += x_step
+                starts += 128
+            total, other_total = _add_exactly(total, sum_), _add_exactly(other_total, other)
+        return _sum(total), _sum(other_total)
+
+    return pair
+
+
+def _task(bits: int) -> Task:
+    pair, dot = _pair(bits), plain_dot(bits)
+
+    @inner
+    def pair_of_columns(record: int, column: int, apart: int, blocks: int, lanes: int) -> None:
+        """Results of all rows of activations with two rows of the weight, which may be the same."""
+        n, bias, out = argument(record, N), argument(record, BIAS), argument(record, OUT)
+        for row in range(argument(record, M)):
+            x, b = argument(record, X) + row * _LINES * argument(record, X_STRIDE), row * argument(record, BLOCK_STRIDE)
+            if has_finite_sum(record, row, blocks):
+                values = pair(record, column, apart, blocks, lanes, x, b)
+            else:
+                values = dot(record, column, row, blocks), dot(record, column + apart, row, blocks)
+            place = out + (row * n + column) * 4
+            write_f32(place, values[0] + (read_f32(bias + column * 4) if bias else np.float32(0)))
+            write_f32(place + apart * 4, values[1] + (read_f32(bias + (column + apart) * 4) if bias else np.float32(0)))
+
+    def rows(record: int, part: int, parts: int) -> None:
+        n, block = argument(record, N), argument(record, BLOCK)
+        blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
+        first, last = n * part // parts, n * (part + 1) // parts
+        half = (last - first) // 2
+        for column in range(first, first + half):
+            pair_of_columns(record, column, half, blocks, lanes)
+        for column in range(first + 2 * half, last):
+            pair_of_columns(record, column, 0, blocks, lanes)
+
+    rows.__name__ = f"rows_i32_{bits}"
+    return task(rows)
+
+
+rows_i32_2, rows_i32_4, rows_i32_8 = (_task(bits) for bits in (2, 4, 8))

@@ -1,0 +1,133 @@
+"""MatMulNBits for few rows of activations: dot products with the rows of a weight [N, k_blocks, bytes], as integers.
+
+A weight's row is read where it lies, 64 bytes at a time, a *span*: 16 lanes of 4 bytes, which belong to one block or several.
+Sixteen blocks, a *group*, are ``lanes`` spans, where ``lanes`` is the number of 4-byte lanes of a block.
+
+Two rows are read side by side, so that activations are loaded once for both. They lie far apart: each is the next of a long run
+of rows, which processors foresee.
+
+Arguments: see ``microkernels.arguments``; ``X`` is of ``arrange_lanes``. Without zero points, half the codes' range is meant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.gemm.nbits.microkernels.arguments import (
+    BIAS,
+    BLOCK,
+    BLOCK_STRIDE,
+    CODES,
+    HALF_SCALES,
+    INDICES,
+    OUT,
+    SCALES,
+    X_STRIDE,
+    X_SUMS,
+    ZEROS,
+    ZEROS_KIND,
+    ZEROS_STRIDE,
+    K,
+    M,
+    N,
+    X,
+)
+from ort_sdk_cpu.gemm.nbits.microkernels.dot_i8 import span_operations
+from ort_sdk_cpu.gemm.nbits.microkernels.row_pairs import load_code_pair, load_half_scale_pair, load_scale_pair
+from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
+from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, to_f32
+from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, prefetch_second, read_f32
+
+__all__ = ["rows_i8_2", "rows_i8_4", "rows_i8_8"]
+
+_MANY, _TWO, _ONE = 4, 2, 1
+"""Rows of activations that are multiplied at a time."""
+_AHEAD_OF_ZERO_POINTS = 2048
+"""Bytes ahead of the reading of a row's float32 zero points that are asked for, as many as of scales."""
+
+
+def _zero_points(bits: int) -> Any:
+    """Zero points of up to 16 blocks of a row."""
+    first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
+
+    @inner
+    def zero_points(address: int, first: int, count: int, kind: int) -> Any:
+        if kind == 0:
+            return splat_f32(half)
+        if kind == 2:
+            prefetch_second(address + first * 4 + _AHEAD_OF_ZERO_POINTS)
+            return load_f32_first(address + first * 4, count)
+        return to_f32(first_codes(address + first * bits // 8, count))
+
+    return zero_points
+
+
+def _products(bits: int, rows: int) -> Any:
+    """Results of two rows of the weight, some rows apart, with some rows of activations."""
+    operations, zero_points, x_step = span_operations(bits, rows), _zero_points(bits), 64 * (8 // bits) + 64
+    zero, take_offsets, add_span, write = operations.zero, operations.take_offsets, operations.add_span, operations.write
+
+    @inner
+    def products(record: int, column: int, apart: int, row: int, blocks: int, lanes: int) -> None:
+        kind, z_stride, x_stride = argument(record, ZEROS_KIND), argument(record, ZEROS_STRIDE), argument(record, X_STRIDE)
+        b_stride, indices, x = argument(record, BLOCK_STRIDE), argument(record, INDICES), argument(record, X) + row * x_stride
+        codes, scales = argument(record, CODES) + column * blocks * lanes * 4, argument(record, SCALES) + column * blocks * 4
+        halves, zeros = argument(record, HALF_SCALES), argument(record, ZEROS) + column * z_stride
+        x_sums, total = argument(record, X_SUMS) + row * b_stride, zero()
+        for first in range(0, blocks, 16):
+            count = blocks - first
+            if halves:
+                scale = load_half_scale_pair(halves, column * blocks + first, apart * blocks, count)
+            else:
+                scale = load_scale_pair(scales + first * 4, apart * blocks * 4, count)
+            taken = multiply(scale[0], zero_points(zeros, first, count, kind))
+            others = multiply(scale[1], zero_points(zeros + apart * z_stride, first, count, kind))
+            total = take_offsets(total, taken, others, x_sums + first * 4, b_stride, count)
+            for span in range(min(lanes, (count * lanes + 15) // 16)):
+                value = load_code_pair(codes, apart * blocks * lanes * 4, count * lanes - span * 16)
+                total = add_span(total, value[0], value[1], scale[0], scale[1], x, x_stride, load_i32(indices + span * 64))
+                codes += 64
+                x += x_step
+        n, bias, out = argument(record, N), argument(record, BIAS) + column * 4, argument(record, OUT) + column * 4
+        start = read_f32(bias) if argument(record, BIAS) else np.float32(0)
+        other = read_f32(bias + apart * 4) if argument(record, BIAS) else np.float32(0)
+        write(total, out + row * n * 4, n * 4, apart * 4, start, other)
+
+    return products
+
+
+def _task(bits: int) -> Task:
+    many, two, one = (_products(bits, rows) for rows in (_MANY, _TWO, _ONE))
+
+    @inner
+    def pair_of_columns(record: int, column: int, apart: int, blocks: int, lanes: int) -> None:
+        row, rows = 0, argument(record, M)
+        while rows - row >= _MANY:
+            many(record, column, apart, row, blocks, lanes)
+            row += _MANY
+        if rows - row >= _TWO:
+            two(record, column, apart, row, blocks, lanes)
+            row += _TWO
+        if rows - row:
+            one(record, column, apart, row, blocks, lanes)
+
+    def rows_i8(record: int, part: int, parts: int) -> None:
+        n, block = argument(record, N), argument(record, BLOCK)
+        blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
+        first, last = n * part // parts, n * (part + 1) // parts
+        half = (last - first) // 2
+        for column in range(first, first + half):
+            pair_of_columns(record, column, half, blocks, lanes)
+        for column in range(first + 2 * half, last):
+            pair_of_columns(record, column, 0, blocks, lanes)
+
+    rows_i8.__name__ += f"_{bits}"
+    return task(rows_i8)
+
+
+rows_i8_2, rows_i8_4, rows_i8_8 = (_task(bits) for bits in (2, 4, 8))

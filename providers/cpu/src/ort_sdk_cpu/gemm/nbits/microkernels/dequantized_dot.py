@@ -1,0 +1,56 @@
+"""Dot products with rows of a weight [N, k_blocks, bytes] number by number, as is right for activations with infinities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, reduce_add, splat_f32, splat_i32, subtract, to_f32, zero_f32
+from ort_sdk_cpu.simd.memory import load_f32_first, read_f32
+from ort_sdk_cpu.simd.shuffles import lookup
+
+from .arguments import ACTIVATIONS, BLOCK, BLOCK_STRIDE, CODES, SCALES, X_SUMS, ZEROS, ZEROS_KIND, ZEROS_STRIDE, K
+from .unpack import FIRST_CODES
+
+__all__ = ["has_finite_sum", "plain_dot"]
+
+
+@inner
+def has_finite_sum(record: int, row: int, blocks: int) -> Any:
+    """Whether the sum of a row of activations is no infinity or NaN; it lies behind those of the blocks."""
+    whole = read_f32(argument(record, X_SUMS) + row * argument(record, BLOCK_STRIDE) + blocks * 4)
+    return whole - whole == 0
+
+
+def plain_dot(bits: int) -> Any:
+    """Function that multiplies a row of activations as they are with a row of the weight, which it dequantises."""
+    first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
+
+    @inner
+    def zero_points(record: int, column: int, first: int, count: int) -> Any:
+        kind, place = argument(record, ZEROS_KIND), argument(record, ZEROS) + column * argument(record, ZEROS_STRIDE)
+        if kind == 0:
+            return splat_f32(half)
+        if kind == 2:
+            return load_f32_first(place + first * 4, count)
+        return to_f32(first_codes(place + first * bits // 8, count))
+
+    @inner
+    def dot(record: int, column: int, row: int, blocks: int) -> Any:
+        block, k, total = argument(record, BLOCK), argument(record, K), zero_f32()
+        codes, x = argument(record, CODES) + column * blocks * block * bits // 8, argument(record, ACTIVATIONS) + row * k * 4
+        for first in range(0, blocks, 16):
+            count, points = min(blocks - first, 16), zero_points(record, column, first, blocks - first)
+            scales = load_f32_first(argument(record, SCALES) + (column * blocks + first) * 4, blocks - first)
+            for number in range(count):
+                lane, start = splat_i32(np.int32(number)), (first + number) * block
+                for element in range(start, min(start + block, k), 16):
+                    code = to_f32(first_codes(codes + element * bits // 8, k - element))
+                    weight = multiply(subtract(code, lookup(points, lane)), lookup(scales, lane))
+                    total = fused_multiply_add(weight, load_f32_first(x + element * 4, k - element), total)
+        return reduce_add(total)
+
+    return dot

@@ -1,0 +1,78 @@
+"""Products too small for NumPy to be much slower, by the tasks that programs use: results are the same with and without one."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS, is_worth_a_task
+from ort_sdk_cpu.memory.workspace import Scratch
+
+from .batched import SHORTEST_DOT
+from .constant_b import RowProduct
+from .plan import MODULE, Activation, ProductFunction, ProductSizes, epilogue
+
+__all__ = ["SmallProduct"]
+
+
+class SmallProduct:
+    """``activation(alpha * A B + C)`` of float32, where its task is at hand. For any number of threads at once.
+
+    Args:
+        scratch: working memory.
+        transposed: whether B is (columns, inner).
+        alpha: factor of the product.
+        activation: what follows.
+        slope: factor of numbers below zero, for ``RELU``.
+    """
+
+    def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation, slope: float) -> None:
+        self._transposed, self._epilogue = transposed, epilogue(alpha, activation, slope)
+        self._function = functools.cache(
+            lambda sizes: ProductFunction(sizes, scratch, alpha=alpha, activation=activation, slope=slope)
+        )
+
+    def row_product(self, weight: HostArray, bias: HostArray | None, share: float = 0.0) -> RowProduct | None:
+        """The product with constants as a task of any number of rows; None where they do not lie as it needs them.
+
+        Args:
+            weight: the second operand.
+            bias: added to each row.
+            share: factor of rows that are added, without an activation.
+        """
+        columns, inner = weight.shape if self._transposed else weight.shape[::-1]
+        is_row = bias is None or bias.shape in {(columns,), (1, columns)}
+        is_fit = weight.dtype == np.float32 and weight.flags.c_contiguous and is_row
+        if not is_fit or (self._transposed and inner < SHORTEST_DOT) or (share and self._epilogue[0]):
+            return None
+        vector = None if bias is None else np.ascontiguousarray(bias.reshape(-1))
+        return RowProduct(ProductSizes(inner, columns, self._transposed), weight, vector, self._epilogue, share)
+
+    def __call__(self, a: HostArray, b: HostArray, c: HostArray | None = None) -> Any:
+        """The product in a new array; ``NotImplemented`` for a larger one, for stacks, and for C that is no row."""
+        if b.ndim != 2 or a.ndim < 2:
+            return NotImplemented
+        columns, inner = b.shape if self._transposed else (b.shape[1], b.shape[0])
+        *outer, depth = a.shape
+        rows = math.prod(outer)
+        work = rows * columns * inner
+        if depth != inner or not 0 < work < MIN_ELEMENTS or not (c is None or c.shape in {(columns,), (1, columns)}):
+            return NotImplemented
+        is_turned = self._transposed and inner < SHORTEST_DOT
+        sizes = ProductSizes(inner, columns, self._transposed and not is_turned)
+        if not _is_at_hand(sizes.of_rows(rows).task):
+            return NotImplemented
+        out = np.empty((*outer, columns), np.float32)
+        right = np.ascontiguousarray(b.T if is_turned else b)
+        bias = None if c is None else np.ascontiguousarray(c)
+        self._function(sizes)(rows, np.ascontiguousarray(a), right, bias, out)
+        return out
+
+
+@functools.cache
+def _is_at_hand(task: str) -> bool:
+    return is_worth_a_task(1, MODULE, task)

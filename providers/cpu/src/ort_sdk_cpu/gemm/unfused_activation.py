@@ -1,0 +1,62 @@
+"""A product by a large constant and an activation that the products' tasks do not have: two tasks in a program."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ort_sdk.api import KernelInfo, TensorElementType, tensor_type
+from ort_sdk.api.step_expansion import ExpandingProgram
+from ort_sdk_cpu.kernel.bound import MakeWriter
+from ort_sdk_cpu.memory.result_pool import ResultMemory
+
+from .constant_b import ConstantProduct
+from .epilogue import Tail
+
+__all__ = ["ProductAndActivation", "is_for_steps"]
+
+_PREFIX = "activation_"
+_OWN = frozenset({"activation", "activation_alpha", "activation_beta", "activation_gamma"})
+
+
+def is_for_steps(info: KernelInfo, tail: Tail) -> bool:
+    """Whether all that is left behind a FusedGemm's product is an activation."""
+    has_addend = info.has_input(2) and tail.bias is None
+    return info.op_type == "FusedGemm" and tail.finish is not None and not has_addend and bool(info.attribute("activation", ""))
+
+
+class ProductAndActivation(ConstantProduct):
+    """FusedGemm whose activation NumPy computes where steps are run one by one.
+
+    Args:
+        kernel: what is known of the node, like the others of ``ConstantProduct``.
+        make_writer: the shared set's.
+        info: the node.
+        transposed: whether the weight is (columns, inner).
+        tail: what follows the product.
+    """
+
+    def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, tail: Tail) -> None:
+        super().__init__(kernel, make_writer, info, transposed=transposed, tail=tail)
+        self._provider, self._attributes = info.execution_provider, info.attributes
+
+    def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> list[int] | None:
+        """Gemm, and the activation as a node of its own."""
+        if self._tail.finish is None or self._provider is None:
+            return None
+        op_type, parameters = str(self._attributes["activation"]), self._parameters()
+        kernel = self._provider.step_kernel(op_type, [tensor_type(TensorElementType.FLOAT)], parameters)
+        attributes = {name: value for name, value in self._attributes.items() if name not in _OWN}
+        product = program.launch("Gemm", self._without_activation(), inputs, attributes)
+        return [program.launch(op_type, kernel, [product], parameters)]
+
+    def _parameters(self) -> Mapping[str, Any]:
+        names = _OWN & self._attributes.keys() - {"activation"}
+        return {name.removeprefix(_PREFIX): self._attributes[name] for name in sorted(names)}
+
+    def _without_activation(self) -> ProductAndActivation:
+        made = copy.copy(self)
+        made._tail, made._results = replace(self._tail, finish=None), ResultMemory()
+        return made

@@ -1,0 +1,1 @@
+"""Resize, sampling and box suppression."""

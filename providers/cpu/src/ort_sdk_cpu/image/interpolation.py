@@ -1,0 +1,216 @@
+"""Resize that is linear or cubic, of pictures of float32 or bytes, by a compiled task."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, Slot
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.tensor.resize import Resizer
+from ort_sdk_cpu.kernel.bound import Writer
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.memory.workspace import Scratch, shared_scratch
+from ort_sdk_cpu.onednn.call import is_channels_last
+
+__all__ = ["MODULE", "PIXELS", "PLANES", "BytePlanesWriter", "InterpolationWriter", "interpolated", "interpolation_of"]
+
+MODULE = "interpolation"
+PIXELS, PLANES, BYTE_PIXELS = "interpolated_pixels", "interpolated_planes", "interpolated_byte_pixels"
+ELEMENT_WORK = 4
+"""Elements of a few instructions each that one of the output is worth."""
+
+EXACT_PARTS = 64
+"""Weights that are whole numbers of such parts give sums of bytes exactly: truncated ones do not depend on the order."""
+
+Table = tuple[HostArray, HostArray]
+
+
+_FLOAT = np.dtype(np.float32)
+
+
+def _flip(dtype: np.dtype[Any]) -> int:
+    return 128 if dtype == np.int8 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PictureInterpolation:
+    """How pictures (samples, channels, rows, columns) are interpolated.
+
+    Args:
+        shape: of the input.
+        output_shape: of the output.
+        rows: indices and weights of what makes each row.
+        columns: the same for columns.
+        turned_columns: the same with the first of all columns first.
+        is_last: whether the channels are the last axis, and not the second.
+    """
+
+    shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    rows: Table
+    columns: Table
+    turned_columns: Table
+    is_last: bool = False
+
+    def arguments(self, *, is_channels_last: bool) -> tuple[Any, ...]:
+        """Of the task, behind addresses of arrays."""
+        samples, channels, *sizes = self.shape
+        pictures, pixel = (samples, channels) if is_channels_last else (samples * channels, 1)
+        taps = [self.rows, self.columns if is_channels_last else self.turned_columns]
+        counts = (self.rows[0].shape[1], self.columns[0].shape[1])
+        tables = ((*table, count) for table, count in zip(taps, counts, strict=True))
+        return (pictures, *sizes, *self.output_shape[2:], pixel, *(word for table in tables for word in table))
+
+    def row_bytes(self, *, is_channels_last: bool) -> int:
+        """Of working memory for each thread."""
+        width = self.shape[3] * (self.shape[1] if is_channels_last else 1)
+        return (width + 31) // 16 * 64
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether sums of bytes are not rounded."""
+        return all(not np.modf(table[1] * EXACT_PARTS)[0].any() for table in (self.rows, self.columns))
+
+    @property
+    def work(self) -> int:
+        """As many elements of a few instructions take as long."""
+        return ELEMENT_WORK * int(np.prod(self.output_shape))
+
+
+def interpolation_of(resizer: Resizer) -> Callable[..., PictureInterpolation | None]:
+    """``found(shape, *parameters)``: how pictures of a shape are interpolated; None if they are not, or other axes are, too."""
+
+    @functools.lru_cache(maxsize=8)
+    def kept(shape: tuple[int, ...], *parameters: tuple[Any, ...] | None) -> PictureInterpolation | None:
+        made = resizer.interpolation(shape, *(None if values is None else np.array(values) for values in parameters))
+        if made is None or len(shape) != 4:
+            return None
+        is_last = 1 in made.axes
+        along = (1, 2) if is_last else (2, 3)
+        if not set(made.axes) <= set(along):
+            return None
+        rows, columns = (_table(made.axes.get(axis), shape[axis]) for axis in along)
+        places, factors = columns
+        turned = (np.ascontiguousarray(places.T), np.ascontiguousarray(factors.T))
+        sizes = [_channels_second(each) if is_last else each for each in (shape, made.output_shape)]
+        return PictureInterpolation(sizes[0], sizes[1], rows, columns, turned, is_last)
+
+    def found(shape: tuple[int, ...], *parameters: HostArray | None) -> PictureInterpolation | None:
+        return kept(shape, *(None if values is None else tuple(values.tolist()) for values in parameters))
+
+    return found
+
+
+def _channels_second(shape: tuple[int, ...]) -> tuple[int, ...]:
+    samples, rows, columns, channels = shape
+    return samples, channels, rows, columns
+
+
+def _table(given: Table | None, size: int) -> Table:
+    if given is None:
+        return np.arange(size, dtype=np.int32).reshape(-1, 1), np.ones((size, 1), np.float32)
+    return np.ascontiguousarray(given[0], np.int32), np.ascontiguousarray(given[1], np.float32)
+
+
+def interpolated(resizer: Resizer, otherwise: Callable[..., HostArray]) -> Callable[..., HostArray]:
+    """A node's function by the task, and by another one for what the task is not for."""
+    find, results, scratch = interpolation_of(resizer), ResultMemory(), shared_scratch()
+
+    def run(x: HostArray, *parameters: HostArray | None) -> HostArray:
+        last = x.ndim == 4 and is_channels_last(x)
+        if x.ndim != 4 or not (last or x.flags.c_contiguous) or not is_worth_a_task(x.size, MODULE, PIXELS if last else PLANES):
+            return otherwise(x, *parameters)
+        made = find(x.shape, *parameters)
+        if made is None or (made.is_last and last and not x.flags.c_contiguous):
+            return otherwise(x, *parameters)
+        from ort_sdk_cpu.jit.task import task_function
+
+        samples, channels, *sizes = made.output_shape
+        last = last or made.is_last
+        out = results.empty((samples, *sizes, channels) if last else made.output_shape)
+        threads = threads_for(made.work)
+        work = scratch.room(MODULE, made.row_bytes(is_channels_last=last) * threads)
+        function = task_function(MODULE, PIXELS if last else PLANES, "q" * 15)
+        function(threads, x, out, work, *made.arguments(is_channels_last=last))
+        return np.moveaxis(out, -1, 1) if last and not made.is_last else out
+
+    return run
+
+
+class InterpolationWriter(TaskWriter):
+    """Writes pictures of one shape and layout.
+
+    Args:
+        made: how.
+        given: how many inputs there are.
+        otherwise: writes other layouts.
+        is_channels_last: the layout, whichever axis the channels are.
+        dtype: of the elements: float32, or bytes, which have to be channels last.
+    """
+
+    def __init__(
+        self, made: PictureInterpolation, given: int, otherwise: Writer, *, is_channels_last: bool, dtype: np.dtype[Any] = _FLOAT
+    ) -> None:
+        self._is_turned = is_channels_last and not made.is_last
+        name, flips = (PIXELS if is_channels_last else PLANES, ()) if dtype == _FLOAT else (BYTE_PIXELS, (_flip(dtype),))
+        threads = threads_for(made.work)
+        self._kept = (made, np.empty(made.row_bytes(is_channels_last=is_channels_last) * threads + 64, np.uint8))
+        arguments = (self._kept[1], *made.arguments(is_channels_last=is_channels_last), *flips)
+        super().__init__(MODULE, name, arguments, (0, given), otherwise, threads)
+
+    def _rows(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arrays as they lie in memory."""
+        if not self._is_turned:
+            return arrays
+        return (np.moveaxis(arrays[0], 1, -1), *arrays[1:-1], np.moveaxis(arrays[-1], 1, -1))
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        rows = self._rows(arrays)
+        if rows[0].flags.c_contiguous and rows[-1].flags.c_contiguous:
+            super().__call__(*rows)
+        else:
+            self._otherwise(*arrays)
+
+    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if they lie in another way."""
+        return super().fixed(*self._rows(arrays))
+
+    def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
+        """None: the writer looks at each array."""
+        return None
+
+
+class BytePlanesWriter:
+    """Writes row-major pictures of bytes, which are float32 meanwhile, where that rounds nothing.
+
+    Args:
+        made: how; its sums are exact.
+        scratch: working memory.
+        otherwise: writes other layouts.
+    """
+
+    def __init__(self, made: PictureInterpolation, scratch: Scratch, otherwise: Writer) -> None:
+        self._made, self._scratch, self._otherwise = made, scratch, otherwise
+        self._writer = InterpolationWriter(made, 1, otherwise, is_channels_last=False)
+        self._is_within = all((table[1] >= 0).all() for table in (made.rows, made.columns))
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        x, out = arrays[0], arrays[-1]
+        if not (x.flags.c_contiguous and out.flags.c_contiguous):
+            self._otherwise(*arrays)
+            return
+        real = self._scratch.array("real pixels", x.shape, _FLOAT)
+        sums = self._scratch.array("real sums", out.shape, _FLOAT)
+        np.copyto(real, x)
+        self._writer(real, sums)
+        if not self._is_within:
+            limits = np.iinfo(out.dtype)
+            np.clip(sums, limits.min, limits.max, out=sums)
+        np.copyto(out, sums, casting="unsafe")

@@ -1,0 +1,64 @@
+"""NonMaxSuppression by a compiled task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.kernel.eager import computed_by
+from ort_sdk_cpu.kernel.eager_tasks import DirectCall
+from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
+from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.platform import libraries
+
+__all__: list[str] = []
+
+MODULE = "suppression"
+LANES = 16
+SCORE_WORK = 4
+"""Elements of a few instructions each that looking at a score is worth."""
+MOST_BOXES = 1 << 31
+"""So many cannot be numbered in four bytes."""
+
+
+@computed_by("NonMaxSuppression")
+def non_max_suppression(info: KernelInfo) -> DirectCall | None:
+    """int64 rows (batch, class, box) of float32 boxes kept."""
+    if not libraries.numba().is_usable or info.input_element_type(0) is not TensorElementType.FLOAT:
+        return None
+    centered, scratch = int(info.attribute("center_point_box", 0)), scratch_of(info)
+
+    def call(boxes: HostArray, scores: HostArray, *options: HostArray | None) -> Any:
+        most, share, bound = (*map(_number, options), None, None, None)[:3]
+        if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
+            return NotImplemented
+        batches, classes, count = scores.shape
+        most = min(int(most or 0), count)
+        is_valid = most > 0 and 0 <= (share or 0) <= 1 and count < MOST_BOXES
+        if not is_valid or not is_worth_a_task(scores.size, MODULE, "kept_boxes"):
+            return NotImplemented
+        from ort_sdk_cpu.jit.task import task_function
+
+        boxes, scores = np.ascontiguousarray(boxes), np.ascontiguousarray(scores)
+        pairs = batches * classes
+        threads = min(threads_for(SCORE_WORK * scores.size), pairs)
+        room = count * 8 + -(-most // LANES) * LANES * 20
+        kept, numbers = np.empty((pairs, most), np.int32), np.empty(pairs, np.int64)
+        task_function(MODULE, "kept_boxes", "q" * 11 + "ff")(
+            threads,
+            *(boxes, scores, kept, numbers),
+            scratch.room(MODULE, room * threads),
+            *(pairs, count, classes, most, centered, int(bound is not None)),
+            *(float(share or 0), float(bound or 0)),
+        )
+        rows = np.empty((int(numbers.sum()), 3), np.int64)
+        task_function(MODULE, "box_rows", "q" * 6)(1, kept, numbers, rows, pairs, classes, most)
+        return rows
+
+    return call
+
+
+def _number(value: HostArray | None) -> Any:
+    return None if value is None or value.size == 0 else value.item(0)

@@ -1,1 +1,0 @@
-"""Compiled code without a compiler: object files become images, which are kept in files and mapped into memory."""

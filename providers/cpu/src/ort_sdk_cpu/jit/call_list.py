@@ -1,0 +1,185 @@
+"""Steps that follow each other, driven by one call into compiled code.
+
+Each call from Python costs about as long as a task on a few thousand elements takes. A bound kernel's call that consists of C
+functions on arguments that stay says so in its attribute ``native``; neighbours that all do become a :class:`Batch`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ort_sdk.api.stopping import check_stopped, current
+from ort_sdk_cpu.memory.workspace import growth
+from ort_sdk_cpu.platform import libraries, threads
+from ort_sdk_cpu.platform.addresses import address_of
+
+from .native_call import NativeCall, Row
+
+if TYPE_CHECKING:
+    from .task_sequence import TeamSequence
+
+__all__ = ["Batch", "join_calls"]
+
+LEAST_CALLS = 2
+
+_ROW_BYTES = 48
+_RUN = f"""
+define i64 @run_batch(ptr %rows, i64 %count, ptr %stop) {{
+entry:
+  %may_stop = icmp ne ptr %stop, null
+  br label %next_call
+next_call:
+  %i = phi i64 [ 0, %entry ], [ %next, %done ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %ready, label %all
+ready:
+  br i1 %may_stop, label %look, label %call
+look:
+  %flag = load atomic i64, ptr %stop monotonic, align 8
+  %stops = icmp ne i64 %flag, 0
+  br i1 %stops, label %all, label %call
+call:
+  %offset = mul i64 %i, {_ROW_BYTES}
+  %row = getelementptr i8, ptr %rows, i64 %offset
+  %function = load ptr, ptr %row
+  %p0 = getelementptr i8, ptr %row, i64 8
+  %p1 = getelementptr i8, ptr %row, i64 16
+  %p2 = getelementptr i8, ptr %row, i64 24
+  %p3 = getelementptr i8, ptr %row, i64 32
+  %p4 = getelementptr i8, ptr %row, i64 40
+  %a0 = load i64, ptr %p0
+  %a1 = load i64, ptr %p1
+  %a2 = load i64, ptr %p2
+  %a3 = load i64, ptr %p3
+  %mask = load i64, ptr %p4
+  %status = call i32 %function(i64 %a0, i64 %a1, i64 %a2, i64 %a3)
+  %wide = zext i32 %status to i64
+  %bad = and i64 %wide, %mask
+  %fails = icmp ne i64 %bad, 0
+  br i1 %fails, label %failed, label %done
+done:
+  %next = add i64 %i, 1
+  br label %next_call
+failed:
+  ret i64 %i
+all:
+  ret i64 -1
+}}
+"""
+
+
+class Batch:
+    """Calls one after the other. For one thread at a time.
+
+    Args:
+        calls: each with an attribute ``native``.
+    """
+
+    __slots__ = ("_address", "_calls", "_count", "_owners", "_prepares", "_rows", "_run", "_sequences", "_watched", "failed")
+
+    def __init__(self, calls: Sequence[Any]) -> None:
+        natives: list[NativeCall] = [call.native for call in calls]
+        self._calls = tuple(calls)
+        self._prepares = tuple(native.prepare for native in natives if native.prepare is not None)
+        rows, self._owners, self._sequences = _with_sequences(natives)
+        self._rows = np.array(rows, dtype=np.uint64)
+        self._address, self._count = address_of(self._rows), len(rows)
+        self._run, self._watched = _function(), 0
+        self.failed = 0
+        """Position of the call that failed last."""
+
+    def __call__(self) -> None:
+        """Run; all outputs are written when it returns.
+
+        Raises:
+            RuntimeException: a function fails.
+            Fail: the run was stopped.
+        """
+        # A thread that works alone does some calls in another way than their rows say.
+        if threads.is_alone():
+            self._run_from(0)
+            return
+        before = growth.mark
+        for prepare in self._prepares:
+            prepare()
+        if growth.mark is not before:
+            # Calls share working memory: what was told to the first ones is gone, and now there is enough for all.
+            for prepare in self._prepares:
+                prepare()
+        flag = current.address
+        if flag or self._watched:
+            self._watch(flag)
+        row = self._run(self._address, self._count, flag)
+        if row >= 0:
+            # Asked again, the call says what is wrong.
+            self._run_from(self._owners[row])
+        if flag:
+            check_stopped()
+
+    def _watch(self, flag: int) -> None:
+        """Let sequences look at the flag at this address, or at none (0)."""
+        self._watched = flag
+        for sequence in self._sequences:
+            sequence.watch(flag)
+
+    def _run_from(self, first: int) -> None:
+        for position in range(first, len(self._calls)):
+            if current.address:
+                check_stopped()
+            self.failed = position
+            self._calls[position]()
+
+
+def _with_sequences(natives: Sequence[NativeCall]) -> tuple[list[Row], list[int], list[TeamSequence]]:
+    """Rows, which call each is of, and what they need: tasks that teams do one after the other, which cannot fail, are one."""
+    from .task import team_record
+    from .task_sequence import TeamSequence
+
+    owned = [(row, position) for position, native in enumerate(natives) for row in native.rows]
+    rows: list[Row] = []
+    owners: list[int] = []
+    sequences: list[TeamSequence] = []
+    for team, group in itertools.groupby(owned, lambda each: each[0][3] if team_record(each[0]) else 0):
+        found, positions = zip(*group, strict=True)
+        if team and len(found) > 1:
+            sequences.append(TeamSequence(found))
+            found, positions = (sequences[-1].row,), positions[:1]
+        rows += found
+        owners += positions
+    return rows, owners, sequences
+
+
+def join_calls(calls: Sequence[Callable[[], Any]]) -> list[tuple[int, Callable[[], Any]]]:
+    """Join neighbours that have rows.
+
+    Returns:
+        (number of calls, one call that does the same), in order.
+    """
+    joined: list[tuple[int, Callable[[], Any]]] = []
+    group: list[Callable[[], Any]] = []
+    for call in (*calls, None):
+        if call is not None and getattr(call, "native", None) is not None:
+            group.append(call)
+            continue
+        joined += [(len(group), Batch(group))] if len(group) >= LEAST_CALLS and _can_run() else [(1, each) for each in group]
+        group = []
+        if call is not None:
+            joined.append((1, call))
+    return joined
+
+
+def _can_run() -> bool:
+    return libraries.numba().is_usable
+
+
+@functools.cache
+def _function() -> Callable[[int, int, int], int]:
+    from .task import entry
+
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(entry("run_batch", _RUN))

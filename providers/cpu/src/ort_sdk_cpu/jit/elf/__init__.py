@@ -1,0 +1,1 @@
+"""Linking and mapping of object files."""

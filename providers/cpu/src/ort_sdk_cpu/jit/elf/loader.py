@@ -1,0 +1,135 @@
+"""Maps images from files: pages that stay as they are there belong to all processes that use them.
+
+A file is a header, the image, and one line of text for each of the image's pointers. The header is a digest over the file's
+name and all that follows, and what is needed to load it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from ort_sdk_cpu.jit.cache_files import open_kept
+from ort_sdk_cpu.jit.digests import DIGEST_BYTES, digest
+from ort_sdk_cpu.platform import libraries
+
+from .image import Image, LinkError
+
+__all__ = ["HEADER_BYTES", "map_content", "map_file", "written"]
+
+_FORM = b"image-1\0"
+_SIZES = struct.Struct("<8sIII")
+"""Form of the file, and places: of the function, of the first writable page, of the image's end."""
+HEADER_BYTES = 64
+"""The image starts behind them: code lies on lines of the cache as it does in the object file."""
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def written(image: Image, name: str) -> bytes:
+    """Content of the file ``name``."""
+    sizes = _SIZES.pack(_FORM, image.entry, image.writable, HEADER_BYTES + len(image.content))
+    pointers = "".join(f"{pointer.place} {pointer.addend} {pointer.symbol}\n" for pointer in image.pointers)
+    rest = sizes.ljust(HEADER_BYTES - DIGEST_BYTES, b"\0") + image.content + pointers.encode()
+    return digest(name.encode(), rest) + rest
+
+
+def map_file(folder: Path, name: str) -> int | None:
+    """Map a file; returns the address of its function, or None if there is none that may be used, or a damaged or another one.
+
+    Where files of this folder may not be executed, its content is copied to memory that may be.
+
+    Raises:
+        OSError: no memory may be executed.
+        LinkError: no library has a function that the image calls.
+    """
+    file = open_kept(folder, name)
+    if file is None:
+        return None
+    try:
+        size = os.fstat(file).st_size
+        if size <= HEADER_BYTES:
+            return None
+        try:
+            base = _map(size, mmap.PROT_READ | mmap.PROT_EXEC, mmap.MAP_PRIVATE, file)
+        except PermissionError:
+            content = os.pread(file, size, 0)
+            return map_content(content, name)
+    finally:
+        os.close(file)
+    return _loaded(base, size, name)
+
+
+def map_content(content: bytes, name: str) -> int | None:
+    """Copy a file's content to memory that may be executed; returns as :func:`map_file`."""
+    base = _map(len(content), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+    ctypes.memmove(base, content, len(content))
+    _protect(base, len(content), mmap.PROT_READ | mmap.PROT_EXEC)
+    return _loaded(base, len(content), name)
+
+
+def _loaded(base: int, size: int, name: str) -> int | None:
+    """Check what was mapped and fill in its pointers; unmaps what is of no use."""
+    content = memoryview((ctypes.c_char * size).from_address(base)).cast("B")
+    form, entry, writable, end = _SIZES.unpack_from(content, DIGEST_BYTES)
+    if form != _FORM or digest(name.encode(), content[DIGEST_BYTES:]) != bytes(content[:DIGEST_BYTES]):
+        content.release()
+        _functions().munmap(base, size)
+        return None
+    pointers = bytes(content[end:]).decode()
+    if pointers:
+        _protect(base + writable, size - writable, mmap.PROT_READ | mmap.PROT_WRITE)
+        _fill(base, pointers)
+    return base + int(entry)
+
+
+def _fill(base: int, pointers: str) -> None:
+    for line in pointers.splitlines():
+        place, addend, symbol = line.split(" ")
+        origin = _address_of(symbol) if symbol else base
+        ctypes.c_uint64.from_address(base + int(place)).value = origin + int(addend)
+
+
+@functools.cache
+def _address_of(symbol: str) -> int:
+    """Where a function of the C library or of OpenMP is."""
+    places = [None, libraries.OPENMP_FILE] if libraries.has_openmp() else [None]
+    for place in places:
+        function = getattr(ctypes.CDLL(place), symbol, None)
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value or 0
+    raise LinkError(f"compiled code calls {symbol!r}, which none of this process's libraries has")
+
+
+class _Functions:
+    """The system's functions for memory."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        self.mmap: Callable[..., int] = library.mmap
+        library.mmap.restype = ctypes.c_void_p
+        library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        self.munmap, self.mprotect = library.munmap, library.mprotect
+        self.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+_functions = functools.cache(_Functions)
+
+
+def _map(size: int, protection: int, flags: int, file: int) -> int:
+    base = _functions().mmap(None, size, protection, flags, file, 0)
+    if base == _FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, f"mapping {size} bytes of compiled code failed: {os.strerror(number)}")
+    return base
+
+
+def _protect(base: int, size: int, protection: int) -> None:
+    if _functions().mprotect(base, size, protection):
+        number = ctypes.get_errno()
+        raise OSError(number, f"setting the protection of {size} bytes of compiled code failed: {os.strerror(number)}")

@@ -1,0 +1,1 @@
+"""What tasks touch, and the check of arrays against it."""

@@ -1,0 +1,83 @@
+"""Tasks that need nothing of each other, each done by one thread of a team."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.addresses import address_of
+
+from .native_call import NO_BITS, NativeCall, Row
+from .task import TaskCall, entry, start_of_teams
+
+__all__ = ["TasksApart"]
+
+_RUN = """
+declare i32 @omp_get_thread_num()
+declare i32 @omp_get_num_threads()
+define void @run_apart(ptr %head) {
+entry:
+  %places = alloca [2 x ptr]
+  %second = getelementptr [2 x ptr], ptr %places, i64 0, i64 1
+  %number = call i32 @omp_get_thread_num()
+  %team = call i32 @omp_get_num_threads()
+  %part = sext i32 %number to i64
+  %parts = sext i32 %team to i64
+  %count = load i64, ptr %head
+  br label %look
+look:
+  %i = phi i64 [ %part, %entry ], [ %next, %run ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %run, label %all
+run:
+  %place = add i64 %i, 1
+  %record_at = getelementptr i64, ptr %head, i64 %place
+  %record = load ptr, ptr %record_at
+  %code = load ptr, ptr %record
+  %arguments = getelementptr i8, ptr %record, i64 8
+  %address = ptrtoint ptr %arguments to i64
+  %status = call i32 %code(ptr %places, ptr %second, i64 %address, i64 0, i64 1)
+  %next = add i64 %i, %parts
+  br label %look
+all:
+  ret void
+}
+"""
+"""Each thread takes the tasks whose number is its own, and those as many further as there are threads."""
+
+
+class TasksApart:
+    """Tasks of one thread each, at the same time. For one thread at a time; there has to be OpenMP.
+
+    Args:
+        calls: the tasks, each for one thread; they may be pointed at other arrays later.
+    """
+
+    def __init__(self, calls: Sequence[TaskCall]) -> None:
+        self._calls = tuple(calls)
+        # A row for one thread is the function that runs a record, and where the record is.
+        self._head = np.array([len(calls), *(call.row[1] for call in calls)], np.int64)
+        self._threads = min(len(calls), libraries.thread_count())
+        self.run: Callable[[], Any] = functools.partial(start_of_teams(), _function(), address_of(self._head), self._threads, 0)
+        """Does all of them; returns when they are done."""
+
+    def kept(self, *arrays: Any) -> Callable[[], Any]:
+        """The work on arrays that the tasks were pointed at and stay; the call keeps them, and this object."""
+        call = functools.partial(self.run)
+        call.kept = (self, arrays)  # type: ignore[attr-defined]
+        call.native = NativeCall((self._row(),))  # type: ignore[attr-defined]
+        return call
+
+    def _row(self) -> Row:
+        start = ctypes.cast(start_of_teams(), ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+        return (start, _function(), address_of(self._head), self._threads, 0, NO_BITS)
+
+
+@functools.cache
+def _function() -> int:
+    return entry("run_apart", _RUN)

@@ -1,0 +1,1 @@
+"""How kernels are called: now, bound to buffers, in a sequence. Knows no operator."""

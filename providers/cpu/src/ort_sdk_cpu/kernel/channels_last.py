@@ -1,0 +1,257 @@
+"""What kernels over oneDNN's channels-last primitives share: which call for which arrays, and what to do where there is none."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
+from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.onednn.call import LayoutCall, empty_channels_last, is_channels_last, layout_of
+
+__all__ = ["ArraysCall", "Call", "ChannelsLastKernel", "readable"]
+
+KEPT_CALLS = 16
+"""Calls for different shapes that a thread keeps per kernel, when it runs step by step."""
+FEW_SHAPES = 2
+"""Shapes for which calls are made. Where more are seen, each run may bring another, and making a call takes longer than most."""
+
+Call = Callable[[], Any]
+
+
+class ArraysCall(Protocol):
+    """Computes on arrays of given layouts. For one thread at a time."""
+
+    def run(self, *arrays: HostArray) -> None:
+        """Compute; the arrays, the output last, are not kept."""
+
+    def fixed(self, *arrays: HostArray) -> Call:
+        """The call on arrays that stay the same; it keeps them."""
+
+
+class ChannelsLastKernel(OpKernel):
+    """A node computed by a primitive that wants (N, C, *spatial) in memory as (N, *spatial, C), and leaves its result so.
+
+    Args:
+        info: the node.
+        kernel: computes the node where oneDNN has no fast primitive.
+    """
+
+    binds_any_layout = True
+    _input_rule: Any = None
+    """What the node's inputs have to be; kernels of several nodes have none of their own."""
+
+    def __init__(self, info: KernelInfo, kernel: Any) -> None:
+        self._kernel = kernel
+        self._input_rule = getattr(kernel, "input_rule", None)
+        self.deterministic = kernel.deterministic
+        self.shape_inputs = kernel.shape_inputs
+        self.contents_from_shapes = kernel.contents_from_shapes
+        self.scratch = scratch_of(info)
+        self._calls = threading.local()
+        self._results = ResultMemory()
+        self._varies = False
+        """Whether shapes vary, and the kernel needs nothing made for them."""
+
+    # What a kernel says
+
+    def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+        """Shape of the output, if oneDNN shall compute it; None leaves it to the other kernel."""
+        raise NotImplementedError
+
+    def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
+        """Type of the output's elements."""
+        dtype: np.dtype[Any] = inputs[0].dtype
+        return dtype
+
+    def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
+        """The inputs a call reads, in the order it takes them."""
+        raise NotImplementedError
+
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
+        """The call that reads operands like these and writes an output like this; None if oneDNN has none that is fast."""
+        raise NotImplementedError
+
+    def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """Compute without anything made for these shapes; returns whether the kernel can."""
+        return False
+
+    def finish(self, inputs: Sequence[Any], out: HostArray) -> None:
+        """What is left to do to an output in place."""
+
+    has_finish = False
+    """Whether ``finish`` does something."""
+
+    is_packed = False
+    """Whether an input was packed, so that the other kernel cannot read it."""
+
+    def plain_inputs(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The inputs as the other kernel wants them."""
+        return inputs
+
+    # Step by step
+
+    def compute(self, *inputs: Any) -> Any:
+        """A new array; channels last if oneDNN computed it."""
+        result = self.computed(inputs)
+        return self._kernel.compute(*self.plain_inputs(inputs)) if result is None else result
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        """Refuse inputs that the operator does not allow: those beside X are not looked at again."""
+        if self._input_rule is not None:
+            self._input_rule.check(inputs)
+
+    def computed(self, inputs: Sequence[Any]) -> HostArray | None:
+        """A new array; None if the other kernel has to compute it."""
+        self._check(inputs)
+        shape = self.output_shape(inputs)
+        if shape is None:
+            return None
+        out = self._new_output(shape, self.output_dtype(inputs))
+        return out if self.write(inputs, out) else None
+
+    def _new_output(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        if dtype != np.float32:
+            return empty_channels_last(shape, dtype)
+        rank = len(shape)
+        return self._results.empty((shape[0], *shape[2:], shape[1])).transpose(0, rank - 1, *range(1, rank - 1))
+
+    def write(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """Compute into an output; returns whether oneDNN can."""
+        if self._varies and self.write_varying(inputs, out):
+            self.finish(inputs, out)
+            return True
+        operands = [readable(array) for array in self.operands(inputs)]
+        key = (*((array.shape, array.strides, array.dtype) for array in operands), out.strides)
+        calls: dict[Any, ArraysCall | None] = self._calls.__dict__
+        if key not in calls:
+            if len(calls) >= FEW_SHAPES and self.write_varying(inputs, out):
+                self._varies = True
+                self.finish(inputs, out)
+                return True
+            while len(calls) >= KEPT_CALLS:
+                del calls[next(iter(calls))]
+            calls[key] = self.make_call(inputs, operands, out)
+        call = calls[key]
+        if call is None:
+            return False
+        call.run(*operands, out)
+        self.finish(inputs, out)
+        return True
+
+    # In programs
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:
+        """A call that reads the inputs' slots and writes into the output's array, whose axes may lie in any order."""
+        if not all(slot.is_fixed for slot in (*inputs, outputs[0])):
+            return self._slot_call(inputs, outputs[0], self._other(inputs, outputs))
+        arrays = [slot.array for slot in inputs]
+        self._check(arrays)
+        return self.fixed(arrays, outputs[0].array) or self._other(inputs, outputs)
+
+    def fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
+        """The call on arrays that stay the same; None if oneDNN does not compute it."""
+        if self.output_shape(inputs) is None:
+            return None
+        operands = self.operands(inputs)
+        copies = [readable(array) for array in operands]
+        call = self.make_call(inputs, copies, out)
+        if call is None:
+            return None
+        if any(copy is not array for copy, array in zip(copies, operands, strict=True)):
+            return functools.partial(self.write, inputs, out)
+        return self.completed(call.fixed(*operands, out), inputs, operands, out)
+
+    def completed(self, run: Call, inputs: Sequence[Any], _operands: Sequence[HostArray], out: HostArray) -> Call:
+        """A call on arrays that stay, with what has to be done before it or behind it."""
+        if not self.has_finish:
+            return run
+
+        def run_and_finish() -> None:
+            run()
+            self.finish(inputs, out)
+
+        run_and_finish.copy_count = getattr(run, "copy_count", 0)  # type: ignore[attr-defined]
+        return run_and_finish
+
+    def _slot_call(self, inputs: Sequence[Slot], output: Slot, other: Call) -> Call:
+        """A call on whatever is in the slots; their shapes stay, so that the first call shows who computes them."""
+        is_known = is_own = False
+        aimed: _AimedCall | None = None
+
+        def call() -> None:
+            nonlocal is_known, is_own, aimed
+            if aimed is not None and aimed():
+                return
+            arrays = [slot.array for slot in inputs] if is_own or not is_known else []
+            is_first = not is_known
+            if is_first:
+                self._check(arrays)
+                is_known, is_own = True, self.output_shape(arrays) is not None
+            if not is_own or not self.write(arrays, output.array):
+                other()
+            elif is_first:
+                aimed = self._aimed(inputs, arrays, output)
+
+        return call
+
+    def _aimed(self, inputs: Sequence[Slot], arrays: Sequence[Any], output: Slot) -> _AimedCall | None:
+        """The call on slots that hold arrays like these, without copies of any; None if it takes more than that."""
+        operands = self.operands(arrays)
+        if self.has_finish or self._varies or any(readable(array) is not array for array in operands):
+            return None
+        call = self.make_call(arrays, operands, output.array)
+        varying = [slot for slot in (*inputs, output) if not slot.is_fixed and slot.array is not None]
+        slots, used = {id(slot.array): slot for slot in varying}, (*operands, output.array)
+        places = [place for place, array in enumerate(used) if id(array) in slots]
+        if not isinstance(call, LayoutCall) or not len(places) == len(slots) == len(varying):
+            return None
+        run = call.aimed(places, *used)
+        return None if run is None else _AimedCall(run, [slots[id(used[place])] for place in places])
+
+    def _other(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:
+        """The other kernel's call. It is bound only if all is as it wants it."""
+        output = outputs[0]
+        is_row_major = not output.is_fixed or output.array.flags.c_contiguous
+        if is_row_major and not self.is_packed and hasattr(self._kernel, "bind"):
+            call: Call = self._kernel.bind(inputs, outputs)
+            return call
+
+        def compute() -> None:
+            np.copyto(output.array, self._kernel.compute(*self.plain_inputs([slot.array for slot in inputs])))
+
+        return compute
+
+
+class _AimedCall:
+    """A call on the arrays of slots, as long as they lie as they did.
+
+    Args:
+        run: takes the arrays.
+        slots: which hold them now.
+    """
+
+    def __init__(self, run: Callable[..., None], slots: Sequence[Slot]) -> None:
+        self._run, self._slots = run, slots
+        self._strides = [slot.array.strides for slot in slots]
+
+    def __call__(self) -> bool:
+        """Compute, if it can."""
+        arrays = [slot.array for slot in self._slots]
+        for array, strides in zip(arrays, self._strides, strict=True):
+            if array.strides != strides or not array.flags.aligned:
+                return False
+        self._run(*arrays)
+        return True
+
+
+def readable(array: HostArray) -> HostArray:
+    """The array, or a copy of it that oneDNN can read."""
+    if array.flags.aligned and (array.flags.c_contiguous or is_channels_last(array)):
+        return array
+    return array if layout_of(array) is not None else np.array(array, order="C")

@@ -1,0 +1,68 @@
+"""Writers over tasks for arrays that lie alike, where input and output do not: one of both is put into the other's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu.memory.workspace import Scratch
+
+from .bound import Writer
+from .copy import copy_elements
+
+__all__ = ["TurnedInput", "TurnedOutput", "of_rows"]
+
+NAME = "turned"
+
+
+class TurnedInput:
+    """Gives a writer its first input in row-major order.
+
+    Args:
+        writer: of row-major arrays.
+        scratch: working memory.
+    """
+
+    def __init__(self, writer: Writer, scratch: Scratch) -> None:
+        self._writer, self._scratch = writer, scratch
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the outputs."""
+        x = arrays[0]
+        if not x.flags.c_contiguous:
+            x = self._scratch.array(NAME, x.shape, x.dtype)
+            copy_elements(x, arrays[0])
+        self._writer(x, *arrays[1:])
+
+
+def of_rows(writer: Writer, x: HostArray, scratch: Scratch) -> Writer:
+    """A writer for inputs that lie like ``x``, over one of row-major arrays.
+
+    Args:
+        writer: of row-major arrays.
+        x: an array like its first input.
+        scratch: working memory.
+    """
+    return writer if x.flags.c_contiguous else TurnedInput(writer, scratch)
+
+
+class TurnedOutput:
+    """Lets a writer write with channels last, and copies that.
+
+    Args:
+        writer: of arrays with channels last.
+        scratch: working memory.
+    """
+
+    def __init__(self, writer: Writer, scratch: Scratch) -> None:
+        self._writer, self._scratch = writer, scratch
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        out = arrays[-1]
+        samples, channels, *sizes = out.shape
+        turned = np.moveaxis(self._scratch.array(NAME, (samples, *sizes, channels), out.dtype), -1, 1)
+        self._writer(*arrays[:-1], turned)
+        copy_elements(out, turned)

@@ -1,0 +1,119 @@
+"""Writers that are compiled tasks: used for arrays large enough to be worth loading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, Slot
+from ort_sdk_cpu.platform import libraries
+
+from .bound import Writer
+
+__all__ = ["MIN_ELEMENTS", "TaskWriter", "are_floats", "is_worth_a_task", "threads_for"]
+
+MIN_ELEMENTS = 1 << 9
+"""Elements below which NumPy is not much slower, and no compiled kernel is loaded."""
+ELEMENTS_PER_THREAD = 1 << 14
+"""Elements that take as long as waking a thread up."""
+
+_FLOAT = np.dtype(np.float32)
+
+
+def is_worth_a_task(elements: int, module: str = "", name: str = "") -> bool:
+    """Whether there is a compiler, and an array is large enough, or the task named is at hand anyway."""
+    if not elements or not libraries.numba().is_usable:
+        return False
+    return elements >= MIN_ELEMENTS or (bool(name) and _is_at_hand(module, name))
+
+
+def _is_at_hand(module: str, name: str) -> bool:
+    from ort_sdk_cpu.jit.task import is_at_hand
+
+    return is_at_hand(module, name)
+
+
+def are_floats(arrays: Sequence[Any]) -> bool:
+    """Whether all arrays that are there are of float32."""
+    return all(array is None or array.dtype == _FLOAT for array in arrays)
+
+
+def threads_for(elements: int) -> int:
+    """Threads for so many elements of a few instructions each."""
+    return max(1, min(libraries.thread_count(), elements // ELEMENTS_PER_THREAD))
+
+
+class TaskWriter:
+    """A task as a writer of contiguous arrays.
+
+    Args:
+        module: name of the task's module, of ``TASK_MODULES``.
+        name: the task's.
+        arguments: what follows the addresses of arrays; arrays for further addresses, which the caller keeps.
+        places: for each address the task takes, which of the writer's arrays it is of; None for none.
+        otherwise: the writer for arrays that are not contiguous.
+        threads: how many the task may use.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        arguments: Sequence[Any],
+        places: Sequence[int | None],
+        otherwise: Writer,
+        threads: int = 1,
+    ) -> None:
+        from ort_sdk_cpu.jit.task import TaskCall
+
+        self._call = TaskCall(module, name, (*[0] * len(places), *arguments), threads)
+        self._places = [(position, index) for position, index in enumerate(places) if index is not None]
+        self._otherwise = otherwise
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the outputs."""
+        call = self._call
+        for position, index in self._places:
+            array = arrays[index]
+            if array is not None:
+                if not array.flags.c_contiguous:
+                    self._otherwise(*arrays)
+                    return
+                call.point(position, array)
+            else:
+                call.point(position, None)
+        call.run()
+
+    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if one is not contiguous."""
+        used = [(position, arrays[index]) for position, index in self._places]
+        if not all(array is None or array.flags.c_contiguous for _, array in used):
+            return None
+        for position, array in used:
+            self._call.point(position, array)
+        # The writer, too: it may have memory that the task was pointed at.
+        return self._call.kept(self, *(array for _, array in used))
+
+    def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
+        """The call on slots: what is fixed is pointed at once; None if that is not contiguous."""
+        used = [(position, slots[index]) for position, index in self._places]
+        fixed = [(position, slot.array) for position, slot in used if slot.is_fixed]
+        if not all(array is None or array.flags.c_contiguous for _, array in fixed):
+            return None
+        for position, array in fixed:
+            self._call.point(position, array)
+        moving = [(position, slot) for position, slot in used if not slot.is_fixed]
+        task = self._call
+
+        def call() -> None:
+            for position, slot in moving:
+                array = slot.array
+                if array is not None and not array.flags.c_contiguous:
+                    self._otherwise(*(slot.array for slot in slots))
+                    return
+                task.point(position, array)
+            task.run()
+
+        return call

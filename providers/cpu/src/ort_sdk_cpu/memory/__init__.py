@@ -1,0 +1,1 @@
+"""Allocator, workspace of threads, result pool, weight arena."""

@@ -1,0 +1,62 @@
+"""Regressions by coefficients, by the task of linear classifiers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.opset.ml.linear import regressor_of
+from ort_sdk.opset.ml.scores import post_transform
+from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task
+
+__all__: list[str] = []
+
+MODULE, TASK = "classifiers", "linear_classifier"
+MOST_WORK = 1 << 18
+"""Multiplications from which products of matrices are faster."""
+ROOM = 17
+"""Vectors of 8 float64 that the task needs besides one for each target."""
+
+
+@bindable("LinearRegressor", domain="ai.onnx.ml")
+def linear_regressor(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Products with coefficients, and intercepts, without a transform behind them."""
+    linear, name = regressor_of(info), post_transform(info)
+    is_plain = name == "NONE" or (linear.intercepts.size == 1 and name != "PROBIT")
+    if info.input_element_type(0) is not TensorElementType.FLOAT or not is_plain:
+        return None
+    coefficients, otherwise = np.ascontiguousarray(linear.coefficients.T), copied(compute)
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        x = inputs[0]
+        work = x.size * len(coefficients)
+        fits = x.ndim in (1, 2) and x.shape[-1] == coefficients.shape[1]
+        if not fits or not 0 < work < MOST_WORK or not is_worth_a_task(work, MODULE, TASK):
+            return otherwise
+        return _RegressorWriter(coefficients, linear.intercepts, x.size // x.shape[-1], otherwise)
+
+    return make
+
+
+class _RegressorWriter(TaskWriter):
+    """The task without labels; keeps what it points at.
+
+    Args:
+        coefficients: a row for each target.
+        intercepts: one for each.
+        rows: of the input.
+        otherwise: writes what is not contiguous.
+    """
+
+    def __init__(self, coefficients: HostArray, intercepts: HostArray, rows: int, otherwise: Writer) -> None:
+        targets, features = coefficients.shape
+        room = np.empty(8 * (targets + ROOM))
+        self._kept = (coefficients, intercepts, room)
+        model = (coefficients, intercepts, features, targets, 0, 0, room)
+        arguments = (*model, rows, features * 4, 0, targets, 0, 0, 0, 0, 0, math.nan, 0)
+        super().__init__(MODULE, TASK, arguments, (0, 1, None), otherwise)

@@ -1,0 +1,1 @@
+"""Copies, Gather, Scatter, Pad."""

@@ -1,0 +1,391 @@
+"""Operators that put elements where indices say: positions of all but the indices are worked out once."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.kernel.checked_task import CheckedWriter
+from ort_sdk_cpu.kernel.copy import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, indexing_words, moving, plain_runs
+from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
+
+from .gather_eager import INDEXING, direct_indexing
+
+__all__: list[str] = []
+
+ADD, PUT = "add_elements", "put_elements"
+MODULE = "indexing"
+_REDUCTIONS = {"add": 1, "mul": 2, "max": 3, "min": 4}
+"""As the task numbers them."""
+TAKEN_WORK = 2
+"""Elements of a few instructions each that one taken by an index takes as long as."""
+made_by(*INDEXING)(direct_indexing)
+
+INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
+
+
+class _Places:
+    """Flat positions of the elements that indices name along an axis, their other coordinates being those of the index.
+
+    Args:
+        shape: of what is indexed.
+        axis: along which.
+        counts: shape of the indices.
+    """
+
+    def __init__(self, shape: tuple[int, ...], axis: int, counts: tuple[int, ...]) -> None:
+        self._limit, self._step = shape[axis], math.prod(shape[axis + 1 :])
+        steps = [math.prod(shape[other + 1 :]) for other in range(len(shape))]
+        self._offsets: HostArray = np.zeros((1,) * len(shape), INT64)
+        for other, (count, step) in enumerate(zip(counts, steps, strict=True)):
+            if other != axis:
+                self._offsets = self._offsets + (np.arange(count) * step).reshape(-1, *(1,) * (len(shape) - other - 1))
+
+    def of(self, indices: HostArray) -> HostArray | None:
+        """The positions; None if an index is out of range."""
+        low, high = indices.min(), indices.max()
+        if high >= self._limit or low < -self._limit:
+            return None
+        places = indices.astype(INT64, copy=False)
+        if low < 0:
+            places = np.where(places < 0, places + self._limit, places)
+        return places * self._step + self._offsets
+
+    def taking(
+        self, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
+    ) -> Callable[[], Any] | None:
+        """A task that takes elements of arrays that stay; None for what NumPy does as well, and for bytes."""
+        words = indexing_words([data, indices, out], 1, "take_elements") if indices.flags.c_contiguous else 0
+        if not words:
+            return None
+        from ort_sdk_cpu.jit.task import TaskCall
+
+        offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
+        sizes = (indices.itemsize, self._limit, indices.size, offsets, self._step, words)
+        task = TaskCall(MODULE, "take_elements", (0, data, indices, out, *sizes))
+        return task.checked(functools.partial(compute, data, indices), data, indices, out, offsets)
+
+    def changing(
+        self, task: str, compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray
+    ) -> Callable[[], Any] | None:
+        """A task that changes elements of arrays that stay by updates; None where they lie otherwise than it wants."""
+        arrays = (out, indices, updates)
+        if not all(array.flags.c_contiguous for array in arrays) or indices.dtype.itemsize not in {4, 8}:
+            return None
+        from ort_sdk_cpu.jit.task import TaskCall
+
+        offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
+        words = (out.itemsize // 4,) if task == PUT else ()
+        sizes = (indices.itemsize, self._limit, indices.size, offsets, self._step, *words)
+        made = TaskCall(MODULE, task, (0, *arrays, *sizes))
+        return made.checked(functools.partial(self._redo, compute, data, indices, updates, out), *arrays, offsets)
+
+    @staticmethod
+    def _redo(compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+        np.copyto(out, compute(data, indices, updates))
+
+
+def _axis(info: KernelInfo, rank: int) -> int:
+    axis = int(info.attribute("axis", 0))
+    return axis + rank if axis < 0 else axis
+
+
+@bindable("GatherElements", any_type=True)
+def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
+    """An element for each index."""
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        data, indices = inputs
+        if not indices.size:
+            return copied(compute)
+        places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
+
+        def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
+            found = places.of(indices)
+            if found is None:
+                compute(data, indices)  # Says which index it is.
+                return
+            np.take(data.reshape(-1), found, out=out, mode="clip")
+
+        def runs(data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
+            found = places.of(indices) if max(data.size, out.size) <= MAX_PLACES else None
+            return None if found is None else element_runs(addresses_of(out), addresses_of(data)[found.reshape(-1)], out.itemsize)
+
+        task = _taking_along(data, indices, _axis(info, data.ndim), compute)
+        if task is None:
+            return moving(info, write, runs, functools.partial(places.taking, compute))
+        return moving(info, task, runs, task.fixed)
+
+    return make
+
+
+def _taking_along(data: HostArray, indices: HostArray, axis: int, compute: Callable[..., Any]) -> CheckedWriter | None:
+    """The task where the data has no more columns than the indices; None for other arrays, and for bytes."""
+    rest = [other for other in range(data.ndim) if other != axis]
+    is_whole = indices.ndim == data.ndim and all(data.shape[other] == indices.shape[other] for other in rest)
+    words, left = divmod(data.itemsize, 4)
+    is_plain = is_whole and indices.dtype in {INT32, INT64} and words in {1, 2} and not left
+    if not is_plain or not is_worth_a_task(indices.size, MODULE, "take_along"):
+        return None
+    sizes = (math.prod(data.shape[:axis]), data.shape[axis], indices.shape[axis], math.prod(data.shape[axis + 1 :]))
+    return CheckedWriter(
+        MODULE, "take_along", (0, 1, 2), (indices.itemsize, *sizes, words), compute, threads_for(indices.size * TAKEN_WORK)
+    )
+
+
+@bindable("GatherND", any_type=True)
+def gather_nd(info: KernelInfo, compute: Any) -> MakeWriter:
+    """Slices at index tuples."""
+    batch_dims = int(info.attribute("batch_dims", 0))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        data, indices = inputs
+        tuples = _Tuples.of(data, indices, batch_dims, "take_tuples")
+        if tuples is None:
+            return copied(compute)
+        batches = math.prod(data.shape[:batch_dims])
+        sizes = (*tuples.sizes, tuples.count // batches, tuples.slices)
+        threads = threads_for(outputs[0].size + tuples.count * TAKEN_WORK)
+        return CheckedWriter(MODULE, "take_tuples", (0, 1, 2), sizes, compute, threads, kept=(tuples.table,))
+
+    return make
+
+
+class _Tuples:
+    """Index tuples of slices of data.
+
+    Args:
+        data: what is indexed; behind some axes of batches.
+        indices: the tuples are along the last axis.
+        batch_dims: axes of batches.
+        words: of 4 bytes in a slice.
+    """
+
+    def __init__(self, data: HostArray, indices: HostArray, batch_dims: int, words: int) -> None:
+        depth = indices.shape[-1]
+        dims = data.shape[batch_dims : batch_dims + depth]
+        self.slices, self.count = math.prod(dims), math.prod(indices.shape[:-1])
+        steps = [math.prod(dims[place + 1 :]) for place in range(depth)]
+        self.table = np.array(list(zip(dims, steps, strict=True)), np.int64).reshape(-1)
+        self.sizes = (indices.itemsize, depth, self.count, words, self.table)
+        """As tasks take them: bytes of an index, its tuple's length, tuples, words of a slice, the table."""
+
+    @classmethod
+    def of(cls, data: HostArray, indices: HostArray, batch_dims: int, task: str) -> _Tuples | None:
+        """None for what the task does not go over: bytes, indices of other types, and nothing at all."""
+        depth = indices.shape[-1] if indices.ndim else 0
+        width = math.prod(data.shape[batch_dims + depth :])
+        words, left = divmod(width * data.itemsize, 4)
+        is_plain = depth and words and not left and data.size and indices.size and indices.dtype in {INT32, INT64}
+        if not is_plain or not is_worth_a_task(math.prod(indices.shape[:-1]) * width, MODULE, task):
+            return None
+        return cls(data, indices, batch_dims, words)
+
+
+@bindable("Scatter", "ScatterElements", any_type=True)
+def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """A copy with an update put at the place of each index, or added to what is there; others stay the shared set's."""
+    reduction = info.attribute("reduction", "none")
+    adds = reduction == "add" and info.input_element_type(0) is TensorElementType.FLOAT
+    if reduction != "none" and not adds:
+        return None
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        data, indices, _updates = inputs
+        if not indices.size:
+            return copied(compute)
+        places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
+        if adds:
+            return _Changing(ADD, places, compute) if is_worth_a_task(indices.size, MODULE, ADD) else copied(compute)
+
+        def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+            found = places.of(indices)
+            if found is None:
+                compute(data, indices, updates)  # Says which index it is.
+                return
+            np.copyto(out, data)
+            out.reshape(-1)[found] = updates
+
+        def runs(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
+            found = places.of(indices) if out.size <= MAX_PLACES else None
+            return None if found is None else _put(data, found.reshape(-1), updates, out)
+
+        is_put = data.itemsize in {4, 8} and is_worth_a_task(indices.size, MODULE, PUT)
+        return moving(info, write, runs, _Changing(PUT, places, compute).fixed if is_put else None)
+
+    return make
+
+
+class _Changing:
+    """A writer of a copy with elements at the places of indices changed by updates, in their order.
+
+    Args:
+        task: how.
+        places: where.
+        compute: the shared set's function.
+    """
+
+    def __init__(self, task: str, places: _Places, compute: Callable[..., Any]) -> None:
+        self._task, self._places, self._compute = task, places, compute
+
+    def __call__(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+        """Write the output."""
+        change = self._places.changing(self._task, self._compute, data, indices, updates, out)
+        if change is None:
+            np.copyto(out, self._compute(data, indices, updates))
+            return
+        np.copyto(out, data)
+        change()
+
+    def fixed(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Callable[[], Any] | None:
+        """The call on arrays that stay."""
+        change = self._places.changing(self._task, self._compute, data, indices, updates, out)
+        return None if change is None else in_turn([CopyWriter(lambda data, out: [(out, data)]).fixed(data, out), change])
+
+
+@bindable("ScatterND", any_type=True)
+def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """A copy with slices put in at index tuples, or combined with what is there; numbers but float32 by the shared set."""
+    reduction = info.attribute("reduction", "none")
+    if reduction != "none" and (reduction not in _REDUCTIONS or info.input_element_type(0) is not TensorElementType.FLOAT):
+        return None
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        data, indices, updates = inputs
+        depth = indices.shape[-1]
+        if not updates.size or not depth:
+            return copied(compute)
+        task = _putting(data, indices, _REDUCTIONS.get(reduction, 0), compute)
+        if reduction != "none":
+            return task or copied(compute)
+        limits = np.array(data.shape[:depth])
+        rows_shape = (math.prod(data.shape[:depth]), *data.shape[depth:])
+        width = math.prod(data.shape[depth:])
+        steps = np.array([math.prod(data.shape[place + 1 : depth]) for place in range(depth)])
+
+        def rows_of(indices: HostArray) -> HostArray | None:
+            if (indices >= limits).any() or (indices < -limits).any():
+                return None
+            rows: HostArray = np.where(indices < 0, indices + limits, indices) @ steps
+            return rows
+
+        def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
+            rows = rows_of(indices)
+            if rows is None:
+                compute(data, indices, updates)  # Says which index it is.
+            np.copyto(out, data)
+            out.reshape(rows_shape)[rows] = updates
+
+        def runs(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
+            rows = rows_of(indices) if out.size <= MAX_PLACES else None
+            places = None if rows is None else rows.reshape(-1, 1) * width + np.arange(width)
+            return None if places is None else _put(data, places.reshape(-1), updates, out)
+
+        return moving(info, write, runs) if task is None else moving(info, task, runs, task.fixed)
+
+    return make
+
+
+def _putting(data: HostArray, indices: HostArray, reduction: int, compute: Callable[..., Any]) -> CheckedWriter | None:
+    """The task that puts slices into a copy of the data; None where there is none."""
+    tuples = _Tuples.of(data, indices, 0, "put_slices")
+    if tuples is None:
+        return None
+    sizes = (*tuples.sizes, reduction)
+    return CheckedWriter(MODULE, "put_slices", (3, 1, 2), sizes, compute, copies_first=True, kept=(tuples.table,))
+
+
+@bindable("ReverseSequence", any_type=True)
+def reverse_sequence(info: KernelInfo, compute: Any) -> MakeWriter:
+    """The first rows of each batch backwards."""
+    is_time_first = int(info.attribute("time_axis", 0)) == 0
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        x, lengths = inputs
+        words, left = divmod(math.prod(x.shape[2:]) * x.itemsize, 4)
+        if left or not x.size or lengths.dtype != INT64 or not is_worth_a_task(x.size, MODULE, "reverse_rows"):
+            return copied(compute)
+        times, batches = x.shape[:2] if is_time_first else x.shape[1::-1]
+        steps = (batches, 1) if is_time_first else (1, times)
+        return CheckedWriter(MODULE, "reverse_rows", (0, 1, 2), (times, batches, *steps, words), compute)
+
+    return make
+
+
+def _put(data: HostArray, places: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
+    """The runs of a copy of the data, with updates put at flat places."""
+    changed = element_runs(addresses_of(out)[places], addresses_of(updates), out.itemsize)
+    found = [plain_runs([(out, data)]), changed]
+    return None if any(runs is None for runs in found) else np.concatenate([runs for runs in found if runs is not None])
+
+
+@bindable("OneHot", any_type=True)
+def one_hot(info: KernelInfo, compute: Any) -> MakeWriter:
+    """A last axis with one element on; other axes stay the shared set's."""
+    axis = int(info.attribute("axis", -1))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        indices, out = inputs[0], outputs[0]
+        depth = out.shape[-1] if out.ndim else 0
+        if axis not in {-1, indices.ndim} or not out.size:
+            return copied(compute)
+        return _OneHot(indices.size, depth)
+
+    return make
+
+
+class _OneHot:
+    """Rows with one element on.
+
+    Args:
+        count: of rows.
+        depth: elements of one.
+    """
+
+    def __init__(self, count: int, depth: int) -> None:
+        self._count, self._depth = count, depth
+        self._starts = np.arange(count) * depth
+
+    def __call__(self, indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> None:
+        """Write the rows."""
+        places = indices.reshape(-1).astype(INT64)
+        is_inside = (places >= -self._depth) & (places < self._depth)
+        out[...] = values[0]
+        out.reshape(-1)[(self._starts + places % self._depth)[is_inside]] = values[1]
+
+    def fixed(self, indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> Callable[[], Any] | None:
+        """The task on arrays that stay; None for elements and indices it does not go over."""
+        is_plain = all(array.flags.c_contiguous for array in (indices, values, out)) and indices.dtype in {INT32, INT64}
+        words, rest = divmod(out.itemsize, 4)
+        if not is_plain or rest or values.dtype != out.dtype or not is_worth_a_task(out.size, MODULE, "one_hot"):
+            return None
+        from ort_sdk_cpu.jit.task import TaskCall
+
+        arrays = (indices, values, out)
+        sizes = (indices.itemsize, self._depth, self._count, words)
+        return TaskCall(MODULE, "one_hot", (*arrays, *sizes)).kept(*arrays)
+
+
+@bindable("Tile", any_type=True)
+def tile(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """The input repeated along its axes."""
+    if info.since_version < 6:
+        return None
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, out = inputs[0], outputs[0]
+        if not out.size or not x.ndim:
+            return copied(compute)
+        repeats = [target // size for target, size in zip(out.shape, x.shape, strict=True)]
+        source = [part for size in x.shape for part in (1, size)]
+        target = [part for repeat, size in zip(repeats, x.shape, strict=True) for part in (repeat, size)]
+        return CopyWriter(lambda x, _repeats, out: [(out.reshape(target), np.broadcast_to(x.reshape(source), target))])
+
+    return make

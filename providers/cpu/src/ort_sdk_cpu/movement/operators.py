@@ -1,0 +1,267 @@
+"""Operators that move elements: copied straight into the output."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.kernel.checked_task import CheckedWriter
+from ort_sdk_cpu.kernel.copy import (
+    MAX_PLACES,
+    MAX_TAKEN,
+    MIN_COPIED,
+    WORD,
+    CopyWriter,
+    Pairs,
+    Runs,
+    addresses_of,
+    element_runs,
+    even_stride,
+    indexing_words,
+    moving,
+)
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+
+__all__ = ["taken", "taking"]
+
+
+@bindable("Concat", any_type=True, any_layout=True)
+def concat(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """The inputs one after another along ``axis``."""
+    axis = info.attribute("axis", 1) if info.since_version == 1 else info.attribute("axis")
+
+    return lambda _inputs, _outputs: _Concatenate(axis)
+
+
+class _Concatenate:
+    """A writer that is as fast as NumPy's function, which needs no Python per input."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+
+    def __call__(self, *arrays: HostArray) -> None:
+        *inputs, out = arrays
+        is_interleaved = math.prod(out.shape[: self._axis % out.ndim]) > 1
+        if is_interleaved and out.size >= len(inputs) * MIN_COPIED:
+            CopyWriter(self._pairs)(*arrays)
+        else:
+            np.concatenate(inputs, axis=self._axis, out=out)
+
+    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+        return CopyWriter(self._pairs).fixed(*arrays)
+
+    def _pairs(self, *arrays: HostArray) -> list[tuple[HostArray, HostArray]]:
+        *inputs, out = arrays
+        before, start, pairs = (slice(None),) * (self._axis % out.ndim), 0, []
+        for array in inputs:
+            stop = start + array.shape[self._axis]
+            pairs.append((out[(*before, slice(start, stop))], array))
+            start = stop
+        return pairs
+
+
+class _Viewing(BindableKernel):
+    """A copy where the elements in their new place cannot be seen as a view."""
+
+    returns_views = True
+
+
+@bindable("Flatten", "Reshape", "Squeeze", "Unsqueeze", any_type=True)
+def reshape(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """The input's elements in their order."""
+    return lambda _inputs, _outputs: CopyWriter(lambda *arrays: [(arrays[-1].reshape(arrays[0].shape), arrays[0])])
+
+
+@bindable("Transpose", any_type=True)
+def transpose(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """The input with its axes in another order."""
+    order = info.attribute("perm", None)
+    return lambda _inputs, _outputs: CopyWriter(lambda x, out: [(out, x.transpose(order))])
+
+
+@made_by("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+def viewing(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+    """The kernel, which is bound where it has to copy."""
+    return _Viewing(kernel, make_writer)
+
+
+_CHOSEN_SIZES = frozenset({1, 2, 4, 8})
+"""Bytes of elements that a task chooses among."""
+_FEW_BYTES = 4
+"""Bytes that take as long as an element of a few instructions."""
+_MOST_REPEATED = 1 << 20
+"""Elements up to which a condition with fewer is kept once for each."""
+
+
+@bindable("Where", any_type=True, elementwise=True)
+def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """X where the condition holds, else Y."""
+
+    def write(condition: HostArray, x: HostArray, y: HostArray, out: HostArray) -> None:
+        np.copyto(out, y)
+        np.copyto(out, x, where=condition)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        condition, *sources = inputs
+        out = outputs[0]
+        ones = [int(source.size == 1) for source in sources]
+        are_whole = all(source.size == 1 or source.shape == out.shape for source in sources)
+        if not are_whole or out.itemsize not in _CHOSEN_SIZES or not is_worth_a_task(out.size, "choosing", "choose"):
+            return write
+        threads = threads_for(out.nbytes // _FEW_BYTES)
+        task = TaskWriter("choosing", "choose", (out.size, out.itemsize, *ones), (0, 1, 2, 3), write, threads)
+        if condition.shape == out.shape:
+            return task
+        return _SpreadChoice(task, out.shape) if out.size <= _MOST_REPEATED else write
+
+    return make
+
+
+class _SpreadChoice:
+    """A writer that chooses by a condition with fewer elements, which it repeats first. For one thread at a time.
+
+    Args:
+        write: chooses by a condition for each element.
+        shape: of the output.
+    """
+
+    def __init__(self, write: TaskWriter, shape: tuple[int, ...]) -> None:
+        self._write, self._conditions = write, np.empty(shape, np.bool_)
+
+    def __call__(self, condition: HostArray, *arrays: Any) -> None:
+        """Write the output."""
+        np.copyto(self._conditions, condition)
+        self._write(self._conditions, *arrays)
+
+    def fixed(self, condition: HostArray, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if one is not contiguous."""
+        choose = self._write.fixed(self._conditions, *arrays)
+        repeated = np.broadcast_to(condition, self._conditions.shape)
+        repeat = CopyWriter(lambda source, target: [(target, source)]).fixed(repeated, self._conditions)
+        return None if choose is None else in_turn([repeat, choose])
+
+
+@bindable("Expand", any_type=True)
+def expand(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """The input repeated along broadcast axes."""
+    return lambda _inputs, _outputs: CopyWriter(lambda x, _shape, out: [(out, np.broadcast_to(x, out.shape))])
+
+
+@bindable("DepthToSpace", any_type=True)
+def depth_to_space(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Blocks of channels as blocks of a picture."""
+    size, columns_first = int(info.attribute("blocksize")), info.attribute("mode", "DCR") == "CRD"
+
+    def pairs(x: HostArray, out: HostArray) -> Pairs:
+        batch, channels, height, width = out.shape
+        split = (channels, size, size) if columns_first else (size, size, channels)
+        axes = (0, 1, 4, 2, 5, 3) if columns_first else (0, 3, 4, 1, 5, 2)
+        blocks = x.reshape(batch, *split, height // size, width // size)
+        return [(out.reshape(batch, channels, height // size, size, width // size, size), blocks.transpose(axes))]
+
+    return lambda _inputs, _outputs: CopyWriter(pairs)
+
+
+@bindable("SpaceToDepth", any_type=True)
+def space_to_depth(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Blocks of a picture as channels."""
+    size, columns_first = int(info.attribute("blocksize")), info.attribute("mode", "DCR") == "CRD"
+
+    def pairs(x: HostArray, out: HostArray) -> Pairs:
+        batch, channels, height, width = x.shape
+        blocks = x.reshape(batch, channels, height // size, size, width // size, size)
+        split = (channels, size, size) if columns_first else (size, size, channels)
+        axes = (0, 1, 3, 5, 2, 4) if columns_first else (0, 3, 5, 1, 2, 4)
+        return [(out.reshape(batch, *split, height // size, width // size), blocks.transpose(axes))]
+
+    return lambda _inputs, _outputs: CopyWriter(pairs)
+
+
+@bindable("Gather", any_type=True)
+def gather(info: KernelInfo, compute: Any) -> MakeWriter:
+    """Slices of the data along ``axis``."""
+    axis = info.attribute("axis", 0)
+    # As numbers without a sign, negative ones are larger than any size: one comparison finds both.
+    unsigned = {4: np.uint32, 8: np.uint64}
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        data, indices = inputs
+        is_one = indices.ndim == 0 and 1 in info.constants
+        if is_one and -data.shape[axis] <= indices < data.shape[axis]:
+            return _slice_at(int(indices), axis % data.ndim)
+
+        def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
+            # mode="raise" goes through a buffer as large as the output; checked indices need none.
+            limit = data.shape[axis]
+            if indices.size and indices.view(unsigned[indices.itemsize]).max() < limit:
+                data.take(indices, axis=axis, out=out, mode="clip")
+                return
+            if indices.size and (indices.max() >= limit or indices.min() < -limit):
+                compute(data, indices)
+            wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
+            data.take(wrapped, axis=axis, out=out, mode="clip")
+
+        task = _taking_many(axis, compute, data, indices, outputs[0])
+        if task is not None:
+            return moving(info, task, functools.partial(taken, axis), task.fixed)
+        return moving(info, write, functools.partial(taken, axis), functools.partial(taking, axis, compute))
+
+    return make
+
+
+def _taking_many(
+    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
+) -> CheckedWriter | None:
+    """The task for so many elements that a team takes them sooner than NumPy; None for fewer, for one thread, and for bytes."""
+    words, left = divmod(math.prod(data.shape[axis:][1:]) * data.itemsize, WORD)
+    threads = threads_for(out.size)
+    if left or threads == 1 or out.size <= MAX_TAKEN or not is_worth_a_task(out.size, "indexing", "take_slices"):
+        return None
+    before, limit = math.prod(data.shape[: axis % data.ndim]), data.shape[axis]
+    sizes = (indices.itemsize, limit, indices.size, before, words, indices.itemsize, -limit)
+    return CheckedWriter("indexing", "take_slices", (0, 1, 2), sizes, compute, threads)
+
+
+def taking(
+    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray, *, least: int | None = None
+) -> Callable[[], Any] | None:
+    """A task that takes slices of arrays that stay; None for what NumPy does as well, and for bytes.
+
+    Args:
+        axis: that indices are of.
+        compute: says what is wrong with indices.
+        data: what is taken of.
+        indices: whose contents may change.
+        out: what is written.
+        least: smallest index there may be; None for minus the axis's size.
+    """
+    words, stride = indexing_words([data, indices, out], math.prod(data.shape[axis:][1:]), "take_slices"), even_stride(indices)
+    if not words or stride is None:
+        return None
+    from ort_sdk_cpu.jit.task import TaskCall
+
+    sizes = (indices.itemsize, data.shape[axis], indices.size, math.prod(data.shape[: axis % data.ndim]), words, stride)
+    lowest = -data.shape[axis] if least is None else least
+    task = TaskCall("indexing", "take_slices", (0, data, indices, out, *sizes, lowest))
+    return task.checked(functools.partial(compute, data, indices), data, indices, out)
+
+
+def taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
+    """What indices that stay take from the data; None if one is out of range, which the writer says, and for much data."""
+    limit = data.shape[axis]
+    if not indices.size or indices.min() < -limit or indices.max() >= limit or max(data.size, out.size) > MAX_PLACES:
+        return None
+    places = np.arange(data.size).reshape(data.shape).take(indices, axis=axis, mode="wrap").reshape(-1)
+    return element_runs(addresses_of(out), addresses_of(data)[places], out.itemsize)
+
+
+def _slice_at(index: int, axis: int) -> Writer:
+    place = (*[slice(None)] * axis, index, ...)
+    return CopyWriter(lambda data, _indices, out: [(out, data[place])])

@@ -1,0 +1,105 @@
+"""Pad: the input copied into its place, then each border, from the input's own elements or one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.opset.tensor.pad import PAD_SOURCES, pad_pairs
+from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.kernel.copy import CopyWriter
+
+__all__: list[str] = []
+
+_PADS, _VALUE, _AXES = 1, 2, 3
+_WITH_INPUTS = 11
+"""Opset from which pads are an input, whose contents programs know."""
+
+Place = tuple[Any, ...]
+Border = tuple[Place, Place | None]
+"""Where elements are written in the output, and where in the output they are read; None is the value given."""
+
+
+@bindable("Pad", any_type=True)
+def pad(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Elements added around the input, or cut from it."""
+    mode = info.attribute("mode", "constant")
+    if info.since_version == 1 or (mode != "constant" and mode not in PAD_SOURCES):
+        return None
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        x, pairs = inputs[0], _pairs(info, inputs)
+        kept = tuple(slice(max(-before, 0), size - max(-after, 0)) for (before, after), size in zip(pairs, x.shape, strict=True))
+        sizes = [part.stop - part.start for part in kept]
+        if x.size == 0 or min(sizes, default=1) <= 0:
+            return copied(compute)
+        added = [(max(before, 0), max(after, 0)) for before, after in pairs]
+        middle = tuple(slice(before, before + size) for (before, _), size in zip(added, sizes, strict=True))
+        return _writer(kept, middle, list(_borders(added, sizes, mode)), info.attribute("value", 0.0))
+
+    return make
+
+
+def _pairs(info: KernelInfo, inputs: Sequence[Any]) -> list[tuple[int, int]]:
+    """(elements before, behind) of each axis."""
+    rank = inputs[0].ndim
+    if info.since_version < _WITH_INPUTS:
+        return list(pad_pairs(info, info.attribute("pads"), None, rank))
+    axes = inputs[_AXES] if len(inputs) > _AXES else None
+    return list(pad_pairs(info, inputs[_PADS].reshape(-1).tolist(), None if axes is None else axes.tolist(), rank))
+
+
+def _writer(kept: Place, middle: Place, borders: Sequence[Border], default: float) -> Writer:
+    def pairs(x: HostArray, *others: Any) -> list[tuple[HostArray, HostArray]]:
+        out = others[-1]
+        found = [(out[(*middle, ...)], x[(*kept, ...)])]
+        for target, source in borders:
+            place = out[target]
+            found.append((place, np.broadcast_to(_value(others, default) if source is None else out[source], place.shape)))
+        return found
+
+    return CopyWriter(pairs)
+
+
+def _value(others: Sequence[Any], default: float) -> HostArray:
+    """The constant among pads, value, axes and output; the default if there is none."""
+    value: HostArray | None = others[_VALUE - 1] if len(others) > _VALUE else None
+    return np.array(default).astype(others[-1].dtype) if value is None or value.size == 0 else value.reshape(())
+
+
+def _borders(pairs: Sequence[tuple[int, int]], shape: Sequence[int], mode: str) -> Iterator[Border]:
+    """One axis after another: each takes what the axes before it have written, too."""
+    done: list[slice] = []
+    left = [slice(before, before + size) for (before, _), size in zip(pairs, shape, strict=True)]
+    sources = PAD_SOURCES.get(mode)
+    for axis, ((before, after), size) in enumerate(zip(pairs, shape, strict=True)):
+        for start, stop in ((0, before), (before + size, before + size + after)):
+            around = (done, left[axis + 1 :])
+            if sources is None and start < stop:
+                yield _at(around, slice(start, stop)), None
+            elif sources is not None and start < stop:
+                for target, source in _runs(start, before + sources(np.arange(start, stop) - before, size)):
+                    yield _at(around, target), _at(around, source)
+        done.append(slice(None))
+
+
+def _at(around: tuple[list[slice], list[slice]], place: Any) -> Place:
+    return (*around[0], place, *around[1])
+
+
+def _runs(start: int, positions: HostArray) -> Iterator[tuple[slice, slice]]:
+    """Pieces of a border, and where each is read: neighbouring positions, upwards or downwards, are read in one piece.
+
+    A position that is repeated is a piece of one element, for the whole piece of the border.
+    """
+    while len(positions):
+        first, step = int(positions[0]), int(positions[1] - positions[0]) if len(positions) > 1 else 1
+        step = step if step in {1, 0, -1} else 1
+        is_other = positions != first + step * np.arange(len(positions))
+        count = int(is_other.argmax()) if is_other.any() else len(positions)
+        stop = first + step * count if step else first + 1
+        yield slice(start, start + count), slice(first, None if stop < 0 else stop, step or 1)
+        start, positions = start + count, positions[count:]

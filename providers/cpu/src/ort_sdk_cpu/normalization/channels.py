@@ -1,0 +1,110 @@
+"""Normalization of each channel, or group of channels, of each sample by its own mean and variance, as a compiled task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.kernel.layout import of_rows
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.memory.workspace import scratch_of
+
+__all__: list[str] = []
+
+MODULE, PLANES, PIXELS, GROUPS = "rows", "normalize_planes", "normalize_pixels", "normalize_groups"
+COST = 4
+"""Of an element, which is read three times, in those of a short function."""
+
+
+@bindable("InstanceNormalization", any_layout=True)
+def instance_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Data (N, C, *spatial), its channels in one piece or its pixels."""
+    epsilon, scratch = float(info.attribute("epsilon", 1e-5)), scratch_of(info)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, scale, shift = inputs
+        fits = x.ndim > 2 and scale.shape == shift.shape == x.shape[1:2]
+        if not fits or not are_floats((*inputs, *outputs)) or not is_worth_a_task(x.size, MODULE, PLANES):
+            return copied(compute)
+        writer = _ChannelWriter(x.shape, epsilon, copied(compute))
+        return of_rows(writer, x, scratch) if outputs[0].flags.c_contiguous else writer
+
+    return make
+
+
+@bindable("GroupNormalization")
+def group_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Data (N, C, *spatial), in the order of its axes."""
+    epsilon, groups = float(info.attribute("epsilon", 1e-5)), int(info.attribute("num_groups"))
+    is_per_group, scratch = info.since_version < 21, scratch_of(info)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, scale, shift = inputs
+        samples, channels = x.shape[:2]
+        if not are_floats((*inputs, *outputs)) or channels % groups or not is_worth_a_task(x.size, MODULE, GROUPS):
+            return copied(compute)
+        count = channels // groups
+        shared = count if is_per_group else 1
+        if not scale.shape == shift.shape == (channels // shared,):
+            return copied(compute)
+        arguments = (samples, groups, count, math.prod(x.shape[2:]), shared, epsilon)
+        threads = min(threads_for(x.size * COST), samples * groups)
+        return of_rows(TaskWriter(MODULE, GROUPS, arguments, (0, 3, 1, 2), copied(compute), threads), x, scratch)
+
+    return make
+
+
+class _ChannelWriter:
+    """A writer of arrays that lie alike, in either way.
+
+    Args:
+        shape: (N, C, *spatial).
+        epsilon: what is added to variances.
+        otherwise: writes other arrays.
+    """
+
+    def __init__(self, shape: tuple[int, ...], epsilon: float, otherwise: Writer) -> None:
+        from ort_sdk_cpu.jit.task import TaskCall
+
+        arguments = (0, 0, 0, 0, *shape[:2], math.prod(shape[2:]), epsilon)
+        threads = threads_for(math.prod(shape) * COST)
+        self._calls = {name: TaskCall(MODULE, name, arguments, threads) for name in (PLANES, PIXELS)}
+        self._otherwise = otherwise
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the output."""
+        call = self._pointed(arrays)
+        if call is None:
+            self._otherwise(*arrays)
+        else:
+            call.run()
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if they do not lie alike."""
+        call = self._pointed(arrays)
+        return None if call is None else call.kept(*arrays)
+
+    def _pointed(self, arrays: Sequence[HostArray]) -> Any:
+        """The task that goes over the arrays, told where they are."""
+        x, scale, shift, out = arrays
+        if not scale.flags.c_contiguous or not shift.flags.c_contiguous:
+            return None
+        name = _layout(x, out)
+        if name is None:
+            return None
+        call = self._calls[name]
+        for place, array in enumerate((x, out, scale, shift)):
+            call.point(place, array)
+        return call
+
+
+def _layout(x: HostArray, out: HostArray) -> str | None:
+    """The task for data as it lies."""
+    if x.flags.c_contiguous and out.flags.c_contiguous:
+        return PLANES
+    return PIXELS if all(np.moveaxis(array, 1, -1).flags.c_contiguous for array in (x, out)) else None

@@ -1,0 +1,1 @@
+"""What the machine is: processor features, threads, libraries. Imports nothing else of the provider."""

@@ -1,0 +1,213 @@
+"""Optional libraries of the provider: which are here, why not if not, and how they are told of threads and instructions.
+
+Nothing is imported or loaded until it is asked for: a model without a kernel that gains from a library never loads it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ort_sdk.api import InvalidArgument
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.distributions import distributions, version_of
+
+from .cpu_features import InstructionSet, instruction_set, machine_instruction_set
+from .threads import current_threads
+
+__all__ = [
+    "DISABLE_VARIABLE",
+    "Library",
+    "bound_spinning",
+    "is_openmp_loaded",
+    "numba",
+    "onednn",
+    "onednn_path",
+    "prepare",
+    "report",
+    "thread_count",
+    "version_of",
+]
+
+DISABLE_VARIABLE = "ORT_SDK_CPU_DISABLE"
+"""Environment variable: names of libraries to do without, separated by commas."""
+
+NAMES = ("onednn", "numba")
+LEAST_NUMBA = (0, 62)
+"""The first with a compiler that reads addresses without the type of what is there, which the kernels' text has."""
+ONEDNN_DISTRIBUTION = "onednn-cpu-gomp"
+ONEDNN_FILE = "libdnnl.so.3"
+ONEDNN_LIMITS = {
+    InstructionSet.PORTABLE: "SSE41",
+    InstructionSet.AVX2: "AVX2",
+    InstructionSet.AVX512: "AVX512_CORE_FP16",
+    InstructionSet.AMX: "AVX512_CORE_FP16",
+}
+"""OneDNN's names of the highest instruction sets it may use: convolutions of its 3.2 by the matrix unit may end the process."""
+OPENMP_FILE = "libgomp.so.1"
+OPENMP_REMEDY = "install GCC's OpenMP library (Debian, Ubuntu: apt install libgomp1; Fedora: dnf install libgomp)"
+
+SPIN_COUNT = "8000"
+"""How often a waiting OpenMP thread looks again before it sleeps: a fifth of a millisecond, longer than what Python does between
+two runs takes where a model's weights have filled the caches. The default, milliseconds, stalls both programs where another one
+wants the same core."""
+SPINS_PER_MICROSECOND = 40
+"""Looks of a waiting thread: a processor's pause between two takes from some 10 to 45 nanoseconds."""
+SPINNING_KEY = "session.intra_op.allow_spinning"
+SPIN_DURATION_KEY = "session.intra_op.spin_duration_us"
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """An optional library."""
+
+    name: str
+    version: str = ""
+    reason: str = ""
+    """Why it is not used; empty if it is."""
+    remedy: str = ""
+    """What to do to have it."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether kernels may use it."""
+        return not self.reason
+
+    def __str__(self) -> str:
+        if self.is_usable:
+            return f"{self.name} {self.version}"
+        return f"{self.name}: not used: {self.reason}{'; ' + self.remedy if self.remedy else ''}"
+
+
+@functools.cache
+def numba() -> Library:
+    """The just-in-time compiler. Looks for it without importing it."""
+    if "numba" in disabled():
+        return Library("numba", reason=f"disabled by {DISABLE_VARIABLE}", remedy=f"take 'numba' out of {DISABLE_VARIABLE}")
+    version = version_of("numba")
+    if not version or importlib.util.find_spec("numba") is None:
+        return Library("numba", reason="not installed", remedy="pip install numba")
+    if _first_two(version) < LEAST_NUMBA:
+        least = ".".join(map(str, LEAST_NUMBA))
+        return Library("numba", reason=f"{version} is installed, {least} is needed", remedy=f"pip install 'numba>={least}'")
+    return Library("numba", version)
+
+
+def _first_two(version: str) -> tuple[int, ...]:
+    """Major and minor number."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+@functools.cache
+def onednn() -> Library:
+    """OneDNN with GCC's OpenMP, called through cffi. Looks for their files; loads GCC's OpenMP library only."""
+    if "onednn" in disabled():
+        return Library("oneDNN", reason=f"disabled by {DISABLE_VARIABLE}", remedy=f"take 'onednn' out of {DISABLE_VARIABLE}")
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        here = f"{sys.platform} on {platform.machine()}"
+        return Library("oneDNN", reason=f"{ONEDNN_DISTRIBUTION} is made for Linux on x86_64, this is {here}")
+    missing = [name for name in (ONEDNN_DISTRIBUTION, "cffi") if not version_of(name)]
+    if missing:
+        return Library("oneDNN", reason=f"{' and '.join(missing)} not installed", remedy=f"pip install {' '.join(missing)}")
+    path = onednn_path()
+    if path is None:
+        remedy = f"pip install --force-reinstall {ONEDNN_DISTRIBUTION}"
+        return Library("oneDNN", reason=f"{ONEDNN_DISTRIBUTION} is installed without its {ONEDNN_FILE}", remedy=remedy)
+    if not has_openmp():
+        return Library("oneDNN", reason=f"{OPENMP_FILE} is missing", remedy=OPENMP_REMEDY)
+    return Library("oneDNN", f"({ONEDNN_DISTRIBUTION} {version_of(ONEDNN_DISTRIBUTION)}, cffi {version_of('cffi')})")
+
+
+@functools.cache
+def onednn_path() -> Path | None:
+    """Shared library of the installed distribution."""
+    for found in distributions(ONEDNN_DISTRIBUTION):
+        paths = (path.resolve() for path in found.files() if path.name == ONEDNN_FILE)
+        return next((path for path in paths if path.is_file()), None)
+    return None
+
+
+@functools.cache
+def disabled() -> frozenset[str]:
+    """Names in ``ORT_SDK_CPU_DISABLE``.
+
+    Raises:
+        InvalidArgument: a name is no library's.
+    """
+    names = frozenset(name.strip().lower() for name in os.environ.get(DISABLE_VARIABLE, "").split(",") if name.strip())
+    if not names <= set(NAMES):
+        unknown = ", ".join(sorted(names - set(NAMES)))
+        raise InvalidArgument(f"{DISABLE_VARIABLE} names {unknown}; it takes any of {', '.join(NAMES)}, separated by commas")
+    return names
+
+
+@functools.cache
+def has_openmp() -> bool:
+    """Whether GCC's OpenMP library, which oneDNN and numba share, can be loaded; loads it."""
+    if sys.platform != "linux":
+        return False
+    prepare()
+    try:
+        ctypes.CDLL(OPENMP_FILE)
+    except OSError:
+        return False
+    return True
+
+
+def is_openmp_loaded() -> bool:
+    """Whether ``has_openmp`` was asked; loads nothing."""
+    return has_openmp.cache_info().currsize > 0
+
+
+@functools.cache
+def prepare() -> None:
+    """Set what the libraries read from the environment when they are loaded; what the user has set stays.
+
+    Asked before the first of them is loaded.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", ONEDNN_LIMITS[instruction_set()])
+
+
+def thread_count() -> int:
+    """Threads a kernel may use now."""
+    return current_threads()
+
+
+def bound_spinning(config: Mapping[str, str]) -> None:
+    """Let waiting OpenMP threads sleep when a session asks for it, if that is before the library is loaded.
+
+    Args:
+        config: the session's entries. ``session.intra_op.allow_spinning`` ``0`` lets them sleep at once,
+            ``session.intra_op.spin_duration_us`` after about that many microseconds.
+
+    Raises:
+        InvalidArgument: the duration is no whole number.
+    """
+    duration = config.get(SPIN_DURATION_KEY, "")
+    if duration and not duration.isdigit():
+        raise InvalidArgument(f"config entry {SPIN_DURATION_KEY} is {duration!r}; it takes a whole number of microseconds")
+    count = "0" if config.get(SPINNING_KEY, "1") == "0" else duration and str(int(duration) * SPINS_PER_MICROSECOND)
+    if count and "OMP_WAIT_POLICY" not in os.environ and not is_openmp_loaded():
+        os.environ.setdefault("GOMP_SPINCOUNT", count)
+
+
+def report() -> list[str]:
+    """What the provider uses here, one line per library and setting."""
+    forced = "" if instruction_set() is machine_instruction_set() else f", of {machine_instruction_set().name.lower()}"
+    lines = [str(onednn()), str(numba()), f"instruction set {instruction_set().name.lower()}{forced}"]
+    if has_openmp():
+        names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+        settings = ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+        lines.append(f"{thread_count()} threads over {OPENMP_FILE} ({settings})")
+    else:
+        lines.append(f"compiled kernels use one thread: {OPENMP_FILE} is missing; {OPENMP_REMEDY}")
+    return lines

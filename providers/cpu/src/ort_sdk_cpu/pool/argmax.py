@@ -1,0 +1,66 @@
+"""MaxPool that also says where its results are, by a compiled task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk.opset.nn.windows import WindowAttributes, Windows
+from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
+from ort_sdk_cpu.kernel.layout import of_rows
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.memory.workspace import Scratch
+
+from .nchw import plane_geometry
+
+__all__ = ["place_writer"]
+
+MODULE, NAME = "place_pooling", "pool_with_places"
+
+
+def place_writer(
+    attributes: WindowAttributes, compute: Callable[..., Any], scratch: Scratch, *, is_column_major: bool
+) -> MakeWriter:
+    """Makes writers of maxima and places.
+
+    Args:
+        attributes: of the windows.
+        compute: the shared set's function.
+        scratch: working memory.
+        is_column_major: whether places count columns before rows.
+    """
+
+    def otherwise(x: HostArray, *outputs: HostArray | None) -> None:
+        for value, out in zip(compute(x), outputs, strict=True):
+            if out is not None:
+                np.copyto(out, value)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Writer:
+        x = inputs[0]
+        if x.ndim not in {3, 4} or not are_floats([x]) or any(out is None for out in outputs):
+            return otherwise
+        windows = attributes.windows(x.shape[2:]).trimmed()
+        if 0 in windows.output_shape:
+            return otherwise
+        reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
+        if not _hold_elements(windows) or not is_worth_a_task(reads, MODULE, NAME):
+            return otherwise
+        counts = (1, windows.input_shape[0]) if is_column_major else (windows.input_shape[-1], 1)
+        arguments = (math.prod(x.shape[:2]), *plane_geometry(windows), *counts)
+        writer = TaskWriter(MODULE, NAME, arguments, (0, 1, 2), otherwise, threads_for(reads))
+        return of_rows(writer, x, scratch)
+
+    return make
+
+
+def _hold_elements(windows: Windows) -> bool:
+    """Whether each window has an element of the input."""
+    for axis, size in enumerate(windows.input_shape):
+        places = windows.tap_positions(axis)
+        if not ((places >= 0) & (places < size)).any(axis=0).all():
+            return False
+    return True

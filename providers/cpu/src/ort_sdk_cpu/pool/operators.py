@@ -1,0 +1,163 @@
+"""Pooling into a given output, tap by tap along one axis after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.opset.nn.pool import along_axis, window_counts
+from ort_sdk.opset.nn.windows import WindowAttributes, Windows
+from ort_sdk_cpu.conv.padding import padder
+from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task
+from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+
+from .argmax import place_writer
+from .nchw import is_pooled_by_planes, plane_writer
+
+__all__: list[str] = []
+
+LARGEST = ("pooling", "max_pool")
+AXES = 3
+MAX_READS = 1 << 12
+"""Elements read by all windows together from which NumPy, which takes rows of them at a time, is faster."""
+
+
+@bindable("MaxPool")
+def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Maximum of each window, and where it is if that is asked for."""
+    attributes, scratch = WindowAttributes.of(info), scratch_of(info)
+    if info.wants_output(1):
+        return place_writer(attributes, compute, scratch, is_column_major=bool(info.attribute("storage_order", 0)))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x = inputs[0]
+        if 0 in outputs[0].shape:
+            return _nothing
+        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        windows = attributes.windows(x.shape[2:]).trimmed()
+        otherwise = _reducer(np.maximum, windows, lowest, scratch)
+        if is_pooled_by_planes(x, windows):
+            return plane_writer(x, windows, otherwise)
+        return _small_writer(windows, x, otherwise) or otherwise
+
+    return make
+
+
+def _nothing(*_arrays: HostArray) -> None:
+    """Writes results without elements."""
+
+
+def _small_writer(windows: Windows, x: HostArray, otherwise: Writer) -> Writer | None:
+    """The largest of few windows by the task that others use with channels last: each channel is a sample of one."""
+    reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
+    if not 0 < reads < MAX_READS or not 2 < x.ndim <= 2 + AXES or not are_floats([x]) or not is_worth_a_task(reads, *LARGEST):
+        return None
+    missing = 2 + AXES - x.ndim
+
+    def three(values: tuple[int, ...], first: int) -> tuple[int, ...]:
+        return (*(first,) * missing, *values)
+
+    arguments = (
+        *(math.prod(x.shape[:2]), 1, *three(windows.input_shape, 1), *three(windows.output_shape, 1)),
+        *(*three(windows.kernel_shape, 1), *three(windows.strides, 1), *three(windows.dilations, 1)),
+        *three(windows.pads_begin, 0),
+    )
+    return TaskWriter(*LARGEST, arguments, (0, 1), otherwise)
+
+
+@bindable("AveragePool")
+def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Mean of each window."""
+    attributes, scratch = WindowAttributes.of(info), scratch_of(info)
+    include_pad = bool(info.attribute("count_include_pad", 0))
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x = inputs[0]
+        if 0 in outputs[0].shape:
+            return _nothing
+        windows = attributes.windows(x.shape[2:])
+        counts = window_counts(windows, include_pad, outputs[0].dtype)
+        divisors = [count.reshape(-1, *(1 for _ in counts[axis + 1 :])) for axis, count in enumerate(counts)]
+
+        reduce = _reducer(np.add, windows.trimmed(), 0.0, scratch)
+
+        def write(x: HostArray, out: HostArray) -> None:
+            reduce(x, out)
+            for divisor in divisors:
+                np.divide(out, divisor, out)
+
+        return plane_writer(x, windows, write, include_pad=include_pad) if is_pooled_by_planes(x, windows) else write
+
+    return make
+
+
+@bindable("GlobalAveragePool")
+def global_average_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Mean over all spatial axes."""
+
+    def write(x: HostArray, out: HostArray) -> None:
+        if x.size:
+            np.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True, out=out)
+        else:
+            out.fill(np.nan)  # NumPy warns of a mean of nothing.
+
+    return lambda _inputs, _outputs: write
+
+
+@bindable("GlobalMaxPool")
+def global_max_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
+    """Maximum over all spatial axes."""
+    return lambda _inputs, _outputs: lambda x, out: np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True, out=out)
+
+
+@made_by("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+def pool_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel over oneDNN where that computes the node."""
+    if info.wants_output(1):
+        return None
+    from .onednn import with_onednn
+
+    return with_onednn(info, BindableKernel(kernel, make_writer))
+
+
+def _reducer(combine: Any, windows: Windows, value: float, scratch: Scratch) -> Callable[[HostArray, HostArray], None]:
+    """Combines the elements of each window; padding holds ``value``, which is neutral."""
+    rows, shape = [], windows.input_shape
+    for axis in range(len(shape)):
+        rows.append(along_axis(windows, axis, shape))
+        shape = rows[-1].output_shape
+    slices = [_taps(row, axis) for axis, row in enumerate(rows)]
+    padders = [padder(row, value, scratch) for row in rows]
+    last = len(rows) - 1
+
+    def reduce(x: HostArray, out: HostArray) -> None:
+        source = x
+        for axis, row in enumerate(rows):
+            name = f"pooled{axis % 2}"
+            target = out if axis == last else scratch.array(name, (*x.shape[:2], *row.output_shape), x.dtype)
+            _combine(combine, padders[axis](source), slices[axis], target)
+            source = target
+
+    return reduce
+
+
+def _taps(windows: Windows, axis: int) -> list[tuple[slice, ...]]:
+    """Per tap along an axis, what it reads of the padded input for all windows."""
+    step, dilation = windows.strides[axis], windows.dilations[axis]
+    length = (windows.output_shape[axis] - 1) * step + 1
+    starts = range(0, windows.kernel_shape[axis] * dilation, dilation)
+    return [(*(slice(None),) * (2 + axis), slice(start, start + length, step)) for start in starts]
+
+
+def _combine(combine: Any, padded: HostArray, taps: Sequence[tuple[slice, ...]], out: HostArray) -> None:
+    if len(taps) == 1:
+        np.copyto(out, padded[taps[0]])
+        return
+    combine(padded[taps[0]], padded[taps[1]], out=out)
+    for tap in taps[2:]:
+        combine(out, padded[tap], out=out)

@@ -1,0 +1,123 @@
+"""Convolutions of 8-bit tensors whose zero point and scale come with each run, as float32: compiled tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk_cpu.conv.geometry import ConvGeometry
+from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.kernel.channels_last import ArraysCall
+from ort_sdk_cpu.kernel.task_execution import TaskExecution
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
+from ort_sdk_cpu.platform import libraries
+
+from .centered_weight import ZeroedWeight
+from .conv_direct import PLACES, TEAM_WORK, WORK_PLACE, LineOrder, call_on, is_known, is_spread_out, task_name
+from .conv_plan import UNIT_COLUMNS, Cut, Image
+from .packing import PANEL, columns_in_order, panels_in_order
+
+__all__ = ["FloatConvolution", "FloatFinish"]
+
+_TASK, _UNIT_TASK = "float_convolution", "float_unit_convolution"
+_ZERO_POINT, _SCALE = zero_points_of(Argument.SRC), scales_of(Argument.SRC)
+_FINISH_PLACE = 28
+_FLOAT_PLACES = PLACES | {_ZERO_POINT: _FINISH_PLACE, _SCALE: _FINISH_PLACE + 1}
+_INT32, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
+
+
+class FloatFinish(NamedTuple):
+    """What follows the sums: they are multiplied by the scale of X and these scales, a bias is added, and bounds are kept."""
+
+    scales: HostArray
+    """float32, (1,) or (M,)."""
+    bias: HostArray | None = None
+    """float32, (M,)."""
+    low: float = -math.inf
+    high: float = math.inf
+
+
+class _Packed(NamedTuple):
+    """A weight as the tasks read it."""
+
+    panels: HostArray
+    columns: HostArray
+    units: dict[int, HostArray] | None
+    """Of a window, for weights that have zero points: for each number of columns in which they lie side by side."""
+
+
+class FloatConvolution:
+    """A node's convolution by the tasks, for inputs of any shape.
+
+    Args:
+        geometry: of the node, with one group.
+        shape: of the weight, (M, C, *kernel).
+        weight: gives it when it is packed; it is not kept.
+        finish: what follows.
+        scratch: working memory.
+    """
+
+    def __init__(
+        self,
+        geometry: ConvGeometry,
+        shape: Sequence[int],
+        weight: Callable[[], ZeroedWeight],
+        finish: FloatFinish,
+        scratch: Scratch,
+    ) -> None:
+        self._geometry, self._shape, self._weight, self._finish, self._scratch = geometry, tuple(shape), weight, finish, scratch
+        self._packed: dict[LineOrder, _Packed] = {}
+
+    @property
+    def channels(self) -> int:
+        """C of X."""
+        return self._shape[1]
+
+    def is_for(self, x_shape: Sequence[int]) -> bool:
+        """Whether the tasks compute the convolution of an X of this shape, which fits to the weight."""
+        return 0 not in x_shape and is_known(self._shape, self._geometry, x_shape)
+
+    def call(self, x: HostArray, zero_point: HostArray, scale: HostArray, out: HostArray) -> ArraysCall:
+        """The call on arrays like these.
+
+        Args:
+            x: uint8 or int8, of a shape that ``is_for``.
+            zero_point: one element, of its type.
+            scale: float32, one element.
+            out: float32.
+        """
+        is_spread, shape = is_spread_out(x), self._shape
+        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_spread=is_spread)
+        work = 2 * out.size * math.prod(shape[1:])
+        threads = libraries.thread_count() if work >= TEAM_WORK else 1
+        cut = Cut(image, image.kind(is_spread=is_spread), PANEL, threads).on_matrix_unit()
+        packed = self._packed_in(LineOrder(is_spread, image.has_gaps))
+        finish = (0, 0, float(self._finish.low), float(self._finish.high))
+        arguments = (*[0] * 6, *cut.arguments(0, x.dtype), *finish)
+        task = TaskCall(cut.module, task_name(_TASK if packed.units is None else _UNIT_TASK, x.dtype), arguments, threads)
+        execution = TaskExecution(task, _FLOAT_PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
+        execution.set(Argument.WEIGHTS, packed.panels)
+        execution.set(Argument.BIAS, packed.columns)
+        if packed.units is not None:
+            execution.set(Argument.SRC_1, packed.units[cut.unit_columns])
+        given = [(Argument.SRC, x), (_ZERO_POINT, zero_point), (_SCALE, scale), (Argument.DST, out)]
+        return call_on(execution, given, self._scratch, is_spread=is_spread)
+
+    def _packed_in(self, order: LineOrder) -> _Packed:
+        found = self._packed.get(order)
+        if found is None:
+            weight, finish = self._weight(), self._finish
+            outputs, zeros = self._shape[:1], np.zeros(self._shape[0], _INT32)
+            scales = np.broadcast_to(finish.scales, outputs).astype(_FLOAT)
+            shifts = zeros if weight.zero_points is None else weight.zero_points
+            columns = columns_in_order(weight.sums(), scales, zeros if finish.bias is None else finish.bias, shifts)
+            units = None
+            if weight.zero_points is not None:
+                units = {count: order.units_of(weight.numbers, count) for count in UNIT_COLUMNS}
+            found = self._packed[order] = _Packed(panels_in_order(order.lines_of(weight.numbers)), columns, units)
+        return found

@@ -1,0 +1,330 @@
+"""Convolutions of 8-bit tensors as compiled tasks: what belongs to columns, and calls."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.sizes import repeated
+from ort_sdk_cpu.conv.geometry import ConvGeometry
+from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.kernel.channels_last import ArraysCall
+from ort_sdk_cpu.kernel.task_execution import TaskExecution
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, is_channels_last, layout_of
+from ort_sdk_cpu.onednn.constants import Argument
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
+from ort_sdk_cpu.platform import libraries
+
+from .centered_weight import ZeroedWeight
+from .conv_plan import MOST_SPREAD, Cut, Image, flip_of
+from .packing import PANEL, columns_of, packed_panels, panels_in_order
+
+__all__ = [
+    "PLACES",
+    "PLAIN",
+    "TEAM_WORK",
+    "WITH_ZERO_POINTS",
+    "WORK_PLACE",
+    "LineOrder",
+    "Sum",
+    "TaskConvolution",
+    "call_on",
+    "is_known",
+    "is_spread_out",
+    "panel_for",
+    "task_name",
+]
+
+PLAIN = "quantized_convolution"
+"""The task that adds nothing."""
+_SUM, WITH_ZERO_POINTS = "quantized_sum", "quantized_unit_convolution"
+TEAM_WORK = 1 << 22
+"""Multiplications and additions from which on several threads are worth waking."""
+_MOST_COPIED = 1 << 13
+"""Bytes of arrays that lie otherwise than the task wants, up to which NumPy copies them."""
+_LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
+_LARGEST_NUMBER = 255
+"""Of weights, less their zero points."""
+_PANELS = {PANEL: (64, 64), 32: (34, 39), 16: (18, 28)}
+"""Columns of a panel, and how long a step with one takes: of uint8, and of int8 or with weights that have zero points."""
+_MOST_AXES = 4
+_INT8, _FLOAT = np.dtype(np.int8), np.dtype(np.float32)
+PLACES: dict[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.DST: 2, Argument.BIAS: 3, Argument.SRC_1: 4}
+WORK_PLACE = 5
+
+
+class Sum(NamedTuple):
+    """What is added to a convolution's rounded result: scales, and zero points of the types as they are."""
+
+    product: tuple[float, int]
+    """Of the convolution's result."""
+    product_dtype: np.dtype[Any]
+    addend: tuple[float, int]
+    total: tuple[float, int]
+
+    def arguments(self, addend_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> tuple[float, ...]:
+        """As the task takes them behind the flip of X."""
+        limits = np.iinfo(self.product_dtype)
+        (scale, zero), (addend_scale, addend_zero), (total_scale, total_zero) = self.product, self.addend, self.total
+        flip, addend_flip = flip_of(dtype), flip_of(addend_dtype)
+        inverse = float(np.float32(1) / np.float32(total_scale))
+        numbers = (limits.min - zero, limits.max - zero, scale, addend_zero + (128 if addend_flip else 0), addend_scale)
+        places = (total_zero + (128 if flip else 0), flip, addend_flip)
+        return (*places, *(float(number) for number in (*numbers, total_scale, inverse)))
+
+
+class LineOrder(NamedTuple):
+    """How the numbers of a window lie."""
+
+    is_spread: bool
+    """Whether X has four bytes for each pixel."""
+    has_gaps: bool
+    """Whether the taps along a line are apart, so that each is a line of the window."""
+
+    def lines_of(self, weight: HostArray) -> HostArray:
+        """Int8 (M, C, *kernel) in the order of a window's lines: (M, lines, length)."""
+        outputs, channels, *kernel = weight.shape
+        pixel = MOST_SPREAD if self.is_spread else channels
+        lying: HostArray = np.moveaxis(weight, 1, -1).reshape(outputs, -1, channels)
+        if pixel > channels:
+            lying = np.pad(lying, ((0, 0), (0, 0), (0, pixel - channels)))
+        lines: HostArray = lying if self.has_gaps else lying.reshape(outputs, -1, kernel[-1] * pixel)
+        return lines
+
+    def units_of(self, weight: HostArray, columns: int) -> HostArray:
+        """For each step along the lines, 1 in the bytes that belong to a window, 0 in the others: int32, (steps, columns)."""
+        ones = np.ones((1, *weight.shape[1:]), np.int8)
+        return repeated(panels_in_order(self.lines_of(ones))[0, :, :1], columns, axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight as tasks read it, and what belongs to its columns."""
+
+    depth: int
+    """Products that are summed."""
+    panels: HostArray
+    columns: HostArray
+    units: HostArray | None
+    """Of a window, for weights that have zero points."""
+
+    @classmethod
+    def of(
+        cls,
+        weight: ZeroedWeight,
+        scales: HostArray,
+        bias: HostArray | None,
+        x_zero_point: int,
+        order: LineOrder,
+        panel: int,
+        unit_columns: int,
+    ) -> PackedWeight | None:
+        """From a weight (M, C, *kernel); None if sums or their steps may not fit into 32 bits.
+
+        Args:
+            weight: with zero points where it does not fit into 8 bits without.
+            scales: float32, from sums to steps of the result: (1,) or (M,).
+            bias: int32, (M,).
+            x_zero_point: as if X were uint8.
+            order: of what is multiplied.
+            panel: columns of one.
+            unit_columns: in which units lie side by side.
+        """
+        numbers, zero_points = weight.numbers, weight.zero_points
+        outputs, depth = len(numbers), math.prod(numbers.shape[1:])
+        offsets = np.zeros(outputs, np.int64) + (0 if bias is None else bias)
+        if x_zero_point:
+            offsets -= x_zero_point * weight.sums().astype(np.int64)
+        factors = np.ascontiguousarray(np.broadcast_to(scales, (outputs,)), _FLOAT)
+        if not _may_be(depth * _LARGEST_NUMBER, offsets, factors) and not _may_be(weight.magnitudes(), offsets, factors):
+            return None
+        units = None if zero_points is None else order.units_of(numbers, unit_columns)
+        columns = columns_of(panel, offsets.astype(np.int32), factors, *([] if zero_points is None else [zero_points]))
+        return cls(depth, packed_panels(order.lines_of(numbers), panel), columns, units)
+
+
+def _may_be(magnitudes: HostArray | int, offsets: HostArray, factors: HostArray) -> bool:
+    """Whether sums and their steps fit into 32 bits for weights whose absolute values have sums up to some."""
+    largest = 255 * magnitudes + np.abs(offsets)
+    return bool(largest.max() <= _LARGEST_SUM and (largest * np.abs(factors.astype(np.float64))).max() <= _LARGEST_STEP)
+
+
+class TaskConvolution:
+    """A node's convolution by the task, for inputs of any shape.
+
+    Args:
+        geometry: of the node.
+        shape: of the weight, (M, C, *kernel).
+        weight: gives it when it is packed; it is not kept.
+        can_add: whether a call may add another tensor: if the weight has no zero points.
+        scales: float32, from sums to steps of the result: (1,) or (M,).
+        bias: int32, (M,), or None.
+        zero_points: of X and of the result.
+        scratch: working memory.
+    """
+
+    def __init__(
+        self,
+        geometry: ConvGeometry,
+        shape: Sequence[int],
+        weight: Callable[[], ZeroedWeight],
+        *,
+        can_add: bool,
+        scales: HostArray,
+        bias: HostArray | None,
+        zero_points: tuple[int, int],
+        scratch: Scratch,
+    ) -> None:
+        self._geometry, self._shape, self._weight, self._scales, self._bias = geometry, tuple(shape), weight, scales, bias
+        self.can_add = can_add
+        self._x_zero_point, self._y_zero_point = zero_points
+        self._scratch = scratch
+        self._packed: dict[tuple[LineOrder, int, int, int], PackedWeight | None] = {}
+
+    def is_for(self, x_shape: Sequence[int]) -> bool:
+        """Whether the task computes the convolution of an X of this shape."""
+        shape = self._shape
+        is_fit = len(x_shape) == len(shape) and 0 not in x_shape and x_shape[1] == shape[1]
+        return is_fit and is_known(shape, self._geometry, x_shape)
+
+    def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, Sum] | None = None) -> ArraysCall | None:
+        """The call on arrays like these: X, what is added if anything is, and the output.
+
+        Returns:
+            None if the task does not compute it.
+        """
+        shape, is_spread = self._shape, is_spread_out(x)
+        if not is_known(shape, self._geometry, x.shape):
+            return None
+        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_spread=is_spread)
+        is_large = 2 * out.size * math.prod(shape[1:]) >= TEAM_WORK
+        panel = panel_for(shape[0], is_plain=self.can_add and x.dtype != _INT8) if is_large else PANEL
+        threads = libraries.thread_count() if is_large else 1
+        cut = Cut(image, image.kind(is_spread=is_spread), panel, threads).on_matrix_unit()
+        weight = self._packed_for(cut, x.dtype, LineOrder(is_spread, image.has_gaps))
+        if weight is None:
+            return None
+        finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
+        arguments = (*[0] * 6, *cut.arguments(self._x_zero_point, x.dtype), *finish)
+        name = _SUM if added else PLAIN if weight.units is None else WITH_ZERO_POINTS
+        task = TaskCall(cut.module, task_name(name, x.dtype, panel), arguments, threads)
+        execution = TaskExecution(task, PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
+        execution.set(Argument.WEIGHTS, weight.panels)
+        execution.set(Argument.BIAS, weight.columns)
+        if weight.units is not None:
+            execution.set(Argument.SRC_1, weight.units)
+        given = [(Argument.SRC, x), *([(Argument.SRC_1, added[0])] if added else []), (Argument.DST, out)]
+        return call_on(execution, given, self._scratch, is_spread=is_spread)
+
+    def _plain_finish(self, out: HostArray) -> tuple[float, ...]:
+        flip = flip_of(out.dtype)
+        return (self._y_zero_point + (128 if flip else 0), flip)
+
+    def _packed_for(self, cut: Cut, dtype: np.dtype[Any], order: LineOrder) -> PackedWeight | None:
+        shift, units = cut.shift_of(dtype), 1 if self.can_add else cut.unit_columns
+        key = (order, shift, cut.panel, units)
+        if key not in self._packed:
+            x_zero_point, weight = self._x_zero_point + shift, self._weight()
+            self._packed[key] = PackedWeight.of(weight, self._scales, self._bias, x_zero_point, order, cut.panel, units)
+        return self._packed[key]
+
+
+def task_name(name: str, dtype: np.dtype[Any], panel: int = PANEL) -> str:
+    """Of the task for an X of a type and panels of some columns."""
+    return name + ("" if panel == PANEL else f"_{panel}") + ("_of_int8" if dtype == _INT8 else "")
+
+
+def panel_for(outputs: int, *, is_plain: bool) -> int:
+    """Columns of a panel for so many outputs: what takes least time, with columns that are not there.
+
+    Args:
+        outputs: at least one.
+        is_plain: whether numbers are multiplied as they lie, and not summed up.
+    """
+    return min(_PANELS, key=lambda panel: -(-outputs // panel) * _PANELS[panel][not is_plain])
+
+
+def call_on(
+    execution: TaskExecution, given: Sequence[tuple[int, HostArray]], scratch: Scratch, *, is_spread: bool
+) -> _PlainCall | LayoutCall:
+    """A call of the task on arrays like those of each argument, DST last."""
+    copied = sum(array.size for argument, array in given if not _lies(array, _axes(argument, array, is_plain=is_spread)))
+    if copied <= _MOST_COPIED:
+        return _PlainCall(execution, [(argument, _axes(argument, array, is_plain=is_spread)) for argument, array in given])
+    return LayoutCall(execution, [_argument(*pair, is_plain=is_spread) for pair in given], scratch)
+
+
+class _PlainCall:
+    """The task without oneDNN, which would copy arrays that lie otherwise than the task wants. For one thread at a time.
+
+    Args:
+        execution: what runs.
+        arguments: of a call, DST last: which, and its axes from the outermost in memory to the innermost.
+    """
+
+    def __init__(self, execution: TaskExecution, arguments: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        self._execution, self._arguments = execution, arguments
+
+    def run(self, *arrays: HostArray) -> None:
+        """Compute; the arrays are not kept."""
+        for (argument, axes), array in zip(self._arguments, arrays, strict=True):
+            self._execution.set(argument, array if _lies(array, axes) else np.ascontiguousarray(array.transpose(axes)))
+        (argument, axes), out = self._arguments[-1], arrays[-1]
+        written = out if _lies(out, axes) else np.empty([out.shape[axis] for axis in axes], out.dtype)
+        self._execution.set(argument, written)
+        self._execution()
+        if written is not out:
+            np.copyto(out.transpose(axes), written)
+        for argument, _ in self._arguments:
+            self._execution.forget(argument)
+
+    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+        """The call on arrays that stay the same; it keeps them."""
+        pairs = zip(self._arguments, arrays, strict=True)
+        if not all(_lies(array, axes) for (_, axes), array in pairs):
+            return functools.partial(self.run, *arrays)
+        for (argument, _), array in zip(self._arguments, arrays, strict=True):
+            self._execution.set(argument, array)
+        return self._execution
+
+
+def _axes(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, ...]:
+    """From the outermost in memory to the innermost, as the task wants them."""
+    if array.ndim <= 1 or (is_plain and argument == Argument.SRC):
+        return tuple(range(array.ndim))
+    return (0, *range(2, array.ndim), 1)
+
+
+def _lies(array: HostArray, axes: Sequence[int]) -> bool:
+    return array.transpose(axes).flags.c_contiguous
+
+
+def _argument(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, MemoryDescriptor, MemoryDescriptor]:
+    """How an array lies, and how the task wants it."""
+    plain = contiguous(array.shape or (1,), array.dtype)
+    if array.ndim <= 1:
+        return int(argument), plain, plain
+    wanted = plain if is_plain and argument == Argument.SRC else channels_last(array.shape, array.dtype)
+    return int(argument), layout_of(array) or plain, wanted
+
+
+def is_spread_out(x: HostArray) -> bool:
+    """Whether planes of X are put side by side."""
+    return x.ndim == 4 and 1 < x.shape[1] <= MOST_SPREAD and not is_channels_last(x)
+
+
+def is_known(shape: Sequence[int], geometry: ConvGeometry, x_shape: Sequence[int]) -> bool:
+    """Whether the task convolves an X with a weight, of these shapes that fit together."""
+    if geometry.groups != 1 or len(shape) > _MOST_AXES:
+        return False
+    padding = geometry.padding(x_shape, shape)
+    is_close = padding.dilations[-1] == 1 or shape[-1] == 1
+    is_flat = math.prod(shape[2:-1]) == 1
+    return (is_close or is_flat) and min(*padding.begins, *padding.ends) >= 0

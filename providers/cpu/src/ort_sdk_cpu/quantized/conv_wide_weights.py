@@ -1,0 +1,154 @@
+"""QLinearConv whose weights do not fit into 8 bits less their zero point: two convolutions or three, added up in 32 bits."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, RuntimeException
+from ort_sdk_cpu.conv.geometry import ConvGeometry
+from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.kernel.post_ops import Sum
+from ort_sdk_cpu.kernel.task_writer import threads_for
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
+from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, empty_channels_last, layout_of
+from ort_sdk_cpu.onednn.constants import Argument, zero_points_of
+from ort_sdk_cpu.onednn.execution import reordered
+from ort_sdk_cpu.onednn.memory_descriptor import any_layout, contiguous
+from ort_sdk_cpu.onednn.primitive import Primitive, convolution
+
+from .parameters import limits
+
+__all__ = ["WideConvolution"]
+
+OWN_BYTES = 1 << 16
+"""Sums up to which a call on arrays that stay has memory of its own, and needs no Python."""
+_INT8, _INT32, _FLOAT = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.float32)
+
+
+class WideConvolution:
+    """The convolution's calls.
+
+    Args:
+        geometry: of the node.
+        weight: less its zero point, int16, (M, C / groups, *kernel).
+        scales: from sums to steps of Y: float32, (1,) or (M,).
+        bias: added to sums: int32, (M,), or None.
+        zero_points: of X and Y: int32, (1,) each.
+        scratch: working memory.
+    """
+
+    def __init__(
+        self,
+        geometry: ConvGeometry,
+        weight: HostArray,
+        scales: HostArray,
+        bias: HostArray | None,
+        zero_points: tuple[HostArray, HostArray],
+        scratch: Scratch,
+    ) -> None:
+        self._parts = list(_parts_of(weight))
+        self._geometry, self._scratch, self._zero_points = geometry, scratch, zero_points
+        self._scales = np.ascontiguousarray(np.broadcast_to(scales, weight.shape[:1]), _FLOAT)
+        self._bias = None if bias is None else np.ascontiguousarray(bias, _INT32)
+
+    def call(self, x: HostArray, out: HostArray) -> _WideCall | None:
+        """The call for arrays that lie like these, ``out`` channels last; None if oneDNN has no fast convolution."""
+        if not np.moveaxis(out, 1, -1).flags.c_contiguous:
+            return None
+        products = [self._product(index, x, out.shape) for index in range(len(self._parts))]
+        if None in products:
+            return None
+        rows, channels = out.size // out.shape[1], out.shape[1]
+        numbers = (float(self._zero_points[1][0]), *limits(out))
+        finish = TaskCall("quantized", "requantize_sums", (0, 0, 0, 0, rows, channels, *numbers), threads_for(out.size))
+        finish.point(2, self._scales)
+        finish.point(3, self._bias)
+        return _WideCall([product for product in products if product is not None], finish, self, self._scratch)
+
+    def _product(self, index: int, x: HostArray, out_shape: tuple[int, ...]) -> PrimitiveCall | None:
+        primitive = self._primitive(index, x, out_shape)
+        if primitive is None:
+            return None
+        target = channels_last(out_shape, _INT32)
+        ends = [
+            (int(Argument.SRC), layout_of(x) or contiguous(x.shape, x.dtype), channels_last(x.shape, x.dtype)),
+            (int(Argument.DST), target, target),
+        ]
+        layout = primitive.layout(Argument.WEIGHTS)
+        part = self._parts[index]
+        packed = reordered(part, self._geometry.weight_layout(part.shape, _INT8), layout)
+        if packed is None:
+            raise RuntimeException(f"oneDNN has no fast copy of a weight of shape {list(part.shape)} to {layout.key}")
+        constants = [(int(Argument.WEIGHTS), layout, packed)]
+        if self._zero_points[0].any():
+            constants.append((zero_points_of(Argument.SRC), contiguous((1,), _INT32), self._zero_points[0]))
+        return PrimitiveCall(primitive, ends, constants, self._scratch)
+
+    def _primitive(self, index: int, x: HostArray, out_shape: tuple[int, ...]) -> Primitive | None:
+        geometry, shape = self._geometry, self._parts[index].shape
+        padding = geometry.padding(x.shape, shape)
+        if min(*padding.begins, *padding.ends) < 0:
+            return None
+        zero_points = ((Argument.SRC, 0),) if self._zero_points[0].any() else ()
+        return convolution(
+            channels_last(x.shape, x.dtype),
+            any_layout(geometry.weight_dims(shape), _INT8),
+            None,
+            channels_last(out_shape, _INT32),
+            padding.strides,
+            padding.dilations,
+            padding.begins,
+            padding.ends,
+            PrimitiveAttributes((Sum(),) if index else (), zero_points=zero_points),
+        )
+
+
+def _parts_of(weight: HostArray) -> Iterator[HostArray]:
+    """Int8 arrays whose sum is a weight: two, or three where it is as large as 255."""
+    rest = weight
+    while rest.any():
+        part = np.clip(rest, -128, 127)
+        yield np.ascontiguousarray(part, _INT8)
+        rest = rest - part
+
+
+class _WideCall:
+    """Products, each added to those before, and what follows their sums. For one thread at a time.
+
+    Args:
+        products: of X, into sums that lie channels last.
+        finish: the task, but for sums and output.
+        kept: what holds the task's constants.
+        scratch: working memory.
+    """
+
+    def __init__(self, products: Sequence[PrimitiveCall], finish: TaskCall, kept: Any, scratch: Scratch) -> None:
+        self._products, self._finish, self._kept, self._scratch = products, finish, kept, scratch
+
+    def run(self, *arrays: HostArray) -> None:
+        """Compute; the arrays, X and the output, are not kept."""
+        x, out = arrays
+        shape = (out.shape[0], *out.shape[2:], out.shape[1])
+        sums = np.moveaxis(self._scratch.array("wide sums", shape, _INT32), -1, 1)
+        for product in self._products:
+            product.run(x, sums)
+        self._finish.point(0, sums)
+        self._finish.point(1, out)
+        self._finish.run()
+
+    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+        """The call on arrays that stay the same; it keeps them."""
+        x, out = arrays
+        if math.prod(out.shape) * _INT32.itemsize > OWN_BYTES:
+            return functools.partial(self.run, x, out)
+        sums = empty_channels_last(out.shape, _INT32)
+        self._finish.point(0, sums)
+        self._finish.point(1, out)
+        return in_turn([*(product.fixed(x, sums) for product in self._products), self._finish.kept(self, sums, out)])

@@ -1,0 +1,193 @@
+"""8-bit tensors: convolution, products, quantization into given outputs, also to 16 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.kernel.layout import of_rows
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.memory.strides import memory_order
+from ort_sdk_cpu.memory.workspace import scratch_of
+
+from .matmul_dynamic_b import product_writer, quantized_product_writer
+from .parameters import BYTES, WORDS, flip, is_of_one_scale, limits, parameters_of
+from .per_axis import dequantized_rows, quantized_rows
+
+__all__: list[str] = []
+
+_FLOAT = np.dtype(np.float32)
+
+
+@bindable("QLinearConv")
+@bindable("QLinearConv", domain="com.microsoft")
+def qlinear_conv(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """Convolution of integers."""
+    return lambda _inputs, _outputs: copied(compute)
+
+
+@made_by("QLinearConv")
+@made_by("QLinearConv", domain="com.microsoft")
+def qlinear_conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel over oneDNN where that computes the node."""
+    from .qlinear_conv import with_onednn
+
+    return with_onednn(info, BindableKernel(kernel, make_writer))
+
+
+@bindable("QLinearMatMul")
+@bindable("QGemm", domain="com.microsoft")
+def qgemm(info: KernelInfo, compute: Any) -> MakeWriter:
+    """Product of integer matrices."""
+    make = quantized_product_writer(info, copied(compute)) if info.op_type == "QLinearMatMul" else None
+    return make or (lambda _inputs, _outputs: copied(compute))
+
+
+@made_by("QLinearMatMul")
+@made_by("QGemm", domain="com.microsoft")
+def qgemm_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel over oneDNN where that computes the node."""
+    from .qgemm import with_onednn
+
+    return with_onednn(info, BindableKernel(kernel, make_writer))
+
+
+def _task_of(name: str, steps: HostArray) -> str | None:
+    """The task for quantized numbers of an array's type; None if there is none."""
+    if steps.dtype in BYTES:
+        return name
+    return f"{name}_words" if steps.dtype in WORDS else None
+
+
+@bindable("QuantizeLinear", elementwise=True)
+@bindable("QuantizeLinear", domain="com.microsoft", elementwise=True)
+def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Steps of one constant scale, from a constant zero point, or of those of rows or columns."""
+    if info.attribute("precision", 0) not in {0, TensorElementType.FLOAT}:
+        return lambda _inputs, _outputs: copied(compute)
+    parameters = parameters_of(info, 1, 2)
+    if parameters is None:
+        return quantized_rows(info, compute)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, out = inputs[0], outputs[0]
+        task = _task_of("quantize", out)
+        if x.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, "quantized", task):
+            return copied(compute)
+        arguments = (out.size, *parameters, *limits(out))
+        return TaskWriter("quantized", task, arguments, (0, len(inputs)), copied(compute), threads_for(out.size))
+
+    return make
+
+
+@bindable("DequantizeLinear", elementwise=True)
+@bindable("DequantizeLinear", domain="com.microsoft", elementwise=True)
+def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """(x - zero point) * scale, both one constant, or those of rows or columns."""
+    parameters = parameters_of(info, 1, 2)
+    if parameters is None:
+        return dequantized_rows(info, compute)
+    scratch = scratch_of(info)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, out = inputs[0], outputs[0]
+        task = _task_of("dequantize", x)
+        if out.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, "quantized", task):
+            return copied(compute)
+        zero_point, scale = parameters
+        arguments = (out.size, flip(x), zero_point + flip(x), scale)
+        writer = TaskWriter("quantized", task, arguments, (0, len(inputs)), copied(compute), threads_for(out.size))
+        return of_rows(writer, x, scratch)
+
+    return make
+
+
+@made_by("DequantizeLinear", "QuantizeLinear")
+@made_by("DequantizeLinear", "QuantizeLinear", domain="com.microsoft")
+def rows_in_order(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """A kernel whose arrays' axes stay in order, where scales run along one of them."""
+    return None if is_of_one_scale(info, 1) else BindableKernel(kernel, make_writer)
+
+
+@bindable("MatMulInteger")
+@bindable("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
+def integer_product(info: KernelInfo, compute: Any) -> MakeWriter:
+    """Product of integer matrices, in 32 bits or as float32."""
+    if info.op_type == "MatMulInteger":
+        return product_writer(info, copied(compute))
+    return lambda _inputs, _outputs: copied(compute)
+
+
+@made_by("MatMulInteger")
+@made_by("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
+def integer_product_by_tasks(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> Any:
+    """The kernel over compiled tasks where they compute the node."""
+    from .matmul_constant_b import with_tasks
+
+    return with_tasks(info, kernel)
+
+
+@bindable("DynamicQuantizeLinear", any_type=True, any_layout=True)
+def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """Steps of the input's own range."""
+
+    def otherwise(x: HostArray, *outputs: HostArray) -> None:
+        for out, value in zip(outputs, compute(x), strict=True):
+            np.copyto(out, value)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x = inputs[0]
+        is_wanted = x.dtype == _FLOAT and len(outputs) == 3 and not any(out is None for out in outputs)
+        if not is_wanted or not is_worth_a_task(x.size, "dynamic_quantization", "quantize_by_range"):
+            return otherwise
+        return _RangeWriter(x.size, otherwise)
+
+    return make
+
+
+class _RangeWriter:
+    """DynamicQuantizeLinear as tasks on arrays that lie alike in one piece of memory.
+
+    Args:
+        size: elements.
+        otherwise: writes other arrays.
+    """
+
+    def __init__(self, size: int, otherwise: Writer) -> None:
+        from .dynamic import RangeQuantization
+
+        self._tasks, self._otherwise = RangeQuantization(size), otherwise
+
+    def __call__(self, *arrays: HostArray) -> None:
+        """Write the outputs."""
+        if _lie_alike(*arrays[:2]):
+            self._tasks.run(*arrays)
+        else:
+            self._otherwise(*arrays)
+
+    def fixed(self, *arrays: HostArray) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if they lie otherwise."""
+        return self._tasks.fixed(*arrays) if _lie_alike(*arrays[:2]) else None
+
+
+def _lie_alike(x: HostArray, out: HostArray) -> bool:
+    order = memory_order(x)
+    return bool(x.transpose(order).flags.c_contiguous and out.transpose(order).flags.c_contiguous)
+
+
+@bindable("ConvInteger")
+def conv_integer(_info: KernelInfo, compute: Any) -> MakeWriter:
+    """Convolution of integers, in 32 bits."""
+    return lambda _inputs, _outputs: copied(compute)
+
+
+@made_by("ConvInteger")
+def conv_integer_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel over oneDNN where that computes the node."""
+    from .conv_integer import with_onednn
+
+    return with_onednn(info, BindableKernel(kernel, make_writer))

@@ -1,0 +1,328 @@
+"""QLinearConv by oneDNN: 8-bit products summed in 32 bits, rescaled per channel, channels last."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo, RuntimeException
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.conv.geometry import ConvGeometry
+from ort_sdk_cpu.kernel.channels_last import ArraysCall, Call, ChannelsLastKernel, readable
+from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
+from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
+from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
+from ort_sdk_cpu.onednn.execution import reordered
+from ort_sdk_cpu.onednn.library import is_available, is_loaded
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
+from ort_sdk_cpu.onednn.primitive import Primitive, convolution
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.cpu_features import has_vnni
+
+from .centered_weight import ZeroedWeight, fits_less
+
+if TYPE_CHECKING:
+    from .conv_direct import Sum, TaskConvolution
+    from .conv_wide_weights import WideConvolution
+    from .qlinear_conv_dynamic_shapes import VaryingFilters
+
+__all__ = ["QLinearConvKernel", "QuantizedConv", "can_compute", "with_onednn"]
+
+X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
+MINIMUM_WORK, MINIMUM_SLOW_WORK = 1 << 20, 1 << 14
+"""Multiplications and additions from which on oneDNN is loaded for a convolution, and for one that is slow without: of weights
+that do not fit into 8 bits less their zero point, and of several groups."""
+_BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
+_INT8 = np.dtype(np.int8)
+_FLOAT = np.dtype(np.float32)
+
+
+def with_onednn(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
+    """The kernel over oneDNN and the compiled task; None if it computes nothing of the node.
+
+    All parameters must be constant.
+
+    Args:
+        info: the node.
+        kernel: computes what oneDNN does not.
+    """
+    if not can_compute() or info.attribute("channels_last", 0):
+        return None
+    constants = [info.constant_input(index) for index in range(X_SCALE, BIAS)]
+    if any(constant is None for constant in constants) or (info.has_input(BIAS) and info.constant_input(BIAS) is None):
+        return None
+    parameters = QuantizedConv.of([None, *constants, info.constant_input(BIAS)])
+    if parameters is None:
+        return None
+    try:
+        return QLinearConvKernel(info, kernel, parameters)
+    except (InvalidArgument, InvalidGraph):
+        return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
+
+
+def can_compute() -> bool:
+    """Whether there is something to compute with.
+
+    oneDNN loses exactness on processors without VNNI, where it adds pairs of products in 16 bits; the task does not.
+    """
+    return is_available() and (has_vnni() or libraries.numba().is_usable)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedConv:
+    """A node's constants as oneDNN wants them."""
+
+    weight_shape: tuple[int, ...]
+    weight_shift: HostArray | None
+    """What is taken from the weights, along their first axis: int16; None for zeros."""
+    is_wide: bool
+    """Whether weights less that do not fit into 8 bits."""
+    scales: HostArray
+    """From sums to steps of Y: float32, (1,) or (M,)."""
+    bias: HostArray | None
+    """In steps of Y: float32, (M,)."""
+    sum_bias: HostArray | None
+    """The same added to sums: int32, (M,)."""
+    x_zero_point: HostArray
+    """int32, (1,)."""
+    y_zero_point: HostArray
+    output_dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, constants: Sequence[Any]) -> QuantizedConv | None:
+        """From a node's constant inputs by index; None if they are not what oneDNN computes."""
+        weight, y_zero_point = constants[W], constants[Y_ZERO_POINT]
+        if weight.dtype not in _BYTES or y_zero_point.dtype not in _BYTES or not 3 <= weight.ndim <= 5 or not weight.size:
+            return None
+        shift = constants[W_ZERO_POINT].astype(np.int16).reshape(-1)
+        if shift.size not in {1, weight.shape[0]}:
+            return None
+        if constants[X_ZERO_POINT].size != 1 or y_zero_point.size != 1:
+            return None
+        scales = (constants[X_SCALE].reshape(()) * constants[W_SCALE] / constants[Y_SCALE].reshape(())).reshape(-1)
+        scales = np.ascontiguousarray(scales, _FLOAT)
+        if scales.size not in {1, weight.shape[0]} or constants[X_SCALE].dtype != _FLOAT or not np.isfinite(scales).all():
+            return None
+        if constants[BIAS] is not None and constants[BIAS].shape != weight.shape[:1]:
+            return None
+        bias = None if constants[BIAS] is None else np.ascontiguousarray(constants[BIAS] * scales, _FLOAT)
+        return cls(
+            tuple(weight.shape),
+            shift if shift.any() else None,
+            not fits_less(weight, shift),
+            scales,
+            bias,
+            constants[BIAS],
+            _zero_point(constants[X_ZERO_POINT]),
+            _zero_point(y_zero_point),
+            y_zero_point.dtype,
+        )
+
+
+def _zero_point(value: HostArray) -> HostArray:
+    return value.reshape(-1).astype(np.int32)
+
+
+def _centred(weight: HostArray, shift: HostArray | None) -> HostArray:
+    """A weight less its zero point: int16."""
+    return weight.astype(np.int16) if shift is None else _shifted(weight, shift)
+
+
+def _shifted(weight: HostArray, shift: HostArray) -> HostArray:
+    result: HostArray = weight - shift.reshape(-1, *(1 for _ in weight.shape[1:]))
+    return result
+
+
+class QLinearConvKernel(ChannelsLastKernel):
+    """saturate((conv(x, w) + B) * x_scale * w_scale / y_scale + y_zero_point).
+
+    The weight is packed when a shape is first seen: its layout belongs to the shape, and cannot be read back.
+
+    Args:
+        info: the node.
+        kernel: computes what oneDNN does not.
+        parameters: its constants.
+    """
+
+    def __init__(self, info: KernelInfo, kernel: Any, parameters: QuantizedConv) -> None:
+        super().__init__(info, kernel)
+        self._geometry, self._parameters = ConvGeometry.of(info), parameters
+        self._packed: dict[Any, HostArray] = {}
+        self._task: tuple[TaskConvolution | None, ...] = ()
+        """The convolution by a compiled task, once that was asked for."""
+        self._wide: WideConvolution | None = None
+        self._varying: tuple[VaryingFilters | None, ...] = ()
+        """What computes inputs of any shape, once that was asked for."""
+
+    def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+        """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
+        x, shape, geometry = inputs[X], self._parameters.weight_shape, self._geometry
+        if x.ndim != len(shape) or 0 in x.shape or x.dtype not in _BYTES:
+            return None
+        if x.shape[1] != geometry.input_channels(shape) or shape[0] % geometry.groups:
+            return None
+        result = geometry.output_shape(x.shape, shape)
+        work = 2 * math.prod((result[0], *result[2:], *shape))
+        if self._parameters.is_wide and not (has_vnni() and libraries.numba().is_usable):
+            return None
+        is_slow_otherwise = self._parameters.is_wide or geometry.groups > 1
+        is_cheap = self._is_task_at_hand(x) or (is_slow_otherwise and is_loaded())
+        least = MINIMUM_SLOW_WORK if is_slow_otherwise else MINIMUM_WORK
+        return result if work >= least or is_channels_last(x) or is_cheap else None
+
+    def _is_task_at_hand(self, x: HostArray) -> bool:
+        """Whether a task computes the node, and costs little to have."""
+        if self._geometry.groups > 1 or not libraries.numba().is_usable:
+            return False
+        from ort_sdk_cpu.jit.task import is_at_hand
+
+        from .conv_direct import PLAIN, WITH_ZERO_POINTS, is_known, task_name
+        from .conv_plan import MODULE
+
+        name = task_name(WITH_ZERO_POINTS if self._parameters.is_wide else PLAIN, x.dtype)
+        return is_at_hand(MODULE, name) and is_known(self._parameters.weight_shape, self._geometry, x.shape)
+
+    def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
+        """Type of y_zero_point."""
+        return self._parameters.output_dtype
+
+    def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
+        """X: all else is constant."""
+        return [inputs[X]]
+
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
+        """The task, or else the primitive, or two, on arrays of these layouts."""
+        task = self._task_for(inputs[W])
+        found = None if task is None else task.call(operands[0], out)
+        if found is None and self._parameters.is_wide:
+            return self._wide_for(inputs[W]).call(operands[0], out)
+        return found or self._primitive_call(inputs, operands[0], out)
+
+    def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
+        """Tasks that take sizes as arguments, for one filter per channel: the task of a single group is for any shape anyway."""
+        if not self._varying:
+            from .qlinear_conv_dynamic_shapes import filters_of
+
+            weight = functools.partial(_centred, inputs[W], self._parameters.weight_shift)
+            is_usable = libraries.numba().is_usable
+            self._varying = (filters_of(self._geometry, self._parameters, weight, self.scratch) if is_usable else None,)
+        return self._varying[0] is not None and self._varying[0](inputs[X], out)
+
+    def with_sum(self, x_shape: tuple[int, ...], sum_: Sum) -> bool:
+        """Whether ``summed`` computes the node for an X of this shape, and what is added to it. It has to have run before."""
+        task = self._task[0] if self._task else None
+        return (
+            task is not None
+            and task.can_add
+            and task.is_for(x_shape)
+            and sum_.product[1] == int(self._parameters.y_zero_point[0])
+        )
+
+    def summed(self, inputs: Sequence[Any], addend: HostArray, sum_: Sum, out: HostArray) -> Call | None:
+        """The call with another tensor added to its result, on arrays that stay; None if the task does not compute it."""
+        x, task = inputs[X], self._task_for(inputs[W])
+        if task is None or self.output_shape(inputs) is None or any(readable(array) is not array for array in (x, addend)):
+            return None
+        call = task.call(x, out, (addend, sum_))
+        return None if call is None else call.fixed(x, addend, out)
+
+    def _task_for(self, weight: HostArray) -> TaskConvolution | None:
+        if not self._task:
+            self._task = (self._made_task(weight),)
+        return self._task[0]
+
+    def _wide_for(self, weight: HostArray) -> WideConvolution:
+        if self._wide is None:
+            from .conv_wide_weights import WideConvolution
+
+            parameters = self._parameters
+            zero_points = parameters.x_zero_point, parameters.y_zero_point
+            constants = _centred(weight, parameters.weight_shift), parameters.scales, parameters.sum_bias
+            self._wide = WideConvolution(self._geometry, *constants, zero_points, self.scratch)
+        return self._wide
+
+    def _made_task(self, weight: HostArray) -> TaskConvolution | None:
+        """The convolution by a compiled task; None where there is no compiler."""
+        parameters = self._parameters
+        if not libraries.numba().is_usable or self._geometry.groups > 1:
+            return None
+        from .conv_direct import TaskConvolution
+
+        zero_points = int(parameters.x_zero_point[0]), int(parameters.y_zero_point[0])
+        shift = np.zeros(1, np.int16) if parameters.weight_shift is None else parameters.weight_shift
+        return TaskConvolution(
+            self._geometry,
+            parameters.weight_shape,
+            lambda: ZeroedWeight.of(weight, shift),
+            can_add=not parameters.is_wide,
+            scales=parameters.scales,
+            bias=parameters.sum_bias,
+            zero_points=zero_points,
+            scratch=self.scratch,
+        )
+
+    def _plain(self, weight: HostArray) -> HostArray:
+        """The weight less its zero point: int8."""
+        shift = self._parameters.weight_shift
+        return np.ascontiguousarray(weight if shift is None else _shifted(weight, shift).astype(_INT8))
+
+    def _primitive_call(self, inputs: Sequence[Any], x: HostArray, out: HostArray) -> PrimitiveCall | None:
+        primitive = self._primitive(x, out) if has_vnni() else None
+        if primitive is None:
+            return None
+        arguments = [
+            (argument, layout_of(array) or contiguous(array.shape, array.dtype), channels_last(array.shape, array.dtype))
+            for argument, array in ((Argument.SRC, x), (Argument.DST, out))
+        ]
+        return PrimitiveCall(primitive, arguments, self._constants(primitive, inputs[W]), self.scratch)
+
+    def _constants(self, primitive: Primitive, weight: HostArray) -> list[tuple[int, MemoryDescriptor, HostArray]]:
+        parameters, layout = self._parameters, primitive.layout(Argument.WEIGHTS)
+        found: list[tuple[int, HostArray]] = [(scales_of(Argument.WEIGHTS), parameters.scales)]
+        if parameters.x_zero_point.any():
+            found.append((zero_points_of(Argument.SRC), parameters.x_zero_point))
+        if parameters.y_zero_point.any():
+            found.append((zero_points_of(Argument.DST), parameters.y_zero_point))
+        if parameters.bias is not None:
+            found.append((Argument.BIAS, parameters.bias))
+        described = [(argument, contiguous(array.shape, array.dtype), array) for argument, array in found]
+        return [(Argument.WEIGHTS, layout, self._weight_in(layout, weight)), *described]
+
+    def _weight_in(self, layout: MemoryDescriptor, weight: HostArray) -> HostArray:
+        packed = self._packed.get(layout)
+        if packed is None:
+            made = reordered(self._plain(weight), self._geometry.weight_layout(weight.shape, _INT8), layout)
+            if made is None:
+                raise RuntimeException(f"oneDNN has no fast copy of a weight of shape {list(weight.shape)} to {layout.key}")
+            packed = self._packed[layout] = made
+        return packed
+
+    def _primitive(self, x: HostArray, out: HostArray) -> Primitive | None:
+        geometry, parameters = self._geometry, self._parameters
+        shape = parameters.weight_shape
+        padding = geometry.padding(x.shape, shape)
+        if min(*padding.begins, *padding.ends) < 0:
+            return None
+        per_channel = 0b11 if geometry.groups > 1 else 0b1
+        zero_points = [
+            (argument, 0)
+            for argument, value in ((Argument.SRC, parameters.x_zero_point), (Argument.DST, parameters.y_zero_point))
+            if value.any()
+        ]
+        return convolution(
+            channels_last(x.shape, x.dtype),
+            any_layout(geometry.weight_dims(shape), _INT8),
+            None if parameters.bias is None else contiguous(parameters.bias.shape, _FLOAT),
+            channels_last(out.shape, out.dtype),
+            padding.strides,
+            padding.dilations,
+            padding.begins,
+            padding.ends,
+            PrimitiveAttributes(
+                scales=((Argument.WEIGHTS, per_channel if parameters.scales.size > 1 else 0),), zero_points=tuple(zero_points)
+            ),
+        )

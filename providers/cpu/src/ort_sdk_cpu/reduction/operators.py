@@ -1,0 +1,250 @@
+"""Reductions into a given output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.opset.axes import normalized_axes
+from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.memory.strides import memory_order
+from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+from ort_sdk_cpu.movement.embedding_bag import KINDS, BagReduction
+
+from .launch import TaskReduction, reduction_writer
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.jit.task import TaskCall
+
+__all__: list[str] = []
+
+MAX_SLICES = 16
+"""Elements along an axis up to which adding slices up is faster than NumPy's reduction, which begins anew for each result."""
+MIN_RESULTS = 256
+"""Results from which on it is."""
+MAX_SEARCHED = 1 << 13
+"""Elements up to which a task finds the largest in less time than NumPy's function needs to start."""
+MAX_FACTORS = 256
+"""Factors up to which a task multiplies them: each rounds off some of the result, and tens of ulps come together of thousands."""
+MAX_COUNT = 64
+"""Elements that follow each other from which on NumPy finds the largest in less time, whatever their number."""
+LANES = 16
+"""Results that a task finds at a time if their elements lie side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduction:
+    """What is done to elements, how they are combined, and what is done to the result."""
+
+    combine: np.ufunc
+    before: np.ufunc | None = None
+    after: np.ufunc | None = None
+    is_mean: bool = False
+    floats_only: bool = False
+
+
+_REDUCTIONS = {
+    "ReduceL1": _Reduction(np.add, before=np.absolute, floats_only=True),
+    "ReduceL2": _Reduction(np.add, before=np.square, after=np.sqrt, floats_only=True),
+    "ReduceLogSum": _Reduction(np.add, after=np.log, floats_only=True),
+    "ReduceMax": _Reduction(np.maximum),
+    "ReduceMean": _Reduction(np.add, is_mean=True, floats_only=True),
+    "ReduceMin": _Reduction(np.minimum),
+    "ReduceProd": _Reduction(np.multiply),
+    "ReduceSum": _Reduction(np.add),
+    "ReduceSumSquare": _Reduction(np.add, before=np.square, floats_only=True),
+}
+
+
+@bindable(*_REDUCTIONS, any_layout=True)
+def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """One number of all along some axes; of no elements, and of truth values, by the shared set."""
+    element_type, reduction = info.input_element_type(0), _REDUCTIONS[info.op_type]
+    kind = "" if element_type is None else element_type.numpy_dtype.kind
+    if element_type is TensorElementType.BOOL or (reduction.floats_only and kind != "f"):
+        return None
+    given, keepdims = info.attribute("axes", None), bool(info.attribute("keepdims", 1))
+    noop, scratch = bool(info.attribute("noop_with_empty_axes", 0)), scratch_of(info)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, axes_input = (*inputs, None)[:2]
+        axes = given if axes_input is None else axes_input.tolist()
+        if x.size == 0 or x.ndim == 0 or (not axes and noop):
+            return copied(compute)
+        over = normalized_axes(axes or range(x.ndim), x.ndim, info)
+        if reduction.before is reduction.after is None and all(x.shape[axis] == 1 for axis in over):
+            return CopyWriter(lambda *arrays: [(arrays[-1], arrays[0].reshape(arrays[-1].shape))])
+        run = _by_slices(reduction, x, over, outputs[0], keepdims=keepdims, scratch=scratch)
+        run = run or _by_numpy(reduction, over, keepdims=keepdims, scratch=scratch)
+        count = math.prod(x.shape[axis] for axis in over)
+        written = _finished(run, reduction, count)
+        task = _as_task(reduction, count)
+        return written if task is None else reduction_writer(task, x, over, outputs[0], written)
+
+    return make
+
+
+@made_by(*KINDS)
+def reducing(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BagReduction:
+    """The kernel, which takes up what gathers the rows that it reduces."""
+    return BagReduction(info, kernel, make_writer)
+
+
+@bindable("ArgMax", "ArgMin")
+def arg(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Place of the largest or smallest element along an axis, the first one."""
+    if info.attribute("select_last_index", 0) or np.dtype(np.intp) != np.int64:
+        return None
+    find = np.argmax if info.op_type == "ArgMax" else np.argmin
+    axis, keepdims = info.attribute("axis", 0), bool(info.attribute("keepdims", 1))
+
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        x = inputs[0]
+        if not x.ndim or not x.size:
+            return copied(compute)
+        return _Finding(find, axis, keepdims=keepdims)
+
+    return make
+
+
+class _Finding:
+    """A writer of the places of the largest or the smallest elements: by a task where that is as fast as NumPy."""
+
+    def __init__(self, find: Callable[..., Any], axis: int, *, keepdims: bool) -> None:
+        self._find, self._axis, self._keepdims = find, axis, keepdims
+        self._calls: dict[tuple[int, int, int], TaskCall] = {}
+
+    def __call__(self, x: HostArray, out: HostArray) -> None:
+        """Write the output."""
+        sizes = self._sizes(x, out)
+        if sizes is None:
+            self._find(x, axis=self._axis, out=out, keepdims=self._keepdims)
+            return
+        call = self._calls.get(sizes) or self._calls.setdefault(sizes, self._call(sizes))
+        call.point(0, x)
+        call.point(1, out)
+        call.run()
+
+    def fixed(self, x: HostArray, out: HostArray) -> Callable[[], Any] | None:
+        """The task on arrays that stay; None where it is not the one to do it."""
+        sizes = self._sizes(x, out)
+        if sizes is None:
+            return None
+        call = self._call(sizes)
+        call.point(0, x)
+        call.point(1, out)
+        return call.kept(x, out)
+
+    def _call(self, sizes: tuple[int, int, int]) -> TaskCall:
+        from ort_sdk_cpu.jit.task import TaskCall
+
+        factor = 1.0 if self._find is np.argmax else -1.0
+        return TaskCall("indexing", "largest_along", (0, 0, *sizes, factor), threads_for(math.prod(sizes)))
+
+    def _sizes(self, x: HostArray, out: HostArray) -> tuple[int, int, int] | None:
+        """Elements before the axis, along it and behind it in memory, if results follow each other and a task finds them."""
+        axis = self._axis % x.ndim
+        if not are_floats([x]) or not out.flags.c_contiguous:
+            return None
+        if x.flags.c_contiguous:
+            sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
+        elif np.moveaxis(x, axis, -1).flags.c_contiguous:
+            sizes = (x.size // x.shape[axis], x.shape[axis], 1)
+        else:
+            return None
+        is_long = sizes[2] < LANES and sizes[1] > MAX_COUNT and x.size > MAX_SEARCHED
+        return None if is_long or not is_worth_a_task(x.size, "indexing", "largest_along") else sizes
+
+
+def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:
+    """The reduction of ``count`` elements as a task; None if there is none."""
+    if reduction.combine in _LARGEST:
+        factor = _LARGEST[reduction.combine]
+        return TaskReduction("largest", factor, factor)
+    if reduction.combine is np.multiply and reduction.before is reduction.after is None and count <= MAX_FACTORS:
+        return TaskReduction("product")
+    if reduction.combine is not np.add or reduction.before not in _TASKS or reduction.after not in {None, np.sqrt}:
+        return None
+    divisor = float(count) if reduction.is_mean else 1.0
+    return TaskReduction(_TASKS[reduction.before], divisor=divisor, has_root=reduction.after is not None)
+
+
+_LARGEST = {np.maximum: 1.0, np.minimum: -1.0}
+"""Factor of elements, the largest of which is wanted, and divisor of it."""
+_TASKS = {None: "sum", np.square: "square"}
+"""What is done to elements that are added → name of the task."""
+
+
+_Run = Callable[[HostArray, HostArray], None]
+"""Reduces the first array into the second."""
+
+
+def _room_like(array: HostArray, scratch: Scratch) -> HostArray:
+    """Working memory of an array's shape and type, whose axes lie in the same order."""
+    if array.flags.c_contiguous:
+        return scratch.array("reduced", array.shape, array.dtype)
+    order = memory_order(array)
+    return scratch.array("reduced", tuple(array.shape[axis] for axis in order), array.dtype).transpose(np.argsort(order))
+
+
+def _by_numpy(reduction: _Reduction, axes: tuple[int, ...], *, keepdims: bool, scratch: Scratch) -> _Run:
+    combine, before = reduction.combine.reduce, reduction.before
+    if before is None:
+        return lambda x, out: combine(x, axis=axes, out=out, keepdims=keepdims)
+
+    def run(x: HostArray, out: HostArray) -> None:
+        elements = _room_like(x, scratch)
+        before(x, elements)
+        combine(elements, axis=axes, out=out, keepdims=keepdims)
+
+    return run
+
+
+def _by_slices(
+    reduction: _Reduction, x: HostArray, axes: tuple[int, ...], out: HostArray, *, keepdims: bool, scratch: Scratch
+) -> _Run | None:
+    """A pass over the output for each element along a short axis; None where the axis is long, or there are several."""
+    if len(axes) != 1 or not 1 < x.shape[axes[0]] <= MAX_SLICES or out.size < MIN_RESULTS or not x.size:
+        return None
+    lead: tuple[Any, ...] = (slice(None),) * axes[0]
+    parts: list[Any] = [(*lead, position) for position in range(x.shape[axes[0]])]
+    target: Any = parts[0] if keepdims else ...
+    combine, before = reduction.combine, reduction.before
+
+    def run(x: HostArray, out: HostArray) -> None:
+        result = out[target]
+        if before is None:
+            combine(x[parts[0]], x[parts[1]], out=result)
+            for part in parts[2:]:
+                combine(result, x[part], out=result)
+            return
+        other = _room_like(result, scratch)
+        before(x[parts[0]], result)
+        for part in parts[1:]:
+            before(x[part], other)
+            combine(result, other, out=result)
+
+    return run
+
+
+def _finished(run: _Run, reduction: _Reduction, count: int) -> Writer:
+    after = reduction.after
+    if not reduction.is_mean and after is None:
+        return lambda *arrays: run(arrays[0], arrays[-1])
+
+    def write(*arrays: HostArray) -> None:
+        out = arrays[-1]
+        run(arrays[0], out)
+        if after is None:
+            np.divide(out, count, out)
+        else:
+            after(out, out)
+
+    return write

@@ -1,0 +1,122 @@
+"""TopK by a compiled task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.platform import libraries
+
+__all__: list[str] = []
+
+MODULE, NAME = "selection", "largest_of_rows"
+KINDS = "q" * 9 + "f"
+MOST_SELECTED = 1 << 10
+LEAST_SHARE = 2
+"""Elements of a row for each one selected, from which on many are never put in order; NumPy sorts longer rows as fast."""
+SHORT_ROW = 1 << 8
+"""Elements of a row up to which NumPy is not faster at sorting it."""
+LONGEST_ROW = 1 << 31
+"""Places have 32 bits in a key."""
+WORK = 4
+"""Elements of a few instructions each that selecting from one takes as long as."""
+
+
+class _Selection:
+    """The node: which axis, and whether the largest are wanted."""
+
+    def __init__(self, info: KernelInfo) -> None:
+        self.axis, self.sign = info.attribute("axis", -1), 1.0 if info.attribute("largest", 1) else -1.0
+        self.k = int(info.attribute("k")) if info.since_version < 10 else None
+
+    def count(self, k: Sequence[HostArray | None]) -> int:
+        """How many are wanted; 0 where the shared set has to say what is wrong."""
+        if self.k is not None:
+            return self.k
+        given = k[0] if k else None
+        return int(given.reshape(())) if given is not None and given.size == 1 else 0
+
+    def takes(self, x: HostArray, count: int) -> bool:
+        """Whether the task selects so many of x, in less time than sorting."""
+        if x.dtype != np.float32 or not -x.ndim <= self.axis < x.ndim:
+            return False
+        size = x.shape[self.axis]
+        is_few = 0 < count <= MOST_SELECTED and (size <= SHORT_ROW or count * LEAST_SHARE <= size)
+        return is_few and count <= size < LONGEST_ROW and is_worth_a_task(x.size, MODULE, NAME)
+
+    def arguments(self, x: HostArray, count: int) -> tuple[tuple[int | float, ...], int]:
+        """What follows the address of working memory, and threads."""
+        axis = self.axis % x.ndim
+        outer, size, step = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+        threads = min(threads_for(x.size * WORK), outer * step)
+        return (outer, size, step, count, -(-(count * 8 + size * 4) // 64) * 64, self.sign), threads
+
+
+@bindable("TopK")
+def top_k(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """The largest or smallest elements along an axis, and their places."""
+    if info.input_element_type(0) is not TensorElementType.FLOAT or not libraries.numba().is_usable:
+        return None
+    selection = _Selection(info)
+
+    def write(*arrays: Any) -> None:
+        inputs, outputs = arrays[:count_of_inputs], arrays[count_of_inputs:]
+        for value, out in zip(compute(*inputs), outputs, strict=False):
+            if out is not None:
+                np.copyto(out, value)
+
+    count_of_inputs = len(info.inputs)
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        x, *k = inputs
+        count = selection.count(k)
+        if not selection.takes(x, count) or (k and 1 not in info.constants):
+            return write
+        return _SelectionWriter(selection, x, count, count_of_inputs, len(outputs), write)
+
+    make.selection = selection  # type: ignore[attr-defined]
+    return make
+
+
+class _SelectionWriter(TaskWriter):
+    """The task on an array of one shape, with the memory it needs."""
+
+    def __init__(self, selection: _Selection, x: HostArray, count: int, inputs: int, outputs: int, otherwise: Writer) -> None:
+        arguments, threads = selection.arguments(x, count)
+        self._room = np.empty(int(arguments[4]) * threads, np.uint8)
+        places = (0, inputs, inputs + 1 if outputs > 1 else None, None)
+        super().__init__(MODULE, NAME, arguments, places, otherwise, threads)
+        self._call.point(3, self._room)
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the outputs; of an input that lies otherwise (a picture's channels last), from a copy: sorting takes longer."""
+        super().__call__(np.ascontiguousarray(arrays[0]), *arrays[1:])
+
+
+@made_by("TopK")
+def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+    """The kernel over the task, for arrays of any shape."""
+    selection: _Selection = make_writer.selection  # type: ignore[attr-defined]
+
+    def call(x: HostArray, *k: HostArray | None) -> Any:
+        count = selection.count(k)
+        if not selection.takes(x, count):
+            return NotImplemented
+        from ort_sdk_cpu.jit.task import task_function
+
+        x = np.ascontiguousarray(x)
+        arguments, threads = selection.arguments(x, count)
+        shape = list(x.shape)
+        shape[selection.axis] = count
+        values, places = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        room = np.empty(int(arguments[4]) * threads, np.uint8)
+        task_function(MODULE, NAME, KINDS)(threads, x, values, places, room, *arguments)
+        return values, places
+
+    return DirectlyBindable(kernel, make_writer, call)

@@ -1,0 +1,246 @@
+"""Directions of LSTM, GRU and RNN layers by compiled tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
+from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.platform import libraries
+
+from .packing import DirectionWeights
+
+__all__ = ["LayerSizes", "RecurrentTask"]
+
+MAX_VECTORS = 8
+"""Vectors of the input up to which the task itself multiplies them by the weights, which it reads as they lie."""
+UNITS_PER_TEAM = 256
+"""Hidden units from which a step of one sample is worth several threads."""
+LEAST_UNITS_PER_TEAM = 32
+"""Hidden units below which there is nothing to share, however many samples there are."""
+APART_PRODUCTS = 1 << 17
+"""Products of a direction, with recurrent weights, from which it is worth a thread of its own."""
+_FLOAT = np.dtype(np.float32)
+_FLOAT_BYTES = 4
+LSTM_GATES = 4
+_COUNT = 20
+_WEIGHTS, _WORK, _FIRST_CELLS, _CELLS, _GATES, _BEFORE, _AFTER, _GATES_STEP, _AFTER_STEP = range(9)
+_STEPS, _HIDDEN, _BATCH, _X, _X_WEIGHTS, _INPUTS, _BIAS, _STATE_BIAS, _LAST, _SUMS, _LENGTHS = range(9, _COUNT)
+_PEEPHOLES = _COUNT + 1
+_PART_FLOATS = 256
+"""Working memory of a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """Sizes of one direction."""
+
+    steps: int
+    batch: int
+    inputs: int
+    hidden: int
+    gates: int
+    """4 for LSTM, 3 for GRU, 1 for RNN."""
+    directions: int = 1
+    """Of the layer."""
+    is_quantized: bool = False
+    """Whether weights are int8, of which four are multiplied at a time."""
+
+    @property
+    def _work_units(self) -> int:
+        """Hidden units of a layer of float32 whose steps take as long."""
+        return self.hidden // 2 if self.is_quantized else self.hidden
+
+    @property
+    def has_teams(self) -> bool:
+        """Whether several threads share each step, and meet behind it."""
+        if libraries.thread_count() < 2 or not libraries.has_openmp():
+            return False
+        is_large = self.batch * self._work_units**2 >= UNITS_PER_TEAM**2 and self.hidden >= LEAST_UNITS_PER_TEAM
+        return self._work_units >= UNITS_PER_TEAM or (is_large and libraries.thread_count() > self.directions)
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether each direction has a thread of its own, which waits for nobody."""
+        if self.directions < 2 or self.has_teams or libraries.thread_count() < 2 or not libraries.has_openmp():
+            return False
+        return self.steps * self.batch * self.gates * self._work_units**2 >= APART_PRODUCTS
+
+
+_SMALL_BYTES = 1 << 17
+"""Working memory up to which a task has its own."""
+
+
+class _Working:
+    """Working memory of a task: its own if that is little, else what all of a session's kernels share."""
+
+    def __init__(
+        self, sizes: LayerSizes, scratch: Scratch, threads: int, place: str, more: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        shapes = {
+            "gates": (sizes.steps * sizes.batch, sizes.gates * sizes.hidden),
+            "states": (sizes.steps, sizes.batch, sizes.hidden),
+            "sums": (threads, _PART_FLOATS),
+            "resets": (2, sizes.batch, sizes.hidden),
+            "cells": (sizes.batch, sizes.hidden),
+            **more,
+        }
+        is_small = sum(map(math.prod, shapes.values())) * _FLOAT_BYTES <= _SMALL_BYTES
+        self._own = {name: np.empty(shape, _FLOAT) for name, shape in shapes.items()} if is_small else None
+        self._shapes, self._scratch, self._place = shapes, scratch, place
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it stays the same and is nobody else's."""
+        return self._own is not None
+
+    def array(self, name: str) -> HostArray:
+        """Memory with any contents."""
+        if self._own is not None:
+            return self._own[name]
+        return self._scratch.array(f"{self._place}{name}", self._shapes[name], _FLOAT)
+
+
+class RecurrentTask:
+    """One direction of a layer. For one thread at a time.
+
+    Args:
+        name: ``lstm``, ``gru`` (which resets after the product), ``gru_reset_first``, ``rnn`` or ``rnn_relu``.
+        sizes: of everything.
+        scratch: working memory.
+        reverse: last step first.
+        functions: the activations, as ``recurrent_functions`` tells them; None for the usual ones.
+        module: where the task is.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sizes: LayerSizes,
+        scratch: Scratch,
+        *,
+        reverse: bool,
+        functions: HostArray | None = None,
+        module: str = "recurrent",
+    ) -> None:
+        self._functions = functions
+        self._sizes, self._resets_first = sizes, name == "gru_reset_first"
+        self._weights: DirectionWeights | None = None
+        self._bias: HostArray | None = None
+        is_team = sizes.has_teams
+        step = sizes.batch * sizes.gates * sizes.hidden * _FLOAT_BYTES
+        self._first_gates, self._sign = (sizes.steps - 1) * step if reverse else 0, -1 if reverse else 1
+        arguments = [0] * _COUNT
+        arguments[_STEPS], arguments[_HIDDEN], arguments[_BATCH] = sizes.steps, sizes.hidden, sizes.batch
+        arguments[_INPUTS], arguments[_GATES_STEP] = sizes.inputs, self._sign * step
+        threads = libraries.thread_count() if is_team else 1
+        # Directions that go on at the same time have working memory each.
+        place = "backwards " if reverse and sizes.are_apart else ""
+        self._working = _Working(sizes, scratch, threads, place, self._more_memory(threads))
+        full_name = f"{name}_team" if is_team else name
+        self.call = TaskCall(module, full_name, (*arguments, *self._more_arguments()), threads)
+        """The task itself."""
+        self._zeros = np.zeros((sizes.batch, sizes.hidden), _FLOAT)
+        self._product = self._input_product(scratch)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the task may run at the same time as that of the other direction."""
+        return self._sizes.are_apart
+
+    def _input_product(self, scratch: Scratch) -> CompiledProduct | None:
+        """What multiplies the inputs by their weights before the task; None if the task does."""
+        sizes = self._sizes
+        if sizes.steps * sizes.batch <= MAX_VECTORS:
+            return None
+        product = Sizes(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, is_transposed=True)
+        return CompiledProduct(product, scratch)
+
+    def _more_memory(self, _threads: int) -> Mapping[str, tuple[int, ...]]:
+        """Further working memory, float32, by name."""
+        return {}
+
+    def _more_arguments(self) -> Sequence[Any]:
+        """What the task takes behind the usual arguments."""
+        return (self._functions, 0)
+
+    def use_peepholes(self, peepholes: HostArray) -> None:
+        """Read these from now on, (3 * hidden,), contiguous, which the caller keeps. Only where activations are told."""
+        self.call.point(_PEEPHOLES, peepholes)
+
+    def use_weights(self, weights: DirectionWeights) -> None:
+        """Read these from now on; they are kept."""
+        self._weights = weights
+        call, half = self.call, self._sizes.gates * self._sizes.hidden
+        b = self._bias = np.zeros(2 * half, _FLOAT) if weights.b is None else weights.b
+        call.point(_WEIGHTS, weights.panels)
+        call.point(_X_WEIGHTS, weights.w)
+        call.point(_BIAS, b)
+        call.point(_STATE_BIAS, b[half:])
+
+    def beginning(
+        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
+    ) -> list[Callable[[], Any]] | None:
+        """What has to be called before the task, on arrays that stay; None if that takes memory shared with others.
+
+        Arguments as for :meth:`begin`; the caller keeps the arrays.
+        """
+        if not self._working.is_own:
+            return None
+        self._aim(x, before, after, last, lengths)
+        if self._product is None or self._weights is None:
+            return []
+        return [self._product.fixed(x, self._weights.w, None, self._working.array("gates"))]
+
+    def run(
+        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
+    ) -> None:
+        """All steps; arguments as for :meth:`begin`."""
+        self.begin(x, before, after, last, lengths)
+        self.call.run()
+
+    def begin(
+        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
+    ) -> None:
+        """All that comes before the task.
+
+        Args:
+            x: (steps, batch, inputs), contiguous.
+            before: first hidden state and, for LSTM, cells, (batch, hidden), contiguous; None for zeros.
+            after: where the hidden states go, (steps, batch, hidden), each step contiguous; None if they are not wanted.
+            last: where the last hidden state and LSTM's cells go, (batch, hidden), contiguous; None if they are not wanted.
+            lengths: steps of each sample, int32, (batch,), contiguous; None if all have all.
+        """
+        if self._product is not None and self._weights is not None:
+            self._product(x, self._weights.w, None, self._working.array("gates"))
+        self._aim(x, before, after, last, lengths)
+
+    def _aim(
+        self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None
+    ) -> None:
+        """Tell the task where all is."""
+        call, working = self.call, self._working
+        gates, sign = working.array("gates"), self._sign
+        if self._product is None:
+            call.point(_X, x)
+        call.point(_GATES, gates, self._first_gates)
+        call.point(_SUMS, working.array("sums"))
+        if self._resets_first:
+            call.point(_WORK, working.array("resets"))
+        call.point(_BEFORE, self._zeros if before[0] is None else before[0])
+        if self._sizes.gates == LSTM_GATES:
+            call.point(_FIRST_CELLS, self._zeros if before[1] is None else before[1])
+            call.point(_CELLS, working.array("cells") if last[1] is None else last[1])
+        results = working.array("states") if after is None else after
+        steps, step = self._sizes.steps, results.strides[0]
+        call.set(_AFTER_STEP, sign * step)
+        call.point(_AFTER, results, step * (steps - 1) if sign < 0 else 0)
+        call.point(_LAST, last[0])
+        call.point(_LENGTHS, lengths)

@@ -1,0 +1,286 @@
+"""LSTM, GRU and RNN: as compiled tasks, or by NumPy where these are not worth loading."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.task_writer import are_floats
+from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.platform import libraries
+
+from .activations import functions_of
+from .numpy_steps import BACKWARDS, stepwise
+from .packing import BIAS, RECURRENT, WEIGHT, DirectionWeights, LayerWeights
+
+if TYPE_CHECKING:
+    from ort_sdk_cpu.jit.independent_tasks import TasksApart
+
+    from .launch import RecurrentTask
+    from .quantized_launch import QuantizedWeights
+
+__all__ = ["MIN_WORK", "LayerTasks", "are_lengths", "computed_layer", "is_plain", "lstm"]
+
+MIN_WORK = 1 << 14
+"""Weights times steps from which a compiled task is worth compiling."""
+_SEQUENCE_LENS, _STATES, _PEEPHOLES = 4, slice(5, 7), 7
+
+
+@bindable("LSTM")
+def lstm(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Long short-term memory."""
+    return None if info.attribute("input_forget", 0) else _layer(info, "lstm", ("Sigmoid", "Tanh", "Tanh"), compute)
+
+
+@bindable("GRU")
+def gru(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Gated recurrent unit."""
+    name = "gru" if info.attribute("linear_before_reset", 0) else "gru_reset_first"
+    return _layer(info, name, ("Sigmoid", "Tanh"), compute)
+
+
+@bindable("RNN")
+def rnn(info: KernelInfo, compute: Any) -> MakeWriter | None:
+    """Simple recurrence."""
+    if info.attribute("activations", None) and is_plain(info, ("Relu",)):
+        return _LayerWriters(info, "rnn_relu", compute)
+    return _layer(info, "rnn", ("Tanh",), compute)
+
+
+def _layer(info: KernelInfo, name: str, usual: Sequence[str], compute: Any) -> MakeWriter | None:
+    """What makes the writers of a layer; None if its tasks cannot do what it asks for."""
+    if is_plain(info, usual):
+        return _LayerWriters(info, name, compute)
+    functions = functions_of(info, usual, len(BACKWARDS[info.attribute("direction", "forward")]))
+    if functions is None or compute is None or info.attribute("layout", 0):
+        return None
+    return _LayerWriters(info, name, compute, functions)
+
+
+@made_by("LSTM", "GRU", "RNN")
+def packed_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
+    """The node with large constant weights, which the host packs; None for others."""
+    if not isinstance(make_writer, _LayerWriters) or not libraries.numba().is_usable:
+        return None
+    are_float = all(info.input_element_type(index) is TensorElementType.FLOAT for index in (0, WEIGHT, RECURRENT))
+    weights = make_writer.weights
+    if not weights.are_constant or not weights.are_whole:
+        return None
+    if not are_float or math.prod(info.constants[RECURRENT].shape) < MIN_WORK:
+        return None
+    from .prepack import PackedRecurrent
+
+    return PackedRecurrent(kernel, make_writer, weights)
+
+
+def is_plain(info: KernelInfo, functions: Sequence[str]) -> bool:
+    """Whether the node's activations are these, and it asks for nothing that tasks do not have."""
+    names = info.attribute("activations", None)
+    directions = len(BACKWARDS[info.attribute("direction", "forward")])
+    usual = names is None or [str(name).lower() for name in names] == [name.lower() for name in functions] * directions
+    return usual and not info.has_input(_PEEPHOLES) and not info.attribute("clip", None) and not info.attribute("layout", 0)
+
+
+class _LayerWriters:
+    """Makes a node's writers.
+
+    Args:
+        info: the node.
+        name: of the task that computes a direction.
+        compute: the shared set's function, for sequences of no steps, and for other activations that are not worth a task.
+        functions: the activations of all directions as tasks are told them; None for the usual ones.
+    """
+
+    def __init__(self, info: KernelInfo, name: str, compute: Any, functions: HostArray | None = None) -> None:
+        self._functions, self._compute = functions, compute
+        self.weights = LayerWeights(info, name)
+        self._name, self._direction, self._scratch = name, info.attribute("direction", "forward"), scratch_of(info)
+
+    def __call__(self, inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        """A writer for arrays of these shapes and types."""
+        x, shape = inputs[0], self.weights.shape_of(RECURRENT, inputs)
+        if not x.shape[0] or (self._functions is not None and not self._is_worth_a_task(inputs, shape)):
+            return computed_layer(len(inputs), self._computed)
+        if not self._is_worth_a_task(inputs, shape):
+            write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._scratch)
+            return functools.partial(self._write_stepwise, write, len(inputs))
+        tasks = self._tasks(x, shape, are_narrow=self.weights.are_narrow(inputs[RECURRENT]))
+        return LayerTasks(tasks, len(inputs), self.weights, self._computed)
+
+    def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
+        x, size = inputs[0], shape[-1] * shape[-2]
+        if (
+            not x.size
+            or not libraries.numba().is_usable
+            or not are_floats((*inputs[: BIAS + 1], *inputs[_STATES.start : _PEEPHOLES + 1]))
+        ):
+            return False
+        lengths = inputs[_SEQUENCE_LENS] if len(inputs) > _SEQUENCE_LENS else None
+        if lengths is not None and lengths.shape != (x.shape[1],):
+            return False
+        is_large = self.weights.are_packed or x.shape[0] * len(BACKWARDS[self._direction]) * size >= MIN_WORK
+        return is_large or _is_at_hand(self._name)
+
+    def _computed(self, *inputs: Any) -> Any:
+        """What the shared set's function gives, or the error that it raises."""
+        return self._compute(*self.weights.plain(inputs))
+
+    def _write_stepwise(self, write: Callable[..., None], given: int, *arrays: Any) -> None:
+        if not are_lengths(arrays[:given]):
+            self._computed(*arrays[:given])
+        write(given, *self.weights.plain(arrays))
+
+    def _tasks(self, x: HostArray, shape: tuple[int, ...], *, are_narrow: bool) -> list[RecurrentTask]:
+        from .launch import LayerSizes, RecurrentTask
+
+        (steps, batch, size), (rows, hidden) = x.shape, shape[-2:]
+        backwards = BACKWARDS[self._direction]
+        sizes = LayerSizes(steps, batch, size, hidden, rows // hidden, len(backwards))
+        module = "narrow_recurrent" if are_narrow else "recurrent"
+        functions = [None] * len(backwards) if self._functions is None else self._functions
+        return [
+            RecurrentTask(self._name, sizes, self._scratch, reverse=reverse, functions=each, module=module)
+            for reverse, each in zip(backwards, functions, strict=True)
+        ]
+
+
+def computed_layer(given: int, compute: Callable[..., Any]) -> Writer:
+    """A writer of a function's outputs that are asked for.
+
+    Args:
+        given: number of inputs.
+        compute: the function.
+    """
+
+    def write(*arrays: Any) -> None:
+        for target, value in zip(arrays[given:], compute(*arrays[:given]), strict=False):
+            if target is not None:
+                np.copyto(target, value)
+
+    return write
+
+
+def are_lengths(inputs: Sequence[Any]) -> bool:
+    """Whether no sequence is longer than the input's steps."""
+    lengths = inputs[_SEQUENCE_LENS] if len(inputs) > _SEQUENCE_LENS else None
+    return lengths is None or not lengths.size or 0 <= lengths.min() <= lengths.max() <= len(inputs[0])
+
+
+def _is_at_hand(name: str) -> bool:
+    from ort_sdk_cpu.jit.task import is_at_hand
+
+    return is_at_hand("recurrent", name)
+
+
+class LayerTasks:
+    """A layer's directions as compiled tasks.
+
+    Args:
+        tasks: one per direction.
+        given: number of inputs.
+        weights: of all directions.
+        compute: the shared set's function, which says what is wrong with lengths of sequences.
+    """
+
+    def __init__(
+        self, tasks: Sequence[RecurrentTask], given: int, weights: LayerWeights | QuantizedWeights, compute: Callable[..., Any]
+    ) -> None:
+        self._tasks, self._given, self._weights, self._compute = tasks, given, weights, compute
+        self._used: Sequence[DirectionWeights] = ()
+        self._apart = _apart(tasks)
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the outputs."""
+        if not are_lengths(arrays[: self._given]):
+            self._compute(*arrays[: self._given])
+        x, lengths, before, after, last = self._sorted(arrays)
+        lengths, *before, p = [
+            None if array is None else np.ascontiguousarray(array) for array in (lengths, *before, self._peepholes(arrays))
+        ]
+        x = np.ascontiguousarray(x)
+        self._use_peepholes(p)
+        for index, task in enumerate(self._tasks):
+            do = task.run if self._apart is None else task.begin
+            do(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths)
+        if self._apart is not None:
+            self._apart.run()
+
+    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+        """The call on arrays that stay the same; None if a task is not all it takes."""
+        if not self._weights.are_constant:
+            return None  # Each run makes panels of its own.
+        x, lengths, before, after, last = self._sorted(arrays)
+        copied: list[Callable[[], Any]] = []
+        x, lengths, *before, p = [_in_one_piece(array, copied) for array in (x, lengths, *before, self._peepholes(arrays))]
+        self._use_peepholes(p)
+        calls = [*copied, *self._checks(lengths, arrays)]
+        for index, task in enumerate(self._tasks):
+            found = task.beginning(
+                x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths
+            )
+            if found is None:
+                return None
+            calls += found if self._apart is not None else [*found, task.call.kept()]
+        calls += [] if self._apart is None else [self._apart.kept()]
+        call = in_turn(calls)
+        call.kept = (self, x, lengths, *before, p, after, *last)  # type: ignore[attr-defined]
+        return call
+
+    def _checks(self, lengths: HostArray | None, arrays: Sequence[Any]) -> list[Callable[[], Any]]:
+        """What looks at the lengths of sequences in each call."""
+        if lengths is None:
+            return []
+        from ort_sdk_cpu.jit.task import TaskCall
+
+        check = TaskCall("attention_inputs", "check_lengths", (0, lengths, lengths.size, len(arrays[0])))
+        return [check.checked(functools.partial(self._compute, *arrays[: self._given]), lengths)]
+
+    def _peepholes(self, arrays: Sequence[Any]) -> HostArray | None:
+        return arrays[_PEEPHOLES] if self._given > _PEEPHOLES else None
+
+    def _use_peepholes(self, peepholes: HostArray | None) -> None:
+        if peepholes is not None:
+            for index, task in enumerate(self._tasks):
+                task.use_peepholes(peepholes[index])
+
+    def _sorted(self, arrays: Sequence[Any]) -> tuple[Any, Any, Sequence[Any], HostArray | None, Sequence[Any]]:
+        """(input, lengths, first states, all states, last states); the tasks have their weights."""
+        given = self._given
+        x, w, r, b, lengths, *before = (*arrays[:given], None, None, None, None)[:7]
+        weights = self._weights.of(w, r, b)
+        if weights is not self._used:
+            self._used = weights
+            for task, each in zip(self._tasks, weights, strict=True):
+                task.use_weights(each)
+        sequence, *last = (*arrays[given:], None, None)[:3]
+        return x, lengths, before, sequence, last
+
+
+def _apart(tasks: Sequence[RecurrentTask]) -> TasksApart | None:
+    """Both directions at the same time; None where each has the whole team, or it would not pay."""
+    if not all(task.is_apart for task in tasks):
+        return None
+    from ort_sdk_cpu.jit.independent_tasks import TasksApart
+
+    return TasksApart([task.call for task in tasks])
+
+
+def _in_one_piece(array: Any, copied: list[Callable[[], Any]]) -> Any:
+    """An array, or what is a contiguous copy of it once a call has run, which is added to those given."""
+    if array is None or array.flags.c_contiguous:
+        return array
+    lying = np.empty(array.shape, array.dtype)
+    copied.append(CopyWriter(lambda source, target: [(target, source)]).fixed(array, lying))
+    return lying
+
+
+def _rows(arrays: Sequence[Any], index: int) -> list[Any]:
+    return [None if array is None else array[index] for array in arrays]

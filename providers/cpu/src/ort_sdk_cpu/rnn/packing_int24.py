@@ -1,0 +1,112 @@
+"""Recurrent weights as panels of whole numbers of 24 bits, each unit and gate with a scale: a quarter less is read in each step.
+
+A step reads all weights and goes at the pace of the caches if they do not fit the one near the core. What is rounded off is at
+most 2**-24 of a sum's largest weight, less than what adding up its products in float32 loses, unless most of its weights are
+much smaller than the largest: then they stay float32.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ort_sdk.api import HostArray, OrtMemoryInfo, TensorElementType
+from ort_sdk_cpu.memory.allocator import CpuAllocator
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
+
+__all__ = ["UNITS", "are_worth_it", "narrow_bytes", "narrowed", "widened"]
+
+UNITS = 16
+"""Hidden units of a panel: the lanes of a vector."""
+LEAST_BYTES = 3 << 20
+"""Of a direction's recurrent weights as float32, from which on reading them takes longer than unpacking."""
+LARGEST = 2.0**31 - 2.0**10
+"""Whole number that stands for the largest weight: with what is added for rounding it has 32 bits."""
+MOST_SPREAD = 8.0
+"""Largest weight of a sum over the root of their mean square."""
+_GROUP, _PACKED = 4, 3
+"""Vectors of weights that go into so many vectors."""
+
+
+def are_worth_it(shape: tuple[int, ...], gates_together: tuple[int, ...]) -> bool:
+    """Whether weights (directions, gates * hidden, hidden) are to be packed so, if their spread allows it."""
+    _, rows, hidden = shape
+    is_large = rows * hidden * 4 >= LEAST_BYTES and sum(gates_together) > 1
+    return is_large and hidden % _GROUP == 0 and instruction_set() >= InstructionSet.AVX512
+
+
+def narrow_bytes(hidden: int, gates: int) -> int:
+    """Bytes of one panel."""
+    return gates * (UNITS * 4 + hidden * UNITS * 3)
+
+
+def narrowed(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> HostArray | None:
+    """Panels of float32, (directions, elements), as such panels, uint8 (directions, bytes); None if their spread is too large."""
+    count = -(-hidden // UNITS)
+    size = sum(count * narrow_bytes(hidden, gates) for gates in gates_together)
+    found: HostArray = CpuAllocator(OrtMemoryInfo()).allocate((len(panels), size), TensorElementType.UINT8)
+    for source, target in zip(panels, found, strict=True):
+        for wide, narrow in zip(_wide(source, hidden, gates_together), _narrow(target, hidden, gates_together), strict=True):
+            if not _narrow_panel(wide, narrow):
+                return None
+    return found
+
+
+def widened(content: HostArray, directions: int, hidden: int, gates_together: tuple[int, ...]) -> HostArray:
+    """The inverse: float32, (directions, elements)."""
+    count = -(-hidden // UNITS)
+    found = np.empty((directions, sum(gates_together) * count * UNITS * hidden), np.float32)
+    for source, target in zip(content.reshape(directions, -1), found, strict=True):
+        for wide, narrow in zip(_wide(target, hidden, gates_together), _narrow(source, hidden, gates_together), strict=True):
+            _widen_panel(narrow, wide)
+    return found
+
+
+def _wide(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> list[HostArray]:
+    """(hidden, gates, units) for each panel of a direction."""
+    count, found, first = -(-hidden // UNITS), [], 0
+    for gates in gates_together:
+        size = count * hidden * gates * UNITS
+        found += list(panels[first : first + size].reshape(count, hidden, gates, UNITS))
+        first += size
+    return found
+
+
+def _narrow(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> list[HostArray]:
+    """The bytes of each panel of a direction."""
+    count, found, first = -(-hidden // UNITS), [], 0
+    for gates in gates_together:
+        size = count * narrow_bytes(hidden, gates)
+        found += list(panels[first : first + size].reshape(count, -1))
+        first += size
+    return found
+
+
+def _parts(narrow: HostArray, gates: int) -> tuple[HostArray, HostArray]:
+    """Scales, (gates, units), and packed vectors, (groups, 3, units)."""
+    scales = narrow[: gates * UNITS * 4].view(np.float32).reshape(gates, UNITS)
+    return scales, narrow[gates * UNITS * 4 :].view(np.int32).reshape(-1, _PACKED, UNITS)
+
+
+def _narrow_panel(wide: HostArray, narrow: HostArray) -> bool:
+    largest = np.abs(wide).max(axis=0).astype(np.float64)
+    mean_squares = np.square(wide, dtype=np.float64).mean(axis=0)
+    if not np.all(np.square(largest) <= MOST_SPREAD**2 * mean_squares) or not math.isfinite(float(largest.max())):
+        return False
+    scales, packed = _parts(narrow, wide.shape[1])
+    scales[...] = largest / LARGEST
+    inverse = np.divide(1.0, scales, out=np.zeros(scales.shape), where=scales > 0, dtype=np.float64)
+    numbers = np.rint(wide * inverse).astype(np.int32).reshape(-1, _GROUP, UNITS)
+    last = (numbers[:, _PACKED] + 128) >> 8
+    lowest = np.stack([last >> 16, last >> 8, last], axis=1) & 0xFF
+    packed[...] = ((numbers[:, :_PACKED] - lowest + 128) & ~0xFF) | lowest
+    return True
+
+
+def _widen_panel(narrow: HostArray, wide: HostArray) -> None:
+    scales, packed = _parts(narrow, wide.shape[1])
+    first, second, third = (packed[:, index] for index in range(_PACKED))
+    last = first << 24 | (second & 0xFF) << 16 | (third & 0xFF) << 8
+    numbers = np.concatenate([packed, last[:, None]], axis=1)
+    wide[...] = numbers.reshape(wide.shape) * scales.astype(np.float64)

@@ -1,0 +1,127 @@
+"""Directions of LSTM layers with weights of int8 by compiled tasks, which quantize inputs and states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.gemm.plan import CompiledProduct
+from ort_sdk_cpu.memory.workspace import Scratch
+
+from .launch import LSTM_GATES, RecurrentTask
+from .packing import BIAS, RECURRENT, UNITS, WEIGHT, DirectionWeights
+
+__all__ = ["QuantizedRecurrentTask", "QuantizedWeights"]
+
+_STATE_COLUMNS, _INPUT_COLUMNS, _INPUTS, _STATES = range(20, 24)
+_SCALES = {WEIGHT: 8, RECURRENT: 10}
+"""Weight → its scale; its zero point is behind it."""
+_TOGETHER = 4
+"""Numbers along K of which the processor adds up the products at once."""
+_FLOAT_BYTES = 4
+_HALF_RANGE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _Direction(DirectionWeights):
+    """Weights of one direction: ``w`` is panels, too."""
+
+    input_columns: HostArray
+    """Sums and scales of the columns of each panel of ``w``, (panels, 2, 4, 16): int32, and the bits of float32."""
+    state_columns: HostArray
+
+
+class QuantizedWeights:
+    """Constant weights of a DynamicQuantizeLSTM, put in order when they are first asked for.
+
+    Args:
+        info: the node.
+    """
+
+    are_constant = True
+
+    def __init__(self, info: KernelInfo) -> None:
+        self._info = info
+        self._kept: Sequence[DirectionWeights] = ()
+
+    @staticmethod
+    def takes(info: KernelInfo) -> bool:
+        """Whether weights are constants without zero points, or of uint8 with those in the middle, and so is the bias, if any."""
+        indices = [place for index, scale in _SCALES.items() for place in (index, scale, scale + 1)]
+        if any(info.constant_input(index) is None for index in indices) or (info.has_input(BIAS) and BIAS not in info.constants):
+            return False
+        return all(np.all(info.constant_input(scale + 1) == _middle(info, index)) for index, scale in _SCALES.items())
+
+    def of(self, *_inputs: Any) -> Sequence[DirectionWeights]:
+        """The weights of all directions; always the same."""
+        if not self._kept:
+            (w, w_columns), (r, r_columns) = (self._panels(index) for index in _SCALES)
+            bias = self._info.constant_input(BIAS) if self._info.has_input(BIAS) else None
+            biases = [None] * len(w) if bias is None else np.ascontiguousarray(bias)
+            self._kept = [_Direction(*each) for each in zip(w, r, biases, w_columns, r_columns, strict=True)]
+        return self._kept
+
+    def _panels(self, index: int) -> tuple[HostArray, HostArray]:
+        """Panels of a weight (directions, K, 4 * hidden): (directions, panels, K / 4, gates, 16, 4); and their columns."""
+        weight, scales = self._info.constant_input(index), self._info.constant_input(_SCALES[index])
+        assert weight is not None and scales is not None  # noqa: S101, PT018 - seen to be constant
+        directions, inner, columns = weight.shape
+        hidden = columns // LSTM_GATES
+        units, steps = -(-hidden // UNITS), -(-inner // _TOGETHER)
+        centred = (weight ^ np.uint8(_HALF_RANGE)).view(np.int8) if weight.dtype == np.uint8 else weight
+        padded = np.zeros((directions, steps * _TOGETHER, LSTM_GATES, units * UNITS), np.int8)
+        padded[:, :inner, :, :hidden] = centred.reshape(directions, inner, LSTM_GATES, hidden)
+        panels = padded.reshape(directions, steps, _TOGETHER, LSTM_GATES, units, UNITS).transpose(0, 4, 1, 3, 5, 2)
+        factors = np.zeros((directions, LSTM_GATES, units * UNITS), np.float32)
+        factors[:, :, :hidden] = np.broadcast_to(scales.reshape(directions, 1, -1), (directions, 1, columns)).reshape(
+            directions, LSTM_GATES, hidden
+        )
+        found = np.empty((directions, units, 2, LSTM_GATES, UNITS), np.int32)
+        for place, numbers in enumerate((padded.sum(axis=1, dtype=np.int32), factors.view(np.int32))):
+            found[:, :, place] = numbers.reshape(directions, LSTM_GATES, units, UNITS).swapaxes(1, 2)
+        return np.ascontiguousarray(panels), found
+
+
+def _middle(info: KernelInfo, index: int) -> int:
+    """The zero point of a weight's type."""
+    weight = info.constant_input(index)
+    return _HALF_RANGE if weight is not None and weight.dtype == np.uint8 else 0
+
+
+def _row_bytes(size: int) -> int:
+    return -(-size // _TOGETHER) * _TOGETHER
+
+
+class QuantizedRecurrentTask(RecurrentTask):
+    """One direction of a layer. For one thread at a time. Arguments as for ``RecurrentTask``."""
+
+    def _input_product(self, _scratch: Scratch) -> CompiledProduct | None:
+        return None
+
+    def _more_memory(self, threads: int) -> Mapping[str, tuple[int, ...]]:
+        sizes = self._sizes
+        inputs = (sizes.steps * sizes.batch, _row_bytes(sizes.inputs) // _FLOAT_BYTES)
+        return {"inputs": inputs, "quantized": (threads, self._state_bytes() // _FLOAT_BYTES)}
+
+    def _more_arguments(self) -> Sequence[int]:
+        sizes = self._sizes
+        return (0, 0, 0, 0, _row_bytes(sizes.inputs), _row_bytes(sizes.hidden), self._state_bytes())
+
+    def _state_bytes(self) -> int:
+        return self._sizes.batch * _row_bytes(self._sizes.hidden)
+
+    def use_weights(self, weights: DirectionWeights) -> None:
+        """Read these from now on; they are kept."""
+        super().use_weights(weights)
+        assert isinstance(weights, _Direction)  # noqa: S101 - QuantizedWeights gives no others
+        self.call.point(_STATE_COLUMNS, weights.state_columns)
+        self.call.point(_INPUT_COLUMNS, weights.input_columns)
+
+    def _aim(self, *arrays: Any) -> None:
+        super()._aim(*arrays)
+        self.call.point(_INPUTS, self._working.array("inputs"))
+        self.call.point(_STATES, self._working.array("quantized"))

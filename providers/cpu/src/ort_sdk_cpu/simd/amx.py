@@ -1,0 +1,93 @@
+"""A processor's matrix unit (AMX): eight tiles of up to 16 rows of up to 64 bytes, multiplied in blocks of two by two.
+
+Tiles 0 to 3 are sums, of two groups of rows and two of columns; 4 and 5 are the left operands, a group of rows each; 6 and 7 the
+right ones, 16 columns each, with 4 bytes of each column in a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from .ir_builder import constant
+from .memory import emit_store
+from .vector_types import I8, I32, VI32, call, operation, pointer
+
+__all__ = [
+    "LEFT",
+    "RIGHT",
+    "ROW_BYTES",
+    "SUMS",
+    "TILE_BYTES",
+    "TILE_ROWS",
+    "TILE_STEPS",
+    "configure",
+    "emit_load_tile",
+    "emit_multiply_tiles",
+    "emit_store_tile",
+    "emit_zero_tile",
+    "release",
+]
+
+TILE_ROWS = 16
+TILE_STEPS = 16
+"""Pieces of 4 bytes in a row."""
+ROW_BYTES = 64
+TILE_BYTES = TILE_ROWS * ROW_BYTES
+SUMS, LEFT, RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)
+_FIRST_ROWS = {0, 1, 4}
+"""Tiles with as many rows as the first group."""
+_LEFT_LANE = 6
+"""Of the description: bytes of both left operands' rows."""
+
+
+@operation(types.none, types.intp, types.intp, types.intp, types.intp)
+def configure(builder: Any, address: Any, first: Any, second: Any, steps: Any) -> None:
+    """Give tiles their sizes, and zeros.
+
+    Args:
+        builder: of LLVM code.
+        address: of 64 bytes for the description.
+        first: rows of the first group, 1 to 16.
+        second: rows of the second group.
+        steps: pieces of 4 bytes in a row of a left operand, and rows of a right one, 1 to 16.
+    """
+    whole = ir.Constant(VI32, [1, 0, 0, 0, *[ROW_BYTES << 16 | ROW_BYTES] * 4, *[0] * 8])
+    left_bytes = builder.mul(builder.trunc(steps, I32), ir.Constant(I32, 4 << 16 | 4))
+    emit_store(builder, address, builder.insert_element(whole, left_bytes, ir.Constant(I32, _LEFT_LANE)))
+    for tile in range(8):
+        rows = steps if tile in RIGHT else first if tile in _FIRST_ROWS else second
+        emit_store(builder, builder.add(address, constant(48 + tile)), builder.trunc(rows, I8))
+    call(builder, "llvm.x86.ldtilecfg", ir.VoidType(), pointer(builder, address, I8))
+
+
+@operation(types.none)
+def release(builder: Any) -> None:
+    """Give the unit back: a thread whose tiles are in use takes longer to be switched."""
+    call(builder, "llvm.x86.tilerelease", ir.VoidType())
+
+
+def _emit_move(builder: Any, name: str, tile: int, address: Any, stride: Any) -> None:
+    call(builder, f"llvm.x86.{name}", ir.VoidType(), ir.Constant(I8, tile), pointer(builder, address, I8), stride)
+
+
+def emit_load_tile(builder: Any, tile: int, address: Any, stride: Any) -> None:
+    """LLVM code of a load of rows that are a stride apart."""
+    _emit_move(builder, "tileloadd64", tile, address, stride)
+
+
+def emit_store_tile(builder: Any, tile: int, address: Any, stride: Any) -> None:
+    """LLVM code of a store of rows that are a stride apart."""
+    _emit_move(builder, "tilestored64", tile, address, stride)
+
+
+def emit_zero_tile(builder: Any, tile: int) -> None:
+    """LLVM code that makes a tile zeros."""
+    call(builder, "llvm.x86.tilezero", ir.VoidType(), ir.Constant(I8, tile))
+
+
+def emit_multiply_tiles(builder: Any, name: str, total: int, left: int, right: int) -> None:
+    """LLVM code that adds the product of two tiles to a third one; ``name`` is the instruction's."""
+    call(builder, f"llvm.x86.{name}", ir.VoidType(), *(ir.Constant(I8, tile) for tile in (total, left, right)))
