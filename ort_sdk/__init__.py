@@ -9,30 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .kernels.type_str_resolver import KernelTypeStrResolver
-    from .memory.prepacked_weights_container import PrepackedWeightsContainer
-    from .session.enums import (
-        ExecutionMode,
-        ExecutionOrder,
-        GraphOptimizationLevel,
-        OrtAllocatorType,
-        OrtCompileApiFlags,
-        OrtDeviceMemoryType,
-        OrtDeviceVendorId,
-        OrtExecutionProviderDevicePolicy,
-        OrtHardwareDeviceType,
-        OrtMemoryInfoDeviceType,
-        OrtMemType,
-        OrtSparseFormat,
-    )
-    from .session.ep_devices import OrtEpDevice, OrtHardwareDevice, OrtSyncStream, get_ep_devices
-    from .session.inference_session import InferenceSession
-    from .session.io_binding import IOBinding
-    from .session.io_binding import IOBinding as SessionIOBinding
-    from .session.log import set_default_logger_severity, set_default_logger_verbosity
-    from .session.memory_info import OrtArenaCfg, OrtMemoryInfo
-    from .session.model_compiler import AdapterFormat, LoraAdapter, ModelCompiler, OrtExternalInitializerInfo
-    from .session.module_functions import (
+    from .capi.module_functions import (
         create_and_register_allocator,
         create_and_register_allocator_v2,
         disable_telemetry_events,
@@ -50,12 +27,35 @@ if TYPE_CHECKING:
         set_seed,
         unregister_execution_provider_library,
     )
-    from .session.node_arg import ModelMetadata, NodeArg
-    from .session.options import RunOptions, SessionOptions
-    from .session.ort_device import OrtDevice
-    from .session.ort_value import OrtValue, copy_tensors
-    from .session.sparse_tensor import SparseTensor
-    from .session.stages import OrtEpAssignedNode, OrtEpAssignedSubgraph
+    from .kernels.type_str_resolver import KernelTypeStrResolver
+    from .memory.prepacked_weights_container import PrepackedWeightsContainer
+    from .session.calls.io_binding import IOBinding
+    from .session.calls.io_binding import IOBinding as SessionIOBinding
+    from .session.enums import (
+        ExecutionMode,
+        ExecutionOrder,
+        GraphOptimizationLevel,
+        OrtAllocatorType,
+        OrtCompileApiFlags,
+        OrtDeviceMemoryType,
+        OrtDeviceVendorId,
+        OrtExecutionProviderDevicePolicy,
+        OrtHardwareDeviceType,
+        OrtMemoryInfoDeviceType,
+        OrtMemType,
+        OrtSparseFormat,
+    )
+    from .session.inference_session import InferenceSession
+    from .session.logging import set_default_logger_severity, set_default_logger_verbosity
+    from .session.model_compiler import AdapterFormat, LoraAdapter, ModelCompiler, OrtExternalInitializerInfo
+    from .session.options.session_options import RunOptions, SessionOptions
+    from .session.values.ep_assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+    from .session.values.ep_devices import OrtEpDevice, OrtHardwareDevice, OrtSyncStream, get_ep_devices
+    from .session.values.memory_info import OrtArenaCfg, OrtMemoryInfo
+    from .session.values.node_arg import ModelMetadata, NodeArg
+    from .session.values.ort_device import OrtDevice
+    from .session.values.ort_value import OrtValue, copy_tensors
+    from .session.values.sparse_tensor import SparseTensor
 
 __version__ = "0.1.0"
 """Version of the package; all distributions of the project share it."""
@@ -65,57 +65,57 @@ _HOMES = {
     "ExecutionMode": "session.enums",
     "ExecutionOrder": "session.enums",
     "GraphOptimizationLevel": "session.enums",
-    "IOBinding": "session.io_binding",
+    "IOBinding": "session.calls.io_binding",
     "InferenceSession": "session.inference_session",
     "KernelTypeStrResolver": "kernels.type_str_resolver",
     "LoraAdapter": "session.model_compiler",
     "ModelCompiler": "session.model_compiler",
-    "ModelMetadata": "session.node_arg",
-    "NodeArg": "session.node_arg",
+    "ModelMetadata": "session.values.node_arg",
+    "NodeArg": "session.values.node_arg",
     "OrtAllocatorType": "session.enums",
-    "OrtArenaCfg": "session.memory_info",
+    "OrtArenaCfg": "session.values.memory_info",
     "OrtCompileApiFlags": "session.enums",
-    "OrtDevice": "session.ort_device",
+    "OrtDevice": "session.values.ort_device",
     "OrtDeviceMemoryType": "session.enums",
     "OrtDeviceVendorId": "session.enums",
-    "OrtEpAssignedNode": "session.stages",
-    "OrtEpAssignedSubgraph": "session.stages",
-    "OrtEpDevice": "session.ep_devices",
+    "OrtEpAssignedNode": "session.values.ep_assignment",
+    "OrtEpAssignedSubgraph": "session.values.ep_assignment",
+    "OrtEpDevice": "session.values.ep_devices",
     "OrtExecutionProviderDevicePolicy": "session.enums",
     "OrtExternalInitializerInfo": "session.model_compiler",
-    "OrtHardwareDevice": "session.ep_devices",
+    "OrtHardwareDevice": "session.values.ep_devices",
     "OrtHardwareDeviceType": "session.enums",
     "OrtMemType": "session.enums",
-    "OrtMemoryInfo": "session.memory_info",
+    "OrtMemoryInfo": "session.values.memory_info",
     "OrtMemoryInfoDeviceType": "session.enums",
     "OrtSparseFormat": "session.enums",
-    "OrtSyncStream": "session.ep_devices",
-    "OrtValue": "session.ort_value",
+    "OrtSyncStream": "session.values.ep_devices",
+    "OrtValue": "session.values.ort_value",
     "PrepackedWeightsContainer": "memory.prepacked_weights_container",
-    "RunOptions": "session.options",
-    "SessionIOBinding": "session.io_binding",
-    "SessionOptions": "session.options",
-    "SparseTensor": "session.sparse_tensor",
-    "copy_tensors": "session.ort_value",
-    "create_and_register_allocator": "session.module_functions",
-    "create_and_register_allocator_v2": "session.module_functions",
-    "disable_telemetry_events": "session.module_functions",
-    "enable_telemetry_events": "session.module_functions",
-    "get_all_providers": "session.module_functions",
-    "get_available_providers": "session.module_functions",
-    "get_build_info": "session.module_functions",
-    "get_device": "session.module_functions",
-    "get_ep_devices": "session.ep_devices",
-    "get_version_string": "session.module_functions",
-    "has_collective_ops": "session.module_functions",
-    "preload_dlls": "session.module_functions",
-    "print_debug_info": "session.module_functions",
-    "register_execution_provider_library": "session.module_functions",
-    "set_default_logger_severity": "session.log",
-    "set_default_logger_verbosity": "session.log",
-    "set_global_thread_pool_sizes": "session.module_functions",
-    "set_seed": "session.module_functions",
-    "unregister_execution_provider_library": "session.module_functions",
+    "RunOptions": "session.options.session_options",
+    "SessionIOBinding": "session.calls.io_binding",
+    "SessionOptions": "session.options.session_options",
+    "SparseTensor": "session.values.sparse_tensor",
+    "copy_tensors": "session.values.ort_value",
+    "create_and_register_allocator": "capi.module_functions",
+    "create_and_register_allocator_v2": "capi.module_functions",
+    "disable_telemetry_events": "capi.module_functions",
+    "enable_telemetry_events": "capi.module_functions",
+    "get_all_providers": "capi.module_functions",
+    "get_available_providers": "capi.module_functions",
+    "get_build_info": "capi.module_functions",
+    "get_device": "capi.module_functions",
+    "get_ep_devices": "session.values.ep_devices",
+    "get_version_string": "capi.module_functions",
+    "has_collective_ops": "capi.module_functions",
+    "preload_dlls": "capi.module_functions",
+    "print_debug_info": "capi.module_functions",
+    "register_execution_provider_library": "capi.module_functions",
+    "set_default_logger_severity": "session.logging",
+    "set_default_logger_verbosity": "session.logging",
+    "set_global_thread_pool_sizes": "capi.module_functions",
+    "set_seed": "capi.module_functions",
+    "unregister_execution_provider_library": "capi.module_functions",
 }
 _MODULES = ("backend", "capi", "datasets")
 _OTHER_NAMES = {"SessionIOBinding": "IOBinding"}
@@ -186,9 +186,9 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    from .session.collection_pause import collection_pause
+    from .session.stages.gc_pause import gc_pause
 
-    with collection_pause:
+    with gc_pause:
         value = getattr(importlib.import_module(f".{home}", __name__), _OTHER_NAMES.get(name, name))
     globals()[name] = value
     return value

@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from ort_sdk.loader.to_proto import graph_to_proto
+from ort_sdk.formats.onnx.writer.to_proto import graph_to_proto
 
 
 def value(name, shape=None, element_type=TensorProto.FLOAT):

@@ -24,11 +24,12 @@ from typing import Any
 import ort_sdk
 import ort_sdk.api
 import ort_sdk.opset
+from ort_sdk import config_keys
 from ort_sdk.api import PluginHooks, ProviderHooks, errors
 from ort_sdk.optimizer import transformers_of_level
 from ort_sdk.plugins import manager
-from ort_sdk.session import config_keys, options
-from ort_sdk.session.option_fields import OptionField
+from ort_sdk.session.options import session_options
+from ort_sdk.session.options.fields import OptionField
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
@@ -212,7 +213,7 @@ def options_page() -> str:
         for key in config_keys.CONFIG_KEYS
     ]
     parts = []
-    for owner in (options.SessionOptions, options.RunOptions):
+    for owner in (session_options.SessionOptions, session_options.RunOptions):
         parts += [
             f"## `{owner.__name__}`",
             plain(owner.__doc__),

@@ -1,11 +1,12 @@
-"""Expanding steps: how a kernel puts other steps in its place when a program is made.
+"""Expanding steps: how a kernel unrolls, inlines or replaces itself while a program is traced.
 
 A Loop whose trips are known by then is as many copies of its body; a sequence whose structure is known is the tensors in it. What
 is left needs neither a body's runner nor a list, and its steps can be bound, fused and joined with those around it.
 
 A kernel that can has ``expand(program, inputs)``: it gets the numbers of its inputs' values, captured ones behind its own, and
-gives a number for each output, or None to be run as it is. One that holds bodies has ``foretell(program, inputs)``, too: what
-would be known of its outputs, before anything runs.
+gives a number for each output, or None to be run as it is. One that holds bodies has ``abstract_eval(program, inputs)``, too: the
+abstract values of its outputs, before anything runs. Until the next minor version it may be called ``foretell``, and what is
+called ``AbstractValue``, ``AbstractResult``, ``abstract_value`` and ``abstract_eval`` here goes by its old name as well.
 """
 
 from __future__ import annotations
@@ -16,29 +17,39 @@ from typing import Any, NamedTuple, Protocol
 from .kernel import Array, Compute, OpKernel, Subgraph
 from .step_fusion import FusibleStep
 
-__all__ = ["UNKNOWN", "ExpandedKernel", "ExpandingProgram", "Foresight", "Knowledge"]
+__all__ = ["UNKNOWN", "AbstractResult", "AbstractValue", "ExpandedKernel", "ExpandingProgram", "Foresight", "Knowledge"]
 
 
-class Knowledge(NamedTuple):
-    """What the signature of a run's inputs tells of a value."""
+class AbstractValue(NamedTuple):
+    """What the signature of a run's inputs tells of a value, as in JAX's partial evaluation: known, or not."""
 
-    shape: bool = False
+    shape_known: bool = False
     """Its shape; of a sequence, how many tensors it has, and their shapes."""
-    contents: bool = False
+    value_known: bool = False
     """Its contents."""
 
-    def __and__(self, other: Knowledge) -> Knowledge:
+    def __and__(self, other: AbstractValue) -> AbstractValue:
         """What is known of a value that is one or the other."""
-        return Knowledge(self.shape and other.shape, self.contents and other.contents)
+        return AbstractValue(self.shape_known and other.shape_known, self.value_known and other.value_known)
+
+    @property
+    def shape(self) -> bool:
+        """The old name of ``shape_known``."""
+        return self.shape_known
+
+    @property
+    def contents(self) -> bool:
+        """The old name of ``value_known``."""
+        return self.value_known
 
 
-UNKNOWN = Knowledge()
+UNKNOWN = AbstractValue()
 
 
-class Foresight(NamedTuple):
-    """What would be known if some steps ran."""
+class AbstractResult(NamedTuple):
+    """What abstract evaluation of some steps gives: what would be known if they ran."""
 
-    outputs: tuple[Knowledge, ...]
+    outputs: tuple[AbstractValue, ...]
     is_complete: bool
     """Whether the shape of every value would be."""
     steps: int
@@ -50,7 +61,7 @@ class Foresight(NamedTuple):
 class ExpandingProgram(Protocol):
     """A program in the making, as a kernel sees it that puts steps in its own place. Values are numbers; 0 is the absent one."""
 
-    def knowledge(self, value: int) -> Knowledge:
+    def abstract_value(self, value: int) -> AbstractValue:
         """What is known of a value."""
 
     def value(self, value: int) -> Any:
@@ -74,7 +85,7 @@ class ExpandingProgram(Protocol):
     def take_body(self, body: Subgraph, inputs: Sequence[int], captured: Sequence[int]) -> list[int]:
         """The steps of a body, once; gives the values of its outputs."""
 
-    def foresee(self, body: Subgraph, inputs: Sequence[Knowledge], captured: Sequence[Knowledge]) -> Foresight:
+    def abstract_eval(self, body: Subgraph, inputs: Sequence[AbstractValue], captured: Sequence[AbstractValue]) -> AbstractResult:
         """What would be known of a body's outputs."""
 
     def has_room_for(self, steps: int) -> bool:
@@ -99,3 +110,9 @@ class ExpandedKernel(OpKernel):
 
     def __init__(self, compute: Compute) -> None:
         self.compute = compute  # type: ignore[method-assign]
+
+
+Knowledge = AbstractValue
+"""The old name of ``AbstractValue``."""
+Foresight = AbstractResult
+"""The old name of ``AbstractResult``."""

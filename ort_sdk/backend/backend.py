@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from ort_sdk.api import Fail
+from ort_sdk.capi.module_functions import get_available_providers, get_device
 from ort_sdk.session.inference_session import InferenceSession
-from ort_sdk.session.module_functions import get_available_providers, get_device
-from ort_sdk.session.options import SessionOptions
+from ort_sdk.session.options.session_options import SessionOptions
 
 from .backend_rep import OrtSdkBackendRep, set_allowed
 

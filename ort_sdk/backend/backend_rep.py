@@ -6,7 +6,7 @@ from typing import Any
 
 from ort_sdk.api import InvalidArgument
 from ort_sdk.session.inference_session import InferenceSession
-from ort_sdk.session.options import RunOptions
+from ort_sdk.session.options.session_options import RunOptions
 
 __all__ = ["OrtSdkBackendRep"]
 

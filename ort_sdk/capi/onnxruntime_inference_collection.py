@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from ort_sdk.session.calls.io_binding import IOBinding
 from ort_sdk.session.enums import OrtDeviceVendorId
 from ort_sdk.session.inference_session import InferenceSession
 from ort_sdk.session.inference_session import InferenceSession as Session
-from ort_sdk.session.io_binding import IOBinding
 from ort_sdk.session.model_compiler import AdapterFormat, ModelCompiler
-from ort_sdk.session.ort_device import OrtDevice
-from ort_sdk.session.ort_value import OrtValue, copy_tensors
-from ort_sdk.session.sparse_tensor import SparseTensor
+from ort_sdk.session.values.ort_device import OrtDevice
+from ort_sdk.session.values.ort_value import OrtValue, copy_tensors
+from ort_sdk.session.values.sparse_tensor import SparseTensor
 
 __all__ = [
     "AdapterFormat",

@@ -21,6 +21,7 @@ from ort_sdk.api import (
     NotImplemented,
     RuntimeException,
 )
+from ort_sdk.session.calls.io_binding import IOBinding as SessionIOBinding
 from ort_sdk.session.enums import (
     ArenaExtendStrategy,
     ExecutionMode,
@@ -37,13 +38,19 @@ from ort_sdk.session.enums import (
     OrtMemType,
     OrtSparseFormat,
 )
-from ort_sdk.session.ep_devices import OrtEpDevice, OrtHardwareDevice, OrtSyncStream, get_ep_devices, get_hardware_devices
 from ort_sdk.session.inference_session import InferenceSession
-from ort_sdk.session.io_binding import IOBinding as SessionIOBinding
-from ort_sdk.session.log import set_default_logger_severity, set_default_logger_verbosity
-from ort_sdk.session.memory_info import OrtArenaCfg, OrtMemoryInfo
+from ort_sdk.session.logging import set_default_logger_severity, set_default_logger_verbosity
 from ort_sdk.session.model_compiler import AdapterFormat, LoraAdapter, ModelCompiler, OrtExternalInitializerInfo
-from ort_sdk.session.module_functions import (
+from ort_sdk.session.options.session_options import RunOptions, SessionOptions
+from ort_sdk.session.values.ep_assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+from ort_sdk.session.values.ep_devices import OrtEpDevice, OrtHardwareDevice, OrtSyncStream, get_ep_devices, get_hardware_devices
+from ort_sdk.session.values.memory_info import OrtArenaCfg, OrtMemoryInfo
+from ort_sdk.session.values.node_arg import ModelMetadata, NodeArg
+from ort_sdk.session.values.ort_device import OrtDevice
+from ort_sdk.session.values.ort_value import OrtValue, OrtValueVector, copy_tensors
+from ort_sdk.session.values.sparse_tensor import SparseBlockSparseView, SparseCooView, SparseCsrView, SparseTensor
+
+from .module_functions import (
     create_and_register_allocator,
     create_and_register_allocator_v2,
     disable_telemetry_events,
@@ -59,12 +66,6 @@ from ort_sdk.session.module_functions import (
     set_seed,
     unregister_execution_provider_library,
 )
-from ort_sdk.session.node_arg import ModelMetadata, NodeArg
-from ort_sdk.session.options import RunOptions, SessionOptions
-from ort_sdk.session.ort_device import OrtDevice
-from ort_sdk.session.ort_value import OrtValue, OrtValueVector, copy_tensors
-from ort_sdk.session.sparse_tensor import SparseBlockSparseView, SparseCooView, SparseCsrView, SparseTensor
-from ort_sdk.session.stages import OrtEpAssignedNode, OrtEpAssignedSubgraph
 
 __all__ = [
     "AdapterFormat",

@@ -14,9 +14,11 @@ from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS
 from ort_sdk.loader import load_model
 from ort_sdk.plan import Feed
 from ort_sdk.run import PlanRunner, ProgramRow, RunControl
-from ort_sdk.session.build import BuildSettings, SessionState, build_session
+from ort_sdk.session.build import build_session
 from ort_sdk.session.environment import environment
-from ort_sdk.session.session_providers import binding_providers, operator_schemas
+from ort_sdk.session.options.build_settings import BuildSettings
+from ort_sdk.session.providers.opened import binding_providers, operator_schemas
+from ort_sdk.session.stages.state import SessionState
 
 __all__ = ["BuiltModel", "ProviderEntries", "build_state", "read_model"]
 

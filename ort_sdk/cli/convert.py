@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from ort_sdk.api import InvalidArgument
+from ort_sdk.config_keys import MINIMAL_BUILD_OPTIMIZATIONS, SAVE_MODEL_FORMAT
 from ort_sdk.session.inference_session import InferenceSession
-from ort_sdk.session.optimizing import MINIMAL_BUILD_KEY
-from ort_sdk.session.options import SessionOptions
+from ort_sdk.session.options.session_options import SessionOptions
 
 from .arguments import add_model_argument, add_provider_arguments, provider_entries
 from .exit_codes import ExitCode
@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     options = SessionOptions()
     options.graph_optimization_level = OPTIMIZATION_LEVELS[arguments.level]
     options.optimized_model_filepath = str(output)
-    options.add_session_config_entry("session.save_model_format", model_format)
+    options.add_session_config_entry(SAVE_MODEL_FORMAT, model_format)
     if arguments.record:
-        options.add_session_config_entry(MINIMAL_BUILD_KEY, "save")
+        options.add_session_config_entry(MINIMAL_BUILD_OPTIMIZATIONS, "save")
     with progress("converting"):
         InferenceSession(source, options, providers=entries).close()
     size = output.stat().st_size

@@ -60,8 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _placed(path: str, entries: Sequence[Any], level: int) -> _Placed:
     """Placement and type strings of every node, the copies, the half values kept in float; also when a node has no kernel."""
-    from ort_sdk.session.build import BuildSettings, build_session
+    from ort_sdk.session.build import build_session
     from ort_sdk.session.environment import environment
+    from ort_sdk.session.options.build_settings import BuildSettings
 
     loaded: list[Model] = []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import RegistryLookup, ResolvedTypes
-from ort_sdk.session.session_providers import SessionProvider, type_str_resolvers
+from ort_sdk.session.providers.opened import SessionProvider, type_str_resolvers
 
 __all__ = ["describe_types", "resolve_types", "session_lookups", "sources_text", "types_text"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ort_sdk.session.enums import GraphOptimizationLevel
 from ort_sdk.session.inference_session import InferenceSession
-from ort_sdk.session.options import SessionOptions
+from ort_sdk.session.options.session_options import SessionOptions
 
 __all__ = ["OPTIMIZATION_LEVELS", "open_session"]
 

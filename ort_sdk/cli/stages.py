@@ -7,7 +7,7 @@ from typing import Any
 from ort_sdk.graph import Graph
 from ort_sdk.graph.printer import value_text
 from ort_sdk.plan import ABSENT, ExecutionPlan
-from ort_sdk.session.build import SessionState
+from ort_sdk.session.stages.state import SessionState
 
 from .output import table_lines
 

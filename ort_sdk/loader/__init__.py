@@ -1,4 +1,4 @@
-"""Model file → ``ort_sdk.graph.Model``."""
+"""The stage *load*: model file → ``ort_sdk.graph.Model``. How files are read is in ``ort_sdk.formats``."""
 
 from __future__ import annotations
 

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ort_sdk.api.optional_packages import is_installed
+from ort_sdk.formats.files.byte_source import wrap_buffer
+from ort_sdk.formats.files.external_file import ExternalFiles
+from ort_sdk.formats.onnx.reader.function_proto import read_function
+from ort_sdk.formats.onnx.reader.graph_proto import GraphReader
+from ort_sdk.formats.onnx.reader.messages import NEWEST_IR_VERSION, FunctionProto
+from ort_sdk.formats.onnx.reader.tensor_proto import TensorReader
+from ort_sdk.formats.onnx.writer.to_proto import node_to_proto, type_to_proto
+from ort_sdk.formats.versions import OperatorResolver, newest_imports, parse_opset_imports
 from ort_sdk.graph import Function, Graph, Node
 from ort_sdk.graph.captures import free_values
-
-from .byte_source import wrap_buffer
-from .external_file import ExternalFiles
-from .function_proto import read_function
-from .graph_proto import GraphReader
-from .messages import NEWEST_IR_VERSION, FunctionProto
-from .tensor_proto import TensorReader
-from .to_proto import node_to_proto, type_to_proto
-from .versions import OperatorResolver, newest_imports, parse_opset_imports
 
 __all__ = ["operator_function"]
 

@@ -10,18 +10,18 @@ from typing import Any
 
 from ort_sdk.api import Fail, InvalidArgument, NoSuchFile, OrtSdkError, Tensor
 from ort_sdk.api.foreign_errors import restated
+from ort_sdk.formats.files.byte_source import ByteSource, map_descriptor, wrap_buffer
+from ort_sdk.formats.files.external_file import ExternalFiles
+from ort_sdk.formats.files.loaded_tensor import ExternalLoaders
+from ort_sdk.formats.onnx.reader.from_proto import convert_model
+from ort_sdk.formats.onnx.reader.messages import parse_model
+from ort_sdk.formats.onnx.reader.tensor_proto import TensorReader
+from ort_sdk.formats.ort import is_ort_format
 from ort_sdk.graph import Model
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 from ort_sdk.graph.type_strings import TypeStrings
 
-from .byte_source import ByteSource, map_descriptor, wrap_buffer
-from .external_file import ExternalFiles
-from .from_proto import convert_model
-from .loaded_tensor import ExternalLoaders
-from .messages import parse_model
 from .nchwc import restore_nchw
-from .ort_format import is_ort_format
-from .tensor_proto import TensorReader
 
 __all__ = ["load_model", "load_type_strings"]
 
@@ -68,7 +68,7 @@ def load_model(
             if external_initializers:
                 given = sorted(external_initializers)
                 raise InvalidArgument(f"values are given for {given}; models in ORT format have none outside")
-            from .ort_format.reader import read_ort_model
+            from ort_sdk.formats.ort.reader.model import read_ort_model
 
             model = read_ort_model(source, schemas)
         else:
@@ -105,7 +105,7 @@ def load_type_strings(path_or_bytes: str | os.PathLike[str] | bytes) -> dict[str
         NoSuchFile: no such file.
         Fail: the file is none in ORT format, is damaged, or is of a version that does not describe its operators.
     """
-    from .ort_format.reader import read_ort_type_strings
+    from ort_sdk.formats.ort.reader.model import read_ort_type_strings
 
     _, source = _source(path_or_bytes)
     return read_ort_type_strings(source)

@@ -21,9 +21,9 @@ from ort_sdk.api import (
     TensorElementType,
 )
 from ort_sdk.api.foreign_errors import raise_foreign
-from ort_sdk.loader.byte_source import ByteSource
-from ort_sdk.loader.loaded_tensor import LoadedTensor, host_buffer
-from ort_sdk.loader.mapped_tensor import ExternalTensor
+from ort_sdk.formats.files.byte_source import ByteSource
+from ort_sdk.formats.files.loaded_tensor import LoadedTensor, host_buffer
+from ort_sdk.formats.files.mapped_tensor import ExternalTensor
 
 from .provider_memory import allocated
 
@@ -53,7 +53,7 @@ class ExternalDataManager:
         self._last: HostArray | None = None
 
     def host_source(self, info: ExternalDataInfo, file: ByteSource | None) -> Callable[[], HostArray] | None:
-        """See ``ort_sdk.loader.loaded_tensor.ExternalLoaders``."""
+        """See ``ort_sdk.formats.files.loaded_tensor.ExternalLoaders``."""
         loader = self._choose(info, HOST_MEMORY)
         if loader is not None:
             return lambda: self._load_one(loader, info, file)

@@ -8,10 +8,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ort_sdk.api import CPU_DEVICE, Allocator, Array, ExternalDataLoader, HostArray, OrtDevice, OrtMemoryInfo, Tensor
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.formats.files.byte_source import ByteSource
+from ort_sdk.formats.files.loaded_tensor import LoadedTensor
+from ort_sdk.formats.files.mapped_tensor import ExternalTensor, MappedTensor
 from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
-from ort_sdk.loader.byte_source import ByteSource
-from ort_sdk.loader.loaded_tensor import LoadedTensor
-from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
 from .data_transfer_manager import DataTransferManager
 from .external_data_manager import ExternalDataManager, loaded_key

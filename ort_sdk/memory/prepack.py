@@ -22,16 +22,17 @@ from ort_sdk.api import (
 )
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.foreign_errors import raise_foreign
-from ort_sdk.loader.loaded_tensor import LoadedTensor
-from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
+from ort_sdk.formats.files.loaded_tensor import LoadedTensor
+from ort_sdk.formats.files.mapped_tensor import ExternalTensor, MappedTensor
 
 from .prepacked_weights_container import PackedEntry, PrepackedWeightsContainer, PrepackKey, shared_entry
 from .source_identity import byte_sources, has_name, source_identity, type_and_shape
+from .storable import is_storable
 
 if TYPE_CHECKING:
     from .prepack_cache import PrepackCache
 
-__all__ = ["PackingNode", "PrepackHook", "PrepackSink", "Prepacker", "is_storable"]
+__all__ = ["PackingNode", "PrepackHook", "PrepackSink", "Prepacker"]
 
 PrepackHook = Callable[[Any, Tensor, int, "Allocator | None"], "PrePackedWeights | NotPacked | None"]
 """The provider's ``prepack`` hook bound to it: ``hook(kernel, tensor, input_index, allocator)``; None means no opinion."""
@@ -217,14 +218,6 @@ def _let_go_of_files(tensor: Tensor, weights: PrePackedWeights) -> None:
 
 def _may_share_memory(buffer: Any, array: HostArray) -> bool:
     return isinstance(buffer, np.ndarray) and np.may_share_memory(buffer, array)
-
-
-def is_storable(weights: PrePackedWeights) -> bool:
-    """Whether the buffers are plain bytes of the host; files cannot give back anything else."""
-    return bool(weights.buffers) and all(
-        isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.ndim == 1 and buffer.flags.c_contiguous
-        for buffer in weights.buffers
-    )
 
 
 def _checked_pack(

@@ -14,12 +14,12 @@ from typing import IO, Self
 
 from ort_sdk.api import Allocator, Fail, HostArray, InvalidArgument, NotPacked, PrePackedWeights
 from ort_sdk.api.file_trust import file_mode, make_private_folder, open_trusted_file, require_trusted_folder
-from ort_sdk.loader.byte_source import ByteSource, map_descriptor
-from ort_sdk.loader.checksum import checksum
-from ort_sdk.loader.file_memory import FileMemory
-from ort_sdk.loader.unfinished_file import UnfinishedFile, remove_leftovers
+from ort_sdk.formats.files.byte_source import ByteSource, map_descriptor
+from ort_sdk.formats.files.checksum import checksum
+from ort_sdk.formats.files.file_memory import FileMemory
+from ort_sdk.formats.files.unfinished_file import UnfinishedFile, remove_leftovers
 
-from .prepack import is_storable
+from .storable import is_storable
 
 __all__ = ["PrepackCache"]
 

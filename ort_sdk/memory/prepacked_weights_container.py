@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from ort_sdk.api import NotPacked, OrtDevice, PrePackedWeights
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk.loader.byte_source import ByteSource
+from ort_sdk.formats.files.byte_source import ByteSource
 
 __all__ = ["PackedEntry", "PrepackKey", "PrepackedWeightsContainer", "shared_entry"]
 

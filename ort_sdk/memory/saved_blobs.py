@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 
 from ort_sdk.api import HostArray, PrePackedWeights
-from ort_sdk.loader.byte_source import ByteSource
-from ort_sdk.loader.checksum import CHECKSUM_NAME, checksum
-from ort_sdk.loader.mapped_tensor import ExternalTensor
-from ort_sdk.loader.weights_file import PACKED_ALIGNMENT_BYTES, buffers_digest
+from ort_sdk.formats.files.byte_source import ByteSource
+from ort_sdk.formats.files.checksum import CHECKSUM_NAME, checksum
+from ort_sdk.formats.files.mapped_tensor import ExternalTensor
+from ort_sdk.formats.onnx.writer.weights_file import PACKED_ALIGNMENT_BYTES, buffers_digest
 
 __all__ = ["saved_weights"]
 

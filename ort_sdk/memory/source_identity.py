@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ort_sdk.api import Tensor, TensorElementType
+from ort_sdk.formats.files.byte_source import ByteSource
+from ort_sdk.formats.files.mapped_tensor import ExternalTensor, MappedTensor
 from ort_sdk.graph.derived_tensor import DerivedTensor
-from ort_sdk.loader.byte_source import ByteSource
-from ort_sdk.loader.mapped_tensor import ExternalTensor, MappedTensor
 
 __all__ = ["byte_sources", "has_name", "source_identity", "type_and_shape"]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ort_sdk.loader.function_lookup import FunctionLookup
+
 from .assignment import Assignment, Placement, ProviderBinding
-from .graph_partitioner import FunctionLookup, partition
-from .keep_float import keep_float
+from .graph_partitioner import partition
+from .half_precision.keep_float import keep_float
 from .memcpy import COPY_DOMAIN, ValueDevices, insert_copies
 
 __all__ = [

@@ -11,18 +11,17 @@ from typing import Any
 
 from ort_sdk.api import ComputeCapability, EPFail, KernelCreateInfo, NoKernelError, OrtSdkError
 from ort_sdk.api.optional_packages import is_installed
-from ort_sdk.graph import Function, Graph, Node
+from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.kernels import RegistryLookup
+from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
-from .insert_cast import insert_casts
+from .half_precision.insert_cast import insert_casts
 
-__all__ = ["FunctionLookup", "partition"]
+__all__ = ["partition"]
 
-FunctionLookup = Callable[[Node, Graph], "Function | None"]
-"""Gives the body an operator is defined by, for a node in a graph; None if it has none."""
 
 MAX_INLINE_ROUNDS = 256
 

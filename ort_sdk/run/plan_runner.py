@@ -3,55 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ort_sdk.api import Allocator, Array, ExecutionProvider, OrtDevice
-from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api import Array
 from ort_sdk.plan import ExecutionPlan
 
 from .executor import BodyRunner, RunControl, execute
 from .program_memory import ProgramMemory
+from .types import BindingProvider, ProgramRow, signature_of
 
 if TYPE_CHECKING:
-    from .program_set import ProgramSet
+    from .program.cache import ProgramCache
 
-__all__ = ["SECONDS_BEFORE_COMPILING", "BindingProvider", "PlanRunner", "ProgramRow", "body_runner", "signature_of"]
-
-SECONDS_BEFORE_COMPILING = 0.05
-"""Time a program, or all runs without one, take before providers may compile for them, about what that takes: a process that
-ends soon never pays for it, any other at most twice what knowing the future would have cost."""
-
-
-@dataclass(frozen=True, slots=True)
-class BindingProvider:
-    """What binding needs of a provider."""
-
-    execution_provider: ExecutionProvider
-    allocator: Allocator
-    device: OrtDevice
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramRow:
-    """One program, for listings."""
-
-    signature: tuple[tuple[tuple[int, ...] | int, Any] | type[list[Any]] | None, ...]
-    """(shape, dtype) of each feed; ``list`` for a sequence, and None for one left at its default. A rank in place of a shape is
-    that of a feed that may have any shape."""
-    operators: tuple[str, ...]
-    """Operators still run, in order: the others follow from the signature."""
-    bound_count: int
-    """How many of them run on buffers of their own."""
-    fused: tuple[tuple[str, ...], ...]
-    """Operators of each step that does the work of several."""
-    layout_copies: int
-    """Values copied into another layout in each run."""
-    kept_bytes: int
-    """Bytes of folded values."""
+__all__ = ["PlanRunner", "body_runner"]
 
 
 class PlanRunner:
-    """Runs one plan. Thread-safe: runs at the same time use program sets of their own.
+    """Runs one plan. Thread-safe: runs at the same time use program caches of their own.
 
     Args:
         plan: plan of a main graph.
@@ -74,8 +42,8 @@ class PlanRunner:
         self._is_body = is_body
         self._providers = providers
         self._use_programs = use_programs
-        self._idle: list[ProgramSet] = []
-        """Program sets that no run is using, the one used last at the end."""
+        self._idle: list[ProgramCache] = []
+        """Program caches that no run is using, the one used last at the end."""
         self.memory = ProgramMemory() if memory is None else memory
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
@@ -85,11 +53,11 @@ class PlanRunner:
         signature = signature_of(feeds)
         if signature is None:
             return execute(self.plan, feeds, control)
-        # list.pop and append are atomic, which is all the locking that handing out sets needs.
+        # list.pop and append are atomic, which is all the locking that handing out caches needs.
         try:
             programs = self._idle.pop()
         except IndexError:
-            programs = self._new_set()
+            programs = self._new_cache()
             if not self.memory.admit(programs):
                 return execute(self.plan, feeds, control)
         try:
@@ -103,28 +71,28 @@ class PlanRunner:
                 self._drop_idle()
 
     def _drop_idle(self) -> None:
-        """Drop the sets that were used least recently, until the rest is within the limit, or in use."""
+        """Drop the caches that were used least recently, until the rest is within the limit, or in use."""
         while self.memory.is_exceeded:
             try:
                 self.memory.drop(self._idle.pop(0))
             except IndexError:
                 return
 
-    def _new_set(self) -> ProgramSet:
+    def _new_cache(self) -> ProgramCache:
         """What makes programs is imported in the first run: a session that is made and not run needs none of it."""
-        from .program_set import ProgramSet
+        from .program.cache import ProgramCache
 
-        return ProgramSet(self.plan, self._providers, may_open=True, is_body=self._is_body)
+        return ProgramCache(self.plan, self._providers, may_be_dynamic=True, is_body=self._is_body)
 
     def report(self) -> tuple[ProgramRow, ...]:
-        """The programs made so far, of all sets that no run is using, oldest first."""
+        """The programs made so far, of all caches that no run is using, oldest first."""
         return tuple(row for programs in list(self._idle) for row in programs.report())
 
     @property
     def is_settled(self) -> bool:
-        """Whether runs like those before are replayed by programs that will not be made anew, of all sets no run is using."""
-        sets = list(self._idle)
-        return bool(sets) and all(programs.is_settled for programs in sets)
+        """Whether runs like those before are replayed by programs that will not be made anew, of all caches no run is using."""
+        caches = list(self._idle)
+        return bool(caches) and all(programs.is_settled for programs in caches)
 
 
 MIN_BODY_STEPS = 4
@@ -143,14 +111,6 @@ def body_runner(
     """
     if providers is None or len(plan.steps) < MIN_BODY_STEPS:
         return BodyRunner(plan)
-    from .derived_plans import body_as_main
+    from .program.subplans import body_as_main
 
     return BodyRunner(plan, PlanRunner(body_as_main(plan), providers, use_programs=True, is_body=True, memory=memory).run)
-
-
-def signature_of(feeds: Sequence[Array]) -> tuple[Any, ...] | None:
-    """Shapes and types of the feeds; of a sequence nothing but that it is one. None if a feed is neither."""
-    try:
-        return tuple([None if value is None else list if type(value) is list else (value.shape, value.dtype) for value in feeds])
-    except AttributeError:
-        return None

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .program_set import ProgramSet
+    from .program.cache import ProgramCache
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "ProgramMemory"]
 
@@ -14,53 +14,53 @@ DEFAULT_LIMIT_BYTES = 1 << 30
 
 
 class ProgramMemory:
-    """Counts arenas and folded values of program sets, and says how many sets there may be. Thread-safe.
+    """Counts arenas and folded values of program caches, and says how many caches there may be. Thread-safe.
 
-    One set is always allowed. Where several hold more than the limit, as many go as it takes, and runs that find no set go step
+    One cache is always allowed. Where several hold more than the limit, as many go as it takes, and runs that find none go step
     by step from then on: to make programs again and again would take longer than they save.
 
     Args:
-        limit_bytes: of all sets together.
+        limit_bytes: of all caches together.
     """
 
     def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._held: dict[int, int] = {}
-        """Identity of a set → bytes it holds."""
-        self._max_sets: int | None = None
-        """How many sets there may be, once it is known that there is no room for more."""
+        """Identity of a cache → bytes it holds."""
+        self._max_caches: int | None = None
+        """How many caches there may be, once it is known that there is no room for more."""
         self.is_exceeded = False
-        """Whether sets have to go."""
+        """Whether caches have to go."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that all sets hold."""
+        """Bytes that all caches hold."""
         with self._lock:
             return sum(self._held.values())
 
-    def admit(self, programs: ProgramSet) -> bool:
-        """Count one more set, which holds nothing yet, if there may be one."""
+    def admit(self, programs: ProgramCache) -> bool:
+        """Count one more cache, which holds nothing yet, if there may be one."""
         with self._lock:
             count, held = len(self._held), sum(self._held.values())
-            has_room = held < self.limit_bytes and (self._max_sets is None or count < self._max_sets)
+            has_room = held < self.limit_bytes and (self._max_caches is None or count < self._max_caches)
             if count and not has_room:
                 return False
             self._held[id(programs)] = 0
             return True
 
-    def count(self, programs: ProgramSet) -> None:
-        """Note what a set holds now."""
+    def count(self, programs: ProgramCache) -> None:
+        """Note what a cache holds now."""
         with self._lock:
             self._held[id(programs)] = programs.held_bytes()
             if len(self._held) > 1 and sum(self._held.values()) > self.limit_bytes:
-                self._max_sets = len(self._held) - 1
+                self._max_caches = len(self._held) - 1
                 self.is_exceeded = True
 
-    def drop(self, programs: ProgramSet) -> None:
-        """A set is gone."""
+    def drop(self, programs: ProgramCache) -> None:
+        """A cache is gone."""
         with self._lock:
             self._held.pop(id(programs), None)
             self.is_exceeded = len(self._held) > 1 and sum(self._held.values()) > self.limit_bytes
             if self.is_exceeded:
-                self._max_sets = len(self._held) - 1
+                self._max_caches = len(self._held) - 1

@@ -6,35 +6,22 @@ This page is the only one that knows the order.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ort_sdk.api import OrtDevice, Tensor
-from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.api import OrtDevice
+from ort_sdk.config_keys import LOAD_MODEL_FORMAT
 from ort_sdk.graph import Model
 from ort_sdk.graph.operator_schemas import OperatorSchemas
 from ort_sdk.graph.shape_inference import infer_shapes
 from ort_sdk.graph.type_inference import infer_types
 from ort_sdk.loader import load_model
-from ort_sdk.memory import (
-    DataTransferManager,
-    ExternalDataManager,
-    InitializerPlacement,
-    PrepackedWeightsContainer,
-    Prepacker,
-    PrepackSink,
-)
-from ort_sdk.partition import Assignment, ValueDevices, insert_copies, keep_float, partition
-from ort_sdk.plan import ExecutionPlan
-from ort_sdk.run import ProgramMemory
+from ort_sdk.loader.function_lookup import function_lookup
+from ort_sdk.memory import ExternalDataManager, InitializerPlacement
+from ort_sdk.partition import insert_copies, keep_float, partition
 
-from .functions import function_lookup
-from .optimizing import SessionOptimizer
-from .overrides import ModelOverrides, apply_overrides, fix_defaults
-from .packing import make_prepacker
-from .planning import SessionPlanner
-from .session_providers import (
+from .options.build_settings import BuildSettings
+from .providers.opened import (
     SessionProvider,
     data_transfers,
     device_memories,
@@ -42,56 +29,17 @@ from .session_providers import (
     operator_schemas,
     type_str_resolvers,
 )
+from .stages.create_kernels import SessionPlanner
+from .stages.optimize import SessionOptimizer
+from .stages.override_initializers import apply_overrides, fix_defaults
+from .stages.prepacker import make_prepacker
+from .stages.state import SessionState
 
-__all__ = ["LOAD_FORMAT_KEY", "BuildSettings", "SessionState", "build_session"]
+__all__ = ["build_session"]
 
-LOAD_FORMAT_KEY = "session.load_model_format"
 
 StageObserver = Callable[[str, Any], None]
 """Told the name and the product of each stage."""
-
-
-@dataclass(frozen=True, slots=True)
-class BuildSettings:
-    """What the stages need of the session's options."""
-
-    config: Mapping[str, str]
-    """Config entries, ``session.…`` and ``optimization.…``."""
-    optimization_level: int
-    """0 to 3: the highest optimizer level applied."""
-    disabled_optimizers: frozenset[str] = frozenset()
-    external_data_folder: Path | None = None
-    external_files: Mapping[str, Any] = field(default_factory=dict)
-    """External data location → buffer to use in place of the file."""
-    external_initializers: Mapping[str, Tensor] = field(default_factory=dict)
-    """Name → value to use in place of an external initializer."""
-    overrides: ModelOverrides = field(default_factory=ModelOverrides)
-    prepacked_weights: PrepackedWeightsContainer | None = None
-    """Keeps packed weights beyond the session."""
-    prepack_sink: PrepackSink | None = None
-    """Saves packed weights with the optimized model."""
-    fixes_defaults: bool = False
-    """Whether initializers that are inputs, too, are constants, which no run may feed."""
-    shows_loaded_model: bool = True
-    """Whether the observer is to see the nodes of the model as it was loaded. Without, what is sure to be fused is fused before
-    types and shapes are inferred, of which the observer sees those of inputs and outputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """The products of all stages, frozen."""
-
-    model: Model
-    """After optimization, with copies inserted."""
-    providers: tuple[SessionProvider, ...]
-    assignment: Assignment
-    devices: ValueDevices
-    transfers: DataTransferManager
-    plan: ExecutionPlan
-    prepacker: Prepacker | None
-    """Holds what the kernels share with other sessions."""
-    program_memory: ProgramMemory
-    """Bounds what programs of the graph and its bodies hold."""
 
 
 def _loaded(
@@ -104,7 +52,7 @@ def _loaded(
         in_memory_files=settings.external_files,
         external_initializers=settings.external_initializers,
         external_loaders=external_data,
-        model_format=settings.config.get(LOAD_FORMAT_KEY, ""),
+        model_format=settings.config.get(LOAD_MODEL_FORMAT, ""),
         schemas=schemas,
     )
     apply_overrides(model, settings.overrides)

@@ -8,8 +8,8 @@ from typing import Any
 
 from ort_sdk.plugins import plugin_manager
 
-from .provider_selection import CPU_PROVIDER, ProviderList
-from .session_providers import SessionProvider, open_provider
+from .providers.opened import SessionProvider, open_provider
+from .stages.select_providers import CPU_PROVIDER, ProviderList
 
 __all__ = ["Environment", "environment"]
 

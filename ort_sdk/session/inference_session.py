@@ -14,39 +14,40 @@ from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api.foreign_errors import is_public, ort_error, public_class
 from ort_sdk.api.released_frames import release_frames
 from ort_sdk.api.stopping import Stoppable
+from ort_sdk.config_keys import DISABLE_PROGRAMS, MODEL_EXTERNAL_INITIALIZERS_FILE_FOLDER_PATH, RECORD_EP_GRAPH_ASSIGNMENT_INFO
 from ort_sdk.memory import PrepackedWeightsContainer
 from ort_sdk.partition import Placement
 from ort_sdk.plan import Step
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.run import ProgramRow, RunControl, StepObserver
 
-from .async_runs import AsyncCallback, AsyncRuns
-from .bindings import Bindings
-from .build import BuildSettings, SessionState, build_session
-from .collection_pause import collection_pause
+from .build import build_session
+from .calls.async_run import AsyncCallback, AsyncRuns
+from .calls.bindings import Bindings
+from .calls.session_run import SessionRuns
 from .environment import environment
-from .ep_devices import OrtEpDevice, get_ep_devices
-from .memory_info import OrtMemoryInfo
-from .model_config import apply_model_config
-from .node_arg import ModelMetadata, NodeArg
-from .options import RunOptions, SessionOptions
-from .ort_device import OrtDevice, device_of
-from .ort_value import OrtValue, OrtValueVector
-from .overrides import ModelOverrides
-from .planning import DISABLE_PROGRAMS_KEY
-from .provider_selection import choose_providers
-from .runs import SessionRuns
-from .stages import RECORD_KEY, OrtEpAssignedSubgraph, SessionDescription, StageWatcher
+from .options.build_settings import BuildSettings, ModelOverrides
+from .options.model_config import apply_model_config
+from .options.session_options import RunOptions, SessionOptions
+from .stages.gc_pause import gc_pause
+from .stages.observer import SessionDescription, StageWatcher
+from .stages.select_providers import choose_providers
+from .stages.state import SessionState
+from .values.ep_devices import OrtEpDevice, get_ep_devices
+from .values.memory_info import OrtMemoryInfo
+from .values.node_arg import ModelMetadata, NodeArg
+from .values.ort_device import OrtDevice, device_of
+from .values.ort_value import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
     from ort_sdk.run.profiler import Profiler
 
-    from .default_inputs import RunsWithDefaults
-    from .io_binding import IOBinding
+    from .calls.io_binding import IOBinding
+    from .calls.overridable_initializers import RunsWithDefaults
+    from .values.ep_assignment import OrtEpAssignedSubgraph
 
 __all__ = ["InferenceSession"]
 
-EXTERNAL_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
 HIGHEST_LEVEL = 3
 
 _T = TypeVar("_T")
@@ -113,20 +114,20 @@ class InferenceSession:
             fixes_defaults=not options.optimized_model_filepath and int(options.graph_optimization_level) > 0,
         )
         try:
-            with collection_pause:
+            with gc_pause:
                 state = build_session(self._source, settings, opened, watcher)
         finally:
             watcher.close()
         make_runs = functools.partial(
             SessionRuns,
-            use_programs=options._config.get(DISABLE_PROGRAMS_KEY) != "1",
+            use_programs=options._config.get(DISABLE_PROGRAMS) != "1",
         )
         self._built: SessionState | None = state
         self._described, self._assigned = watcher.description, watcher.assigned
         self._runs: SessionRuns | RunsWithDefaults | None = make_runs(state)
         defaults = frozenset(argument.name for argument in self._description.overridable_initializers)
         if defaults and settings.fixes_defaults:
-            from .default_inputs import RunsWithDefaults
+            from .calls.overridable_initializers import RunsWithDefaults
 
             # of the folder it was given in, wherever the process is when a run feeds a default
             source = self._source if isinstance(self._source, bytes) else Path(self._source).absolute()
@@ -134,7 +135,7 @@ class InferenceSession:
             def without_constants() -> SessionRuns:
                 providers = environment().open(chosen, options.entries_for_providers())
                 others = replace(settings, fixes_defaults=False, prepack_sink=None)
-                with collection_pause:
+                with gc_pause:
                     return make_runs(build_session(source, others, providers, _unseen))
 
             self._runs = RunsWithDefaults(self._runs, defaults, without_constants)
@@ -276,7 +277,7 @@ class InferenceSession:
 
     def io_binding(self) -> IOBinding:
         """A new binding for this session."""
-        from .io_binding import IOBinding
+        from .calls.io_binding import IOBinding
 
         return IOBinding(self)
 
@@ -355,9 +356,10 @@ class InferenceSession:
         Raises:
             Fail: the session was not asked to record it.
         """
-        if self._options._config.get(RECORD_KEY) != "1":
+        if self._options._config.get(RECORD_EP_GRAPH_ASSIGNMENT_INFO) != "1":
             raise Fail(
-                f"Session configuration entry '{RECORD_KEY}' must be set to \"1\" to retrieve EP graph assignment information."
+                f"Session configuration entry '{RECORD_EP_GRAPH_ASSIGNMENT_INFO}' must be set to \"1\" to retrieve EP graph "
+                "assignment information."
             )
         return list(self._assigned)
 
@@ -462,7 +464,7 @@ def _profiler(options: SessionOptions) -> Profiler | None:
 
 
 def _settings(options: SessionOptions, disabled: frozenset[str]) -> BuildSettings:
-    folder = options._config.get(EXTERNAL_FOLDER_KEY)
+    folder = options._config.get(MODEL_EXTERNAL_INITIALIZERS_FILE_FOLDER_PATH)
     return BuildSettings(
         config=options._config,
         optimization_level=min(int(options.graph_optimization_level), HIGHEST_LEVEL),

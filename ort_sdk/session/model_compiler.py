@@ -12,11 +12,14 @@ from ort_sdk.api import Fail, InvalidArgument, NoSuchFile
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.foreign_errors import public_class
+from ort_sdk.config_keys import (
+    OPTIMIZED_MODEL_EXTERNAL_INITIALIZERS_FILE_NAME,
+    OPTIMIZED_MODEL_EXTERNAL_INITIALIZERS_MIN_SIZE_IN_BYTES,
+)
 
 from .enums import GraphOptimizationLevel, OrtCompileApiFlags
 from .inference_session import InferenceSession
-from .options import SessionOptions
-from .save import EXTERNAL_FILE_KEY, EXTERNAL_SIZE_KEY
+from .options.session_options import SessionOptions
 
 __all__ = ["AdapterFormat", "LoraAdapter", "ModelCompiler", "OrtExternalInitializerInfo"]
 
@@ -76,8 +79,12 @@ class ModelCompiler:
         self._options = sess_options.snapshot()
         self._options.graph_optimization_level = graph_optimization_level
         if external_initializers_file_path is not None:
-            self._options.add_session_config_entry(EXTERNAL_FILE_KEY, Path(external_initializers_file_path).name)
-            self._options.add_session_config_entry(EXTERNAL_SIZE_KEY, str(external_initializers_size_threshold))
+            self._options.add_session_config_entry(
+                OPTIMIZED_MODEL_EXTERNAL_INITIALIZERS_FILE_NAME, Path(external_initializers_file_path).name
+            )
+            self._options.add_session_config_entry(
+                OPTIMIZED_MODEL_EXTERNAL_INITIALIZERS_MIN_SIZE_IN_BYTES, str(external_initializers_size_threshold)
+            )
 
     def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:
         """Write the model to a file; by default beside the input, as ``<name>_ctx.onnx``.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ort_sdk.loader.unfinished_file import write_whole
+from ort_sdk.formats.files.unfinished_file import write_whole
 
 __all__ = ["GeneratedCase", "generated_cases", "kept_in"]
 

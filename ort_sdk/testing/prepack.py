@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk.api import KernelRegistry
+from ort_sdk.config_keys import DISABLE_PREPACKING
 
 from .case_runs import assert_expected, is_random, run_repeatedly, with_constant_inputs
 from .kernel_cases import case_operators, node_cases
@@ -22,7 +23,7 @@ class PrepackSuite(ProviderSuite):
         inputs, expected = next(case.data_sets())
         feeds = {case.feed_names()[0]: inputs[0]}
         for disabled in ("0", "1"):
-            session = self.open_session(model, {"session.disable_prepacking": disabled})
+            session = self.open_session(model, {DISABLE_PREPACKING: disabled})
             for outputs in run_repeatedly(session, feeds):
                 assert_expected(case, outputs, expected)
 

@@ -12,7 +12,7 @@ import pytest
 
 from ort_sdk.api import PROVIDER_GROUP, ExecutionProvider, OrtDevice, OrtSdkError, TensorElementType
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.session.session_providers import open_provider
+from ort_sdk.session.providers.opened import open_provider
 
 from .suite import ProviderSuite, sample
 

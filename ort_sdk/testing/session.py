@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry, OrtSdkError
+from ort_sdk.config_keys import DISABLE_PROGRAMS
 
 from .case_runs import RUNS, check_case, is_random
 from .cases import ModelCase
@@ -79,7 +80,7 @@ class SessionSuite(ProviderSuite):
         replaying = self.open_session(case.model_bytes())
         for feeds in feeds_of(case):
             # A session of its own, so that a kernel that remembers earlier runs shows.
-            wanted = self.open_session(case.model_bytes(), {"session.disable_programs": "1"}).run(None, feeds)
+            wanted = self.open_session(case.model_bytes(), {DISABLE_PROGRAMS: "1"}).run(None, feeds)
             for _ in range(RUNS):
                 assert_all_same(replaying.run(None, feeds), wanted)
 

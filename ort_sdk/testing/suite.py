@@ -15,8 +15,8 @@ import pytest
 from ort_sdk.api import CPU_DEVICE, Array, HostArray, KernelRegistry, OrtDevice, TensorElementType, tensor_type_element
 from ort_sdk.plugins import PluginManager, plugin_manager
 from ort_sdk.session.inference_session import InferenceSession
-from ort_sdk.session.options import SessionOptions
-from ort_sdk.session.session_providers import SessionProvider, open_provider
+from ort_sdk.session.options.session_options import SessionOptions
+from ort_sdk.session.providers.opened import SessionProvider, open_provider
 
 from .xfails import find_file, read_expected_failures
 

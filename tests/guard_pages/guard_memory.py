@@ -87,8 +87,8 @@ def counts():
 
 def take_buffers_apart():
     """Let parts of larger buffers, between which no page could lie, be arrays of their own; so are ends that nobody asked for."""
-    from ort_sdk.loader import file_memory
-    from ort_sdk.loader.byte_source import ByteSource
+    from ort_sdk.formats.files import file_memory
+    from ort_sdk.formats.files.byte_source import ByteSource
     from ort_sdk.memory import Arena
 
     Arena.reserve = _either(lambda self, nbytes: np.empty(0, np.uint8), Arena.reserve)

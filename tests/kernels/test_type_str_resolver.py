@@ -257,7 +257,7 @@ def operator_names_in(expression):
 
 def inserted_operators():
     found = set()
-    for path in [*(ROOT / "ort_sdk/optimizer").rglob("*.py"), *(ROOT / "ort_sdk/partition").glob("*.py")]:
+    for path in [*(ROOT / "ort_sdk/optimizer").rglob("*.py"), *(ROOT / "ort_sdk/partition").rglob("*.py")]:
         for call in (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Call)):
             function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
             for index in OP_TYPE_AT.get(function, ()):

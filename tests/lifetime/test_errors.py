@@ -9,7 +9,7 @@ import pytest
 
 import ort_sdk
 from ort_sdk.api import OrtSdkError
-from ort_sdk.run.program import Program
+from ort_sdk.run.program.program import Program
 from tests.lifetime.sessions import RUNS, opened, perceptron, picked_rows
 
 OUT_OF_RANGE = np.array([99])

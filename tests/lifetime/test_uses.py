@@ -9,16 +9,16 @@ import ort_sdk
 from ort_sdk.api import ExecutionProvider, KernelInfo, OpKernel, OrtSdkError
 from ort_sdk.graph import Graph
 from ort_sdk.plan import ExecutionPlan
-from ort_sdk.run.program import Program
-from ort_sdk.run.program_set import ProgramSet
-from ort_sdk.session.build import SessionState
+from ort_sdk.run.program.cache import ProgramCache
+from ort_sdk.run.program.program import Program
+from ort_sdk.session.stages.state import SessionState
 from ort_sdk.testing.garbage import assert_no_garbage, still_there
 from tests.lifetime.sessions import RUNS, opened, perceptron, picked_rows, with_defaults
 
 MODEL = perceptron()
 ROWS = picked_rows()
 X = np.ones((64, 256), np.float32)
-PARTS = (ExecutionPlan, ExecutionProvider, Graph, KernelInfo, OpKernel, Program, ProgramSet, SessionState)
+PARTS = (ExecutionPlan, ExecutionProvider, Graph, KernelInfo, OpKernel, Program, ProgramCache, SessionState)
 
 
 def used():

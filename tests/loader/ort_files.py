@@ -9,8 +9,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from ort_sdk.loader.ort_format.flatbuffer import FlatBuffer, Table
-from ort_sdk.loader.ort_format.slots import GraphSlot, ModelSlot, SessionSlot
+from ort_sdk.formats.ort.reader.flatbuffer import FlatBuffer, Table
+from ort_sdk.formats.ort.slots import GraphSlot, ModelSlot, SessionSlot
 
 QUIET = 4
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3) - 2

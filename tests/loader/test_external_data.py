@@ -15,8 +15,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ort_sdk.api import Fail, InvalidArgument, InvalidGraph, TensorElementType
+from ort_sdk.formats.files import external_file
 from ort_sdk.graph import ArrayTensor
-from ort_sdk.loader import external_file, load_model
+from ort_sdk.loader import load_model
 
 VALUES = np.arange(4, dtype=np.float32)
 

@@ -8,11 +8,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ort_sdk.api import InvalidGraph
+from ort_sdk.formats.onnx.writer.to_proto import graph_to_proto
 from ort_sdk.graph import AttributeReference, Graph, Node
 from ort_sdk.graph.inline import inline_function
 from ort_sdk.loader import load_model
 from ort_sdk.loader.functions import operator_function
-from ort_sdk.loader.to_proto import graph_to_proto
 
 LOCAL = [helper.make_opsetid("local", 1)]
 

@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from ort_sdk.api import InvalidProtobuf
-from ort_sdk.loader import messages
-from ort_sdk.loader.messages import NEWEST_IR_VERSION, parse_model
-from ort_sdk.loader.wire import Message, Payload
+from ort_sdk.formats.onnx.reader import messages
+from ort_sdk.formats.onnx.reader.messages import NEWEST_IR_VERSION, parse_model
+from ort_sdk.formats.onnx.reader.wire import Message, Payload
 
 
 def varint(value: int) -> bytes:

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 import ort_sdk
 from ort_sdk.api import InvalidGraph
 from ort_sdk.loader import load_model
-from ort_sdk.loader.nchwc import NCHWC
 from ort_sdk.loader.nchwc.block_size import block_size_of, machine_block_size
+from ort_sdk.loader.nchwc.domain import NCHWC
 from ort_sdk.testing.cases import KINDS, load_cases
 from tests.loader.ort_files import quiet_options, run_reference
 from tests.loader.test_ort_format_corpus import check, data_sets_of, source

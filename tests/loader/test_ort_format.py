@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk
 from ort_sdk.api import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
+from ort_sdk.formats.files.mapped_tensor import MappedTensor
 from ort_sdk.loader import load_model
-from ort_sdk.loader.mapped_tensor import MappedTensor
 from ort_sdk.testing.cases import load_cases
 from tests.loader.ort_files import SMALL_FEEDS, as_bytes, convert, quiet_options, run_reference, small_model, small_result
 from tests.models.test_models import FEEDS, QUANTIZED_FEEDS

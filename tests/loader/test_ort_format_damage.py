@@ -11,9 +11,8 @@ import pytest
 
 import ort_sdk
 from ort_sdk.api import Fail, InvalidGraph, OrtSdkError
-from ort_sdk.loader import load_model
-from ort_sdk.loader.ort_format.detection import FILE_IDENTIFIER
-from ort_sdk.loader.ort_format.slots import (
+from ort_sdk.formats.ort.detection import FILE_IDENTIFIER
+from ort_sdk.formats.ort.slots import (
     ArgumentSlot,
     AttributeSlot,
     DimensionSlot,
@@ -34,7 +33,8 @@ from ort_sdk.loader.ort_format.slots import (
     TypeStringSlot,
     ValueInfoSlot,
 )
-from ort_sdk.loader.ort_format.writer.builder import FileBuilder, i32, offset, u32
+from ort_sdk.formats.ort.writer.builder import FileBuilder, i32, offset, u32
+from ort_sdk.loader import load_model
 from tests.loader.ort_files import SMALL_FEEDS, Editor, as_bytes, convert, run_reference, small_model, small_result
 from tests.models.test_models import FEEDS
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ort_sdk.loader import load_model
-from ort_sdk.session import portable_half
+from ort_sdk.session.export import half_precision
 from tests.loader.ort_files import run_reference, value
 from tests.loader.test_ort_format_writer import run_ours, write
 
@@ -67,7 +67,7 @@ def test_models_without_such_nodes_are_written_as_they_are(tmp_path):
     assert [node.op_type for node in load_model(target).graph.nodes] == ["Transpose", "Reshape"]
     # A runtime's own model stays: only the file is another one.
     model = load_model(_model([helper.make_node("Sqrt", ["x"], ["y"])]))
-    portable = portable_half.with_portable_half(model)
+    portable = half_precision.with_portable_half(model)
     assert [node.op_type for node in model.graph.nodes] == ["Sqrt"]
     assert [node.op_type for node in portable.graph.nodes] == ["Cast", "Sqrt", "Cast"]
 
@@ -75,10 +75,10 @@ def test_models_without_such_nodes_are_written_as_they_are(tmp_path):
 def test_operators_of_other_domains_and_other_providers_stay():
     model = load_model(_model([helper.make_node("Sqrt", ["x"], ["y"])]))
     model.graph.nodes[0].execution_provider = "SomeExecutionProvider"
-    assert portable_half.with_portable_half(model) is model
+    assert half_precision.with_portable_half(model) is model
     model.graph.nodes[0].execution_provider = ""
     model.graph.nodes[0].domain = "some.domain"
-    assert portable_half.with_portable_half(model) is model
+    assert half_precision.with_portable_half(model) is model
 
 
 @pytest.mark.parametrize("kind", ["tensor(float16)", "tensor(bfloat16)"])
@@ -90,7 +90,7 @@ def test_the_table_is_onnxruntimes(kind):
         if any(kind in types for types in each.type_constraints.values()):
             key = f"{each.domain}:{each.op_name}" if each.domain else each.op_name
             first[key] = min(first.get(key, each.version_range[0]), each.version_range[0])
-    table = dict(portable_half._FIRST_VERSIONS[kind])
+    table = dict(half_precision._FIRST_VERSIONS[kind])
     del table["NonMaxSuppression"]  # which has no such inputs
     assert table.keys() <= first.keys()
     assert all(table[key] in (1, first[key]) for key in table)

@@ -9,11 +9,7 @@ import pytest
 
 import ort_sdk
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, Fail, KernelRegistry, NoKernelError, ProviderHooks, hookimpl
-from ort_sdk.graph.shape_inference import infer_shapes
-from ort_sdk.graph.type_inference import infer_types
-from ort_sdk.kernels import KernelTypeStrResolver, type_str_resolver
-from ort_sdk.loader import load_model
-from ort_sdk.loader.ort_format.slots import (
+from ort_sdk.formats.ort.slots import (
     ArgumentSlot,
     ModelSlot,
     NodeSlot,
@@ -23,6 +19,10 @@ from ort_sdk.loader.ort_format.slots import (
     SessionSlot,
     TypeStringSlot,
 )
+from ort_sdk.graph.shape_inference import infer_shapes
+from ort_sdk.graph.type_inference import infer_types
+from ort_sdk.kernels import KernelTypeStrResolver, type_str_resolver
+from ort_sdk.loader import load_model
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.testing.compare import assert_same
 from tests.loader.ort_files import SMALL_FEEDS, Editor, as_bytes, convert, run_reference, small_model, small_result

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk
 from ort_sdk.api import Fail
+from ort_sdk.formats.ort.reader.flatbuffer import FlatBuffer
+from ort_sdk.formats.ort.slots import AttributeSlot, GraphSlot, ModelSlot, NodeEdgeSlot, NodeSlot, SessionSlot, TensorSlot
+from ort_sdk.formats.ort.writer.tensors import WEIGHT_ALIGNMENT
 from ort_sdk.loader import load_model
-from ort_sdk.loader.ort_format.flatbuffer import FlatBuffer
-from ort_sdk.loader.ort_format.slots import AttributeSlot, GraphSlot, ModelSlot, NodeEdgeSlot, NodeSlot, SessionSlot, TensorSlot
-from ort_sdk.loader.ort_format.writer.tensors import WEIGHT_ALIGNMENT
 from tests.loader.ort_files import (
     SMALL_FEEDS,
     Editor,

@@ -15,8 +15,8 @@ import pytest
 
 import ort_sdk
 from ort_sdk.api import Fail, InvalidArgument
+from ort_sdk.formats.ort.slots import GraphSlot, OptimizationSlot, OptimizationsSlot, OptimizedNodesSlot, OptimizerSlot
 from ort_sdk.loader import load_model
-from ort_sdk.loader.ort_format.slots import GraphSlot, OptimizationSlot, OptimizationsSlot, OptimizedNodesSlot, OptimizerSlot
 from tests.loader.ort_files import Editor, quiet_options
 from tests.loader.recordable_models import MODELS, ModelBuilder, feeds_of
 from tests.models.test_models import FEEDS, QUANTIZED_FEEDS

@@ -7,10 +7,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ort_sdk.api import InvalidGraph
+from ort_sdk.formats.onnx.reader.types import type_string
+from ort_sdk.formats.onnx.writer.to_proto import graph_to_proto, node_to_proto, type_to_proto
 from ort_sdk.graph import AttributeReference, Graph, Node, SparseTensor, TypeString
 from ort_sdk.loader import load_model
-from ort_sdk.loader.to_proto import graph_to_proto, node_to_proto, type_to_proto
-from ort_sdk.loader.types import type_string
 
 TYPES = [
     "tensor(float)",

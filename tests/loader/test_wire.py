@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ort_sdk.api import InvalidProtobuf, OrtSdkError
+from ort_sdk.formats.onnx.reader.messages import parse_model
 from ort_sdk.loader import load_model
-from ort_sdk.loader.messages import parse_model
 
 
 def varint(value: int) -> bytes:

@@ -13,12 +13,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from ort_sdk.formats.files.byte_source import wrap_buffer
+from ort_sdk.formats.files.mapped_tensor import SHORT_BYTES, MappedTensor
+from ort_sdk.formats.files.memory_map import map_file
+from ort_sdk.formats.onnx.reader.messages import parse_model
+from ort_sdk.formats.onnx.reader.wire import MIN_PAYLOAD_BYTES, Message, Payload
 from ort_sdk.loader import load_model
-from ort_sdk.loader.byte_source import wrap_buffer
-from ort_sdk.loader.mapped_tensor import SHORT_BYTES, MappedTensor
-from ort_sdk.loader.memory_map import map_file
-from ort_sdk.loader.messages import parse_model
-from ort_sdk.loader.wire import MIN_PAYLOAD_BYTES, Message, Payload
 from ort_sdk.testing.collection import only_new_objects
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import ort_sdk
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, KernelRegistry, ProviderHooks, hookimpl
+from ort_sdk.formats.files.checksum import RunningChecksum, checksum
 from ort_sdk.graph.derived_tensor import StreamedTensor
-from ort_sdk.loader.checksum import RunningChecksum, checksum
 from ort_sdk.opset import add_opset
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.testing.collection import only_new_objects

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 import ort_sdk as ort
 from ort_sdk.memory import freed_memory
-from ort_sdk.run.program_set import ProgramSet
+from ort_sdk.run.program.cache import ProgramCache
 
 BLOCK_BYTES, BLOCKS = 60_000, 500
 """Of blocks that come from the heap, however large those were that were freed before."""
@@ -85,14 +85,14 @@ def test_memory_goes_back_when_the_first_program_is_made_and_not_when_what_is_le
     events = []
     monkeypatch.setattr(freed_memory._Schedule, "next_look", float("inf"))
     monkeypatch.setattr(freed_memory, "_functions", lambda: (lambda: events.append("look") or 0, None))
-    run_rest = ProgramSet._run_rest
+    run_rest = ProgramCache._run_continuation
 
     def noted(*arguments):
         results = run_rest(*arguments)
         events.append("rest")
         return results
 
-    monkeypatch.setattr(ProgramSet, "_run_rest", noted)
+    monkeypatch.setattr(ProgramCache, "_run_continuation", noted)
     names = ["x", "places", "a", "b", "c", "y"]
     ends = zip(("NonZero", "Neg", "Sign", "Abs", "Neg"), names[:-1], names[1:], strict=True)
     nodes = [helper.make_node(op_type, [first], [second]) for op_type, first, second in ends]

@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 
 import ort_sdk
 from ort_sdk.api import PrePackedWeights
-from ort_sdk.loader.byte_source import give_back_pages
+from ort_sdk.formats.files.byte_source import give_back_pages
 from ort_sdk.testing.collection import only_new_objects
 from tests.memory.models import close_to, product_model, run
 from tests.memory.packing import PackingMatMul

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from ort_sdk.loader import unfinished_file
+from ort_sdk.formats.files import unfinished_file
 from ort_sdk.memory.prepack_cache import PrepackCache, _header, _read
 from tests.memory.models import WEIGHT, X, product_model, run
 from tests.memory.test_saved_prepacked import SAVE
@@ -23,7 +23,7 @@ AT_ONCE = 4
 PROCESS = """
 import itertools, sys
 import ort_sdk
-from ort_sdk.loader import unfinished_file
+from ort_sdk.formats.files import unfinished_file
 from ort_sdk.plugins import plugin_manager
 from tests.memory.models import WEIGHT, product_model
 from tests.memory.packing import PackingProvider
@@ -63,7 +63,7 @@ def factors(result):
 
 def check_cache(folder):
     """Every file that has its name is complete."""
-    from ort_sdk.loader.byte_source import map_descriptor
+    from ort_sdk.formats.files.byte_source import map_descriptor
 
     files = list(folder.glob("*.prepacked"))
     for file in files:

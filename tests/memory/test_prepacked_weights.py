@@ -14,7 +14,7 @@ import pytest
 
 import ort_sdk
 from ort_sdk import PrepackedWeightsContainer
-from ort_sdk.loader.byte_source import wrap_buffer
+from ort_sdk.formats.files.byte_source import wrap_buffer
 from ort_sdk.memory.prepack_cache import _MAGIC, _PREFIX, _header, _Target
 from ort_sdk.testing.collection import only_new_objects
 from tests.memory.models import WEIGHT, X, branching_model, close_to, product_model, run

@@ -244,7 +244,7 @@ def test_the_flag_alone_is_told(start, caplog):
 
 def test_overwriting_shows_no_mixture(provider, start, saved, monkeypatch):
     """At each step of the replacement the files on disk are the old model or the new one."""
-    from ort_sdk.loader import model_files
+    from ort_sdk.formats.files import model_files
 
     seen = []
     steps = (model_files.write_whole, model_files.UnfinishedFile.publish)

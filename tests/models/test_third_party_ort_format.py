@@ -16,9 +16,9 @@ import onnxruntime
 import pytest
 
 import ort_sdk
+from ort_sdk.formats.ort.reader.flatbuffer import FlatBuffer
+from ort_sdk.formats.ort.slots import SessionSlot
 from ort_sdk.loader import load_model
-from ort_sdk.loader.ort_format.flatbuffer import FlatBuffer
-from ort_sdk.loader.ort_format.slots import SessionSlot
 from tests.loader.ort_files import convert, quiet_options
 from tests.models_for_tests import optimized_graph
 

@@ -10,9 +10,9 @@ import pytest
 from ort_sdk.graph import Graph
 from ort_sdk.graph.derived_tensor import StreamedTensor
 from ort_sdk.graph.tensor import ArrayTensor, pack_elements
-from ort_sdk.optimizer import nbits_packing
-from ort_sdk.optimizer.nbits_constants import NBitsLayout, zero_of
-from ort_sdk.optimizer.nbits_packing import packed_rows, transposed_floats, transposed_rows
+from ort_sdk.optimizer.extended.nbits import packing
+from ort_sdk.optimizer.extended.nbits.constants import NBitsLayout, zero_of
+from ort_sdk.optimizer.extended.nbits.packing import packed_rows, transposed_floats, transposed_rows
 from tests.optimizer.extended.quantized_models import integers
 
 TYPES = ["int2", "uint2", "int4", "uint4", "int8", "uint8"]
@@ -43,7 +43,7 @@ def packed(values):
 def pieces(request, monkeypatch):
     if request.param:
         for name, value in (("_PIECE_ELEMENTS", 64), ("_SLOW_ELEMENTS", 64), ("_LEAST_COLUMNS", 4)):
-            monkeypatch.setattr(nbits_packing, name, value)
+            monkeypatch.setattr(packing, name, value)
 
 
 @pytest.mark.usefixtures("pieces")

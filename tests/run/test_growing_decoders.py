@@ -12,9 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk as ort
-from ort_sdk.run import fusing, plan_runner
-from ort_sdk.run.changing_feeds import OpenKey
-from ort_sdk.run.program_set import ProgramSet
+from ort_sdk.run import types
+from ort_sdk.run.program import fusion
+from ort_sdk.run.program.cache import ProgramCache
+from ort_sdk.run.program.dynamic_shapes import DynamicKey
 
 pytest.importorskip("ort_sdk_cpu")
 
@@ -121,7 +122,7 @@ def are_near(ours, theirs, dtype):
 
 
 def open_rows(session):
-    return [row for row in session.program_report() if isinstance(row.signature, OpenKey)]
+    return [row for row in session.program_report() if isinstance(row.signature, DynamicKey)]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -145,17 +146,17 @@ def test_a_prompt_and_its_tokens(dtype):
 def test_a_program_is_judged_once_providers_might_compile_for_it(monkeypatch):
     """At first, steps may be fused less than they will be."""
     judged = []
-    may_pay = ProgramSet._may_pay
-    monkeypatch.setattr(ProgramSet, "_may_pay", lambda self, calls: judged.append(calls) or may_pay(self, calls))
-    fuse = fusing.fuse_steps
+    may_pay = ProgramCache._may_pay
+    monkeypatch.setattr(ProgramCache, "_may_pay", lambda self, calls: judged.append(calls) or may_pay(self, calls))
+    fuse = fusion.fuse_steps
     monkeypatch.setattr(
-        fusing,
+        fusion,
         "fuse_steps",
         lambda whole, providers, *, may_compile, **more: (
-            fuse(whole, providers, may_compile=True, **more) if may_compile else fusing.Fused(whole, (), is_complete=False)
+            fuse(whole, providers, may_compile=True, **more) if may_compile else fusion.Fused(whole, (), is_complete=False)
         ),
     )
-    monkeypatch.setattr(plan_runner, "SECONDS_BEFORE_COMPILING", 0.0)
+    monkeypatch.setattr(types, "SECONDS_BEFORE_COMPILING", 0.0)
     session, rng = opened(ort, decoder()), np.random.default_rng(7)
     chat, other = Chat(session, np.float32), Chat(opened(onnxruntime, decoder()), np.float32)
     for _ in range(16):
@@ -300,7 +301,7 @@ def test_a_length_that_comes_again_and_again_gets_a_program_of_its_own():
     for _ in range(40):
         chat.state = state
         chat.take(np.array([[3]]))
-    exact = [each for each in session.program_report() if not isinstance(each.signature, OpenKey)]
+    exact = [each for each in session.program_report() if not isinstance(each.signature, DynamicKey)]
     assert len(exact) == 1
     assert exact[0].bound_count > row.bound_count
     are_near(chat.logits[-1:], chat.logits[-40:-39], np.float32)

@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 import ort_sdk as ort
 from ort_sdk.api import InvalidArgument
 from ort_sdk.memory import Arena
+from ort_sdk.run.program.trace import Tracer
 from ort_sdk.run.program_memory import ProgramMemory
-from ort_sdk.run.specialise import Recorder
 
 WIDTH = 1 << 16
 KEY = "session.program_memory_limit_bytes"
@@ -33,14 +33,14 @@ def _session(model, limit=None):
 
 def test_recording_keeps_no_value_beyond_its_last_reader(monkeypatch):
     made, alive = [], []
-    launch = Recorder.launch
+    launch = Tracer.launch
 
-    def watched(recorder, step, inputs, outputs):
-        launch(recorder, step, inputs, outputs)
-        made.extend(weakref.ref(recorder.values[index]) for index in outputs if index)
+    def watched(tracer, step, inputs, outputs):
+        launch(tracer, step, inputs, outputs)
+        made.extend(weakref.ref(tracer.values[index]) for index in outputs if index)
         alive.append(sum(array() is not None for array in made))
 
-    monkeypatch.setattr(Recorder, "launch", watched)
+    monkeypatch.setattr(Tracer, "launch", watched)
     session = _session(_model("Sin", "Cos", "Atan", "Tan", "Sin", "Cos", "Atan", "Tan"))
     x = np.linspace(-1, 1, WIDTH, dtype=np.float32)
     results = [session.run(None, {"x": x})[0] for _ in range(4)]

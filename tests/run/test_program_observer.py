@@ -28,7 +28,7 @@ def model():
     return built
 
 
-class Recorder:
+class Tracer:
     def __init__(self):
         self.rows = []
 
@@ -37,28 +37,26 @@ class Recorder:
 
 
 def test_steps_are_told_in_order_and_without_gaps(model):
-    recorder = Recorder()
-    (watched,) = model.run(FEEDS, RunControl(program_observer=recorder)).values()
+    tracer = Tracer()
+    (watched,) = model.run(FEEDS, RunControl(program_observer=tracer)).values()
     (plain,) = model.run(FEEDS).values()
     np.testing.assert_array_equal(watched, plain)
-    assert [row[0] for row in recorder.rows if row[0] != "Reshape"] == ["Softmax", "Gather"], (
-        "what follows from shapes is not run"
-    )
-    for (_, start, duration), (_, following, _) in zip(recorder.rows, recorder.rows[1:], strict=False):
+    assert [row[0] for row in tracer.rows if row[0] != "Reshape"] == ["Softmax", "Gather"], "what follows from shapes is not run"
+    for (_, start, duration), (_, following, _) in zip(tracer.rows, tracer.rows[1:], strict=False):
         assert duration > 0
         assert start + duration == following
 
 
 def test_an_observer_of_all_steps_sees_all_nodes(model):
-    recorder = Recorder()
-    model.run(FEEDS, RunControl(observer=recorder))
-    assert [row[0] for row in recorder.rows] == ["Shape", "Reshape", "Softmax", "Gather"]
+    tracer = Tracer()
+    model.run(FEEDS, RunControl(observer=tracer))
+    assert [row[0] for row in tracer.rows] == ["Shape", "Reshape", "Softmax", "Gather"]
 
 
 def test_errors_name_the_step(model):
     wrong = FEEDS | {"at": np.array([9])}
     with pytest.raises(OrtSdkError, match="Gather") as watched:
-        model.run(wrong, RunControl(program_observer=Recorder()))
+        model.run(wrong, RunControl(program_observer=Tracer()))
     with pytest.raises(OrtSdkError, match="Gather") as plain:
         model.run(wrong)
     assert str(watched.value) == str(plain.value)
@@ -93,10 +91,10 @@ def test_bodies_run_as_without_an_observer(monkeypatch):
     feeds = {"trips": np.array(3000), "x": np.array([0.25, 0.5], np.float32)}
     for _ in range(4):
         (plain,) = built.run(feeds).values()
-    recorder, stepped = Recorder(), []
+    tracer, stepped = Tracer(), []
     run_steps = executor.run_steps
     monkeypatch.setattr(executor, "run_steps", lambda *arguments: (stepped.append(arguments), run_steps(*arguments)))
-    (watched,) = built.run(feeds, RunControl(program_observer=recorder)).values()
+    (watched,) = built.run(feeds, RunControl(program_observer=tracer)).values()
     np.testing.assert_array_equal(watched, plain)
-    assert [row[0] for row in recorder.rows] == ["Loop", "Softmax"], "the body's time is the loop's"
+    assert [row[0] for row in tracer.rows] == ["Loop", "Softmax"], "the body's time is the loop's"
     assert not stepped

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import ort_sdk as ort
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, KernelRegistry, OpKernel, ProviderHooks, hookimpl
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.run.program_set import MAX_PROGRAMS, RUNS_THAT_PAY, SIGNATURES_PER_SIGHTING
+from ort_sdk.run.program.cache import MAX_PROGRAMS, RUNS_THAT_PAY, SIGNATURES_PER_SIGHTING
 from ort_sdk.testing.collection import only_new_objects
 from tests.models_for_tests import model_bytes, value
 

@@ -6,7 +6,7 @@ import pytest
 
 import ort_sdk
 from ort_sdk.api import CPU_DEVICE
-from ort_sdk.session.device_access import device_access
+from ort_sdk.session.providers.device_memory import device_memory
 from ort_sdk.testing.strict_provider import STRICT_PROVIDER, StrictProvider
 from tests.session import models
 
@@ -254,7 +254,7 @@ class TestOurs:
 
     def test_sequences(self):
         made = ort_sdk.InferenceSession(models.sequence_identity(), providers=["CPUExecutionProvider"])
-        fed = ort_sdk.OrtValue.wrap([X], device_access(CPU_DEVICE))
+        fed = ort_sdk.OrtValue.wrap([X], device_memory(CPU_DEVICE))
         value, length = made.run_with_ort_values(None, {"x": fed})
         assert value.is_tensor_sequence()
         assert value.data_type() == "seq(tensor(float))"

@@ -39,7 +39,7 @@ def test_named_outputs_come_as_asked(session):
 def test_named_outputs_are_not_copied(monkeypatch):
     made = ort_sdk.InferenceSession(models.affine(), providers=["CPUExecutionProvider"])
     copied = []
-    monkeypatch.setattr("ort_sdk.session.fetches._own_copy", lambda array: copied.append(array.shape) or array.copy())
+    monkeypatch.setattr("ort_sdk.session.calls.fetches._own_copy", lambda array: copied.append(array.shape) or array.copy())
     made.run(["y", "z"], {"x": X})
     assert not copied
     first, second = made.run(["y", "y"], {"x": X})

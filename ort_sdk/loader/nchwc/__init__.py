@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from ort_sdk.graph import Model
 
-__all__ = ["NCHWC", "restore_nchw"]
+from .domain import NCHWC
 
-NCHWC = "com.microsoft.nchwc"
-"""The domain."""
+__all__ = ["restore_nchw"]
 
 
 def restore_nchw(model: Model) -> None:

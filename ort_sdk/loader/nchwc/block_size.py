@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from ort_sdk.api import InvalidGraph
 from ort_sdk.graph import Graph, Node
 
-from . import NCHWC
+from .domain import NCHWC
 
 __all__ = ["block_size_of", "machine_block_size"]
 

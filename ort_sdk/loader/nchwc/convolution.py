@@ -8,8 +8,8 @@ from ort_sdk.api import InvalidGraph, Tensor
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Node
 
-from . import NCHWC
 from .between import activated
+from .domain import NCHWC
 from .values import RestoredGraph, RestoredValue
 from .weights import has_weights_for, outputs_with_weights, plain_weight, shortened
 

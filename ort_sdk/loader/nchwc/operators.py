@@ -11,7 +11,7 @@ from ort_sdk.api import InvalidGraph, Shape
 from ort_sdk.graph import Node
 from ort_sdk.graph.tensor import ArrayTensor
 
-from . import NCHWC
+from .domain import NCHWC
 from .values import RestoredGraph, RestoredValue
 
 __all__ = ["OPERATORS"]

@@ -8,10 +8,10 @@ from ort_sdk.graph.editing import refresh_captures
 from ort_sdk.graph.shape_inference import infer_shapes
 from ort_sdk.graph.type_inference import infer_types
 
-from . import NCHWC
 from .between import keeps_blocks
 from .block_size import block_size_of
 from .convolution import restore_conv
+from .domain import NCHWC
 from .operators import OPERATORS
 from .values import RestoredGraph
 

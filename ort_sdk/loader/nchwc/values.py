@@ -14,7 +14,7 @@ from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.graph.editing import add_constant, unused_name
 from ort_sdk.graph.tensor import ArrayTensor
 
-from . import NCHWC
+from .domain import NCHWC
 
 __all__ = ["RestoredGraph", "RestoredValue"]
 

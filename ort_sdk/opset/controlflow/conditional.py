@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Array, HostArray, KernelInfo, OpKernel, Subgraph
-from ort_sdk.api.step_expansion import ExpandingProgram, Foresight, Knowledge
+from ort_sdk.api.step_expansion import AbstractResult, AbstractValue, ExpandingProgram
 from ort_sdk.opset.definition import operator
 
 from .bodies import is_true, owned
@@ -63,23 +63,23 @@ class If(OpKernel):
         """The branch a condition chooses, for the host to run in place of this kernel when the condition never changes."""
         return self._branches[is_true(self._info, self._xp, condition)]
 
-    def foretell(self, program: ExpandingProgram, inputs: Sequence[Knowledge]) -> Foresight | None:
+    def abstract_eval(self, program: ExpandingProgram, inputs: Sequence[AbstractValue]) -> AbstractResult | None:
         """What holds for both branches, if one is chosen for good, or both can be taken."""
-        both = [program.foresee(branch, (), inputs[1:]) for branch in self._branches]
+        both = [program.abstract_eval(branch, (), inputs[1:]) for branch in self._branches]
         operators = both[0].operators | both[1].operators
         steps = both[0].steps + both[1].steps
         is_complete = both[0].is_complete and both[1].is_complete
         outputs = tuple(first & second for first, second in zip(both[0].outputs, both[1].outputs, strict=True))
-        if inputs[0].contents:
-            return Foresight(outputs, is_complete, steps, operators)
+        if inputs[0].value_known:
+            return AbstractResult(outputs, is_complete, steps, operators)
         if not inputs[0].shape or not is_complete or steps > MAX_CHOSEN_STEPS or not all(map(_never_fails, operators)):
             return None
-        chosen_by_run = tuple(Knowledge(shape=known.shape) for known in outputs)
-        return Foresight(chosen_by_run, is_complete, steps + len(outputs), operators | {("Where", False)})
+        chosen_by_run = tuple(AbstractValue(shape_known=known.shape_known) for known in outputs)
+        return AbstractResult(chosen_by_run, is_complete, steps + len(outputs), operators | {("Where", False)})
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> Sequence[int] | None:
         """Both branches, if they are small, and their results chosen from."""
-        if self.foretell(program, [program.knowledge(value) for value in inputs]) is None:
+        if self.abstract_eval(program, [program.abstract_value(value) for value in inputs]) is None:
             return None
         return program.attempt(lambda: self._take_both(program, inputs), MAX_CHOSEN_ELEMENTS)
 

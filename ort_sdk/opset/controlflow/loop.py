@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Array, HostArray, InvalidArgument, InvalidGraph, KernelInfo, OpKernel, tensor_type_element
-from ort_sdk.api.step_expansion import ExpandedKernel, ExpandingProgram, Foresight, Knowledge
+from ort_sdk.api.step_expansion import AbstractResult, AbstractValue, ExpandedKernel, ExpandingProgram
 from ort_sdk.opset.definition import operator
 
 from .bodies import empty_scan_output, fresh, is_true, owned, stacked
@@ -65,43 +65,43 @@ class Loop(OpKernel):
         final = owned(xp, self._body, state, first=1) if iteration else [fresh(xp, value) for value in state]
         return (*final, *(self._gathered(index, values) for index, values in enumerate(scans)))
 
-    def foretell(self, program: ExpandingProgram, inputs: Sequence[Knowledge]) -> Foresight | None:
+    def abstract_eval(self, program: ExpandingProgram, inputs: Sequence[AbstractValue]) -> AbstractResult | None:
         """What would be known if the trips are known to be few enough."""
-        known = Knowledge(shape=True, contents=True)
+        known = AbstractValue(shape_known=True, value_known=True)
         own, captured = inputs[: self._own_inputs], inputs[self._own_inputs :]
-        if not all(each.contents for each in own[:2]):
+        if not all(each.value_known for each in own[:2]):
             return None
         state = tuple(own[2:])
         while True:
-            told = program.foresee(self._body, (known, known, *state), captured)
-            after = tuple(first & second for first, second in zip(state, told.outputs[1:], strict=False))
+            result = program.abstract_eval(self._body, (known, known, *state), captured)
+            after = tuple(first & second for first, second in zip(state, result.outputs[1:], strict=False))
             if after == state:
                 break
             state = after
-        if not told.outputs[0].contents:
+        if not result.outputs[0].value_known:
             return None
-        outputs = (*state, *told.outputs[1 + self._carried :])
-        return told._replace(outputs=outputs, operators=told.operators | {("Loop", True)})
+        outputs = (*state, *result.outputs[1 + self._carried :])
+        return result._replace(outputs=outputs, operators=result.operators | {("Loop", True)})
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> Sequence[int] | None:
         """As many copies of the body as there are trips, unless that leaves most of their shapes unknown."""
-        known = [program.knowledge(value) for value in inputs]
-        told = self.foretell(program, known)
-        if told is None or self._loses_shapes(known[2 : self._own_inputs], told.outputs):
+        known = [program.abstract_value(value) for value in inputs]
+        result = self.abstract_eval(program, known)
+        if result is None or self._loses_shapes(known[2 : self._own_inputs], result.outputs):
             return None
         trips, condition = (*inputs[: self._own_inputs][:2], 0, 0)[:2]
         limit = self._single(program.value(trips), "trip count") if trips else ENDLESS
-        if limit < ENDLESS and not program.has_room_for(max(limit, 0) * max(told.steps, 1)):
+        if limit < ENDLESS and not program.has_room_for(max(limit, 0) * max(result.steps, 1)):
             return None
         going = not condition or is_true(self._info, self._xp, program.value(condition))
-        return program.attempt(lambda: self._unrolled(program, inputs, limit if going else 0, told.steps))
+        return program.attempt(lambda: self._unrolled(program, inputs, limit if going else 0, result.steps))
 
-    def _loses_shapes(self, before: Sequence[Knowledge], after: Sequence[Knowledge]) -> bool:
+    def _loses_shapes(self, before: Sequence[AbstractValue], after: Sequence[AbstractValue]) -> bool:
         """Whether the shape of a carried tensor is known before the loop and not in it: what is made of it is not known, too."""
         types = self._body.output_types[1:]
         return any(
-            own.shape and not told.shape and type_string is not None and tensor_type_element(type_string) is not None
-            for own, told, type_string in zip(before, after, types, strict=False)
+            own.shape and not result.shape and type_string is not None and tensor_type_element(type_string) is not None
+            for own, result, type_string in zip(before, after, types, strict=False)
         )
 
     def _unrolled(self, program: ExpandingProgram, inputs: Sequence[int], limit: int, steps: int) -> list[int] | None:
@@ -115,14 +115,14 @@ class Loop(OpKernel):
             state = outputs[1 : 1 + self._carried]
             for gathered, value in zip(scans, outputs[1 + self._carried :], strict=True):
                 gathered.append(value)
-            if not program.knowledge(outputs[0]).contents:
+            if not program.abstract_value(outputs[0]).value_known:
                 return None
             if not is_true(self._info, self._xp, program.value(outputs[0])):
                 break
         return [*state, *(self._expanded_scan(program, index, values) for index, values in enumerate(scans))]
 
     def _expanded_scan(self, program: ExpandingProgram, index: int, values: list[int]) -> int:
-        if not all(program.knowledge(value).shape for value in values):
+        if not all(program.abstract_value(value).shape_known for value in values):
             return program.launch("Concat", ExpandedKernel(lambda *arrays: self._gathered(index, list(arrays))), values)
         arrays = [program.value(value) for value in values]
         if len({array.shape for array in arrays}) == 1:

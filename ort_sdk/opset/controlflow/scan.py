@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ort_sdk.api import Array, InvalidArgument, InvalidGraph, KernelInfo, OpKernel
-from ort_sdk.api.step_expansion import ExpandingProgram, Foresight, Knowledge
+from ort_sdk.api.step_expansion import AbstractResult, AbstractValue, ExpandingProgram
 from ort_sdk.opset.definition import operator
 
 from .bodies import empty_scan_output, fresh, owned, scan_axis, stacked
@@ -101,25 +101,25 @@ class Scan(ScanBody, OpKernel):
         ]
         return (*final, *outputs)
 
-    def foretell(self, program: ExpandingProgram, inputs: Sequence[Knowledge]) -> Foresight | None:
+    def abstract_eval(self, program: ExpandingProgram, inputs: Sequence[AbstractValue]) -> AbstractResult | None:
         """What would be known if the shapes of the scan inputs are."""
         count = self.states + self.scan_inputs
         state, scans, captured = tuple(inputs[: self.states]), inputs[self.states : count], inputs[count:]
         if not all(each.shape for each in scans):
             return None
         while True:
-            told = program.foresee(self.body, (*state, *scans), captured)
-            after = tuple(first & second for first, second in zip(state, told.outputs, strict=False))
+            result = program.abstract_eval(self.body, (*state, *scans), captured)
+            after = tuple(first & second for first, second in zip(state, result.outputs, strict=False))
             if after == state:
                 break
             state = after
-        outputs = (*state, *told.outputs[self.states :])
-        return told._replace(outputs=outputs, operators=told.operators | {("Scan", True)})
+        outputs = (*state, *result.outputs[self.states :])
+        return result._replace(outputs=outputs, operators=result.operators | {("Scan", True)})
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> Sequence[int] | None:
         """As many copies of the body as the scan inputs are long."""
-        told = self.foretell(program, [program.knowledge(value) for value in inputs])
-        if told is None or not all(each.shape for each in told.outputs):
+        result = self.abstract_eval(program, [program.abstract_value(value) for value in inputs])
+        if result is None or not all(each.shape for each in result.outputs):
             return None
         scans = inputs[self.states : self.states + self.scan_inputs]
         shapes = [tuple(program.value(value).shape) for value in scans]
@@ -127,9 +127,9 @@ class Scan(ScanBody, OpKernel):
             scan_axis(self.info, axis, len(shape), "scan input") for axis, shape in zip(self._input_axes, shapes, strict=True)
         ]
         length, *others = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
-        if others or not length or not program.has_room_for(length * max(told.steps, 1)):
+        if others or not length or not program.has_room_for(length * max(result.steps, 1)):
             return None
-        return program.attempt(lambda: self._unrolled(program, inputs, axes, length, told.steps))
+        return program.attempt(lambda: self._unrolled(program, inputs, axes, length, result.steps))
 
     def _unrolled(
         self, program: ExpandingProgram, inputs: Sequence[int], axes: Sequence[int], length: int, steps: int

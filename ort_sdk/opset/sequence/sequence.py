@@ -38,7 +38,7 @@ class _SequenceKernel(OpKernel):
 
     def known_place(self, program: ExpandingProgram, inputs: Numbers[int], index: int) -> bool:
         """Whether an input's position is known, or absent."""
-        return index >= len(inputs) or program.knowledge(inputs[index]).contents
+        return index >= len(inputs) or program.abstract_value(inputs[index]).value_known
 
 
 @operator("SequenceEmpty", shape_inputs=None, any_type=True)

@@ -36,7 +36,9 @@ class SplitToSequence(OpKernel):
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> list[int] | None:
         """The pieces without a sequence."""
-        if not program.knowledge(inputs[0]).shape or not all(program.knowledge(value).contents for value in inputs[1:]):
+        if not program.abstract_value(inputs[0]).shape_known or not all(
+            program.abstract_value(value).value_known for value in inputs[1:]
+        ):
             return None
         axis, places = self._places(*map(program.value, inputs))
         return [program.make_sequence([piece(program, inputs[0], axis, place) for place in places])]

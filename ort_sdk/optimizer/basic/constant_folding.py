@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ort_sdk.api import HostArray, NodeArg, Tensor, tensor_type, tensor_type_element
+from ort_sdk.config_keys import CONSTANT_FOLDING_MAX_OUTPUT_SIZE_IN_BYTES, DISABLE_QUANT_QDQ
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor, private_array
 from ort_sdk.graph.editing import remove_nodes
@@ -22,8 +23,6 @@ __all__ = ["ConstantFolding"]
 
 logger = logging.getLogger("ort_sdk.optimizer")
 
-MAX_OUTPUT_KEY = "optimization.constant_folding_max_output_size_in_bytes"
-DISABLE_QDQ_KEY = "session.disable_quant_qdq"
 
 _DEFAULT_MAX_OUTPUT = 2**30
 SMALL_BYTES = 64 * 1024
@@ -101,10 +100,10 @@ def _is_constant(node: Node, graph: Graph) -> bool:
 
 
 def _fold(node: Node, graph: Graph, context: TransformerContext) -> bool:
-    if node.op_type == "DequantizeLinear" and context.config.get(DISABLE_QDQ_KEY) != "1":
+    if node.op_type == "DequantizeLinear" and context.config.get(DISABLE_QUANT_QDQ) != "1":
         return False
     tensors = [graph.constant(name) if name else None for name in node.inputs]
-    limit = int(context.config.get(MAX_OUTPUT_KEY, _DEFAULT_MAX_OUTPUT)) or math.inf
+    limit = int(context.config.get(CONSTANT_FOLDING_MAX_OUTPUT_SIZE_IN_BYTES, _DEFAULT_MAX_OUTPUT)) or math.inf
     read = sum(tensor.nbytes for tensor in tensors if tensor is not None)
     size = _output_bytes(node, graph)
     if size is not None and _is_too_big(node, size, read, limit):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from ort_sdk.config_keys import ENABLE_DQ_MATMULNBITS_FUSION
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher
 from ort_sdk.optimizer.transformer import TransformerContext
 
 __all__ = ["DQMatMulNBitsFusion"]
-
-ENABLE_KEY = "session.enable_dq_matmulnbits_fusion"
 
 
 class DQMatMulNBitsFusion(FusionPass):
@@ -23,7 +22,7 @@ class DQMatMulNBitsFusion(FusionPass):
 
     def is_enabled(self, context: TransformerContext) -> bool:
         """Only if the config asks for it."""
-        return context.config.get(ENABLE_KEY) == "1"
+        return context.config.get(ENABLE_DQ_MATMULNBITS_FUSION) == "1"
 
     def fuse(self, matcher: GraphMatcher, node: Node) -> object:
         """See the class."""

@@ -7,7 +7,7 @@ import numpy as np
 from ort_sdk.api import Tensor, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Node
-from ort_sdk.optimizer.nbits_constants import NBitsLayout, accuracy_level, bias_of, drop_added, is_plain_product, zero_of
+from ort_sdk.optimizer.extended.nbits.constants import NBitsLayout, accuracy_level, bias_of, drop_added, is_plain_product, zero_of
 from ort_sdk.optimizer.pattern import GraphMatcher, Match
 
 __all__ = ["fuse_product"]

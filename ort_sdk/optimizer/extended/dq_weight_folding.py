@@ -11,7 +11,7 @@ from ort_sdk.api import HostArray, Tensor, TensorElementType
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.derived_tensor import DerivedTensor
 from ort_sdk.graph.editing import remove_nodes
-from ort_sdk.optimizer.nbits_constants import DEQUANTIZE, DequantizedConstant, is_quantization_enabled, read_constant
+from ort_sdk.optimizer.extended.nbits.constants import DEQUANTIZE, DequantizedConstant, is_quantization_enabled, read_constant
 from ort_sdk.optimizer.pattern import GraphMatcher, operator_key
 from ort_sdk.optimizer.transformer import TransformerContext
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ort_sdk.config_keys import ENABLE_GELU_APPROXIMATION
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
@@ -17,7 +18,6 @@ TANH_SCALE = math.sqrt(2 / math.pi)
 ERF_ARGUMENT = {1: math.sqrt(0.5)}
 TANH_ARGUMENT = {1: TANH_SCALE, 3: TANH_SCALE * 0.044715}
 GELU, FAST_GELU, BIAS_GELU = (f"{MICROSOFT}:{name}" for name in ("Gelu", "FastGelu", "BiasGelu"))
-APPROXIMATION_KEY = "optimization.enable_gelu_approximation"
 
 
 class GeluFusion(FusionPass):
@@ -94,7 +94,7 @@ class GeluApproximation(FusionPass):
 
     def is_enabled(self, context: TransformerContext) -> bool:
         """Only on request: results change by up to 1e-3."""
-        return context.config.get(APPROXIMATION_KEY) == "1"
+        return context.config.get(ENABLE_GELU_APPROXIMATION) == "1"
 
     def fuse(self, matcher: GraphMatcher, node: Node) -> object:
         """See the class."""

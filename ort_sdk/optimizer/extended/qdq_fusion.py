@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import TensorElementType
 from ort_sdk.graph import Node
-from ort_sdk.optimizer.nbits_constants import is_quantization_enabled
+from ort_sdk.optimizer.extended.nbits.constants import is_quantization_enabled
 from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 

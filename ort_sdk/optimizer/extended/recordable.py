@@ -39,7 +39,7 @@ ACTIONS: dict[str, frozenset[str]] = {
 """ORT's optimizers that make records → the actions they know."""
 
 
-_MODULES = {QDQ: ".qdq_fusion", NBITS: ".dq_matmul_fusion", CONV: ".conv_activation_fusion"}
+_MODULES = {QDQ: ".qdq_fusion", NBITS: ".nbits.dq_matmul_fusion", CONV: ".conv_activation_fusion"}
 
 
 def recordable_passes() -> dict[str, FusionPass]:

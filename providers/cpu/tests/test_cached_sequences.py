@@ -9,7 +9,7 @@ from ort_sdk_cpu.fusion.transformer.sequence import RowSequence
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
-from ort_sdk.run.varying import RUNS_BEFORE_FUSING
+from ort_sdk.run.program.shape_generic import RUNS_BEFORE_FUSING
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 

@@ -21,8 +21,8 @@ PRESENTS = [name.replace("past", "present") for name in CACHES]
 
 @pytest.fixture(autouse=True)
 def _fuse_at_once(monkeypatch):
-    monkeypatch.setattr("ort_sdk.run.varying.RUNS_BEFORE_FUSING", 1)
-    monkeypatch.setattr("ort_sdk.run.varying.SECONDS_BEFORE_COMPILING", 0.0)
+    monkeypatch.setattr("ort_sdk.run.program.shape_generic.RUNS_BEFORE_FUSING", 1)
+    monkeypatch.setattr("ort_sdk.run.program.shape_generic.SECONDS_BEFORE_COMPILING", 0.0)
 
 
 @pytest.fixture

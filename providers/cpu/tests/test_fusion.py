@@ -12,7 +12,7 @@ from ort_sdk_cpu.fusion.elementwise.kernel import ChainKernel
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
-from ort_sdk.run import plan_runner
+from ort_sdk.run import types
 
 node = helper.make_node
 needs_compiler = pytest.mark.skipif(not libraries.numba().is_usable, reason=libraries.numba().reason)
@@ -21,7 +21,7 @@ needs_compiler = pytest.mark.skipif(not libraries.numba().is_usable, reason=libr
 @pytest.fixture(autouse=True)
 def compile_at_once(monkeypatch):
     """Programs are fused when they are replayed for the first time."""
-    monkeypatch.setattr(plan_runner, "SECONDS_BEFORE_COMPILING", -1.0)
+    monkeypatch.setattr(types, "SECONDS_BEFORE_COMPILING", -1.0)
 
 
 def _model(nodes, inputs, outputs, constants=None, opset=20):

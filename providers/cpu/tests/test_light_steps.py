@@ -7,28 +7,28 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk
-from ort_sdk.run import varying
+from ort_sdk.run.program import shape_generic
 
 WORDS = 40
 
 
 @pytest.fixture(autouse=True)
 def _fuse_at_once(monkeypatch):
-    monkeypatch.setattr(varying, "RUNS_BEFORE_FUSING", 1)
-    monkeypatch.setattr(varying, "SECONDS_BEFORE_COMPILING", 0.0)
+    monkeypatch.setattr(shape_generic, "RUNS_BEFORE_FUSING", 1)
+    monkeypatch.setattr(shape_generic, "SECONDS_BEFORE_COMPILING", 0.0)
 
 
 @pytest.fixture
 def plans(monkeypatch):
     """Each plan of fused steps."""
     found = []
-    fused = varying._fused
+    fused = shape_generic._fused
 
     def noting(*arguments, **options):
         found.append(fused(*arguments, **options))
         return found[-1]
 
-    monkeypatch.setattr(varying, "_fused", noting)
+    monkeypatch.setattr(shape_generic, "_fused", noting)
     return found
 
 

@@ -35,8 +35,8 @@ THREADS = (1, 2)
 
 @pytest.fixture(autouse=True)
 def _fuse_at_once(monkeypatch):
-    monkeypatch.setattr("ort_sdk.run.varying.RUNS_BEFORE_FUSING", 1)
-    monkeypatch.setattr("ort_sdk.run.varying.SECONDS_BEFORE_COMPILING", 0.0)
+    monkeypatch.setattr("ort_sdk.run.program.shape_generic.RUNS_BEFORE_FUSING", 1)
+    monkeypatch.setattr("ort_sdk.run.program.shape_generic.SECONDS_BEFORE_COMPILING", 0.0)
     monkeypatch.setattr(sequence, "NUMBERS_WORTH_WAKING", 1)
 
 
@@ -328,7 +328,8 @@ def test_decoders_with_rounded_activations(done, monkeypatch, bits, zeros, capac
         found, count = ours.step(length), len(done)
         with monkeypatch.context() as context:
             context.setattr(
-                "ort_sdk.run.varying.VaryingRuns._fuse", lambda self, feeds, control, **_: _plain(self, feeds, control)
+                "ort_sdk.run.program.shape_generic.ShapeGenericRunner._fuse",
+                lambda self, feeds, control, **_: _plain(self, feeds, control),
             )
             expected = others.step(length)
         assert len(done) == count

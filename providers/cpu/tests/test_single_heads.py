@@ -18,8 +18,8 @@ MANY = [(0, 30, 1), (0, 1, 1), (10, 2, 1), (11, 1, 3), (12, 20, 2), (13, 1, 1)]
 
 @pytest.fixture(autouse=True)
 def _fuse_at_once(monkeypatch):
-    monkeypatch.setattr("ort_sdk.run.varying.RUNS_BEFORE_FUSING", 1)
-    monkeypatch.setattr("ort_sdk.run.varying.SECONDS_BEFORE_COMPILING", 0.0)
+    monkeypatch.setattr("ort_sdk.run.program.shape_generic.RUNS_BEFORE_FUSING", 1)
+    monkeypatch.setattr("ort_sdk.run.program.shape_generic.SECONDS_BEFORE_COMPILING", 0.0)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 import ort_sdk as ort
-from ort_sdk.run import plan_runner
+from ort_sdk.run import types
 
 node = helper.make_node
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=libraries.numba().reason)
@@ -19,7 +19,7 @@ INTEGERS = [np.int64, np.int32, np.int8, np.uint8]
 @pytest.fixture(autouse=True)
 def compile_at_once(monkeypatch):
     """Programs are fused when they are replayed for the first time."""
-    monkeypatch.setattr(plan_runner, "SECONDS_BEFORE_COMPILING", -1.0)
+    monkeypatch.setattr(types, "SECONDS_BEFORE_COMPILING", -1.0)
 
 
 def _type(dtype):

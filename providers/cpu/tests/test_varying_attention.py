@@ -22,8 +22,8 @@ def random(*shape, seed=0):
 
 @pytest.fixture(autouse=True)
 def _fuse_at_once(monkeypatch):
-    monkeypatch.setattr("ort_sdk.run.varying.RUNS_BEFORE_FUSING", 1)
-    monkeypatch.setattr("ort_sdk.run.varying.SECONDS_BEFORE_COMPILING", 0.0)
+    monkeypatch.setattr("ort_sdk.run.program.shape_generic.RUNS_BEFORE_FUSING", 1)
+    monkeypatch.setattr("ort_sdk.run.program.shape_generic.SECONDS_BEFORE_COMPILING", 0.0)
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def test_windows_of_a_signal(counted, attributes):
 
 
 def test_a_residual_that_is_added_last(counted, monkeypatch):
-    monkeypatch.setattr("ort_sdk.run.varying.RUNS_BEFORE_FUSING", 1)
+    monkeypatch.setattr("ort_sdk.run.program.shape_generic.RUNS_BEFORE_FUSING", 1)
     nodes = [
         helper.make_node("LeakyRelu", ["x"], ["r"], alpha=0.1),
         helper.make_node("Conv", ["r", "w", "b"], ["c"], dilations=[3], pads=[6, 6]),

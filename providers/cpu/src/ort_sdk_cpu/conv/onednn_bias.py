@@ -77,7 +77,7 @@ class BiasApartKernel(ConvKernel):
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> list[int] | None:
         """The convolution, and an Add of a constant bias."""
-        if self._provider is None or not program.knowledge(inputs[BIAS]).contents or not self._computes(program, inputs):
+        if self._provider is None or not program.abstract_value(inputs[BIAS]).value_known or not self._computes(program, inputs):
             return None
         types = [tensor_type(Element.FLOAT)] * 2
         kernel = self._provider.step_kernel("Add", types, {}) or ExpandedKernel(_added)
@@ -87,7 +87,7 @@ class BiasApartKernel(ConvKernel):
 
     def _computes(self, program: ExpandingProgram, inputs: Sequence[int]) -> bool:
         """Whether oneDNN computes inputs of this shape; the other kernel does not add in two steps, or refuses the bias."""
-        if not program.knowledge(inputs[0]).shape:
+        if not program.abstract_value(inputs[0]).shape_known:
             return False
         shape = self.output_shape([program.value(inputs[0]), program.value(inputs[WEIGHT])])
         return shape is not None and program.value(inputs[BIAS]).shape == (shape[1],)

@@ -42,7 +42,7 @@ class BagReduction(AnyLayoutKernel):
         if not self._reduces_rows(program, inputs):
             return None
         gather = program.maker(inputs[0])
-        found = None if gather is None or program.knowledge(inputs[0]).shape else _bag(program, gather)
+        found = None if gather is None or program.abstract_value(inputs[0]).shape_known else _bag(program, gather)
         if found is None:
             return None
         return [program.launch("EmbeddingBag", _Bag(self._info.op_type, self.compute, inputs, program), found)]
@@ -53,7 +53,7 @@ class BagReduction(AnyLayoutKernel):
             return False
         given = self._info.attribute("axes", None)
         if len(inputs) > 1 and inputs[1]:
-            given = program.value(inputs[1]).tolist() if program.knowledge(inputs[1]).contents else None
+            given = program.value(inputs[1]).tolist() if program.abstract_value(inputs[1]).value_known else None
         return given is not None and list(given) in ([0], [-program.value(inputs[0]).ndim])
 
 
@@ -65,14 +65,14 @@ def _bag(program: ExpandingProgram, gather: Any) -> tuple[int, ...] | None:
     cut = program.maker(numbers)
     if cut is None or (cut.op_type, cut.domain) != ("Slice", "") or len(cut.inputs) < 3:
         return None
-    if any(index and not program.knowledge(index).contents for index in cut.inputs[3:]):
+    if any(index and not program.abstract_value(index).value_known for index in cut.inputs[3:]):
         return None
     if len(cut.inputs) > 4 and cut.inputs[4] and program.value(cut.inputs[4]).tolist() != [1]:
         return None
     found = (table, *cut.inputs[:3])
     arrays = [program.value(index) for index in found]
     has_types = [array.dtype for array in arrays] == [_FLOAT, _INT64, _INT64, _INT64]
-    is_known = all(program.knowledge(index).shape for index in found)
+    is_known = all(program.abstract_value(index).shape_known for index in found)
     has_shapes = arrays[0].ndim == 2 and all(array.ndim == 1 for array in arrays[1:]) and arrays[2].size == arrays[3].size == 1
     return found if has_types and is_known and has_shapes and arrays[0].size else None
 

@@ -1,0 +1,1 @@
+"""ONNX's format: protobuf messages."""

@@ -1,0 +1,1 @@
+"""ONNX's messages, read without protobuf."""

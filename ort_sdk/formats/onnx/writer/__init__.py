@@ -1,0 +1,1 @@
+"""ONNX's messages, written by the onnx package, and their external data."""

@@ -1,0 +1,1 @@
+"""ORT format, read without the flatbuffers package."""

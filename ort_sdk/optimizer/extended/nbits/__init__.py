@@ -1,0 +1,1 @@
+"""DequantizeLinear of weights of few bits, and what it feeds, as MatMulNBits and GatherBlockQuantized."""

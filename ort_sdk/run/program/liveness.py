@@ -1,0 +1,142 @@
+"""Liveness and aliasing: until when a value's memory is in use, and which values may reach the user in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.plan import ABSENT
+from ort_sdk.run.types import BindingProvider
+
+from .specialisation import ProgramStep, Specialisation
+
+__all__ = [
+    "COPIED_BYTES",
+    "escaping_values",
+    "is_large_fetch",
+    "is_small_view",
+    "is_view",
+    "last_uses",
+    "may_be_view",
+    "wanted_outputs",
+]
+
+
+COPIED_BYTES = (1 << 17) - (1 << 12)
+"""Values of the user that are cheaper to copy from or to a fixed buffer than to read or write through a slot: calls on buffers
+that stay can be joined with others. Larger ones get memory from the system page by page."""
+
+
+def is_view(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether a step's outputs are views of its first input; all others are known."""
+    source, *others = launched.inputs or (ABSENT,)
+    if not launched.outputs_known:
+        return False
+    recorded = [specialisation.values[index] for index in (source, *launched.outputs)]
+    are_known = all(index == ABSENT or specialisation.constants.get(index) is not None for index in others)
+    return are_known and all(isinstance(value, np.ndarray) and np.may_share_memory(value, recorded[0]) for value in recorded)
+
+
+def may_be_view(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether a step's outputs share memory with its first input, as far as can be seen."""
+    source = specialisation.values[launched.inputs[0]]
+    outputs = [specialisation.values[index] for index in wanted_outputs(launched)]
+    if not all(isinstance(value, np.ndarray) for value in (source, *outputs)):
+        return True
+    return any(np.may_share_memory(value, source) for value in outputs)
+
+
+def is_small_view(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
+    """Whether a step's one output is a view that can be handed to the user as a copy."""
+    provider = providers.get(launched.step.provider)
+    if provider is None or not provider.device.is_cpu or launched.returns_tuple or not is_view(launched, specialisation):
+        return False
+    value = specialisation.values[launched.outputs[0]]
+    return bool(value.nbytes <= COPIED_BYTES and not value.dtype.hasobject)
+
+
+def is_large_fetch(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether the user gets a large output that does not lie in the order of its axes."""
+    fetched = [specialisation.values[index] for index in launched.outputs if index in specialisation.fetches]
+    return any(value.nbytes > COPIED_BYTES and not value.flags.c_contiguous for value in fetched if isinstance(value, np.ndarray))
+
+
+def wanted_outputs(launched: ProgramStep) -> list[int]:
+    """The outputs somebody asked for."""
+    return [index for index, own in zip(launched.outputs, launched.step.outputs, strict=True) if own != ABSENT]
+
+
+def last_uses(specialisation: Specialisation, indices: set[int]) -> dict[int, int]:
+    """Last step that may touch a value's memory.
+
+    A kernel that is not bound may hand on views of inputs, so its outputs' lives extend theirs. A value that may reach the user
+    that way, or leaves the program without a copy, is held past the last step.
+    """
+    end = len(specialisation.steps)
+    held: dict[int, int] = dict.fromkeys((*specialisation.fetches, *_values_at_guards(specialisation)), end)
+    for position in range(end - 1, -1, -1):
+        launched = specialisation.steps[position]
+        viewed = [] if any(index in indices for index in launched.outputs) else _may_share(launched, specialisation)
+        through: dict[int, int] = {}
+        for source, target in viewed:
+            through[source] = max(through.get(source, position), held.get(target, position))
+        for index in launched.outputs:
+            held.setdefault(index, position)
+        for index in launched.inputs:
+            held[index] = max(held.get(index, position), through.get(index, position))
+    return held
+
+
+def _values_at_guards(specialisation: Specialisation) -> Iterator[int]:
+    """Values that are not on the host and may leave the program at a guard: they are not copied there."""
+    for launched in specialisation.steps:
+        if launched.guard is not None:
+            yield from (index for index in launched.inputs if not isinstance(specialisation.values[index], np.ndarray))
+
+
+def escaping_values(specialisation: Specialisation, indices: set[int], providers: Mapping[str, BindingProvider]) -> set[int]:
+    """Values that steps that are not bound may hand to the user as they are, or in views that are not copied."""
+    escaping: set[int] = set()
+    for launched in reversed(specialisation.steps):
+        if any(index in indices for index in launched.outputs) or _are_maps(launched, specialisation):
+            continue
+        viewed = {
+            source
+            for source, target in _may_share(launched, specialisation)
+            if target in escaping or target in specialisation.fetches
+        }
+        if viewed and not is_small_view(launched, specialisation, providers):
+            escaping |= viewed
+    return escaping
+
+
+def _may_share(launched: ProgramStep, specialisation: Specialisation) -> list[tuple[int, int]]:
+    """Values that a step reads and makes, and that may share memory: as its kernel declares, or as it was seen to.
+
+    What cannot be looked at, as arrays of devices, is taken to.
+    """
+    declared, values = launched.step.aliases, specialisation.values
+    return [
+        (source, target)
+        for (place, source), (own, target) in itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))
+        if declared is None or (place, own) in declared or _are_seen_to_share(values[source], values[target])
+    ]
+
+
+def _are_seen_to_share(source: Any, target: Any) -> bool:
+    if isinstance(source, np.ndarray) and isinstance(target, np.ndarray):
+        return np.may_share_memory(source, target)
+    return source is not None and target is not None
+
+
+def _are_maps(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether a step gives lists of maps from and to Python's numbers and texts, as ZipMap does: nothing of them is a view."""
+    values = [specialisation.values[index] for index in wanted_outputs(launched)]
+    return all(isinstance(value, list) and bool(value) and all(map(_is_plain_map, value)) for value in values)
+
+
+def _is_plain_map(value: Any) -> bool:
+    return isinstance(value, dict) and {*map(type, value.values())} <= {float, int, str}

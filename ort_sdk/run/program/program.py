@@ -1,0 +1,90 @@
+"""Programs: a plan compiled for one input signature, as straight-line code with no dictionary, name or hook in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from ort_sdk.api import Array
+from ort_sdk.run.executor import RunControl, StepObserver, current
+
+from .buffers import BoundSteps
+from .codegen import ProgramCode, generate_code
+from .fusion import Fused
+from .guards import Exited
+from .specialisation import Specialisation
+
+__all__ = ["Program"]
+
+
+class _Never:
+    """Stands for a run that nothing stops."""
+
+    terminate = False
+
+
+_NEVER = _Never()
+
+
+class Program:
+    """Replays a plan for one signature.
+
+    Args:
+        specialisation: what is left to do.
+        fused: the same, some of it fused.
+        bound: steps that run on buffers of their own; they make the program usable by one run at a time.
+    """
+
+    __slots__ = ("_code", "_text", "_timed", "bound_count", "fused", "layout_copies", "operators")
+
+    def __init__(self, specialisation: Specialisation, fused: Fused, bound: BoundSteps) -> None:
+        self.operators = tuple(launched.step.op_type for launched in specialisation.steps if launched.guard is None)
+        """Operators that are still run, in order."""
+        self.fused = fused.groups
+        """Operators of each fused step."""
+        self.bound_count = len(bound.calls) + sum(len(group) - 1 for group in fused.groups)
+        """How many of the operators run on buffers of the program's own."""
+        self.layout_copies = sum(getattr(call, "copy_count", 0) for call in bound.calls.values())
+        """Values that are copied into another layout in each run, where neighbours want different ones."""
+        self._text = generate_code(fused.specialisation, bound)
+        self._code = self._text.code()
+        self._timed: ProgramCode | None = None
+
+    @property
+    def launch_count(self) -> int:
+        """Calls that a run makes: of kernels, or of several at once."""
+        return self._text.launch_count
+
+    def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Exited:
+        """Replay. Arguments and result as for ``execute``; or the side exit it took.
+
+        ``control.program_observer`` is told of the steps afterwards.
+        """
+        observer = control.program_observer
+        if observer is not None:
+            return self._run_timed(feeds, control, observer)
+        fetched: list[Array] | Exited = _call(self._code, feeds, control)
+        return fetched
+
+    def _run_timed(self, feeds: Sequence[Array], control: RunControl, observer: StepObserver) -> list[Array] | Exited:
+        code = self._timed = self._timed or self._text.code(is_timed=True)
+        fetched: list[Array] | Exited
+        fetched, stamps = _call(code, feeds, control)
+        # A run that took a side exit has fewer steps.
+        for launched, (start, end) in zip(self._text.timed_steps(), pairwise(stamps), strict=False):
+            observer(launched.step, start, end - start)
+        return fetched
+
+
+def _call(code: ProgramCode, feeds: Sequence[Array], control: RunControl) -> Any:
+    """What ``RunScope`` does, too: in a small model making one takes as long as a step."""
+    previous = current.control
+    current.control = control
+    try:
+        return code.function(feeds, control.terminate or _NEVER)
+    except Exception as error:
+        code.locate(error)
+        raise
+    finally:
+        current.control = previous

@@ -1,0 +1,115 @@
+"""The shape-generic path: runs without programs, by steps that providers fused for inputs of any shapes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ort_sdk.api import Array
+from ort_sdk.plan import ExecutionPlan, Step
+from ort_sdk.run.executor import RunControl, execute
+from ort_sdk.run.types import SECONDS_BEFORE_COMPILING, BindingProvider
+
+from .abstract_values import is_declared
+
+__all__ = ["ShapeGenericRunner"]
+
+RUNS_BEFORE_FUSING = 4
+"""Runs after which it is likely that signatures come that get no program."""
+
+
+class ShapeGenericRunner:
+    """Runs a plan step by step, for any signature. For one thread at a time.
+
+    After some runs providers are asked to fuse steps, as in a program, but for shapes that are not known. What depends on shapes
+    alone stays in the plan.
+
+    Args:
+        plan: plan of a main graph.
+        providers: provider name → what binding needs.
+    """
+
+    def __init__(self, plan: ExecutionPlan, providers: Mapping[str, BindingProvider]) -> None:
+        self._original, self._providers = plan, providers
+        self._plan = plan
+        self._runs = 0
+        self._seconds = 0.0
+        """Time that runs took since providers were asked."""
+        self._is_final = False
+        """Whether providers would not fuse more if they might compile."""
+
+    @property
+    def step_count(self) -> int:
+        """Steps of a run."""
+        return len(self._plan.steps)
+
+    def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
+        """Run once. Arguments and result as for ``execute``."""
+        if self._is_final:
+            return execute(self._plan, feeds, control)
+        self._runs += 1
+        if self._runs == RUNS_BEFORE_FUSING or self._seconds > SECONDS_BEFORE_COMPILING:
+            return self._fuse(feeds, control, may_compile=self._runs > RUNS_BEFORE_FUSING)
+        start = time.perf_counter()
+        results = execute(self._plan, feeds, control)
+        if self._runs > RUNS_BEFORE_FUSING:
+            self._seconds += time.perf_counter() - start
+        return results
+
+    def _fuse(self, feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
+        from .trace import trace_without_guards
+
+        results, recorded = trace_without_guards(self._original, feeds, control, may_expand=False)
+        self._plan, is_complete = _fused(self._original, recorded.values, self._providers, may_compile=may_compile)
+        self._is_final, self._seconds = may_compile or is_complete, 0.0
+        return results
+
+
+def _fused(
+    plan: ExecutionPlan, values: list[Array], providers: Mapping[str, BindingProvider], *, may_compile: bool
+) -> tuple[ExecutionPlan, bool]:
+    """The plan with fused steps, and whether no provider would fuse more if it might compile.
+
+    Args:
+        plan: what providers see all of that something depends on: nothing is folded.
+        values: of one run.
+        providers: provider name → what binding needs.
+        may_compile: see ``FusibleProgram.may_compile``.
+    """
+    from .fusion import fuse_steps
+    from .specialisation import ProgramStep, Specialisation
+
+    steps = [
+        ProgramStep(step, step.inputs, step.outputs, returns_tuple=False, may_return_scalar=False, outputs_known=True)
+        for step in _needed(plan)
+    ]
+    fed = {feed.index for feed in plan.feeds}
+    constants = {index: array for index, array in plan.constants.arrays().items() if index not in fed}
+    fetches = tuple(fetch.index for fetch in plan.fetches)
+    whole = Specialisation(plan, steps, constants, values, fetches, kept_bytes=0)
+    fused = fuse_steps(whole, providers, may_compile=may_compile, shapes_vary=True)
+    if not fused.groups:
+        return plan, fused.is_complete
+    return replace(plan, steps=_with_frees(plan, [launched.step for launched in fused.specialisation.steps])), fused.is_complete
+
+
+def _needed(plan: ExecutionPlan) -> list[Step]:
+    """The steps but those that make only what nothing depends on."""
+    wanted = {fetch.index for fetch in plan.fetches}
+    needed = []
+    for step in reversed(plan.steps):
+        if not is_declared(step) or not wanted.isdisjoint(step.outputs):
+            needed.append(step)
+            wanted.update(step.inputs)
+    return needed[::-1]
+
+
+def _with_frees(plan: ExecutionPlan, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps with what ends with each of them, of the values that end in the plan."""
+    ending = {index for step in plan.steps for index in step.frees}
+    last = {index: position for position, step in enumerate(steps) for index in (*step.outputs, *step.inputs) if index in ending}
+    frees: list[list[int]] = [[] for _ in steps]
+    for index, position in last.items():
+        frees[position].append(index)
+    return tuple(replace(step, frees=tuple(ended)) for step, ended in zip(steps, frees, strict=True))

@@ -1,0 +1,59 @@
+"""What is bound to inputs and outputs, for one run or for many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ort_sdk.api import Array
+from ort_sdk.api import OrtDevice as Device
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.plan import Fetch
+from ort_sdk.session.values.ort_value import OrtValue
+
+__all__ = ["Bindings", "CheckedBindings", "GivenMemory", "Target"]
+
+Target = Device | OrtValue
+"""Where an output goes: a device on which the session makes it, or memory the caller gave."""
+
+
+class GivenMemory(NamedTuple):
+    """Memory of the host that the caller gave for an output."""
+
+    fetch: Fetch
+    position: int
+    """Of the fetch."""
+    value: OrtValue
+    array: Any
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBindings:
+    """Bindings that fit a session."""
+
+    session: object
+    """Stands for the session, and does not keep it alive."""
+    outputs: tuple[tuple[int, Target], ...]
+    """Fetch by position, and where it goes."""
+    feeds: list[Array] | None
+    """Arrays that are the same in each run; None if they are to be read in each."""
+    is_on_host: bool
+    """Whether all results are made and wanted on the host."""
+    made: tuple[tuple[int, int, str], ...]
+    """Position among the outputs, fetch and type of those that the session makes memory for."""
+    filled: tuple[GivenMemory, ...]
+    """Memory for the others, where all is on the host."""
+
+
+@dataclass(slots=True)
+class Bindings:
+    """What runs read, and where their results go. It does not change; that of the values may."""
+
+    given: Mapping[str, OrtValue]
+    """Input name → value."""
+    names: Sequence[str]
+    """Outputs wanted."""
+    targets: Sequence[Target]
+    """Of each output: a device, or a value to fill."""
+    checked: CheckedBindings | None = None
+    """What is known of them since their first run."""

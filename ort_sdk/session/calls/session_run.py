@@ -1,0 +1,120 @@
+"""One session's runs: scopes entered, feeds read, plan run, results brought to where the caller wants them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ort_sdk.api import CPU_DEVICE, Array, OrtSdkError
+from ort_sdk.api.foreign_errors import raise_foreign
+from ort_sdk.run import PlanRunner, ProgramRow, RunControl
+from ort_sdk.session.providers.opened import ProviderScope, binding_providers, raise_scope_error
+from ort_sdk.session.stages.state import SessionState
+
+from .feeds import FeedReader
+from .fetches import FetchSelection, hand_out
+
+if TYPE_CHECKING:
+    from ort_sdk.session.values.ort_value import OrtValue
+
+    from .bindings import Bindings
+    from .bound_run import BoundRuns
+
+__all__ = ["SessionRuns"]
+
+
+class SessionRuns:
+    """Runs a built model. Thread-safe.
+
+    Args:
+        state: the stages' products.
+        use_programs: False runs every call step by step.
+    """
+
+    def __init__(self, state: SessionState, *, use_programs: bool) -> None:
+        self._transfers, self._providers = state.transfers, state.providers
+        self._bound: BoundRuns | None = None
+        self.fetches = state.plan.fetches
+        self.selection = FetchSelection([fetch.name for fetch in self.fetches])
+        self._reader = FeedReader(state.plan.feeds, state.transfers)
+        self._runner = PlanRunner(
+            state.plan,
+            binding_providers(state.providers),
+            use_programs=use_programs,
+            memory=state.program_memory,
+        )
+        self._is_on_host = all(fetch.device == CPU_DEVICE for fetch in self.fetches)
+        scopes = {provider.name: scope for provider in state.providers if (scope := provider.run_scope()) is not None}
+        self._scope, self._scoped = _scope_of(scopes), tuple(scopes)
+
+    def program_report(self) -> tuple[ProgramRow, ...]:
+        """The programs made so far."""
+        return self._runner.report()
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], control: RunControl) -> list[Any]:
+        """Run on host values; results are host values of the caller's own."""
+        indices = self.selection.indices(output_names) if output_names else None
+        try:
+            with self._scope(control):
+                results = self._runner.run(self._reader.read(input_feed), control)
+                if not self._is_on_host:
+                    results = self._on_host(results, indices)
+        except OrtSdkError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a provider's scope may raise anything
+            raise_scope_error(error, self._scoped)
+        if indices is not None:
+            # No other list may hold them: what is held here only is handed out without a copy.
+            results = [results[index] for index in indices]
+        return hand_out(results)
+
+    def run_bound(self, bindings: Bindings, control: RunControl) -> list[OrtValue]:
+        """Run on values wherever they are; results go where they are wanted."""
+        if self._bound is None:
+            from .bound_run import BoundRuns
+
+            parts = (self._reader, self._runner, self.selection, self._scope, self._scoped)
+            self._bound = BoundRuns(*parts, self._providers, self._transfers)
+        return self._bound.run(bindings, control)
+
+    def check_required(self, names: Sequence[str]) -> None:
+        """Refuse a call that leaves out an input."""
+        self._reader.check_required(names)
+
+    def _on_host(self, results: list[Array], indices: list[int] | None) -> list[Array]:
+        """Copy the wanted results to the host."""
+        wanted = range(len(results)) if indices is None else indices
+        for index in set(wanted):
+            device = self.fetches[index].device
+            if device != CPU_DEVICE:
+                results[index] = self._transfers.copy(results[index], device, CPU_DEVICE)
+        return results
+
+
+def _scope_of(scopes: Mapping[str, ProviderScope]) -> ProviderScope:
+    """Makes the context of one run: the scopes of the providers that have one, by the providers' names."""
+    if not scopes:
+        nothing: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        return lambda _control: nothing
+    if len(scopes) == 1:
+        return next(iter(scopes.values()))
+
+    def enter_all(control: RunControl) -> contextlib.AbstractContextManager[Any]:
+        stack = contextlib.ExitStack()
+        try:
+            for name, scope in scopes.items():
+                _enter(stack, name, scope, control)
+        except BaseException:
+            stack.close()
+            raise
+        return stack
+
+    return enter_all
+
+
+def _enter(stack: contextlib.ExitStack, name: str, scope: ProviderScope, control: RunControl) -> None:
+    try:
+        stack.enter_context(scope(control))
+    except Exception as error:  # noqa: BLE001 - a provider may raise anything
+        raise_foreign(error, f"raised in run_scope of {name}")

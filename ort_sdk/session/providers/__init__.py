@@ -1,0 +1,1 @@
+"""The providers of one session, and their devices' memory."""

@@ -1,0 +1,1 @@
+"""What a user holds: values, devices, and descriptions of inputs and outputs."""
