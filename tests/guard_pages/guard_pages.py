@@ -23,12 +23,14 @@ FOLDER_VARIABLE = "ORT_SDK_GUARD_PAGES_FOLDER"
 SHARING = (
     "/memory/", "test_recycled_memory.py", "test_zero_copy.py", "test_external_data.py", "test_one_copy_of_weights.py",
     "test_moved_weights.py", "test_packed_weights.py", "test_batch.py", "test_allocator.py", "weight_is_kept_once", "is_aligned",
-    "test_program_memory.py",
+    "test_program_memory.py", "test_external_files.py", "test_matmul_nbits_packed.py", "test_dq_matmul",
+    "test_dq_shift_matmul.py", "stay_in_the_file",
 )  # fmt: skip
 """Parts of names of tests of how buffers are shared and aligned: they are not taken apart for these."""
 MEASURING = (
     "test_one_copy_of_weights.py::test_the_weight_is_kept_once",
     "test_half_chains.py::test_weights_are_not_held_in_float",
+    "test_bound_sessions.py::test_packing_copies_a_weight_once",
 )
 """Of tests of how much memory is used, down to some pages: each array takes whole ones here. They are skipped."""
 
