@@ -143,8 +143,8 @@ def modules(monkeypatch):
         found.append(module)
         return made(module, *rest)
 
-    for place in ("quantized_convolution", "float_convolution"):
-        monkeypatch.setattr(f"ort_sdk_cpu.kernels.{place}.TaskCall", call)
+    for place in ("conv_direct", "conv_dequantized"):
+        monkeypatch.setattr(f"ort_sdk_cpu.quantized.{place}.TaskCall", call)
     return found
 
 

@@ -41,8 +41,11 @@ CACHE_VARIABLE = "ORT_SDK_CPU_CACHE_DIR"
 """Environment variable: folder for compiled kernels."""
 
 _PACKAGE = Path(__file__).parents[1]
-_SHARED_SOURCES = ("simd/*.py", "**/microkernels/*.py")
-"""Files whose code becomes part of kernels; numba itself looks at a kernel's own file only."""
+_SHARED_SOURCES = ("simd/*.py", "*/microkernels/*.py", "*/*/microkernels/*.py")
+"""Files whose code becomes part of kernels; numba itself looks at a kernel's own file only.
+
+No ``**``: each process would walk all folders, with the kernels that the package's own folder keeps.
+"""
 
 _numbers = itertools.count(1)
 _logger = logging.getLogger("ort_sdk.cpu")

@@ -206,10 +206,10 @@ class BindableKernel(OpKernel):
         if told is None:
             return
         info, compute = told
-        direct, direct_task = _direct_modules()
+        eager_writers, eager_tasks = _direct_modules()
         self._element_operation = operation_of(info)
-        compute = direct.through_writer(info, compute, self._make_writer)
-        call = direct_task.direct_call(info, self._make_writer)
+        compute = eager_writers.through_writer(info, compute, self._make_writer)
+        call = eager_tasks.direct_call(info, self._make_writer)
         self._compute = compute if call is None else directly(call, compute)
         self._told = None
 
@@ -287,10 +287,9 @@ class DirectlyBindable(BindableKernel):
 @functools.cache
 def _direct_modules() -> tuple[ModuleType, ModuleType]:
     """Two modules that import this one: to look them up for every kernel takes as long as all else."""
-    from . import eager_tasks as direct_task
-    from . import eager_writers as direct
+    from . import eager_tasks, eager_writers
 
-    return direct, direct_task
+    return eager_writers, eager_tasks
 
 
 def _asked_for(outputs: Sequence[Slot]) -> Sequence[Slot]:

@@ -24,7 +24,7 @@ def is_compiled(chain: Chain) -> bool:
 
 
 def address_of(chain: Chain) -> int:
-    """Address of a chain's code, for ``machine_code.TaskCall``; compiled if it is not there. Thread-safe."""
+    """Address of a chain's code, for ``jit.task.TaskCall``; compiled if it is not there. Thread-safe."""
     symbol = _symbol(chain)
     if not is_kept(symbol) and written(chain)[1]:
         from .math_library import vector_functions

@@ -1,6 +1,6 @@
 """LSTM layers with weights of int8, whose inputs and states are quantized to uint8 by their own ranges.
 
-Tasks take the arguments of ``compiled/layer.py``, but for the weights of state and input, which are panels for
+Tasks take the arguments of ``layer.py``, but for the weights of state and input, which are panels for
 ``microkernels/gates_int8.py``, and these behind the last: addresses of the columns' sums and scales of both, 512 bytes for each
 16 units; of quantized inputs (steps * batch, inputs) and of working memory of each part, (batch, hidden); bytes from one row of
 these to the next; bytes from one part's working memory to the next's.
