@@ -123,8 +123,8 @@ def are_near(ours, theirs, dtype):
 
 @pytest.fixture(autouse=True)
 def products_of_their_own(monkeypatch):
-    """The CPU provider's sequences leave products of packed integers alone: all layers would be one call that needs no program."""
-    monkeypatch.setattr("ort_sdk_cpu.fusion.sequences.nbits_step", lambda _step, _program: None)
+    """Sequences of the CPU provider leave products of packed integers alone: all layers would be one call without a program."""
+    monkeypatch.setattr("ort_sdk_cpu.fusion.transformer.layers.nbits_step", lambda _step, _program: None)
 
 
 def open_rows(session):

@@ -329,6 +329,6 @@ def test_numba_that_is_too_old_is_not_used(version, is_usable, monkeypatch):
 
 
 def test_unknown_libraries_are_refused():
-    done = in_process("from ort_sdk_cpu import libraries; libraries.numba()", ORT_SDK_CPU_DISABLE="mkl")
+    done = in_process("from ort_sdk_cpu.platform import libraries; libraries.numba()", ORT_SDK_CPU_DISABLE="mkl")
     assert "mkl" in done.stderr
     assert "onednn, numba" in done.stderr
