@@ -102,8 +102,8 @@ import sys
 sys.path.insert(0, {folder!r})
 import numpy as np
 import test_integer_panels as tests
-from ort_sdk_cpu.quantized import qlinear_conv as qlinear_conv_onednn
-tests.quantized_convolution.TEAM_WORK = qlinear_conv_onednn.MINIMUM_WORK = qlinear_conv_onednn.MINIMUM_SLOW_WORK = 0
+from ort_sdk_cpu.quantized import conv_direct, qlinear_conv
+conv_direct.TEAM_WORK = qlinear_conv.MINIMUM_WORK = qlinear_conv.MINIMUM_SLOW_WORK = 0
 for outputs in (15, 32, 64):
     tests.check(np.uint8, outputs)
     tests.check(np.uint8, outputs, has_zero_points=True)
