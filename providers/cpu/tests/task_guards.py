@@ -105,7 +105,7 @@ def main() -> None:
         for at_end in (True, False):
             sys.stdout.write(f"{task} {parts} {words} {contents} {'end' if at_end else 'begin'}\n")
             sys.stdout.flush()
-            launch(*task.split("."), list(words), parts, *(contents or [{}]), at_end=at_end)
+            launch(*task.rsplit(".", 1), list(words), parts, *(contents or [{}]), at_end=at_end)
     sys.stdout.write("done\n")
 
 

@@ -16,8 +16,10 @@ pytestmark = [pytest.mark.instruction_sets, pytest.mark.skipif(not libraries.num
 SHARES = 4
 
 CROSS_COMPILE = """
-import importlib, pathlib, re, sys
+import importlib, re, sys
+from pathlib import Path
 import llvmlite.binding as llvm
+import ort_sdk_cpu
 from ort_sdk_cpu.jit.llvm import know_openmp
 from ort_sdk_cpu.jit.numba_frontend import translated
 from ort_sdk_cpu.jit.task import Task
@@ -27,15 +29,19 @@ know_openmp()
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 target = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(cpu="generic", opt=2, reloc="pic")
-names = sorted(TASK_MODULES)
+package = Path(ort_sdk_cpu.__file__).parent
+paths = [".".join(file.relative_to(package).with_suffix("").parts) for file in sorted(package.rglob("compiled/[a-z]*.py"))]
+short = {path: name for name, path in TASK_MODULES.items()}
+modules = {short.get(path, path.replace(".compiled.", ".")): path for path in paths}
+names = sorted(modules)
 first, shares, *left_out = sys.argv[1:]
 count = 0
 for name in names[int(first)::int(shares)]:
     if name in left_out:
         continue
-    values = vars(importlib.import_module(f"ort_sdk_cpu.{TASK_MODULES[name]}")).values()
+    values = vars(importlib.import_module(f"ort_sdk_cpu.{modules[name]}")).values()
     for task in [value for value in values if isinstance(value, Task)][:1]:
-        _, text = translated(task.function, "void(intp, intp, intp)")
+        _, text = translated(task.function, task.signature)
         assert "llvm.x86" not in text, (name, task.name, sorted(set(re.findall(r"llvm[.]x86[.][a-z0-9.]+", text))))
         text = re.sub(r'target triple = ".*"', f'target triple = "{target.triple}"', text)
         text = re.sub(r'target datalayout = ".*"', f'target datalayout = "{target.target_data}"', text)

@@ -220,7 +220,7 @@ def test_tasks_of_several_threads_at_once():
     def work(seed):
         x = random(257, 300, seed=seed)
         out = np.empty_like(x)
-        call = TaskCall("rows", "softmax", (x, out, *x.shape), 2)
+        call = TaskCall("normalization.rows", "softmax", (x, out, *x.shape), 2)
         expected = softmax(x.astype(np.float64))
         for _ in range(50):
             out.fill(7)
@@ -241,7 +241,7 @@ def test_tasks_of_several_threads_at_once():
 def test_a_call_outlives_its_object(threads):
     x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
     out = np.empty_like(x)
-    call = TaskCall("rows", "softmax", (x, out, *x.shape), threads)
+    call = TaskCall("normalization.rows", "softmax", (x, out, *x.shape), threads)
     call.run()
     record, run = weakref.ref(call._record), call.run
     del call
@@ -257,7 +257,7 @@ import numpy as np
 from ort_sdk_cpu.jit.task import TaskCall
 x = np.random.default_rng(0).standard_normal((50, 131)).astype(np.float32)
 out = np.empty_like(x)
-TaskCall("rows", "softmax", (x, out, *x.shape), 2).run()
+TaskCall("normalization.rows", "softmax", (x, out, *x.shape), 2).run()
 e = np.exp(x.astype(np.float64)); assert abs(out - e / e.sum(1, keepdims=True)).max() < 1e-6
 TaskCall("elementwise", "gelu", (x, out, x.size), 2).run()
 assert abs(out[x > 6] - x[x > 6]).sum() == 0

@@ -39,13 +39,17 @@ WITHOUT_LAUNCHES = "matrix_convolution."
 zeros = functools.partial(np.zeros, dtype=np.uint8)
 
 
+def compiled_modules():
+    package = Path(ort_sdk_cpu.__file__).parent
+    return [".".join(file.relative_to(package).with_suffix("").parts) for file in sorted(package.rglob("compiled/[a-z]*.py"))]
+
+
 def all_tasks():
     from ort_sdk_cpu.jit.task import Task
 
-    package = Path(ort_sdk_cpu.__file__).parent
     names = {path: name for name, path in TASK_MODULES.items()}
-    for file in sorted(package.rglob("compiled/[a-z]*.py")):
-        path = ".".join(file.relative_to(package).with_suffix("").parts)
+    names |= {path: path.replace(".compiled.", ".") for path in compiled_modules() if path not in names}
+    for path in compiled_modules():
         made = vars(importlib.import_module(f"ort_sdk_cpu.{path}")).items()
         for name, value in made:
             if isinstance(value, Task):
@@ -71,7 +75,7 @@ def test_all_declared_tasks_have_launches():
 
 
 @needs_numba
-@pytest.mark.parametrize("module", sorted({task.split(".")[0] for task in LAUNCHES["launches"]}))
+@pytest.mark.parametrize("module", sorted({task.rpartition(".")[0] for task in LAUNCHES["launches"]}))
 def test_tasks_stay_within_what_they_declare(module):
     launches = [each for task in LAUNCHES["launches"] if task.startswith(f"{module}.") for each in launches_of(task)]
     script = f"import sys; sys.path.insert(0, {str(HERE)!r}); import task_guards; task_guards.main()"
@@ -84,7 +88,7 @@ def test_tasks_stay_within_what_they_declare(module):
 @needs_numba
 @pytest.mark.parametrize("task", sorted(LAUNCHES["launches"]))
 def test_one_byte_less_is_refused(task):
-    module, name = task.split(".")
+    module, _, name = task.rpartition(".")
     for _, parts, words, *_ in launches_of(task):
         pointed(module, name, words, parts, zeros).check()
         for extent in touched(module, name, words, parts):
@@ -98,12 +102,12 @@ def test_what_is_unknown_none_or_read_only_is_refused():
 
     x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
     with pytest.raises(ExtentError, match="nothing is known"):
-        TaskCall("rows", "softmax", (x.ctypes.data, out, 2, 8)).kept()
+        TaskCall("normalization.rows", "softmax", (x.ctypes.data, out, 2, 8)).kept()
     with pytest.raises(ExtentError, match="its address is 0"):
-        TaskCall("rows", "softmax", (0, out, 2, 8)).run()
+        TaskCall("normalization.rows", "softmax", (0, out, 2, 8)).run()
     out.flags.writeable = False
     with pytest.raises(ExtentError, match="read-only"):
-        TaskCall("rows", "softmax", (x, out, 2, 8)).run()
+        TaskCall("normalization.rows", "softmax", (x, out, 2, 8)).run()
 
 
 @needs_numba
@@ -111,7 +115,7 @@ def test_calls_look_at_other_arrays_and_sizes_again():
     from ort_sdk_cpu.jit.task import TaskCall
 
     x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
-    call = TaskCall("rows", "softmax", (x, out, 2, 8))
+    call = TaskCall("normalization.rows", "softmax", (x, out, 2, 8))
     call.run()
     assert np.all(out == 1 / 8)
     with pytest.raises(ExtentError, match=r"64 bytes .* 'x', but there are 60"):
@@ -126,7 +130,7 @@ def test_calls_look_at_other_arrays_and_sizes_again():
 def test_functions_look_at_every_call():
     from ort_sdk_cpu.jit.task import TaskFunction
 
-    function = TaskFunction("rows", "softmax", "qqqq")
+    function = TaskFunction("normalization.rows", "softmax")
     x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
     function(1, x, out, 2, 8)
     assert np.all(out == 1 / 8)
@@ -180,7 +184,7 @@ def test_sequences_stay_within_arrays(place):
 
     rows, width = 3, 20
     spans = {"x": Span(4096, 4096 + 240, False), "out": Span(8192, 8192 + 240, True), "weight": Span(16384, 16384 + 80, False)}
-    task = LaunchedTask("rows", "layer_normalization", [4096, 0, 0, 0, 8192, 16384, 0, rows, width, 0])
+    task = LaunchedTask("normalization.rows", "layer_normalization", [4096, 0, 0, 0, 8192, 16384, 0, rows, width, 0])
     check_tasks([task], 1, list(spans.values()))
     short = spans | {place: spans[place]._replace(high=spans[place].high - 1)}
     with pytest.raises(ExtentError, match=r"rows\.layer_normalization"):

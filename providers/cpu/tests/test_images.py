@@ -196,7 +196,7 @@ import numpy as np
 from ort_sdk_cpu.jit.task import TaskCall
 x = np.random.default_rng(0).standard_normal((50, 131)).astype(np.float32)
 out = np.empty_like(x)
-TaskCall("rows", "softmax", (x, out, *x.shape), 2).run()
+TaskCall("normalization.rows", "softmax", (x, out, *x.shape), 2).run()
 e = np.exp(x.astype(np.float64)); assert abs(out - e / e.sum(1, keepdims=True)).max() < 1e-6
 import onnx, ort_sdk
 from onnx import helper

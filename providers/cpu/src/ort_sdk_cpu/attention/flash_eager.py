@@ -11,6 +11,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.kernel.bound import MakeWriter
+from ort_sdk_cpu.kernel.eager_tasks import eager_call
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.strides import strides_over
 from ort_sdk_cpu.memory.workspace import scratch_of
@@ -23,14 +25,15 @@ from .operators import is_added, multi_head_over_cache
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskFunction
 
-__all__ = ["direct_attention"]
+__all__: list[str] = []
 
 FLOAT = np.dtype(np.float32)
 MIN_WORK = 1 << 12
 """Products of queries and keys from which the task is worth loading."""
 
 
-def direct_attention(info: KernelInfo) -> Callable[..., Any] | None:
+@eager_call("MultiHeadAttention", domain="com.microsoft", integer_inputs=(4, 8, 9))
+def direct_attention(info: KernelInfo, _make_writer: MakeWriter) -> Callable[..., Any] | None:
     """Attention of queries, keys and values with a bias and numbers added to the scores; ``NotImplemented`` for any other."""
     over_cache = multi_head_over_cache(info)
     if any(info.wants_output(index) for index in range(1, len(info.outputs))) or info.attribute("unidirectional", 0):

@@ -18,6 +18,8 @@ from ort_sdk.opset.contrib.query_groups import GroupSettings
 from ort_sdk_cpu.kernel.eager import computed_by
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.normalization.arguments.rows import MODULE as NORMALIZATION
+from ort_sdk_cpu.normalization.arguments.rows import Normalization
 
 from .decode import HALF, CachedAttention, Rotary, attends_few, is_readable, reads_halves, takes
 from .operators import is_added
@@ -78,10 +80,10 @@ class _HeadNorms:
         from ort_sdk_cpu.jit.task import task_function
 
         heads, out = np.ascontiguousarray(heads), self._results.empty(heads.shape)
-        arrays = (heads, None, None, None, out, weight, None)
-        sizes = (heads.size // weight.size, weight.size)
         if heads.size:
-            task_function("rows", "rms_normalization", "q" * 9 + "f")(threads_for(heads.size), *arrays, *sizes, self._epsilon)
+            sizes = (heads.size // weight.size, weight.size)
+            arguments = Normalization(heads, None, None, None, out, weight, None, *sizes, self._epsilon)
+            task_function(NORMALIZATION, "rms_normalization")(threads_for(heads.size), arguments)
         return out
 
 

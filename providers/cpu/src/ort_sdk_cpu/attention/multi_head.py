@@ -18,7 +18,7 @@ from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
-from ort_sdk_cpu.kernel.eager import computed_by, directly
+from ort_sdk_cpu.kernel.eager import computed_by, directly, eager_calls_in
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.normalization.operators import softmax_last
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .flash import AttentionTask
 
 __all__: list[str] = []
+
+eager_calls_in("attention.flash_eager", "MultiHeadAttention", domain="com.microsoft")
 
 BLOCK = 1 << 16
 """Scores computed at a time."""

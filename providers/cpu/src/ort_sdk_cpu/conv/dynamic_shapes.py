@@ -19,9 +19,8 @@ from ort_sdk.opset.sizes import tiled
 from ort_sdk_cpu.elementwise.clip import clamp
 from ort_sdk_cpu.gemm.overlapping_rows import Stack, StackedProduct
 from ort_sdk_cpu.gemm.plan import Activation, ProductFunction, ProductSizes
-from ort_sdk_cpu.kernel.eager_tasks import ACTIVATION_WORK
 from ort_sdk_cpu.kernel.post_ops import Eltwise
-from ort_sdk_cpu.kernel.task_writer import threads_for
+from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.onednn.constants import Algorithm
 from ort_sdk_cpu.platform import libraries

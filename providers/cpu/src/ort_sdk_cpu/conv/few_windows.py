@@ -10,6 +10,7 @@ import numpy as np
 
 from ort_sdk.api import KernelInfo
 from ort_sdk.opset.nn.windows import Windows
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task
 from ort_sdk_cpu.onednn.activations import eltwise_of
@@ -107,6 +108,6 @@ class _WindowWriter(TaskWriter):
 
     def __init__(self, arguments: tuple[int | float, ...], given: int, otherwise: Writer, threads: int, elements: int) -> None:
         places = (_X, _WEIGHT, *(index if index < given else None for index in (_BIAS, _ADDED)), given, None)
-        super().__init__("convolution", "windows", arguments, places, otherwise, threads)
+        super().__init__("convolution", "windows", raw_arguments(places, arguments), otherwise, threads)
         self._work = np.empty(threads * elements, np.float32)
         self._call.point(_WORK, self._work)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ort_sdk.api import KernelInfo
 from ort_sdk.opset.nn.windows import Windows
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task
 
@@ -133,6 +134,6 @@ class _SmallWriter(TaskWriter):
 
     def __init__(self, arguments: tuple[int | float, ...], given: int, otherwise: Writer, elements: int) -> None:
         places = (_X, _WEIGHT, _BIAS if given > _BIAS else None, given, None)
-        super().__init__(MODULE, TASK, arguments, places, otherwise)
+        super().__init__(MODULE, TASK, raw_arguments(places, arguments), otherwise)
         self._work = np.empty(elements + 16, np.float32)
         self._call.point(_WORK, self._work)

@@ -11,7 +11,9 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.contrib.gelu import exact_gelu
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable
+from ort_sdk_cpu.kernel.eager import eager_calls_in
 from ort_sdk_cpu.kernel.element_operation import clip_bounds
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 
@@ -19,6 +21,9 @@ from .clip import clamp, largest, rectifier
 from .erf import erf_float32, gelu_float32
 
 __all__ = ["InPlace", "in_place", "in_place_activation", "silu_slope"]
+
+eager_calls_in("elementwise.eager", "Clip", "Erf", "Gelu", "HardSwish", "Sigmoid", "Swish")
+eager_calls_in("elementwise.eager", "BiasGelu", "FastGelu", "Gelu", "QuickGelu", domain="com.microsoft")
 
 InPlace = Callable[[HostArray, HostArray], Any]
 """``function(x, out)`` for arrays of one shape; ``x`` may be ``out``."""
@@ -131,9 +136,9 @@ def biased(info: KernelInfo, _compute: Any) -> MakeWriter:
             return write
         threads = threads_for(4 * out.size)
         if bias is None:
-            return TaskWriter("elementwise", name, (out.size,), (0, len(inputs)), write, threads)
+            return TaskWriter("elementwise", name, raw_arguments((0, len(inputs)), (out.size,)), write, threads)
         rows, width = out.size // bias.size, bias.size
-        return TaskWriter("elementwise", f"bias_{name}", (rows, width), (0, 1, len(inputs)), write, threads)
+        return TaskWriter("elementwise", f"bias_{name}", raw_arguments((0, 1, len(inputs)), (rows, width)), write, threads)
 
     return make
 
@@ -201,7 +206,7 @@ def _writer_of(function: InPlace, task: str | None = None, *parameters: float) -
         write = function if size <= BLOCK else in_place(function)
         if task is None or not is_worth_a_task(size, "elementwise", task) or not are_floats((inputs[0], outputs[0])):
             return write
-        return TaskWriter("elementwise", task, (size, *parameters), (0, 1), write, threads_for(4 * size))
+        return TaskWriter("elementwise", task, raw_arguments((0, 1), (size, *parameters)), write, threads_for(4 * size))
 
     return make
 

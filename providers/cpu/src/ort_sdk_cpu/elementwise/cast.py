@@ -10,6 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
@@ -64,7 +65,7 @@ def _of_halves(task: str, compute: Any) -> MakeWriter:
         size = inputs[0].size
         if not is_worth_a_task(size, MODULE, task):
             return otherwise
-        return _HalvesWriter(MODULE, task, (size,), (0, 1), otherwise, threads_for(size))
+        return _HalvesWriter(MODULE, task, raw_arguments((0, 1), (size,)), otherwise, threads_for(size))
 
     return make
 

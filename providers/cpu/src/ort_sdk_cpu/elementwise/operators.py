@@ -9,8 +9,11 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable
+from ort_sdk_cpu.kernel.eager import eager_calls_in
 
 __all__: list[str] = []
+
+eager_calls_in("elementwise.eager", "Add", "Div", "Mul", "Sub")
 
 _UNARY = {
     "Abs": np.absolute,

@@ -11,6 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, Slot
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.tensor.resize import Resizer
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
@@ -161,7 +162,7 @@ class InterpolationWriter(TaskWriter):
         threads = threads_for(made.work)
         self._kept = (made, np.empty(made.row_bytes(is_channels_last=is_channels_last) * threads + 64, np.uint8))
         arguments = (self._kept[1], *made.arguments(is_channels_last=is_channels_last), *flips)
-        super().__init__(MODULE, name, arguments, (0, given), otherwise, threads)
+        super().__init__(MODULE, name, raw_arguments((0, given), arguments), otherwise, threads)
 
     def _rows(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """Arrays as they lie in memory."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, Slot
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 
@@ -61,7 +62,7 @@ class _NearestWriter(TaskWriter):
             self._repeats(arrays[0].shape[3]),
         )
         threads = threads_for(math.prod(arrays[1].shape) // COPIED_AT_ONCE)
-        super().__init__(MODULE, name, (*self._tables, *sizes), (0, given), otherwise, threads)
+        super().__init__(MODULE, name, raw_arguments((0, given), (*self._tables, *sizes)), otherwise, threads)
 
     def _repeats(self, width: int) -> int:
         """How often each column follows; 0 if not equally often."""

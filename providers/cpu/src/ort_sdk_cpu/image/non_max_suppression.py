@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.kernel.eager import computed_by
-from ort_sdk_cpu.kernel.eager_tasks import DirectCall
+from ort_sdk_cpu.kernel.eager_tasks import EagerCall
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
@@ -24,7 +24,7 @@ MOST_BOXES = 1 << 31
 
 
 @computed_by("NonMaxSuppression")
-def non_max_suppression(info: KernelInfo) -> DirectCall | None:
+def non_max_suppression(info: KernelInfo) -> EagerCall | None:
     """int64 rows (batch, class, box) of float32 boxes kept."""
     if not libraries.numba().is_usable or info.input_element_type(0) is not TensorElementType.FLOAT:
         return None

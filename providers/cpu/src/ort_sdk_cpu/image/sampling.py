@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.kernel.eager import computed_by
-from ort_sdk_cpu.kernel.eager_tasks import DirectCall
+from ort_sdk_cpu.kernel.eager_tasks import EagerCall
 from ort_sdk_cpu.kernel.strided_copy import strided_copy
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
@@ -43,7 +43,7 @@ def _are_usual(info: KernelInfo, *, inputs: int) -> bool:
 
 
 @computed_by("GridSample")
-def grid_sample(info: KernelInfo) -> DirectCall | None:
+def grid_sample(info: KernelInfo) -> EagerCall | None:
     """(N, C, h, w) samples of pictures (N, C, H, W) at positions (N, h, w, 2)."""
     mode, padding = info.attribute("mode", "linear"), info.attribute("padding_mode", "zeros")
     if not _are_usual(info, inputs=2) or mode not in MODES or padding not in PADDINGS:
@@ -72,7 +72,7 @@ def grid_sample(info: KernelInfo) -> DirectCall | None:
 
 
 @computed_by("RoiAlign")
-def roi_align(info: KernelInfo) -> DirectCall | None:
+def roi_align(info: KernelInfo) -> EagerCall | None:
     """(regions, C, height, width) bins of regions of pictures (N, C, H, W)."""
     bins = (int(info.attribute("output_height", 1)), int(info.attribute("output_width", 1)))
     ratio, scale = int(info.attribute("sampling_ratio", 0)), np.float32(info.attribute("spatial_scale", 1.0))

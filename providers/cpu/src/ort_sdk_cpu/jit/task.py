@@ -28,6 +28,7 @@ from ort_sdk_cpu.platform.addresses import address_of
 from ort_sdk_cpu.platform.contention import expect_teams
 from ort_sdk_cpu.platform.cpu_features import instruction_set, processor
 
+from .arguments import TaskArguments
 from .cache_folder import source_hash, tell_compiled
 from .code_store import code_address, is_kept
 from .digests import short_digest
@@ -98,17 +99,34 @@ class Task:
     """A task's source.
 
     Args:
-        function: ``function(record, part, parts)``.
+        function: ``function(args, part, parts)``, whose first parameter is annotated with the class of its arguments.
     """
 
-    def __init__(self, function: Callable[[int, int, int], None]) -> None:
+    def __init__(self, function: Callable[[Any, int, int], None]) -> None:
         self.function = function
         self.name = function.__name__
 
+    @property
+    def signature(self) -> Any:
+        """Numba's."""
+        from .argument_types import task_signature
 
-def task(function: Callable[[int, int, int], None]) -> Task:
+        first = self.function.__code__.co_varnames[0]
+        annotation = self.function.__annotations__[first]
+        if annotation == "int":
+            return "void(intp, intp, intp)"
+        return task_signature(self.function.__globals__[annotation])
+
+
+def task(function: Callable[[Any, int, int], None]) -> Task:
     """Decorator of tasks."""
     return Task(function)
+
+
+def module_of(name: str) -> str:
+    """Where the tasks of a module's short name are, below ``ort_sdk_cpu``."""
+    family, dot, own = name.rpartition(".")
+    return f"{family}.compiled.{own}" if dot else TASK_MODULES[name]
 
 
 @functools.cache
@@ -145,7 +163,7 @@ def is_at_hand(module: str, name: str) -> bool:
 
 
 def _file_name(module: str, name: str) -> str:
-    return f"{module}-{name}-{short_digest(source_hash(), compiler_environment(), name, *_sources(TASK_MODULES[module]))}"
+    return f"{module}-{name}-{short_digest(source_hash(), compiler_environment(), name, *_sources(module_of(module)))}"
 
 
 def _sources(module: str) -> Iterator[bytes]:
@@ -196,8 +214,8 @@ def _built(module: str, name: str) -> tuple[str, bytes]:
 
     start = time.perf_counter()
     know_openmp()
-    made: Task = getattr(importlib.import_module(f"ort_sdk_cpu.{TASK_MODULES[module]}"), name)
-    symbol, text = translated(made.function, "void(intp, intp, intp)")
+    made: Task = getattr(importlib.import_module(f"ort_sdk_cpu.{module_of(module)}"), name)
+    symbol, text = translated(made.function, made.signature)
     code = emitted(text)
     tell_compiled(name, time.perf_counter() - start)
     return symbol, code
@@ -218,6 +236,11 @@ def float_word(number: float) -> int:
     except OverflowError:
         return float_word(math.copysign(math.inf, number))
     return word
+
+
+def _word_of_kind(kind: str, argument: Any) -> int:
+    """Of a record, for a value of a field."""
+    return float_word(float(argument)) if kind == "f" else _word(argument)
 
 
 def _word(argument: Any) -> int:
@@ -242,24 +265,31 @@ class TaskCall:
     Args:
         module: name of the task's module, of ``TASK_MODULES``.
         name: the task's.
-        arguments: arrays (None for none) for addresses, sizes as integers, numbers as floats (read as float32), in the task's
-            order; 0 for addresses that are pointed later. Arrays are not kept alive.
+        arguments: of the task: arrays (None for none) for addresses, 0 for those pointed later. Arrays are not kept alive.
         threads: how many it may use; fewer than that where there is no OpenMP.
     """
 
-    def __init__(self, module: str, name: str, arguments: tuple[Any, ...], threads: int = 1) -> None:
+    def __init__(self, module: str, name: str, arguments: TaskArguments | Sequence[Any], threads: int = 1) -> None:
         self._fill(_code().address(module, name), arguments, threads, declaration_of(module, name))
 
     @classmethod
-    def at(cls, address: int, arguments: tuple[Any, ...], threads: int = 1, declaration: Declaration | None = None) -> TaskCall:
+    def at(cls, address: int, arguments: Sequence[Any], threads: int = 1, declaration: Declaration | None = None) -> TaskCall:
         """The same for code at an address, and what it declares."""
         made = cls.__new__(cls)
         made._fill(address, arguments, threads, declaration)
         return made
 
-    def _fill(self, address: int, arguments: tuple[Any, ...], threads: int, declaration: Declaration | None) -> None:
+    def _fill(
+        self, address: int, arguments: TaskArguments | Sequence[Any], threads: int, declaration: Declaration | None
+    ) -> None:
         code = _code()
-        self._record = np.array([address, *map(_word, arguments)], np.int64)
+        if isinstance(arguments, TaskArguments):
+            kinds = arguments.kinds
+            words = map(_word_of_kind, kinds, arguments.words) if kinds else map(_word, arguments.words)
+            arguments = arguments.words
+        else:
+            words = map(_word, arguments)
+        self._record = np.array([address, *words], np.int64)
         self._threads = threads if libraries.has_openmp() else 1
         record = address_of(self._record)
         self._start: Callable[[], Any] = functools.partial(code.alone, record)
@@ -387,11 +417,15 @@ class TaskFunction:
     Args:
         module: name of the task's module, of ``TASK_MODULES``.
         name: the task's.
-        kinds: ``q`` for each argument that is an address or size, ``f`` for each float32, in the task's order.
+        kinds: ``q`` for each argument that is an address or size, ``f`` for each float32, in the task's order; empty for those
+            of the task's class of arguments.
     """
 
-    def __init__(self, module: str, name: str, kinds: str) -> None:
-        self._fill(_code().address(module, name), kinds, declaration_of(module, name))
+    def __init__(self, module: str, name: str, kinds: str = "") -> None:
+        declaration = declaration_of(module, name)
+        if not kinds and declaration is not None:
+            kinds = declaration.kinds
+        self._fill(_code().address(module, name), kinds, declaration)
 
     @classmethod
     def at(cls, address: int, kinds: str, declaration: Declaration | None = None) -> TaskFunction:
@@ -413,12 +447,13 @@ class TaskFunction:
 
         Args:
             threads: how many it may use; fewer than that where there is no OpenMP.
-            arguments: of the task: arrays for its addresses (None for none), and numbers. Of a task that declares nothing,
-                addresses, too; what they point at has to stay alive.
+            arguments: of the task: an instance of its class of arguments, with arrays for addresses (None for none).
 
         Raises:
             ExtentError: the task would reach outside of an array.
         """
+        if len(arguments) == 1 and isinstance(arguments[0], TaskArguments):
+            arguments = arguments[0].words  # type: ignore[assignment]
         words: Sequence[Any] = arguments
         if self._declaration is not None:
             key = (threads, self._key_of(arguments))
@@ -433,7 +468,7 @@ class TaskFunction:
         else:
             self._alone(record)
 
-    def _made(self, declaration: Declaration, key: Any, threads: int, arguments: tuple[Any, ...]) -> Quick:
+    def _made(self, declaration: Declaration, key: Any, threads: int, arguments: Sequence[Any]) -> Quick:
         """What is touched with some sizes, which is kept."""
         if len(self._extents) >= KEPT_SIZES:
             self._extents.clear()
@@ -442,6 +477,6 @@ class TaskFunction:
 
 
 @functools.cache
-def task_function(module: str, name: str, kinds: str) -> TaskFunction:
+def task_function(module: str, name: str, kinds: str = "") -> TaskFunction:
     """The one function of a task, made when it is first asked for; arguments as for ``TaskFunction``."""
     return TaskFunction(module, name, kinds)

@@ -209,7 +209,7 @@ class BindableKernel(OpKernel):
         eager_writers, eager_tasks = _direct_modules()
         self._element_operation = operation_of(info)
         compute = eager_writers.through_writer(info, compute, self._make_writer)
-        call = eager_tasks.direct_call(info, self._make_writer)
+        call = eager_tasks.eager_call_of(info, self._make_writer)
         self._compute = compute if call is None else directly(call, compute)
         self._told = None
 

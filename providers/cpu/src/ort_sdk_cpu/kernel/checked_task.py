@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk_cpu.jit.arguments import TaskArguments
 from ort_sdk_cpu.jit.native_call import in_turn
 
 from .bound import Writer
@@ -22,8 +23,8 @@ class CheckedWriter:
     Args:
         module: name of the task's module, of ``TASK_MODULES``.
         name: the task's.
-        places: for each address behind the first argument, which of the writer's arrays it is of; the output is the last array.
-        arguments: what follows the addresses; arrays for further ones.
+        arguments: the task's, with an ``Operand`` for each address of an array that the writer is called with, the last of
+            which is the output; arrays for further addresses.
         compute: the shared set's function.
         threads: how many the task may use.
         copies_first: whether the output has to be a copy of the first array before.
@@ -34,8 +35,7 @@ class CheckedWriter:
         self,
         module: str,
         name: str,
-        places: Sequence[int],
-        arguments: Sequence[Any],
+        arguments: TaskArguments,
         compute: Callable[..., Any],
         threads: int = 1,
         *,
@@ -44,16 +44,16 @@ class CheckedWriter:
     ) -> None:
         from ort_sdk_cpu.jit.task import TaskCall
 
-        self._task = TaskCall(module, name, (0, *[0] * len(places), *arguments), threads)
-        self._places, self._compute, self._threads, self._kept = tuple(places), compute, threads, kept
+        self._task = TaskCall(module, name, arguments.without_operands(), threads)
+        self._operands, self._compute, self._threads, self._kept = arguments.operands(), compute, threads, kept
         self._copy: Writer | None = CopyWriter(lambda *arrays: [(arrays[-1], arrays[0])]) if copies_first else None
 
     def _point(self, arrays: Sequence[Any]) -> bool:
         """Tell the task where arrays are; False if one is not contiguous."""
-        if not all(arrays[index].flags.c_contiguous for index in self._places):
+        if not all(arrays[index].flags.c_contiguous for _, index in self._operands):
             return False
-        for position, index in enumerate(self._places):
-            self._task.point(1 + position, arrays[index])
+        for position, index in self._operands:
+            self._task.point(position, arrays[index])
         return True
 
     def __call__(self, *arrays: Any) -> None:

@@ -10,7 +10,17 @@ import numpy as np
 
 from ort_sdk.api import KernelInfo, OpKernel, Slot
 
-__all__ = ["DIRECT", "DirectMaker", "calling", "calling_with", "computed_by", "direct_kernel", "directly"]
+__all__ = [
+    "DIRECT",
+    "EAGER_MODULES",
+    "DirectMaker",
+    "calling",
+    "calling_with",
+    "computed_by",
+    "direct_kernel",
+    "directly",
+    "eager_calls_in",
+]
 
 DirectMaker = Callable[[KernelInfo], "Callable[..., Any] | None"]
 """Makes a node's ``call(*inputs)``, which returns its outputs, or ``NotImplemented`` for arrays it is not for; None for none."""
@@ -27,6 +37,21 @@ def computed_by(*op_types: str, domain: str = "") -> Callable[[DirectMaker], Dir
         return maker
 
     return declare
+
+
+EAGER_MODULES: dict[tuple[str, str], str] = {}
+"""(domain, op_type) → module with the maker of its calls on arrays of shapes that were never seen before; see ``eager_tasks``."""
+
+
+def eager_calls_in(module: str, *op_types: str, domain: str = "") -> None:
+    """Say which module has the makers of operators' calls, without importing it.
+
+    Args:
+        module: below ``ort_sdk_cpu``.
+        op_types: the operators.
+        domain: theirs.
+    """
+    EAGER_MODULES.update(dict.fromkeys(((domain, op_type) for op_type in op_types), f"ort_sdk_cpu.{module}"))
 
 
 class _DirectKernel(OpKernel):

@@ -8,17 +8,20 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, Slot
+from ort_sdk_cpu.jit.arguments import TaskArguments
 from ort_sdk_cpu.platform import libraries
 
 from .bound import Writer
 
-__all__ = ["MIN_ELEMENTS", "TaskWriter", "are_floats", "is_worth_a_task", "threads_for"]
+__all__ = ["ACTIVATION_WORK", "MIN_ELEMENTS", "TaskWriter", "are_floats", "is_worth_a_task", "threads_for"]
 
 MIN_ELEMENTS = 1 << 9
 """Elements below which NumPy is not much slower, and no compiled kernel is loaded."""
 ELEMENTS_PER_THREAD = 1 << 14
 """Elements that take as long as waking a thread up."""
 
+ACTIVATION_WORK = 4
+"""Elements of a few instructions each that one of an activation is worth."""
 _FLOAT = np.dtype(np.float32)
 
 
@@ -51,8 +54,8 @@ class TaskWriter:
     Args:
         module: name of the task's module, of ``TASK_MODULES``.
         name: the task's.
-        arguments: what follows the addresses of arrays; arrays for further addresses, which the caller keeps.
-        places: for each address the task takes, which of the writer's arrays it is of; None for none.
+        arguments: the task's, with an ``Operand`` for each address of an array that the writer is called with; arrays for
+            further addresses, which the caller keeps.
         otherwise: the writer for arrays that are not contiguous.
         threads: how many the task may use.
     """
@@ -61,21 +64,20 @@ class TaskWriter:
         self,
         module: str,
         name: str,
-        arguments: Sequence[Any],
-        places: Sequence[int | None],
+        arguments: TaskArguments,
         otherwise: Writer,
         threads: int = 1,
     ) -> None:
         from ort_sdk_cpu.jit.task import TaskCall
 
-        self._call = TaskCall(module, name, (*[0] * len(places), *arguments), threads)
-        self._places = [(position, index) for position, index in enumerate(places) if index is not None]
+        self._call = TaskCall(module, name, arguments.without_operands(), threads)
+        self._operands = arguments.operands()
         self._otherwise = otherwise
 
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs."""
         call = self._call
-        for position, index in self._places:
+        for position, index in self._operands:
             array = arrays[index]
             if array is not None:
                 if not array.flags.c_contiguous:
@@ -88,7 +90,7 @@ class TaskWriter:
 
     def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if one is not contiguous."""
-        used = [(position, arrays[index]) for position, index in self._places]
+        used = [(position, arrays[index]) for position, index in self._operands]
         if not all(array is None or array.flags.c_contiguous for _, array in used):
             return None
         for position, array in used:
@@ -98,7 +100,7 @@ class TaskWriter:
 
     def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
         """The call on slots: what is fixed is pointed at once; None if that is not contiguous."""
-        used = [(position, slots[index]) for position, index in self._places]
+        used = [(position, slots[index]) for position, index in self._operands]
         fixed = [(position, slot.array) for position, slot in used if slot.is_fixed]
         if not all(array is None or array.flags.c_contiguous for _, array in fixed):
             return None

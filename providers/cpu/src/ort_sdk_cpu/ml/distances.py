@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.kernel.eager import computed_by
-from ort_sdk_cpu.kernel.eager_tasks import DirectCall
+from ort_sdk_cpu.kernel.eager_tasks import EagerCall
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import scratch_of
@@ -21,7 +21,7 @@ FEATURE_BYTES = 64
 
 
 @computed_by("CDist", domain="com.microsoft")
-def row_distances(info: KernelInfo) -> DirectCall | None:
+def row_distances(info: KernelInfo) -> EagerCall | None:
     """float32 (rows of A, rows of B)."""
     metric = info.attribute("metric", "sqeuclidean")
     is_usual = info.input_element_type(0) is TensorElementType.FLOAT and metric in {"sqeuclidean", "euclidean"}

@@ -11,6 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.encoders import categories_of, set_ones
 from ort_sdk.opset.ml.lookup import integer_table, position_finder
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.copy import moving
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
@@ -167,4 +168,4 @@ class _KeepingWriter(TaskWriter):
         self, task: str, arguments: tuple[Any, ...], numbers: Sequence[HostArray], otherwise: Writer, threads: int
     ) -> None:
         self._numbers = numbers
-        super().__init__(MODULE, task, arguments, (0, 1), otherwise, threads)
+        super().__init__(MODULE, task, raw_arguments((0, 1), arguments), otherwise, threads)

@@ -11,6 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.linear import regressor_of
 from ort_sdk.opset.ml.scores import post_transform
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task
 
@@ -59,4 +60,4 @@ class _RegressorWriter(TaskWriter):
         self._kept = (coefficients, intercepts, room)
         model = (coefficients, intercepts, features, targets, 0, 0, room)
         arguments = (*model, rows, features * 4, 0, targets, 0, 0, 0, 0, 0, math.nan, 0)
-        super().__init__(MODULE, TASK, arguments, (0, 1, None), otherwise)
+        super().__init__(MODULE, TASK, raw_arguments((0, 1, None), arguments), otherwise)

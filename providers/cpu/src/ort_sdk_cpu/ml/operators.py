@@ -13,6 +13,7 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.ml.linear import LinearClassifier
 from ort_sdk.opset.ml.tree_ensemble import TreeClassifier, TreeRegressor
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from ort_sdk_cpu.kernel.eager import directly
@@ -171,7 +172,7 @@ class _ModelWriter(TaskWriter):
         self._kept = (task, room)
         before, behind = task.arguments(*x.shape)
         places = places_of_outputs(outputs, classifies=task.classifies)
-        super().__init__(MODULE, task.name, (*before, room, *behind), places, otherwise, threads)
+        super().__init__(MODULE, task.name, raw_arguments(places, (*before, room, *behind)), otherwise, threads)
 
 
 class _RankedWriter:
@@ -189,7 +190,7 @@ class _RankedWriter:
         self._ranked = np.empty((len(x), task.features), np.float32)
         self._otherwise = otherwise
         arguments, threads = _rank_arguments(ranks, *x.shape)
-        self._rank = TaskWriter(RANKS, RANKS, arguments, (0, 1), otherwise, threads)
+        self._rank = TaskWriter(RANKS, RANKS, raw_arguments((0, 1), arguments), otherwise, threads)
         self._write = _ModelWriter(task, self._ranked, outputs, otherwise)
 
     def __call__(self, x: HostArray, *outputs: HostArray | None) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.scores import expand_binary, transform_rows
 from ort_sdk.opset.ml.svm import Kernel, Machine
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from ort_sdk_cpu.kernel.eager import directly
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task
@@ -177,7 +178,7 @@ class _MachineWriter(TaskWriter):
         room = np.empty(task.room_for(threads), np.uint8)
         self._kept = (task, room)
         places = places_of_outputs(outputs, classifies=task.machine.labels is not None)
-        super().__init__(MODULE, NAME, (*task.arrays, room, *task.arguments(len(x))), places, otherwise, threads)
+        super().__init__(MODULE, NAME, raw_arguments(places, (*task.arrays, room, *task.arguments(len(x)))), otherwise, threads)
 
 
 class _Plan(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.checked_task import CheckedWriter
@@ -135,9 +136,8 @@ def _taking_along(data: HostArray, indices: HostArray, axis: int, compute: Calla
     if not is_plain or not is_worth_a_task(indices.size, MODULE, "take_along"):
         return None
     sizes = (math.prod(data.shape[:axis]), data.shape[axis], indices.shape[axis], math.prod(data.shape[axis + 1 :]))
-    return CheckedWriter(
-        MODULE, "take_along", (0, 1, 2), (indices.itemsize, *sizes, words), compute, threads_for(indices.size * TAKEN_WORK)
-    )
+    arguments = raw_arguments((0, 1, 2), (indices.itemsize, *sizes, words), (0,))
+    return CheckedWriter(MODULE, "take_along", arguments, compute, threads_for(indices.size * TAKEN_WORK))
 
 
 @bindable("GatherND", any_type=True)
@@ -153,7 +153,7 @@ def gather_nd(info: KernelInfo, compute: Any) -> MakeWriter:
         batches = math.prod(data.shape[:batch_dims])
         sizes = (*tuples.sizes, tuples.count // batches, tuples.slices)
         threads = threads_for(outputs[0].size + tuples.count * TAKEN_WORK)
-        return CheckedWriter(MODULE, "take_tuples", (0, 1, 2), sizes, compute, threads, kept=(tuples.table,))
+        return CheckedWriter(MODULE, "take_tuples", raw_arguments((0, 1, 2), sizes, (0,)), compute, threads, kept=(tuples.table,))
 
     return make
 
@@ -299,7 +299,8 @@ def _putting(data: HostArray, indices: HostArray, reduction: int, compute: Calla
     if tuples is None:
         return None
     sizes = (*tuples.sizes, reduction)
-    return CheckedWriter(MODULE, "put_slices", (3, 1, 2), sizes, compute, copies_first=True, kept=(tuples.table,))
+    arguments = raw_arguments((3, 1, 2), sizes, (0,))
+    return CheckedWriter(MODULE, "put_slices", arguments, compute, copies_first=True, kept=(tuples.table,))
 
 
 @bindable("ReverseSequence", any_type=True)
@@ -314,7 +315,7 @@ def reverse_sequence(info: KernelInfo, compute: Any) -> MakeWriter:
             return copied(compute)
         times, batches = x.shape[:2] if is_time_first else x.shape[1::-1]
         steps = (batches, 1) if is_time_first else (1, times)
-        return CheckedWriter(MODULE, "reverse_rows", (0, 1, 2), (times, batches, *steps, words), compute)
+        return CheckedWriter(MODULE, "reverse_rows", raw_arguments((0, 1, 2), (times, batches, *steps, words), (0,)), compute)
 
     return make
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
 from ort_sdk_cpu.kernel.checked_task import CheckedWriter
@@ -116,7 +117,7 @@ def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
         if not are_whole or out.itemsize not in _CHOSEN_SIZES or not is_worth_a_task(out.size, "choosing", "choose"):
             return write
         threads = threads_for(out.nbytes // _FEW_BYTES)
-        task = TaskWriter("choosing", "choose", (out.size, out.itemsize, *ones), (0, 1, 2, 3), write, threads)
+        task = TaskWriter("choosing", "choose", raw_arguments((0, 1, 2, 3), (out.size, out.itemsize, *ones)), write, threads)
         if condition.shape == out.shape:
             return task
         return _SpreadChoice(task, out.shape) if out.size <= _MOST_REPEATED else write
@@ -226,7 +227,7 @@ def _taking_many(
         return None
     before, limit = math.prod(data.shape[: axis % data.ndim]), data.shape[axis]
     sizes = (indices.itemsize, limit, indices.size, before, words, indices.itemsize, -limit)
-    return CheckedWriter("indexing", "take_slices", (0, 1, 2), sizes, compute, threads)
+    return CheckedWriter("indexing", "take_slices", raw_arguments((0, 1, 2), sizes, (0,)), compute, threads)
 
 
 def taking(

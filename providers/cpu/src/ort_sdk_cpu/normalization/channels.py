@@ -9,27 +9,30 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.layout import of_rows
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import scratch_of
 
+from .arguments.rows import MODULE, GroupNormalization, InstanceNormalization
+
 __all__: list[str] = []
 
-MODULE, PLANES, PIXELS, GROUPS = "rows", "normalize_planes", "normalize_pixels", "normalize_groups"
+NCHW, NHWC, GROUPS = "instance_normalization_nchw", "instance_normalization_nhwc", "group_normalization"
 COST = 4
 """Of an element, which is read three times, in those of a short function."""
 
 
 @bindable("InstanceNormalization", any_layout=True)
 def instance_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Data (N, C, *spatial), its channels in one piece or its pixels."""
+    """NCHW or NHWC, of any number of spatial axes."""
     epsilon, scratch = float(info.attribute("epsilon", 1e-5)), scratch_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, scale, shift = inputs
         fits = x.ndim > 2 and scale.shape == shift.shape == x.shape[1:2]
-        if not fits or not are_floats((*inputs, *outputs)) or not is_worth_a_task(x.size, MODULE, PLANES):
+        if not fits or not are_floats((*inputs, *outputs)) or not is_worth_a_task(x.size, MODULE, NCHW):
             return copied(compute)
         writer = _ChannelWriter(x.shape, epsilon, copied(compute))
         return of_rows(writer, x, scratch) if outputs[0].flags.c_contiguous else writer
@@ -52,15 +55,16 @@ def group_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
         shared = count if is_per_group else 1
         if not scale.shape == shift.shape == (channels // shared,):
             return copied(compute)
-        arguments = (samples, groups, count, math.prod(x.shape[2:]), shared, epsilon)
+        sizes = (samples, groups, count, math.prod(x.shape[2:]), shared)
+        arguments = GroupNormalization(Operand(0), Operand(3), Operand(1), Operand(2), *sizes, epsilon)
         threads = min(threads_for(x.size * COST), samples * groups)
-        return of_rows(TaskWriter(MODULE, GROUPS, arguments, (0, 3, 1, 2), copied(compute), threads), x, scratch)
+        return of_rows(TaskWriter(MODULE, GROUPS, arguments, copied(compute), threads), x, scratch)
 
     return make
 
 
 class _ChannelWriter:
-    """A writer of arrays that lie alike, in either way.
+    """A writer of arrays that are both NCHW or both NHWC.
 
     Args:
         shape: (N, C, *spatial).
@@ -71,9 +75,10 @@ class _ChannelWriter:
     def __init__(self, shape: tuple[int, ...], epsilon: float, otherwise: Writer) -> None:
         from ort_sdk_cpu.jit.task import TaskCall
 
-        arguments = (0, 0, 0, 0, *shape[:2], math.prod(shape[2:]), epsilon)
+        samples, channels, *axes = shape
+        arguments = InstanceNormalization(None, None, None, None, samples, channels, math.prod(axes), epsilon)
         threads = threads_for(math.prod(shape) * COST)
-        self._calls = {name: TaskCall(MODULE, name, arguments, threads) for name in (PLANES, PIXELS)}
+        self._calls = {name: TaskCall(MODULE, name, arguments, threads) for name in (NCHW, NHWC)}
         self._otherwise = otherwise
 
     def __call__(self, *arrays: Any) -> None:
@@ -85,12 +90,12 @@ class _ChannelWriter:
             call.run()
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if they do not lie alike."""
+        """The call on arrays that stay the same; None if they are not of one layout."""
         call = self._pointed(arrays)
         return None if call is None else call.kept(*arrays)
 
     def _pointed(self, arrays: Sequence[HostArray]) -> Any:
-        """The task that goes over the arrays, told where they are."""
+        """The task for the layout of the arrays, pointed at them."""
         x, scale, shift, out = arrays
         if not scale.flags.c_contiguous or not shift.flags.c_contiguous:
             return None
@@ -98,13 +103,15 @@ class _ChannelWriter:
         if name is None:
             return None
         call = self._calls[name]
-        for place, array in enumerate((x, out, scale, shift)):
-            call.point(place, array)
+        call.point(InstanceNormalization.x, x)
+        call.point(InstanceNormalization.out, out)
+        call.point(InstanceNormalization.scale, scale)
+        call.point(InstanceNormalization.shift, shift)
         return call
 
 
 def _layout(x: HostArray, out: HostArray) -> str | None:
-    """The task for data as it lies."""
+    """The task for the layout that both have; None if they differ."""
     if x.flags.c_contiguous and out.flags.c_contiguous:
-        return PLANES
-    return PIXELS if all(np.moveaxis(array, 1, -1).flags.c_contiguous for array in (x, out)) else None
+        return NCHW
+    return NHWC if all(np.moveaxis(array, 1, -1).flags.c_contiguous for array in (x, out)) else None

@@ -9,15 +9,21 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.kernel.eager import eager_calls_in
 from ort_sdk_cpu.kernel.layout import of_rows
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform.threads import matrix_product
 
+from .arguments.rows import MODULE, Normalization, Softmax
 from .softmax_axis import columns_writer
 
 __all__ = ["softmax_last"]
+
+eager_calls_in("normalization.eager", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax")
+eager_calls_in("normalization.eager", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
 
 Normalize = Callable[[HostArray, HostArray, float], Any]
 """``normalize(x, out, epsilon)`` for matrices, along their rows."""
@@ -118,9 +124,9 @@ def _softmax_rows(rows: int, width: int, example: HostArray) -> Writer:
         for block in blocks:
             softmax_last(source[block], target[block])
 
-    if not is_worth_a_task(rows * width, "rows", "softmax") or not are_floats([example]):
+    if not is_worth_a_task(rows * width, MODULE, "softmax") or not are_floats([example]):
         return write
-    return TaskWriter("rows", "softmax", (rows, width), (0, 1), write, threads_for(rows * width))
+    return TaskWriter(MODULE, "softmax", Softmax(Operand(0), Operand(1), rows, width), write, threads_for(rows * width))
 
 
 def _standardize(x: HostArray, out: HostArray, epsilon: float) -> None:
@@ -244,9 +250,11 @@ def _task_or(write: Writer, task: str, arrays: Sequence[Any], places: Sequence[i
     rows, width = math.prod(out.shape[:first]), math.prod(out.shape[first:])
     parameters = [vector for vector in (bias, scale, shift) if vector is not None]
     is_plain = x.shape == out.shape and all(vector.size == width for vector in parameters)
-    if not is_plain or not is_worth_a_task(out.size, "rows", task) or not are_floats((x, out, *parameters)):
+    if not is_plain or not is_worth_a_task(out.size, MODULE, task) or not are_floats((x, out, *parameters)):
         return write
-    return TaskWriter("rows", task, (rows, width, epsilon), places, write, threads_for(out.size))
+    operands = [None if place is None else Operand(place) for place in places]
+    arguments = Normalization.of_words((*operands, rows, width, epsilon))
+    return TaskWriter(MODULE, task, arguments, write, threads_for(out.size))
 
 
 def _rows_writer(normalize: Normalize, shape: tuple[int, ...], axis: int, epsilon: float) -> Callable[..., None]:

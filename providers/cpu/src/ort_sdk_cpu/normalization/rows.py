@@ -10,19 +10,21 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.axes import normalized_axes
+from ort_sdk_cpu.jit.arguments import Operand, raw_arguments
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.layout import of_rows
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 
+from .arguments.log_softmax import MODULE, CumSumFloat, CumSumInt64, LogSoftmax, LogSumExp, LpNormalization
+
 __all__: list[str] = []
 
-MODULE = "row_functions"
 CHOOSING, CHOOSE = "choosing", "choose"
 MAX_JOINED = 1 << 16
 """Elements of a matrix up to which being joined with other steps is worth more than NumPy's faster masks."""
-_RUNNING = {TensorElementType.FLOAT: "running_floats", TensorElementType.INT64: "running_integers"}
+_CUM_SUMS = {TensorElementType.FLOAT: ("cum_sum_f32", CumSumFloat), TensorElementType.INT64: ("cum_sum_i64", CumSumInt64)}
 EXPONENTIAL_WORK = 4
 """Elements of a few instructions each that one of a softmax takes as long as."""
 
@@ -33,7 +35,7 @@ def log_softmax(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
     rows_of = _rows(info.attribute("axis", -1 if info.since_version >= 13 else 1), is_flattened=info.since_version < 13)
-    return _RowTask("log_softmax", rows_of, (), EXPONENTIAL_WORK, compute, scratch_of(info))
+    return _RowTask("log_softmax", rows_of, LogSoftmax, (), EXPONENTIAL_WORK, compute, scratch_of(info))
 
 
 @bindable("LpNormalization")
@@ -42,7 +44,7 @@ def lp_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
     rows_of = _rows(info.attribute("axis", -1), is_flattened=False)
-    return _RowTask("normalized", rows_of, (int(info.attribute("p", 2)),), 1, compute, scratch_of(info))
+    return _RowTask("lp_normalization", rows_of, LpNormalization, (int(info.attribute("p", 2)),), 1, compute, scratch_of(info))
 
 
 def _rows(axis: int, *, is_flattened: bool) -> Any:
@@ -63,14 +65,24 @@ class _RowTask:
     Args:
         name: the task's.
         rows_of: see ``_rows``.
-        arguments: what the task takes behind sizes.
+        arguments: its class of arguments.
+        options: what these have behind sizes.
         work: elements of a few instructions each that one takes as long as.
         compute: the shared set's function.
         scratch: working memory.
     """
 
-    def __init__(self, name: str, rows_of: Any, arguments: tuple[int, ...], work: int, compute: Any, scratch: Scratch) -> None:
-        self._name, self._rows_of, self._arguments, self._work = name, rows_of, arguments, work
+    def __init__(
+        self,
+        name: str,
+        rows_of: Any,
+        arguments: type[LogSoftmax],
+        options: tuple[int, ...],
+        work: int,
+        compute: Any,
+        scratch: Scratch,
+    ) -> None:
+        self._name, self._rows_of, self._arguments, self._options, self._work = name, rows_of, arguments, options, work
         self._otherwise, self._scratch = copied(compute), scratch
         self._results = ResultMemory()
 
@@ -84,7 +96,8 @@ class _RowTask:
         if sizes is None:
             return self._otherwise
         threads = min(threads_for(inputs[0].size * self._work), sizes[0])
-        writer = TaskWriter(MODULE, self._name, (*sizes, *self._arguments), (0, 1), self._otherwise, threads)
+        arguments = self._arguments(Operand(0), Operand(1), *sizes, *self._options)
+        writer = TaskWriter(MODULE, self._name, arguments, self._otherwise, threads)
         return of_rows(writer, inputs[0], self._scratch)
 
     def call(self, x: HostArray) -> Any:
@@ -95,8 +108,7 @@ class _RowTask:
         from ort_sdk_cpu.jit.task import task_function
 
         out, threads = self._results.empty(x.shape), min(threads_for(x.size * self._work), sizes[0])
-        task = task_function(MODULE, self._name, "q" * (4 + len(self._arguments)))
-        task(threads, x, out, *sizes, *self._arguments)
+        task_function(MODULE, self._name)(threads, self._arguments(x, out, *sizes, *self._options))
         return out
 
 
@@ -119,7 +131,8 @@ def reduce_log_sum_exp(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if width != math.prod(x.shape[first:]) or not is_worth_a_task(x.size, MODULE, "log_sum_exp"):
             return otherwise
         threads = min(threads_for(x.size * EXPONENTIAL_WORK), rows)
-        writer = TaskWriter(MODULE, "log_sum_exp", (rows, width), (0, len(inputs)), otherwise, threads)
+        arguments = LogSumExp(Operand(0), Operand(len(inputs)), rows, width)
+        writer = TaskWriter(MODULE, "log_sum_exp", arguments, otherwise, threads)
         return of_rows(writer, x, scratch)
 
     return make
@@ -135,9 +148,9 @@ def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bi
 def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Running sums of float32 and int64."""
     element_type, otherwise = info.input_element_type(0), copied(compute)
-    task = None if element_type is None else _RUNNING.get(element_type)
-    if task is None:
+    if element_type not in _CUM_SUMS:
         return None
+    task, arguments = _CUM_SUMS[element_type]
     options, scratch = (int(info.attribute("exclusive", 0)), int(info.attribute("reverse", 0))), scratch_of(info)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
@@ -150,7 +163,8 @@ def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
         axis %= x.ndim
         sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
         threads = min(threads_for(x.size), sizes[0] * sizes[2])
-        return of_rows(TaskWriter(MODULE, task, (*sizes, *options), (0, 2), otherwise, threads), x, scratch)
+        made = arguments(Operand(0), Operand(2), *sizes, *options)
+        return of_rows(TaskWriter(MODULE, task, made, otherwise, threads), x, scratch)
 
     return make
 
@@ -192,7 +206,7 @@ class _Triangle(TaskWriter):
 
     def __init__(self, is_kept: HostArray, itemsize: int, given: int, otherwise: Writer) -> None:
         self._kept = (np.ascontiguousarray(is_kept), np.zeros(itemsize, np.uint8))
-        places, threads = (None, 0, None, given), threads_for(is_kept.size * itemsize // 4)
-        super().__init__(CHOOSING, CHOOSE, (is_kept.size, itemsize, 0, 1), places, otherwise, threads)
+        arguments = raw_arguments((None, 0, None, given), (is_kept.size, itemsize, 0, 1))
+        super().__init__(CHOOSING, CHOOSE, arguments, otherwise, threads_for(is_kept.size * itemsize // 4))
         for position, array in zip((0, 2), self._kept, strict=True):
             self._call.point(position, array)

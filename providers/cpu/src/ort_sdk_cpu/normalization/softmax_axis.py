@@ -13,6 +13,8 @@ from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.strides import Loops
 
+from .arguments.softmax_axis import MODULE, SoftmaxAxis
+
 __all__ = ["columns_writer"]
 
 OUTER_AXES = 2
@@ -41,7 +43,8 @@ def columns_writer(x: HostArray, out: HostArray, axis: int, otherwise: Writer) -
     if not is_contiguous or any(size != 1 for size in outer[:-OUTER_AXES]):
         return otherwise
     sizes = (x.shape[axis], x.strides[axis], out.strides[axis], *outer[-OUTER_AXES:], width)
-    return _ColumnsWriter((*sizes, *x_outer[-OUTER_AXES:], *out_outer[-OUTER_AXES:]), x, out, otherwise)
+    arguments = SoftmaxAxis(None, None, *sizes, *x_outer[-OUTER_AXES:], *out_outer[-OUTER_AXES:])
+    return _ColumnsWriter(arguments, x, out, otherwise)
 
 
 def _staged_writer(out: HostArray, axis: int, otherwise: Writer) -> Writer:
@@ -57,10 +60,10 @@ def _staged_writer(out: HostArray, axis: int, otherwise: Writer) -> Writer:
 
 
 class _ColumnsWriter:
-    def __init__(self, arguments: tuple[int, ...], x: HostArray, out: HostArray, otherwise: Writer) -> None:
+    def __init__(self, arguments: SoftmaxAxis, x: HostArray, out: HostArray, otherwise: Writer) -> None:
         from ort_sdk_cpu.jit.task import TaskCall
 
-        self._call = TaskCall("softmax_columns", "softmax_columns", (0, 0, *arguments), threads_for(4 * x.size))
+        self._call = TaskCall(MODULE, "softmax_axis", arguments, threads_for(4 * x.size))
         self._strides = (x.strides, out.strides)
         self._otherwise = otherwise
 
@@ -76,6 +79,6 @@ class _ColumnsWriter:
         """The call on arrays that stay the same; None if they lie otherwise."""
         if (x.strides, out.strides) != self._strides:
             return None
-        for position, array in enumerate((x, out)):
-            self._call.point(position, array)
+        self._call.point(SoftmaxAxis.x, x)
+        self._call.point(SoftmaxAxis.out, out)
         return self._call.kept(x, out)

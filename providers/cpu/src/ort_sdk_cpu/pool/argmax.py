@@ -10,6 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
 from ort_sdk_cpu.kernel.layout import of_rows
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
@@ -51,7 +52,7 @@ def place_writer(
             return otherwise
         counts = (1, windows.input_shape[0]) if is_column_major else (windows.input_shape[-1], 1)
         arguments = (math.prod(x.shape[:2]), *plane_geometry(windows), *counts)
-        writer = TaskWriter(MODULE, NAME, arguments, (0, 1, 2), otherwise, threads_for(reads))
+        writer = TaskWriter(MODULE, NAME, raw_arguments((0, 1, 2), arguments), otherwise, threads_for(reads))
         return of_rows(writer, x, scratch)
 
     return make

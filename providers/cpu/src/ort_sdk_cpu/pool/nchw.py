@@ -9,6 +9,7 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.opset.nn.pool import window_counts
 from ort_sdk.opset.nn.windows import Windows
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 
@@ -57,7 +58,7 @@ class _PlaneWriter(TaskWriter):
         pictures = math.prod(windows.output_shape[:-2])
         sizes = (0, 0, 0, channels * pictures, *plane_geometry(windows), line_bytes, lines, *_film_geometry(windows))
         name = NAME if len(windows.input_shape) < 3 else FILMS
-        super().__init__(MODULE, name, sizes, (0, 1), otherwise, threads)
+        super().__init__(MODULE, name, raw_arguments((0, 1), sizes), otherwise, threads)
         self._kept = [*counts, np.empty(threads * lines * line_bytes, np.uint8)]
         places = (*(_FILM_COUNTS, *_COUNTS)[-len(counts) :], _WORK) if counts else (_WORK,)
         for position, array in zip(places, self._kept, strict=True):

@@ -12,6 +12,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.pool import along_axis, window_counts
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.conv.padding import padder
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
@@ -67,7 +68,7 @@ def _small_writer(windows: Windows, x: HostArray, otherwise: Writer) -> Writer |
         *(*three(windows.kernel_shape, 1), *three(windows.strides, 1), *three(windows.dilations, 1)),
         *three(windows.pads_begin, 0),
     )
-    return TaskWriter(*LARGEST, arguments, (0, 1), otherwise)
+    return TaskWriter(*LARGEST, raw_arguments((0, 1), arguments), otherwise)
 
 
 @bindable("AveragePool")

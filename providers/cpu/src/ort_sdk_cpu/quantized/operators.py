@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.layout import of_rows
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
@@ -79,7 +80,7 @@ def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if x.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, "quantized", task):
             return copied(compute)
         arguments = (out.size, *parameters, *limits(out))
-        return TaskWriter("quantized", task, arguments, (0, len(inputs)), copied(compute), threads_for(out.size))
+        return TaskWriter("quantized", task, raw_arguments((0, len(inputs)), arguments), copied(compute), threads_for(out.size))
 
     return make
 
@@ -100,7 +101,7 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return copied(compute)
         zero_point, scale = parameters
         arguments = (out.size, flip(x), zero_point + flip(x), scale)
-        writer = TaskWriter("quantized", task, arguments, (0, len(inputs)), copied(compute), threads_for(out.size))
+        writer = TaskWriter("quantized", task, raw_arguments((0, len(inputs)), arguments), copied(compute), threads_for(out.size))
         return of_rows(writer, x, scratch)
 
     return make

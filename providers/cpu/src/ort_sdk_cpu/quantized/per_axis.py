@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, copied
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 
@@ -66,7 +67,7 @@ def _row_writer(
     if scales.dtype != _FLOAT or sizes is None or not is_like or not is_worth_a_task(x.size, MODULE, name):
         return otherwise
     places = (0, len(arrays) - 1, 1, None if zero is None else 2)
-    return TaskWriter(MODULE, name, (*sizes, *arguments), places, otherwise, threads_for(x.size))
+    return TaskWriter(MODULE, name, raw_arguments(places, (*sizes, *arguments)), otherwise, threads_for(x.size))
 
 
 def _sizes(info: KernelInfo, shape: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, int, int] | None:

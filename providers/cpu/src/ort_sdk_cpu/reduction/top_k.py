@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.platform import libraries
@@ -91,7 +92,7 @@ class _SelectionWriter(TaskWriter):
         arguments, threads = selection.arguments(x, count)
         self._room = np.empty(int(arguments[4]) * threads, np.uint8)
         places = (0, inputs, inputs + 1 if outputs > 1 else None, None)
-        super().__init__(MODULE, NAME, arguments, places, otherwise, threads)
+        super().__init__(MODULE, NAME, raw_arguments(places, arguments), otherwise, threads)
         self._call.point(3, self._room)
 
     def __call__(self, *arrays: Any) -> None:

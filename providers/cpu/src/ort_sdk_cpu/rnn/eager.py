@@ -9,14 +9,16 @@ import numpy as np
 
 from ort_sdk.api import KernelInfo
 from ort_sdk_cpu.kernel.bound import MakeWriter
+from ort_sdk_cpu.kernel.eager_tasks import eager_call
 
-__all__ = ["direct_recurrent", "directions_of", "layer_call"]
+__all__ = ["directions_of", "layer_call"]
 
 _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 _PEEPHOLE_GATES = 3
 _WEIGHT, _RECURRENT, _BIAS, _LENGTHS, _STATES, _PEEPHOLES = 1, 2, 3, 4, slice(5, 7), 7
 
 
+@eager_call("GRU", "LSTM", "RNN", integer_inputs=(_LENGTHS,))
 def direct_recurrent(info: KernelInfo, make_writer: MakeWriter) -> Callable[..., Any]:
     """The layer as a call; ``NotImplemented`` for shapes that do not belong together, which are another's to refuse."""
     gates, directions = _GATES[info.op_type], directions_of(info)

@@ -13,6 +13,7 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
 from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.eager import eager_calls_in
 from ort_sdk_cpu.kernel.task_writer import are_floats
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from .quantized_launch import QuantizedWeights
 
 __all__ = ["MIN_WORK", "LayerTasks", "are_lengths", "computed_layer", "is_plain", "lstm"]
+
+eager_calls_in("rnn.eager", "GRU", "LSTM", "RNN")
 
 MIN_WORK = 1 << 14
 """Weights times steps from which a compiled task is worth compiling."""

@@ -40,4 +40,4 @@ def _declaration_of(input_types: str, output_types: str) -> Declaration:
             for operand, (at, itemsize) in enumerate(zip(pointers, itemsizes, strict=True))
         ]
 
-    return Declaration.of("fusion.chain", names, pointers, extents)
+    return Declaration("fusion.chain", names, pointers, extents, has_tail=True)

@@ -10,6 +10,8 @@ import numpy as np
 from ort_sdk.api import FusibleProgram, FusibleStep, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.task_sequence import TaskWords
+from ort_sdk_cpu.movement.arguments.gather_rows import MODULE as GATHER_ROWS
+from ort_sdk_cpu.movement.arguments.gather_rows import GatherRows
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .decode import CacheWords, Given
@@ -89,8 +91,9 @@ def _taken(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
     if not is_place or step.attributes.get("axis", 0) not in (0, -2):
         return None
     limit, width = table.shape
-    words = (0, address_of(table), ((("places", out), 1),), ((("value", out), 1),), limit, (("rows", 1),), width)
-    task = TaskWords("row_places", "take_rows", words)
+    rows: Any = (("rows", 1),)
+    arguments = GatherRows(0, address_of(table), ((("places", out), 1),), ((("value", out), 1),), limit, rows, width)
+    task = TaskWords(GATHER_ROWS, "gather_rows", arguments.words)
     return RowStep(task, {out: width}, (), (out,), kept=(table,), cache=TakenRows(out, places), lead=places, may_fail=True)
 
 

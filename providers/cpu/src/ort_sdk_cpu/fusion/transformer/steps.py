@@ -16,6 +16,8 @@ from ort_sdk_cpu.gemm.constant_b import ConstantProduct, RowProduct
 from ort_sdk_cpu.gemm.plan import Activation, ProductSizes
 from ort_sdk_cpu.gemm.small import SmallProduct
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
+from ort_sdk_cpu.normalization.arguments.rows import MODULE as NORMALIZATION
+from ort_sdk_cpu.normalization.arguments.rows import Normalization
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .decode import RunWords, cached_attention, multi_head_over_cache, rotation_of_rows
@@ -29,7 +31,7 @@ MICROSOFT = "com.microsoft"
 FLOAT_BYTES = 4
 SOME_ROWS = 64
 """Any number that is not few: another task is put in the place of a product's for those."""
-ROWS: Terms = (("rows", 1),)
+ROWS: Any = (("rows", 1),)
 BATCH: Terms = (("batch", 1),)
 LENGTH: Terms = (("length", 1),)
 WORK: Terms = (("work", 1),)
@@ -288,9 +290,10 @@ def _normalization(step: FusibleStep, program: FusibleProgram) -> RowStep | None
     if axis not in (-1, len(program.values[x].shape) - 1):
         return None
     epsilon = float(step.attributes.get("epsilon", 1e-5))
-    places = (_value(x), 0, 0, 0, _value(out), address_of(scale), 0 if shift is None else address_of(shift))
+    vectors = (address_of(scale), 0 if shift is None else address_of(shift))
     name = "layer_normalization" if step.op_type == "LayerNormalization" else "rms_normalization"
-    task = TaskWords("rows", name, (*places, ROWS, width, epsilon))
+    arguments = Normalization(_value(x), 0, 0, 0, _value(out), *vectors, ROWS, width, epsilon)
+    task = TaskWords(NORMALIZATION, name, arguments.words)
     return RowStep(task, {x: width, out: width}, (x,), (out,), kept=(scale, shift))
 
 
@@ -306,10 +309,13 @@ def _skip_normalization(step: FusibleStep, program: FusibleProgram) -> RowStep |
     if scale is None or _shape(program, skip) != _shape(program, x):
         return None
     written = (out, *(total for total in others[2:] if total))
-    first, *last = (0 if array is None else address_of(array) for array in (bias, scale, shift))
-    places: tuple[Word, ...] = (_value(x), _value(skip), first, _value(written[-1]), _value(out), *last)
+    bias_at, scale_at, shift_at = (0 if array is None else address_of(array) for array in (bias, scale, shift))
     name = "layer_normalization" if has_shift else "rms_normalization"
-    task = TaskWords("rows", name, (*places, ROWS, width, float(step.attributes.get("epsilon", 1e-12))))
+    epsilon = float(step.attributes.get("epsilon", 1e-12))
+    arguments = Normalization(
+        _value(x), _value(skip), bias_at, _value(written[-1]), _value(out), scale_at, shift_at, ROWS, width, epsilon
+    )
+    task = TaskWords(NORMALIZATION, name, arguments.words)
     return RowStep(task, dict.fromkeys((x, skip, *written), width), (x, skip), written, kept=(scale, shift, bias))
 
 

@@ -22,8 +22,10 @@ __all__ = [
     "Declaration",
     "Extent",
     "MayBeAt",
+    "arguments_module",
     "at_most",
     "declaration_of",
+    "declare_task",
     "declares",
     "given",
     "reaches",
@@ -167,55 +169,78 @@ class Declaration:
     """What a task touches.
 
     Args:
-        task: module and name.
-        function: see the module; with a parameter ``parts`` by name if what is touched depends on the number of threads.
-        words: arguments that the task has at least; 0 for as many as the function names.
+        name: of the task, for messages.
+        names: of its arguments.
+        pointers: positions of those that are addresses.
+        function: from all arguments, positions in place of addresses, what is touched; and from the number of threads by the name
+            ``threads`` if it depends on that.
+        deciding: positions of addresses of which it counts whether they are 0.
+        kinds: ``q`` for each argument that is an address or an integer, ``f`` for each float32; empty where launches say so.
+        has_threads: whether the function takes the number of threads.
+        has_tail: whether it depends on arguments that have no name.
+        least_words: arguments that the task has at least; 0 for as many as there are names.
     """
 
     __slots__ = (
         "_function",
-        "_has_parts",
         "_has_tail",
+        "_has_threads",
         "_kept",
         "_keys",
         "_least_words",
         "deciding",
+        "kinds",
         "name",
         "names",
         "pointers",
     )
 
-    def __init__(self, task: tuple[str, str], function: Callable[..., Extents], words: int = 0) -> None:
-        code = function.__code__
-        self.name = ".".join(task)
-        self.names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
-        self._least_words = words or len(self.names)
-        annotations = function.__annotations__
-        self.pointers = tuple(place for place, name in enumerate(self.names) if annotations.get(name) in {"At", "MayBeAt"})
-        """Positions of addresses."""
-        self.deciding = tuple(place for place in self.pointers if annotations[self.names[place]] == "MayBeAt")
-        """Those of which it counts whether they are 0."""
-        self._function, self._has_parts = function, bool(code.co_kwonlyargcount)
-        takes_more = bool(code.co_flags & _TAKES_MORE)
-        self._has_tail = takes_more and code.co_varnames[code.co_argcount + code.co_kwonlyargcount] != "_"
+    def __init__(
+        self,
+        name: str,
+        names: Sequence[str],
+        pointers: Sequence[int],
+        function: Callable[..., Extents],
+        *,
+        deciding: Sequence[int] = (),
+        kinds: str = "",
+        has_threads: bool = False,
+        has_tail: bool = False,
+        least_words: int = 0,
+    ) -> None:
+        self.name, self.names, self.pointers, self.deciding, self.kinds = name, names, pointers, deciding, kinds
+        self._function, self._has_threads, self._has_tail = function, has_threads, has_tail
+        self._least_words = least_words or len(names)
         self._keys: dict[int, Callable[[Sequence[Any]], Any]] = {}
         self._kept: dict[Any, tuple[Extent, ...]] = {}
 
     @classmethod
-    def of(cls, name: str, names: Sequence[str], pointers: Sequence[int], function: Callable[..., Extents]) -> Declaration:
-        """What code that is no task touches.
+    def of_function(cls, name: str, function: Callable[..., Extents], words: int = 0) -> Declaration:
+        """The declaration that a function with the task's arguments as its parameters makes.
 
         Args:
-            name: its name.
-            names: of its arguments.
-            pointers: positions of those that are addresses.
-            function: from all arguments, positions in place of addresses, what is touched.
+            name: of the task.
+            function: see the module; with a parameter ``parts`` by name if what is touched depends on the number of threads.
+            words: arguments that the task has at least; 0 for as many as the function names.
         """
-        made = cls.__new__(cls)
-        made.name, made.names, made.pointers, made.deciding = name, tuple(names), tuple(pointers), ()
-        made._function, made._has_parts, made._has_tail, made._least_words = function, False, True, len(made.names)
-        made._keys, made._kept = {}, {}
-        return made
+        code, annotations = function.__code__, function.__annotations__
+        names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+        has_parts = bool(code.co_kwonlyargcount)
+        takes_more = bool(code.co_flags & _TAKES_MORE)
+        has_tail = takes_more and code.co_varnames[code.co_argcount + code.co_kwonlyargcount] != "_"
+        pointers = tuple(place for place, each in enumerate(names) if annotations.get(each) in {"At", "MayBeAt"})
+        deciding = tuple(place for place in pointers if annotations[names[place]] == "MayBeAt")
+
+        def extents(*arguments: Any, **threads: int) -> Extents:
+            return function(*arguments, parts=threads["threads"]) if has_parts else function(*arguments)
+
+        return cls(
+            *(name, names, pointers, extents),
+            deciding=deciding,
+            has_threads=has_parts,
+            has_tail=has_tail,
+            least_words=words,
+        )
 
     def key_of(self, count: int) -> Callable[[Sequence[Any]], Any]:
         """From so many arguments those that are no addresses and on which it depends what is touched."""
@@ -226,32 +251,32 @@ class Declaration:
             return sizes
         return lambda words: (sizes(words), *[_is_given(words[place]) for place in self.deciding])
 
-    def extents(self, words: Sequence[Any], parts: int) -> tuple[Extent, ...]:
+    def extents(self, words: Sequence[Any], threads: int) -> tuple[Extent, ...]:
         """What is touched with some arguments, by so many threads: an extent for each address, in order.
 
         Args:
             words: all arguments in order; addresses count for nothing.
-            parts: threads at most.
+            threads: at most.
         """
         get = self._keys.get(len(words))
         if get is None:
             get = self._keys[len(words)] = self.key_of(len(words))
-        key = (parts if self._has_parts else 0, get(words))
+        key = (threads if self._has_threads else 0, get(words))
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= KEPT_SIZES:
                 self._kept.clear()
-            found = self._kept[key] = self._computed(words, parts)
+            found = self._kept[key] = self._computed(words, threads)
         return found
 
-    def _computed(self, words: Sequence[Any], parts: int) -> tuple[Extent, ...]:
+    def _computed(self, words: Sequence[Any], threads: int) -> tuple[Extent, ...]:
         if len(words) < self._least_words:
             raise ExtentError(f"The compiled task {self.name} takes {self._least_words} arguments and was given {len(words)}.")
         arguments = list(words)
         for place in self.pointers:
             is_deciding = place in self.deciding
             arguments[place] = MayBeAt.of(place, is_given=_is_given(words[place])) if is_deciding else place
-        found = self._function(*arguments, parts=parts) if self._has_parts else self._function(*arguments)
+        found = self._function(*arguments, threads=threads) if self._has_threads else self._function(*arguments)
         touched = {extent.position: extent for extent in found if extent.behind > 0 or extent.before > 0}
         return tuple(touched.get(place) or Extent(place, 0, may_be_none=True) for place in self.pointers)
 
@@ -279,17 +304,22 @@ def declares(module: str, *names: str, words: int = 0) -> Callable[[Callable[...
 
     def declare(function: Callable[..., Extents]) -> Callable[..., Extents]:
         for name in names:
-            _declared[module, name] = Declaration((module, name), function, words)
+            declare_task(module, name, Declaration.of_function(f"{module}.{name}", function, words))
         return function
 
     return declare
+
+
+def declare_task(module: str, name: str, declaration: Declaration) -> None:
+    """Say what a task touches."""
+    _declared[module, name] = declaration
 
 
 def declaration_of(module: str, name: str) -> Declaration | None:
     """A task's declaration; None if it has none."""
     found = _declared.get((module, name))
     if found is None and module not in _looked_at:
-        family = FAMILIES.get(module)
+        family = arguments_module(module) if "." in module else FAMILIES.get(module)
         if family is not None:
             # Another thread may be half through it: then this waits, and none takes the task for one without a declaration.
             importlib.import_module(f"ort_sdk_cpu.{family}")
@@ -299,6 +329,13 @@ def declaration_of(module: str, name: str) -> Declaration | None:
 
 
 _looked_at: set[str] = set()
+
+
+def arguments_module(module: str) -> str:
+    """Where the classes of arguments of a module's tasks are, below ``ort_sdk_cpu``."""
+    family, _, name = module.rpartition(".")
+    return f"{family}.arguments.{name}"
+
 
 FAMILIES = {
     **dict.fromkeys(("integer_convolution", "matrix_convolution"), "quantized.conv_extents"),
@@ -316,7 +353,6 @@ FAMILIES = {
     **dict.fromkeys(("convolution", "depthwise", "few_outputs", "pointwise", "separable", "small_convolution"), "conv.extents"),
     **dict.fromkeys(("spread_windows", "stem", "volumes", "winograd"), "conv.extents"),
     **dict.fromkeys(("place_pooling", "plane_pooling", "pooling"), "pool.extents"),
-    **dict.fromkeys(("row_functions", "row_places", "rows", "softmax_columns"), "normalization.extents"),
     **dict.fromkeys(("classifiers", "ranks", "support_vectors"), "ml.extents"),
     **dict.fromkeys(("choosing", "conversion", "copying", "elementwise", "movement"), "elementwise.extents"),
 }

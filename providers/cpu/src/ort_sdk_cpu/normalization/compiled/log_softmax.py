@@ -10,7 +10,7 @@ from numba import types
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.normalization.arguments.log_softmax import CumSumFloat, CumSumInt64, LogSoftmax, LogSumExp, LpNormalization
 from ort_sdk_cpu.simd.arithmetic import (
     absolute,
     add,
@@ -28,7 +28,7 @@ from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, read_i64, store_f3
 from ort_sdk_cpu.simd.remainder import first_lanes, load_f32_first_or
 from ort_sdk_cpu.simd.vector_types import operation
 
-__all__ = ["log_softmax", "log_sum_exp", "normalized", "running_floats", "running_integers"]
+__all__ = ["cum_sum_f32", "cum_sum_i64", "log_softmax", "log_sum_exp", "lp_normalization"]
 
 _I64, _F64 = ir.IntType(64), ir.DoubleType()
 _LOG_2 = 0.6931471805599453
@@ -94,11 +94,11 @@ def _log_softmax_row(x: int, out: int, width: int) -> None:
 
 
 @task
-def log_softmax(record: int, part: int, parts: int) -> None:
-    """(x, out, rows, width)."""
-    rows, width = argument(record, 2), argument(record, 3)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        _log_softmax_row(argument(record, 0) + row * width * 4, argument(record, 1) + row * width * 4, width)
+def log_softmax(args: LogSoftmax, thread: int, threads: int) -> None:
+    """LogSoftmax along the last axis; each thread has a range of rows."""
+    for row in range(args.rows * thread // threads, args.rows * (thread + 1) // threads):
+        offset = row * args.width * 4
+        _log_softmax_row(args.x + offset, args.out + offset, args.width)
 
 
 @inner
@@ -112,25 +112,25 @@ def _infinite_sum(x: int, width: int, largest: float) -> float:
 
 
 @task
-def log_sum_exp(record: int, part: int, parts: int) -> None:
-    """(x, out, rows, width): one number of each row."""
-    rows, width = argument(record, 2), argument(record, 3)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        x = argument(record, 0) + row * width * 4
+def log_sum_exp(args: LogSumExp, thread: int, threads: int) -> None:
+    """ReduceLogSumExp along the last axis; each thread has a range of rows."""
+    width = args.width
+    for row in range(args.rows * thread // threads, args.rows * (thread + 1) // threads):
+        x = args.x + row * width * 4
         largest = _largest(x, width)
         if np.isinf(largest):
             found = _infinite_sum(x, width, largest)
         else:
             found = np.float32(np.float64(largest) + _log_sum(x, width, largest))
-        write_f32(argument(record, 1) + row * 4, found)
+        write_f32(args.out + row * 4, found)
 
 
 @task
-def normalized(record: int, part: int, parts: int) -> None:
-    """(x, out, rows, width, p): rows divided by their sum of magnitudes (1) or length (2), if that is not 0."""
-    rows, width, p = argument(record, 2), argument(record, 3), argument(record, 4)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        x, out, total = argument(record, 0) + row * width * 4, argument(record, 1) + row * width * 4, zero_f32()
+def lp_normalization(args: LpNormalization, thread: int, threads: int) -> None:
+    """LpNormalization along the last axis; each thread has a range of rows."""
+    width, p = args.width, args.p
+    for row in range(args.rows * thread // threads, args.rows * (thread + 1) // threads):
+        x, out, total = args.x + row * width * 4, args.out + row * width * 4, zero_f32()
         for element in range(0, width, 16):
             value = load_f32_first(x + element * 4, width - element)
             total = add(total, absolute(value)) if p == 1 else fused_multiply_add(value, value, total)
@@ -142,50 +142,44 @@ def normalized(record: int, part: int, parts: int) -> None:
 
 
 @inner
-def _place(record: int, unit: int, index: int, itemsize: int) -> int:
+def _offset(args: CumSumFloat | CumSumInt64, unit: int, index: int, itemsize: int) -> int:
     """Bytes to an element of an axis, counted from the end if sums run from there."""
-    size, step = argument(record, 3), argument(record, 4)
-    at = size - 1 - index if argument(record, 6) else index
-    found: int = (unit // step * size * step + at * step + unit % step) * itemsize
+    position = args.size - 1 - index if args.is_reversed else index
+    found: int = ((unit // args.inner * args.size + position) * args.inner + unit % args.inner) * itemsize
     return found
 
 
 @task
-def running_floats(record: int, part: int, parts: int) -> None:
-    """Running sums of float32 along an axis.
-
-    (x, out, outer, size, step, exclusive, reverse): x and out of shape (outer, size, step); whether an element's sum is that of
-    those before it only; whether they run from the end.
-    """
-    size, step, exclusive = argument(record, 3), argument(record, 4), argument(record, 5)
-    pieces = (step + 15) // 16
-    units = argument(record, 2) * pieces
-    for unit in range(units * part // parts, units * (part + 1) // parts):
-        first, left, total = unit // pieces * step + unit % pieces * 16, step - unit % pieces * 16, zero_f32()
-        if step == 1:
+def cum_sum_f32(args: CumSumFloat, thread: int, threads: int) -> None:
+    """CumSum of float32: each thread has a range of vectors of 16 neighbours, or of rows where sums run along the last axis."""
+    size, inner, exclusive = args.size, args.inner, args.is_exclusive
+    vectors = (inner + 15) // 16
+    units = args.outer * vectors
+    for unit in range(units * thread // threads, units * (thread + 1) // threads):
+        first, left, total = unit // vectors * inner + unit % vectors * 16, inner - unit % vectors * 16, zero_f32()
+        if inner == 1:
             number = np.float32(0)
             for index in range(size):
-                place = _place(record, first, index, 4)
-                following = number + read_f32(argument(record, 0) + place)
-                write_f32(argument(record, 1) + place, number if exclusive else following)
+                offset = _offset(args, first, index, 4)
+                following = number + read_f32(args.x + offset)
+                write_f32(args.out + offset, number if exclusive else following)
                 number = following
             continue
         for index in range(size):
-            place = _place(record, first, index, 4)
-            after = add(total, load_f32_first(argument(record, 0) + place, left))
-            store_f32_first(argument(record, 1) + place, total if exclusive else after, left)
+            offset = _offset(args, first, index, 4)
+            after = add(total, load_f32_first(args.x + offset, left))
+            store_f32_first(args.out + offset, total if exclusive else after, left)
             total = after
 
 
 @task
-def running_integers(record: int, part: int, parts: int) -> None:
-    """The same of int64."""
-    size, step, exclusive = argument(record, 3), argument(record, 4), argument(record, 5)
-    units = argument(record, 2) * step
-    for unit in range(units * part // parts, units * (part + 1) // parts):
+def cum_sum_i64(args: CumSumInt64, thread: int, threads: int) -> None:
+    """CumSum of int64: each thread has a range of rows."""
+    units = args.outer * args.inner
+    for unit in range(units * thread // threads, units * (thread + 1) // threads):
         total = 0
-        for index in range(size):
-            place = _place(record, unit, index, 8)
-            after = total + read_i64(argument(record, 0) + place)
-            write_i64(argument(record, 1) + place, total if exclusive else after)
+        for index in range(args.size):
+            offset = _offset(args, unit, index, 8)
+            after = total + read_i64(args.x + offset)
+            write_i64(args.out + offset, total if args.is_exclusive else after)
             total = after

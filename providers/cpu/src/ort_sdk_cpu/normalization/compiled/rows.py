@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument, number
+from ort_sdk_cpu.normalization.arguments.rows import GroupNormalization, InstanceNormalization, Normalization, Softmax
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     divide,
@@ -27,10 +27,10 @@ from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f3
 from ort_sdk_cpu.simd.remainder import first_lanes, load_f32_first_or
 
 __all__ = [
+    "group_normalization",
+    "instance_normalization_nchw",
+    "instance_normalization_nhwc",
     "layer_normalization",
-    "normalize_groups",
-    "normalize_pixels",
-    "normalize_planes",
     "rms_normalization",
     "softmax",
     "softmax_row",
@@ -74,11 +74,11 @@ def softmax_row(x: int, out: int, width: int) -> None:
 
 
 @task
-def softmax(record: int, part: int, parts: int) -> None:
-    """(x, out, rows, width)."""
-    rows, width = argument(record, 2), argument(record, 3)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        softmax_row(argument(record, 0) + row * width * 4, argument(record, 1) + row * width * 4, width)
+def softmax(args: Softmax, thread: int, threads: int) -> None:
+    """Softmax along the last axis; each thread has a range of rows."""
+    for row in range(args.rows * thread // threads, args.rows * (thread + 1) // threads):
+        offset = row * args.width * 4
+        softmax_row(args.x + offset, args.out + offset, args.width)
 
 
 @inner
@@ -137,33 +137,30 @@ def _scaled(x: int, out: int, width: int, mean: float, factor: float, scale: int
 
 
 @inner
-def _normalized(centred: bool, record: int, part: int, parts: int) -> None:
-    skip, total, scale, shift = argument(record, 1), argument(record, 3), argument(record, 5), argument(record, 6)
-    rows, width, epsilon = argument(record, 7), argument(record, 8), number(record, 9)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
+def _normalized(centred: bool, args: Normalization, thread: int, threads: int) -> None:
+    rows, width = args.rows, args.width
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
         start = row * width * 4
-        x, out = argument(record, 0) + start, argument(record, 4) + start
-        if skip:
-            _sum_of_rows(x, skip + start, argument(record, 2), total + start, width)
-            x = total + start
+        x = args.x + start
+        if args.skip:
+            _sum_of_rows(x, args.skip + start, args.bias, args.total + start, width)
+            x = args.total + start
+        # Two passes over a row that is in the first cache: one pass by E[x^2] - E[x]^2 cancels where the mean is large.
         mean = _sum(x, width) / np.float32(width) if centred else _ZERO
         variance = _sum_of_squares(x, width, mean) / np.float32(width)
-        _scaled(x, out, width, mean, _ONE / np.sqrt(variance + epsilon), scale, shift)
+        _scaled(x, args.out + start, width, mean, _ONE / np.sqrt(variance + args.epsilon), args.scale, args.shift)
 
 
 @task
-def layer_normalization(record: int, part: int, parts: int) -> None:
-    """(x, skip, bias, total, out, scale, shift, rows, width, epsilon): total = x + skip + bias is what is normalized.
-
-    Without a skip (0), x is; bias and shift may be 0, total may be out.
-    """
-    _normalized(True, record, part, parts)
+def layer_normalization(args: Normalization, thread: int, threads: int) -> None:
+    """LayerNormalization of x, or of x + skip + bias, along the last axis (Ba et al. 2016); each thread has a range of rows."""
+    _normalized(True, args, thread, threads)
 
 
 @task
-def rms_normalization(record: int, part: int, parts: int) -> None:
-    """The same without subtracting the mean."""
-    _normalized(False, record, part, parts)
+def rms_normalization(args: Normalization, thread: int, threads: int) -> None:
+    """The same without subtracting the mean (Zhang & Sennrich 2019)."""
+    _normalized(False, args, thread, threads)
 
 
 @inner
@@ -178,44 +175,38 @@ def _shifted_and_scaled(x: int, out: int, width: int, mean: Any, factor: Any, sh
 
 
 @task
-def normalize_planes(record: int, part: int, parts: int) -> None:
-    """Each channel of each sample by its own mean and variance.
-
-    (x, out, scale, shift, samples, channels, pixels, epsilon): pixels of a channel lie side by side.
-    """
-    channels, width, epsilon = argument(record, 5), argument(record, 6), number(record, 7)
-    rows = argument(record, 4) * channels
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        x, place = argument(record, 0) + row * width * 4, row % channels * 4
+def instance_normalization_nchw(args: InstanceNormalization, thread: int, threads: int) -> None:
+    """InstanceNormalization of NCHW: each thread has a range of channels of samples."""
+    width = args.pixels
+    rows = args.samples * args.channels
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        x, channel = args.x + row * width * 4, row % args.channels * 4
         mean = _sum(x, width) / np.float32(width)
         variance = _sum_of_squares(x, width, mean) / np.float32(width)
-        factor = read_f32(argument(record, 2) + place) / np.sqrt(variance + epsilon)
-        shift = splat_f32(read_f32(argument(record, 3) + place))
-        _shifted_and_scaled(x, argument(record, 1) + row * width * 4, width, splat_f32(mean), splat_f32(factor), shift)
+        factor = read_f32(args.scale + channel) / np.sqrt(variance + args.epsilon)
+        shift = splat_f32(read_f32(args.shift + channel))
+        _shifted_and_scaled(x, args.out + row * width * 4, width, splat_f32(mean), splat_f32(factor), shift)
 
 
 @task
-def normalize_groups(record: int, part: int, parts: int) -> None:
-    """Each group of channels of each sample by its own mean and variance.
-
-    (x, out, scale, shift, samples, groups, channels of a group, pixels, channels that share a scale and a shift, epsilon).
-    """
-    groups, count, pixels, shared = argument(record, 5), argument(record, 6), argument(record, 7), argument(record, 8)
-    rows, width = argument(record, 4) * groups, count * pixels
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        x, out = argument(record, 0) + row * width * 4, argument(record, 1) + row * width * 4
+def group_normalization(args: GroupNormalization, thread: int, threads: int) -> None:
+    """GroupNormalization of NCHW (Wu & He 2018): each thread has a range of groups of samples."""
+    count, pixels = args.group_channels, args.pixels
+    rows, width = args.samples * args.groups, count * pixels
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        x, out = args.x + row * width * 4, args.out + row * width * 4
         mean = _sum(x, width) / np.float32(width)
-        root = np.sqrt(_sum_of_squares(x, width, mean) / np.float32(width) + number(record, 9))
+        root = np.sqrt(_sum_of_squares(x, width, mean) / np.float32(width) + args.epsilon)
         for channel in range(count):
-            place, start = (row % groups * count + channel) // shared * 4, channel * pixels * 4
-            factor, shift = read_f32(argument(record, 2) + place) / root, read_f32(argument(record, 3) + place)
+            offset, start = (row % args.groups * count + channel) // args.sharing * 4, channel * pixels * 4
+            factor, shift = read_f32(args.scale + offset) / root, read_f32(args.shift + offset)
             _shifted_and_scaled(x + start, out + start, pixels, splat_f32(mean), splat_f32(factor), splat_f32(shift))
 
 
 @inner
-def _normalize_vector(record: int, x: int, out: int, channel: int, left: int) -> None:
+def _normalize_vector(args: InstanceNormalization, x: int, out: int, channel: int, left: int) -> None:
     """All pixels of up to 16 channels."""
-    pixels, step = argument(record, 6), argument(record, 5) * 4
+    pixels, step = args.pixels, args.channels * 4
     count, total, squares = splat_f32(np.float32(pixels)), zero_f32(), zero_f32()
     for place in range(x, x + pixels * step, step):
         total = add(total, load_f32_first(place, left))
@@ -223,21 +214,21 @@ def _normalize_vector(record: int, x: int, out: int, channel: int, left: int) ->
     for place in range(x, x + pixels * step, step):
         difference = subtract(load_f32_first(place, left), mean)
         squares = fused_multiply_add(difference, difference, squares)
-    root = square_root(add(divide(squares, count), splat_f32(number(record, 7))))
-    factor = divide(load_f32_first(argument(record, 2) + channel * 4, left), root)
-    shift = load_f32_first(argument(record, 3) + channel * 4, left)
+    root = square_root(add(divide(squares, count), splat_f32(args.epsilon)))
+    factor = divide(load_f32_first(args.scale + channel * 4, left), root)
+    shift = load_f32_first(args.shift + channel * 4, left)
     for pixel in range(pixels):
         value = multiply(subtract(load_f32_first(x + pixel * step, left), mean), factor)
         store_f32_first(out + pixel * step, add(value, shift), left)
 
 
 @task
-def normalize_pixels(record: int, part: int, parts: int) -> None:
-    """The same arguments: channels of a pixel lie side by side."""
-    channels = argument(record, 5)
+def instance_normalization_nhwc(args: InstanceNormalization, thread: int, threads: int) -> None:
+    """InstanceNormalization of NHWC: each thread has a range of vectors of 16 channels."""
+    channels = args.channels
     vectors = (channels + 15) // 16
-    units = argument(record, 4) * vectors
-    for unit in range(units * part // parts, units * (part + 1) // parts):
+    units = args.samples * vectors
+    for unit in range(units * thread // threads, units * (thread + 1) // threads):
         channel = unit % vectors * 16
-        place = (unit // vectors * argument(record, 6) * channels + channel) * 4
-        _normalize_vector(record, argument(record, 0) + place, argument(record, 1) + place, channel, channels - channel)
+        offset = (unit // vectors * args.pixels * channels + channel) * 4
+        _normalize_vector(args, args.x + offset, args.out + offset, channel, channels - channel)

@@ -6,12 +6,12 @@ import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.normalization.arguments.softmax_axis import SoftmaxAxis
 from ort_sdk_cpu.simd.arithmetic import add, divide, maximum, multiply, splat_f32, subtract, zero_f32
 from ort_sdk_cpu.simd.math import exp_of_negative
 from ort_sdk_cpu.simd.memory import load_f32_first, store_f32_first
 
-__all__ = ["softmax_columns"]
+__all__ = ["softmax_axis"]
 
 
 @inner
@@ -31,19 +31,13 @@ def _columns(x: int, x_step: int, out: int, out_step: int, size: int, left: int)
 
 
 @task
-def softmax_columns(record: int, part: int, parts: int) -> None:
-    """Softmax of columns.
-
-    Arguments: addresses of x and out; elements of a column, bytes between them in x and in out; sizes of three axes, the last
-    of which is contiguous in both; bytes between elements along the first two in x, and in out.
-    """
-    size, x_step, out_step = argument(record, 2), argument(record, 3), argument(record, 4)
-    middle, width = argument(record, 6), argument(record, 7)
-    pieces = (width + 15) // 16
-    units = argument(record, 5) * middle * pieces
-    for unit in range(units * part // parts, units * (part + 1) // parts):
-        row, column = unit // pieces, unit % pieces * 16
-        first, second = row // middle, row % middle
-        x = argument(record, 0) + first * argument(record, 8) + second * argument(record, 9) + column * 4
-        out = argument(record, 1) + first * argument(record, 10) + second * argument(record, 11) + column * 4
-        _columns(x, x_step, out, out_step, size, width - column)
+def softmax_axis(args: SoftmaxAxis, thread: int, threads: int) -> None:
+    """Softmax along an axis that others follow: each thread has a range of vectors of 16 neighbours along the last axis."""
+    vectors = (args.inner + 15) // 16
+    units = args.outer * args.middle * vectors
+    for unit in range(units * thread // threads, units * (thread + 1) // threads):
+        row, column = unit // vectors, unit % vectors * 16
+        outer, middle = row // args.middle, row % args.middle
+        x = args.x + outer * args.x_outer_stride + middle * args.x_middle_stride + column * 4
+        out = args.out + outer * args.out_outer_stride + middle * args.out_middle_stride + column * 4
+        _columns(x, args.x_stride, out, args.out_stride, args.size, args.inner - column)
