@@ -285,6 +285,15 @@ class OpKernel:
     packs_in_first_run: bool = False
     in_place: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def algorithm(self) -> str | None:
+        """Name of the algorithm that it computes with, as ``"winograd"``, for reports; None while it is not known.
+
+        A kernel that chooses by shape knows it when it has run, or is bound. Read by ``ort-sdk explain``, ``ort-sdk profile`` and
+        profiled sessions only. Fused steps may have it, too.
+        """
+        return None
+
     def compute(self, *inputs: Any) -> Any:
         """Run the node: any shapes, returns new arrays, never aliases of inputs unless the kernel def says so."""
         raise NotImplementedError

@@ -72,7 +72,7 @@ class FusedSteps:
     """Positions of the steps in the program, ascending."""
     kernel: Any
     """Has ``bind(inputs, outputs)``, and perhaps ``binds_any_layout``, as ``OpKernel`` describes them; or, where shapes vary,
-    ``compute``."""
+    ``compute``. Its ``algorithm``, if it has one, is that of all its steps in reports."""
     inputs: tuple[int, ...]
     """Numbers of the values it reads."""
     outputs: tuple[int, ...]

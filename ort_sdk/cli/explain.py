@@ -1,13 +1,14 @@
-"""``ort-sdk explain``: on which provider each node runs, why not on those asked before, and what its runs come to."""
+"""``ort-sdk explain``: on which provider each node runs and by which algorithm, why not elsewhere, and what its runs come to."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import NoKernelError
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Model
 from ort_sdk.kernels import ResolvedTypes
 from ort_sdk.partition import COPY_DOMAIN, Placement
@@ -18,13 +19,44 @@ from .measured_model import add_feed_arguments, measured_feeds
 from .node_types import describe_types, resolve_types, session_lookups, sources_text, types_text
 from .output import print_json, print_table, print_text, progress
 
-__all__ = ["add_arguments", "run"]
+if TYPE_CHECKING:
+    from ort_sdk.run import ProgramRow
 
-_Placed = tuple[Sequence[Placement], Sequence[ResolvedTypes], Counter[str], Sequence[str]]
+    from .building import BuiltModel
+
+__all__ = ["add_arguments", "run"]
 
 NOWHERE = "(no provider)"
 MAX_NAMES = 5
 """Values that are named where the nodes are not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A model taken as far as it goes."""
+
+    placements: Sequence[Placement]
+    types: Sequence[ResolvedTypes]
+    """Of each node, in the order of the placements."""
+    built: BuiltModel | None = None
+    """None if a node has no kernel."""
+
+    @property
+    def kept_in_float(self) -> Sequence[str]:
+        """float16 and bfloat16 values."""
+        return () if self.built is None else self.built.state.assignment.kept_in_float
+
+    @property
+    def copies(self) -> Counter[str]:
+        """Operators of the copies between devices."""
+        graphs = () if self.built is None else self.built.state.model.graph.walk()
+        return Counter(node.op_type for graph in graphs for node in graph.nodes if node.domain == COPY_DOMAIN)
+
+    def of_nodes(self, algorithms: Mapping[str, str | None]) -> Sequence[str | None]:
+        """What is known of each node by its name, in the order of the placements."""
+        if self.built is None:
+            return [None] * len(self.placements)
+        return [algorithms.get(node.name) for node in self.built.state.assignment.nodes]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,66 +64,95 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_nodes_argument(parser)
     parser.add_argument("--program", action="store_true", help="also run the model, and show what replays runs with these shapes")
+    parser.add_argument(
+        "--no-run",
+        action="store_true",
+        help="do not run the model to learn its nodes' algorithms; else it runs once if nodes are listed (--nodes, --json) and "
+        "all sizes of its inputs are known, or given with --input or --dim",
+    )
     add_feed_arguments(parser)
     add_provider_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; ``NO_KERNEL`` if a node has no kernel."""
+    from .algorithms import algorithms_of
     from .building import read_model
 
     entries = provider_entries(arguments)
     model = read_model(arguments.model, lambda: entries)
+    feeds = _feeds(arguments, model)
+    # A default that is fed is no constant.
+    feeds_default = not model.graph.initializers.keys().isdisjoint(feeds or ())
     with progress(f"placing {arguments.model}"):
-        placements, types, copies, kept_in_float = _placed(arguments.model, entries, LEVELS[arguments.level])
-    summary = _summary(placements, copies) | {"kept_in_float": list(kept_in_float)}
+        placed = _placed(arguments.model, entries, LEVELS[arguments.level], fixes_defaults=not feeds_default)
+    summary = _summary(placed)
+    algorithms: dict[str, str | None] = {}
     program: dict[str, Any] = {}
-    if arguments.program and not summary["unplaced"]:
+    if placed.built is not None:
         with progress(f"running {arguments.model}"):
-            program = {"program": _program(arguments, entries, measured_feeds(arguments, model))}
+            algorithms |= algorithms_of(placed.built, feeds if _lists_nodes(arguments) else None)
+            if arguments.program:
+                row = placed.built.settle(feeds or {}, 1)
+                program = {"program": None if row is None else _program(row)}
+                algorithms |= {} if row is None else row.algorithms
     if arguments.json:
-        print_json(summary | program | {"nodes": [_row(*row) for row in zip(placements, types, strict=True)]})
+        rows = zip(placed.placements, placed.types, placed.of_nodes(algorithms), strict=True)
+        print_json(summary | program | {"nodes": [_row(*row) for row in rows]})
     else:
-        _print(placements, types, summary, by_node=arguments.nodes)
+        _print(placed, summary, placed.of_nodes(algorithms), by_node=arguments.nodes)
+        if arguments.nodes and feeds is None and placed.built is not None:
+            print_text("algorithms are those known before a run: --dim NAME=N or --input gives the sizes for one")
         if program:
             print_text(_program_text(program["program"]))
     return ExitCode.NO_KERNEL if summary["unplaced"] else ExitCode.OK
 
 
-def _placed(path: str, entries: Sequence[Any], level: int) -> _Placed:
-    """Placement and type strings of every node, the copies, the half values kept in float; also when a node has no kernel."""
+def _lists_nodes(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.nodes or arguments.json)
+
+
+def _feeds(arguments: argparse.Namespace, model: Model) -> dict[str, Any] | None:
+    """Feeds of the runs that are asked for; None if the model is not run."""
+    from .algorithms import feeds_of_known_shapes
+
+    if arguments.program:
+        return measured_feeds(arguments, model)
+    return feeds_of_known_shapes(arguments, model) if _lists_nodes(arguments) and not arguments.no_run else None
+
+
+def _placed(path: str, entries: Sequence[Any], level: int, *, fixes_defaults: bool) -> _Placed:
+    """The model with all nodes on providers; or what is known of one that has a node without a kernel."""
     from ort_sdk.session.build import build_session
     from ort_sdk.session.environment import environment
     from ort_sdk.session.options.build_settings import BuildSettings
+
+    from .algorithms import name_nodes
+    from .building import BuiltModel
 
     loaded: list[Model] = []
 
     def observe(stage: str, product: Any) -> None:
         if stage == "load":
             loaded.append(product)
+        elif stage == "partition":
+            name_nodes(product.nodes)
 
     providers = environment().open_providers(entries, None, {})
-    settings = BuildSettings(config={}, optimization_level=level, fixes_defaults=level > 0)
+    settings = BuildSettings(config={}, optimization_level=level, fixes_defaults=level > 0 and fixes_defaults)
     try:
         state = build_session(path, settings, providers, observe)
     except NoKernelError:
         model = loaded[0]
         left = [node for graph in model.graph.walk() for node in graph.nodes]
-        return _refused(model, providers), resolve_types(model, model.graph, left, providers), Counter(), ()
-    nodes = [node for graph in state.model.graph.walk() for node in graph.nodes]
-    copies = Counter(node.op_type for node in nodes if node.domain == COPY_DOMAIN)
+        return _Placed(_refused(model, providers), resolve_types(model, model.graph, left, providers))
     assignment = state.assignment
     types = resolve_types(state.model, assignment.graph, assignment.nodes, providers)
-    return assignment.placements, types, copies, assignment.kept_in_float
+    return _Placed(assignment.placements, types, BuiltModel(state))
 
 
-def _program(arguments: argparse.Namespace, entries: Sequence[Any], feeds: dict[str, Any]) -> dict[str, Any] | None:
-    """What replays runs on these feeds; None if nothing does."""
-    from .building import BuiltModel, build_state
-
-    row = BuiltModel(build_state(arguments.model, entries, LEVELS[arguments.level])).settle(feeds, 1)
-    if row is None:
-        return None
+def _program(row: ProgramRow) -> dict[str, Any]:
+    """What replays runs."""
     return {
         "steps": len(row.operators) - sum(len(group) - 1 for group in row.fused),
         "operators": len(row.operators),
@@ -131,22 +192,24 @@ def _refused(model: Model, providers: Sequence[Any]) -> list[Placement]:
     return found
 
 
-def _summary(placements: Sequence[Placement], copies: Counter[str]) -> dict[str, Any]:
-    counts = Counter(placement.provider for placement in placements if placement.provider)
+def _summary(placed: _Placed) -> dict[str, Any]:
+    counts = Counter(placement.provider for placement in placed.placements if placement.provider)
     return {
-        "node_count": len(placements),
+        "node_count": len(placed.placements),
         "providers": dict(counts.most_common()),
-        "unplaced": sum(not placement.provider for placement in placements),
-        "copies": dict(copies),
+        "unplaced": sum(not placement.provider for placement in placed.placements),
+        "copies": dict(placed.copies),
+        "kept_in_float": list(placed.kept_in_float),
     }
 
 
-def _row(placement: Placement, types: ResolvedTypes) -> dict[str, Any]:
+def _row(placement: Placement, types: ResolvedTypes, algorithm: str | None) -> dict[str, Any]:
     return {
         "graph": placement.graph,
         "node": placement.node,
         "operator": _operator(placement),
         "provider": placement.provider,
+        "algorithm": algorithm,
         "rejections": {provider: list(reasons) for provider, reasons in placement.rejections.items()},
     } | describe_types(types)
 
@@ -156,22 +219,23 @@ def _operator(placement: Placement) -> str:
     return f"{domain}{placement.op_type}-{placement.since_version}"
 
 
-def _print(placements: Sequence[Placement], types: Sequence[ResolvedTypes], summary: dict[str, Any], *, by_node: bool) -> None:
+def _print(placed: _Placed, summary: dict[str, Any], algorithms: Sequence[str | None], *, by_node: bool) -> None:
+    placements = placed.placements
     if by_node:
         rows = [
-            (row.node, _operator(row), row.provider or NOWHERE, types_text(found), found.source or "")
-            for row, found in zip(placements, types, strict=True)
+            (row.node, _operator(row), row.provider or NOWHERE, algorithm or "", types_text(types), types.source or "")
+            for row, types, algorithm in zip(placements, placed.types, algorithms, strict=True)
         ]
-        print_table(["node", "operator", "provider", "types", "type strings by"], rows)
+        print_table(["node", "operator", "provider", "algorithm", "types", "type strings by"], rows)
     else:
         counts = Counter((_operator(row), row.provider or NOWHERE) for row in placements)
         print_table(["operator", "provider", "nodes"], [(*key, count) for key, count in sorted(counts.items())], right=(2,))
     _print_rejections(placements, by_node=by_node)
-    placed = ", ".join(f"{count} on {name}" for name, count in summary["providers"].items())
+    on_providers = ", ".join(f"{count} on {name}" for name, count in summary["providers"].items())
     missing = f", {summary['unplaced']} on no provider" if summary["unplaced"] else ""
     copies = ", ".join(f"{count} {name}" for name, count in summary["copies"].items()) or "none"
-    print_text(f"\n{summary['node_count']} nodes: {placed or 'none placed'}{missing}; copies inserted: {copies}")
-    if sources := sources_text(types):
+    print_text(f"\n{summary['node_count']} nodes: {on_providers or 'none placed'}{missing}; copies inserted: {copies}")
+    if sources := sources_text(placed.types):
         print_text(sources)
     kept = summary["kept_in_float"]
     if kept:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
+from ort_sdk.api import NodeArg
 from ort_sdk.graph import Model
 
 from .arguments import add_model_argument, add_provider_arguments, count
@@ -30,8 +32,15 @@ def add_measuring_arguments(parser: argparse.ArgumentParser, runs: int) -> None:
     add_provider_arguments(parser)
 
 
-def measured_feeds(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
+def measured_feeds(
+    arguments: argparse.Namespace, model: Model, makes_up: Callable[[NodeArg], bool] = lambda _argument: True
+) -> dict[str, Any]:
     """Feeds from files, and made-up ones for the other inputs.
+
+    Args:
+        arguments: of the command.
+        model: to be fed.
+        makes_up: whether to make a value up for an input.
 
     Raises:
         InvalidArgument: a file does not fit, or no value can be made up.
@@ -44,6 +53,6 @@ def measured_feeds(arguments: argparse.Namespace, model: Model) -> dict[str, Any
     feeds = input_files(arguments, model)
     generator = np.random.default_rng(0)
     for argument in model.graph.inputs:
-        if argument.name not in feeds and argument.name not in model.graph.initializers:
+        if argument.name not in feeds and argument.name not in model.graph.initializers and makes_up(argument):
             feeds[argument.name] = generated_feed(argument, dimensions, generator)
     return feeds

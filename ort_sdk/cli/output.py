@@ -11,7 +11,17 @@ from typing import Any, TextIO
 
 from ort_sdk.api.optional_packages import is_installed
 
-__all__ = ["own_stdout", "print_json", "print_table", "print_text", "progress", "shape_text", "stdout", "table_lines"]
+__all__ = [
+    "own_stdout",
+    "print_json",
+    "print_notice",
+    "print_table",
+    "print_text",
+    "progress",
+    "shape_text",
+    "stdout",
+    "table_lines",
+]
 
 
 _own: list[TextIO] = []
@@ -37,6 +47,11 @@ def own_stdout() -> Iterator[None]:
 def print_text(text: str = "") -> None:
     """A line on stdout."""
     stdout().write(f"{text}\n")
+
+
+def print_notice(text: str) -> None:
+    """A line on stderr, for the person who reads it: no part of the result."""
+    sys.stderr.write(f"ort-sdk: {text}\n")
 
 
 def print_json(value: Any) -> None:

@@ -34,6 +34,8 @@ class _Recorder:
 
     by_node: bool
     totals: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
+    algorithms: dict[tuple[str, ...], str | None] = field(default_factory=dict)
+    """Of each node, as its kernel names it; filled where rows are nodes."""
     _ended: list[tuple[int, int]] = field(default_factory=list)
     """Steps of the run that ended, those inside of a step that ended left out: start, and nanoseconds until this was noted."""
 
@@ -48,6 +50,8 @@ class _Recorder:
         total = self.totals.setdefault(key, [0, 0])
         total[0] += duration_ns
         total[1] += 1
+        if self.by_node:
+            self.algorithms[key] = step.algorithm
 
     def add_without_bodies(self, step: Step, start_ns: int, duration_ns: int) -> None:
         """Note a step less the steps of its bodies, which were noted before it, and what noting them took."""
@@ -117,15 +121,19 @@ def _rows(names: Sequence[str], recorder: _Recorder, total: int, runs: int) -> l
         ordered.append((("",) * (len(names) - 2) + (OUTSIDE, ""), [rest, runs]))
     return [
         dict(zip(names, key, strict=True))
+        | ({"algorithm": recorder.algorithms.get(key)} if recorder.by_node else {})
         | {"calls": calls / runs, "ms": nanoseconds / runs / 1e6, "percent": 100 * nanoseconds / total}
         for key, (nanoseconds, calls) in ordered
     ]
 
 
 def _print(names: Sequence[str], rows: Sequence[dict[str, Any]], run_ms: float, how: str) -> None:
-    cells = [(*[row[name] for name in names], f"{row['calls']:g}", f"{row['ms']:.3f}", f"{row['percent']:.1f}") for row in rows]
-    width = len(names)
-    print_table([*names, "calls", "ms", "%"], cells, right=(width, width + 1, width + 2))
+    columns = [*names, *(["algorithm"] if "node" in names else [])]
+    cells = [
+        (*[row[name] or "" for name in columns], f"{row['calls']:g}", f"{row['ms']:.3f}", f"{row['percent']:.1f}") for row in rows
+    ]
+    width = len(columns)
+    print_table([*columns, "calls", "ms", "%"], cells, right=(width, width + 1, width + 2))
     explained = {
         "program": "as replayed by a program: what follows from the shapes is not run, A+B are operators run as one. "
         "Times of If, Loop and Scan include their bodies.",

@@ -102,3 +102,8 @@ class FunctionKernel:
 
     def __init__(self, compute: Any) -> None:
         self.compute = compute
+
+    @property
+    def algorithm(self) -> str | None:
+        """That of the function, if it has such an attribute."""
+        return getattr(self.compute, "algorithm", None)

@@ -41,6 +41,11 @@ class Step:
     aliases: tuple[tuple[int, int], ...] | None = None
     """(input, output) pairs that may share memory; None if any may."""
 
+    @property
+    def algorithm(self) -> str | None:
+        """Name of the algorithm that the kernel computes with, if it tells one by now."""
+        return getattr(self.kernel, "algorithm", None)
+
 
 @dataclass(frozen=True, slots=True)
 class Feed:

@@ -41,6 +41,8 @@ class Profiler:
         position = self._positions.get(id(step), -1)
         name = step.node or (f"{step.op_type}_{position}" if position >= 0 else step.op_type)
         arguments = {"op_name": step.op_type, "provider": step.provider, "node_index": str(position)}
+        if (algorithm := step.algorithm) is not None:
+            arguments["algorithm"] = algorithm
         self._events.append(("Node", f"{name}_kernel_time", start_ns, duration_ns, threading.get_ident(), arguments))
 
     def add(self, name: str, start_ns: int) -> None:

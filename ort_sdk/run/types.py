@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import Allocator, Array, ExecutionProvider, OrtDevice
@@ -42,6 +42,9 @@ class ProgramRow:
     """Values copied into another layout in each run."""
     kept_bytes: int
     """Bytes of folded values."""
+    algorithms: Mapping[str, str | None]
+    """Node → name of the algorithm that its kernel, or the one it is fused into, computes with; None where the kernel tells none.
+    Without the nodes whose results follow from the signature."""
 
 
 def signature_of(feeds: Sequence[Array]) -> tuple[Any, ...] | None:

@@ -169,6 +169,7 @@ class StrictKernel:
     def __init__(self, kernel: Any, kernel_def: KernelDef, info: KernelInfo) -> None:
         if not isinstance(info.execution_provider, StrictExecutionProvider):
             raise InvalidArgument(f"{info.describe()}: made for {info.execution_provider!r}, not for a strict device")
+        self._wrapped = kernel
         self._kernel: Callable[..., Any] = getattr(kernel, "compute", kernel)
         self._kernel_def = kernel_def
         self._device = info.execution_provider.strict_device
@@ -177,6 +178,11 @@ class StrictKernel:
         self.deterministic: bool = getattr(kernel, "deterministic", False)
         self.shape_inputs: tuple[int, ...] | None = getattr(kernel, "shape_inputs", None)
         self.contents_from_shapes: bool = getattr(kernel, "contents_from_shapes", False)
+
+    @property
+    def algorithm(self) -> str | None:
+        """That of the NumPy kernel."""
+        return getattr(self._wrapped, "algorithm", None)
 
     def compute(self, *inputs: Any) -> Any:
         """Queue the node's work and return its outputs at once; outputs on the host are waited for."""

@@ -199,8 +199,8 @@ class ProgramCache:
         rows = []
         for signature, entry in self._programs.items():
             program = entry.program
-            counts = (program.layout_copies, entry.kept_bytes)
-            rows.append(ProgramRow(signature, program.operators, program.bound_count, program.fused, *counts))
+            operators = (program.operators, program.bound_count, program.fused)
+            rows.append(ProgramRow(signature, *operators, program.layout_copies, entry.kept_bytes, program.algorithms()))
             rows.extend(row for continuation in entry.continuations.values() for row in continuation.programs.report())
         return rows
 

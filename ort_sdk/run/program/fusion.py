@@ -220,6 +220,7 @@ def _fused_step(
         returns_tuple=len(fused.outputs) > 1,
         may_return_scalar=False,
         outputs_known=all(launched.outputs_known for launched in members),
+        members=tuple([launched.step for launched in members]),
     )
 
 

@@ -36,7 +36,7 @@ class Program:
         bound: steps that run on buffers of their own; they make the program usable by one run at a time.
     """
 
-    __slots__ = ("_code", "_text", "_timed", "bound_count", "fused", "layout_copies", "operators")
+    __slots__ = ("_code", "_steps", "_text", "_timed", "bound_count", "fused", "layout_copies", "operators")
 
     def __init__(self, specialisation: Specialisation, fused: Fused, bound: BoundSteps) -> None:
         self.operators = tuple(launched.step.op_type for launched in specialisation.steps if launched.guard is None)
@@ -47,6 +47,7 @@ class Program:
         """How many of the operators run on buffers of the program's own."""
         self.layout_copies = sum(getattr(call, "copy_count", 0) for call in bound.calls.values())
         """Values that are copied into another layout in each run, where neighbours want different ones."""
+        self._steps = fused.specialisation.steps
         self._text = generate_code(fused.specialisation, bound)
         self._code = self._text.code()
         self._timed: ProgramCode | None = None
@@ -55,6 +56,17 @@ class Program:
     def launch_count(self) -> int:
         """Calls that a run makes: of kernels, or of several at once."""
         return self._text.launch_count
+
+    def algorithms(self) -> dict[str, str | None]:
+        """Node → name of the algorithm that it is computed with, if its kernel tells one; several where its runs differ."""
+        found: dict[str, dict[str, None]] = {}
+        for launched in self._steps:
+            if launched.guard is not None:
+                continue
+            algorithm = launched.step.algorithm
+            for member in launched.members or (launched.step,):
+                found.setdefault(member.node, {}).update({} if algorithm is None else {algorithm: None})
+        return {node: ", ".join(names) or None for node, names in found.items()}
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Exited:
         """Replay. Arguments and result as for ``execute``; or the side exit it took.

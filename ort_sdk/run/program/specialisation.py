@@ -27,6 +27,8 @@ class ProgramStep:
     """Whether the outputs' shapes follow from the signature."""
     guard: Guard | None = None
     """What the step is there for, if it is no step of a plan's."""
+    members: tuple[Step, ...] = ()
+    """The plan's steps that it does the work of, if it is fused."""
 
 
 @dataclass(slots=True)
