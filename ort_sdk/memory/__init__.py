@@ -8,6 +8,7 @@ from .external_data_manager import ExternalDataManager
 from .initializers import DeviceMemory, InitializerPlacement
 from .prepack import PackingNode, Prepacker, PrepackHook, PrepackSink
 from .prepacked_weights_container import PrepackedWeightsContainer
+from .weight_identity import WeightIdentity, weight_identity
 
 __all__ = [
     "Arena",
@@ -21,5 +22,7 @@ __all__ = [
     "PrepackSink",
     "PrepackedWeightsContainer",
     "Prepacker",
+    "WeightIdentity",
     "lay_out",
+    "weight_identity",
 ]

@@ -16,7 +16,7 @@ from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
 from .data_transfer_manager import DataTransferManager
 from .external_data_manager import ExternalDataManager, loaded_key
 from .provider_memory import allocated
-from .source_identity import byte_sources, has_name, source_identity
+from .weight_identity import WeightIdentity, weight_identity
 
 __all__ = ["DeviceMemory", "InitializerPlacement"]
 
@@ -106,13 +106,14 @@ class InitializerPlacement:
 
     def _host_array(self, tensor: Tensor) -> HostArray:
         """The tensor's own array; a derived one's is computed once for all sessions that derive it from the same bytes."""
-        if not isinstance(tensor, DerivedTensor) or not has_name(tensor):
+        identity = weight_identity(tensor) if isinstance(tensor, DerivedTensor) else None
+        if identity is None or not identity.is_named:
             return tensor.numpy()
-        key = (CPU_DEVICE, source_identity(tensor))
+        key = (CPU_DEVICE, identity.text())
         with _device_lock(CPU_DEVICE):
             weight = _weights.get(key)
             if weight is None:
-                weight = _weights[key] = _PlacedWeight(tensor.numpy(), byte_sources(tensor))
+                weight = _weights[key] = _PlacedWeight(tensor.numpy(), identity.byte_sources)
         self._held.append(weight)
         array: HostArray = weight.array
         return array
@@ -126,20 +127,22 @@ class InitializerPlacement:
         batches: dict[int, tuple[ExternalDataLoader, dict[Hashable, list[ExternalTensor]]]] = {}
         for tensor in tensors:
             loader = None if memory.allocator is None else self._external_data.direct_loader(tensor, memory.memory_info)
-            key: Hashable = (memory.owner, device, _contents(tensor, loader))
+            identity = weight_identity(tensor)
+            key: Hashable = (memory.owner, device, _contents(identity, loader))
             shared = _weights.get(key)
             if shared is not None:
                 self._take(tensor, device, shared)
             elif loader is not None and isinstance(tensor, ExternalTensor):
                 batches.setdefault(id(loader), (loader, {}))[1].setdefault(key, []).append(tensor)
             else:
-                self._add(key, [tensor], device, self._copied(tensor, device, memory.allocator))
+                array = self._copied(tensor, device, memory.allocator)
+                self._add(key, [tensor], device, _PlacedWeight(array, identity.byte_sources))
         if memory.allocator is not None:
             for loader, wanted in batches.values():
                 infos = [same[0].info for same in wanted.values()]
                 arrays = self._external_data.load(loader, infos, memory.allocator, memory.name)
                 for (key, same), array in zip(wanted.items(), arrays, strict=True):
-                    self._add(key, same, device, array)
+                    self._add(key, same, device, _PlacedWeight(array, (same[0].source,)))
 
     def _copied(self, tensor: Tensor, device: OrtDevice, allocator: Allocator | None) -> Array:
         """The tensor on a device: piece by piece if it is computed so and the device's transfer can take that."""
@@ -149,8 +152,8 @@ class InitializerPlacement:
             return array
         return self._transfers.copy(_host_elements(tensor), CPU_DEVICE, device)
 
-    def _add(self, key: Hashable, tensors: Sequence[Tensor], device: OrtDevice, array: Array) -> None:
-        weight = _weights[key] = _PlacedWeight(array, byte_sources(tensors[0]))
+    def _add(self, key: Hashable, tensors: Sequence[Tensor], device: OrtDevice, weight: _PlacedWeight) -> None:
+        _weights[key] = weight
         for tensor in tensors:
             self._take(tensor, device, weight)
 
@@ -164,10 +167,11 @@ def _device_lock(device: OrtDevice) -> threading.Lock:
     return _device_locks.setdefault(device, threading.Lock())
 
 
-def _contents(tensor: Tensor, loader: ExternalDataLoader | None) -> Hashable:
+def _contents(identity: WeightIdentity, loader: ExternalDataLoader | None) -> Hashable:
     """What a tensor's array on a device is found by: its contents, or what is loaded from where."""
+    tensor = identity.tensor
     if loader is None or not isinstance(tensor, LoadedTensor):
-        return source_identity(tensor)
+        return identity.text()
     # Nothing but the loader knows what it loads. A key that equals no other is not found again.
     return loaded_key(loader, tensor.info, tensor.source) or object()
 

@@ -26,8 +26,8 @@ from ort_sdk.formats.files.loaded_tensor import LoadedTensor
 from ort_sdk.formats.files.mapped_tensor import ExternalTensor, MappedTensor
 
 from .prepacked_weights_container import PackedEntry, PrepackedWeightsContainer, PrepackKey, shared_entry
-from .source_identity import byte_sources, has_name, source_identity, type_and_shape
 from .storable import is_storable
+from .weight_identity import WeightIdentity
 
 if TYPE_CHECKING:
     from .prepack_cache import PrepackCache
@@ -95,43 +95,44 @@ class Prepacker:
         self._session = object()
         self._unpacked: list[HostArray] = []
 
-    def pack_inputs(self, kernel: Any, node: PackingNode, constants: Mapping[int, Tensor]) -> frozenset[int]:
+    def pack_inputs(self, kernel: Any, node: PackingNode, constants: Mapping[int, WeightIdentity]) -> frozenset[int]:
         """Offer a kernel's constant inputs for packing.
 
         Args:
             kernel: asked only if it can take packed weights.
             node: its node.
-            constants: input index → tensor.
+            constants: input index → weight.
 
         Returns:
             Indices of the inputs the kernel keeps packed and reads no more.
         """
         if not hasattr(kernel, "use_prepacked"):
             return frozenset()
-        return frozenset(index for index, tensor in constants.items() if self.pack_input(kernel, node, tensor, index))
+        return frozenset(index for index, weight in constants.items() if self.pack_input(kernel, node, weight, index))
 
-    def pack_input(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> bool:
+    def pack_input(self, kernel: Any, node: PackingNode, weight: WeightIdentity, index: int) -> bool:
         """Offer one constant input of a kernel that can take packed weights; returns whether the kernel keeps it packed."""
         try:
-            return self._pack_input(kernel, node, tensor, index)
+            return self._pack_input(kernel, node, weight, index)
         except Exception as error:  # noqa: BLE001 - a kernel may raise anything
             operator = f"{node.domain or 'ai.onnx'}::{node.op_type}"
             raise_foreign(error, f"while input {index} of {operator} was packed for {node.provider}")
 
-    def _pack_input(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> bool:
-        weights = NOT_PACKED if _packs_nothing(kernel, node) else self._weights(kernel, node, tensor, index)
-        if isinstance(weights, PrePackedWeights):
-            _let_go_of_files(tensor, weights)
-            kernel.use_prepacked(weights, index)
+    def _pack_input(self, kernel: Any, node: PackingNode, weight: WeightIdentity, index: int) -> bool:
+        packed = NOT_PACKED if _packs_nothing(kernel, node) else self._packed(kernel, node, weight, index)
+        if isinstance(packed, PrePackedWeights):
+            _let_go_of_files(weight, packed)
+            kernel.use_prepacked(packed, index)
             return True
-        if not isinstance(weights, NotPacked):
-            raise RuntimeException(f"prepack must give PrePackedWeights or NOT_PACKED, gave {weights!r:.200}")
+        if not isinstance(packed, NotPacked):
+            raise RuntimeException(f"prepack must give PrePackedWeights or NOT_PACKED, gave {packed!r:.200}")
+        tensor = weight.tensor
         if isinstance(tensor, LoadedTensor) and tensor.is_loaded:
             # Read to see what it is, and to be read in every run: not to be loaded again meanwhile.
             self._unpacked.append(tensor.numpy())
         return False
 
-    def may_wait(self, kernel: Any, node: PackingNode, tensor: Tensor) -> bool:
+    def may_wait(self, kernel: Any, node: PackingNode, weight: WeightIdentity) -> bool:
         """Whether a constant input is to be offered to its kernel in the first run only.
 
         Not if somebody keeps what is packed beyond the session, nor if it is packed already, nor if a loader brings it, which
@@ -141,13 +142,13 @@ class Prepacker:
             return False
         if self._container is not None or self._cache is not None or self._sink is not None:
             return False
-        is_packed = isinstance(tensor, ExternalTensor) and bool(tensor.prepacked)
-        return has_name(tensor) and not is_packed and not isinstance(tensor, LoadedTensor)
+        is_packed = isinstance(weight.tensor, ExternalTensor) and bool(weight.tensor.prepacked)
+        return weight.is_named and not is_packed
 
-    def _weights(self, kernel: Any, node: PackingNode, tensor: Tensor, index: int) -> PrePackedWeights | NotPacked:
+    def _packed(self, kernel: Any, node: PackingNode, weight: WeightIdentity, index: int) -> PrePackedWeights | NotPacked:
         identity = kernel.packing_identity(index) if hasattr(kernel, "packing_identity") else None
         if identity is None:
-            return _pack(kernel, node, tensor, index)
+            return _pack(kernel, node, weight.tensor, index)
         key = PrepackKey(
             provider=node.provider,
             device=node.device,
@@ -155,33 +156,34 @@ class Prepacker:
             op_type=node.op_type,
             input_index=index,
             packing_identity=identity,
-            type_and_shape=type_and_shape(tensor),
-            source=self._source(tensor),
+            type_and_shape=weight.type_and_shape,
+            source=self._source(weight),
             owner=node.owner,
         )
         goes_to_file = self._cache is not None or self._sink is not None
-        make = partial(self._make, kernel, node, tensor, key)
-        weights = self._entry(key, tensor).weights(make, goes_to_file=goes_to_file)
-        if isinstance(weights, PrePackedWeights) and self._sink is not None and is_storable(weights):
-            self._save(self._sink, tensor, key, weights)
-        return weights
+        make = partial(self._make, kernel, node, weight, key)
+        packed = self._entry(key, weight).weights(make, goes_to_file=goes_to_file)
+        if isinstance(packed, PrePackedWeights) and self._sink is not None and is_storable(packed):
+            self._save(self._sink, weight.tensor, key, packed)
+        return packed
 
-    def _source(self, tensor: Tensor) -> Hashable:
+    def _source(self, weight: WeightIdentity) -> Hashable:
         """Identity of a weight's contents. Hashing them is for those who asked that packed weights be found again."""
-        if has_name(tensor) or self._container is not None or self._cache is not None:
-            return source_identity(tensor)
-        return (self._session, id(tensor))
+        if weight.is_named or self._container is not None or self._cache is not None:
+            return weight.contents()
+        return (self._session, id(weight.tensor))
 
-    def _entry(self, key: PrepackKey, tensor: Tensor) -> PackedEntry:
+    def _entry(self, key: PrepackKey, weight: WeightIdentity) -> PackedEntry:
         entry = self._held.get(key)
         if entry is None:
-            sources = byte_sources(tensor)
+            sources = weight.byte_sources
             entry = shared_entry(key, sources) if self._container is None else self._container.entry(key, sources)
             self._held[key] = entry
         return entry
 
-    def _make(self, kernel: Any, node: PackingNode, tensor: Tensor, key: PrepackKey) -> PrePackedWeights | NotPacked:
-        """Packed weight from a file, or packed now and, if there is a place for it, read back from there."""
+    def _make(self, kernel: Any, node: PackingNode, weight: WeightIdentity, key: PrepackKey) -> PrePackedWeights | NotPacked:
+        """Packed weight from a file, or packed now and, if a file takes it, read back from there."""
+        tensor = weight.tensor
         if isinstance(tensor, ExternalTensor) and tensor.prepacked:
             from .saved_blobs import saved_weights
 
@@ -189,17 +191,17 @@ class Prepacker:
             if saved is not None:
                 return saved
         if self._cache is not None:
-            cache_key = f"{key.identity()} {source_identity(tensor, is_durable=True)}"
+            cache_key = f"{key.identity()} {weight.text(is_durable=True)}"
             return self._cache.load(cache_key) or self._cache.fill(cache_key, partial(_checked_pack, kernel, node, tensor, key))
         memory = None if self._sink is None else self._sink.memory(tensor)
-        weights = _checked_pack(kernel, node, tensor, key, memory)
-        if self._sink is None or not isinstance(weights, PrePackedWeights) or not is_storable(weights):
-            return weights
-        return self._save(self._sink, tensor, key, weights)
+        packed = _checked_pack(kernel, node, tensor, key, memory)
+        if self._sink is None or not isinstance(packed, PrePackedWeights) or not is_storable(packed):
+            return packed
+        return self._save(self._sink, tensor, key, packed)
 
-    def _save(self, sink: PrepackSink, tensor: Tensor, key: PrepackKey, weights: PrePackedWeights) -> PrePackedWeights:
+    def _save(self, sink: PrepackSink, tensor: Tensor, key: PrepackKey, packed: PrePackedWeights) -> PrePackedWeights:
         is_tensor = key.packing_identity == TENSOR_BYTES
-        return PrePackedWeights(sink.save(tensor, key.op_type, key.identity(), weights.buffers, is_tensor=is_tensor))
+        return PrePackedWeights(sink.save(tensor, key.op_type, key.identity(), packed.buffers, is_tensor=is_tensor))
 
 
 def _packs_nothing(kernel: Any, node: PackingNode) -> bool:
@@ -209,10 +211,10 @@ def _packs_nothing(kernel: Any, node: PackingNode) -> bool:
     return node.hook is None and not has_own
 
 
-def _let_go_of_files(tensor: Tensor, weights: PrePackedWeights) -> None:
-    """Give back, soon, the memory of files that a packed weight was read from, unless it still lies there."""
-    for source in byte_sources(tensor):
-        if not any(_may_share_memory(buffer, source.array) for buffer in weights.buffers):
+def _let_go_of_files(weight: WeightIdentity, packed: PrePackedWeights) -> None:
+    """Give back, soon, the memory of files that a weight was read from, unless its packed form is a view of them."""
+    for source in weight.byte_sources:
+        if not any(_may_share_memory(buffer, source.array) for buffer in packed.buffers):
             source.let_go()
 
 
@@ -224,15 +226,15 @@ def _checked_pack(
     kernel: Any, node: PackingNode, tensor: Tensor, key: PrepackKey, memory: Allocator | None
 ) -> PrePackedWeights | NotPacked:
     """A packed weight that others may take, made in memory of a file's if there is one."""
-    weights = _pack(kernel, node, tensor, key.input_index, memory if node.device.is_cpu else None)
-    if key.packing_identity == TENSOR_BYTES and isinstance(weights, PrePackedWeights) and is_storable(weights):
-        lengths = [len(buffer) for buffer in weights.buffers]
+    packed = _pack(kernel, node, tensor, key.input_index, memory if node.device.is_cpu else None)
+    if key.packing_identity == TENSOR_BYTES and isinstance(packed, PrePackedWeights) and is_storable(packed):
+        lengths = [len(buffer) for buffer in packed.buffers]
         if lengths != [tensor.nbytes]:
             raise RuntimeException(
                 f"kernel of {node.op_type} packed input {key.input_index} into buffers of {lengths} bytes; with the identity"
                 f" {TENSOR_BYTES!r} there must be one, of {tensor.nbytes} bytes"
             )
-    return weights
+    return packed
 
 
 def _pack(
@@ -241,5 +243,5 @@ def _pack(
     # What the tensor makes to be read, an aligned copy for one, is not needed once it is packed.
     once = tensor.transient() if isinstance(tensor, MappedTensor) else tensor
     allocator = memory or node.allocator
-    weights = None if node.hook is None else node.hook(kernel, once, index, allocator)
-    return kernel.prepack(once, index, allocator) if weights is None else weights
+    packed = None if node.hook is None else node.hook(kernel, once, index, allocator)
+    return kernel.prepack(once, index, allocator) if packed is None else packed

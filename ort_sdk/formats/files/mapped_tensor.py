@@ -30,6 +30,9 @@ class MappedTensor:
 
     __slots__ = ("_array", "element_type", "nbytes", "offset", "shape", "source")
 
+    is_plain = True
+    """Whether the elements are the bytes of the range, not what a loader makes of them."""
+
     def __init__(
         self, source: ByteSource, offset: int, element_type: TensorElementType, shape: tuple[int, ...], nbytes: int
     ) -> None:
@@ -107,9 +110,6 @@ class ExternalTensor(MappedTensor):
     """
 
     __slots__ = ("info", "prepacked")
-
-    is_plain = True
-    """Whether the elements are the bytes at their place in the file, not what a loader makes of them."""
 
     def __init__(self, source: ByteSource, info: ExternalDataInfo, prepacked: tuple[str, ...] = ()) -> None:
         super().__init__(source, info.offset, info.element_type, info.shape, info.length)

@@ -13,7 +13,7 @@ from ort_sdk.api import InvalidArgument, OrtDevice, Subgraph, Tensor
 from ort_sdk.config_keys import DISABLE_PROGRAMS, PROGRAM_MEMORY_LIMIT_BYTES
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import create_kernel, kernel_info
-from ort_sdk.memory import DataTransferManager, InitializerPlacement, PackingNode, Prepacker
+from ort_sdk.memory import DataTransferManager, InitializerPlacement, PackingNode, Prepacker, weight_identity
 from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices
 from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
 from ort_sdk.run import DEFAULT_LIMIT_BYTES, ProgramMemory, body_runner
@@ -115,9 +115,10 @@ class SessionPlanner:
         if prepacker is None or not constants or not hasattr(kernel, "use_prepacked"):
             return frozenset(), {}
         packing = _packing_node(provider, node)
-        waiting = {index: tensor for index, tensor in constants.items() if prepacker.may_wait(kernel, packing, tensor)}
-        now = {index: tensor for index, tensor in constants.items() if index not in waiting}
-        packers = {index: partial(prepacker.pack_input, kernel, packing, tensor, index) for index, tensor in waiting.items()}
+        weights = {index: weight_identity(tensor) for index, tensor in constants.items()}
+        waiting = {index: weight for index, weight in weights.items() if prepacker.may_wait(kernel, packing, weight)}
+        now = {index: weight for index, weight in weights.items() if index not in waiting}
+        packers = {index: partial(prepacker.pack_input, kernel, packing, weight, index) for index, weight in waiting.items()}
         return prepacker.pack_inputs(kernel, packing, now), packers
 
 
