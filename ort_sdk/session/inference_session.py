@@ -136,7 +136,7 @@ class InferenceSession:
                 providers = environment().open(chosen, options.entries_for_providers())
                 others = replace(settings, fixes_defaults=False, prepack_sink=None)
                 with gc_pause:
-                    return make_runs(build_session(source, others, providers, _unseen))
+                    return make_runs(build_session(source, others, providers, _ignore_stage))
 
             self._runs = RunsWithDefaults(self._runs, defaults, without_constants)
         if self._profiler is not None:
@@ -169,7 +169,7 @@ class InferenceSession:
                 self._closed()
             if run_options is None and self._profiler is None:
                 return runs.run(output_names, input_feed, _PLAIN)
-            return self._watched(run_options, functools.partial(runs.run, output_names, input_feed))
+            return self._run_with_options(run_options, functools.partial(runs.run, output_names, input_feed))
         except BaseException as error:
             release_frames(error)
             del self, input_feed, runs
@@ -185,7 +185,7 @@ class InferenceSession:
                 self._closed()
             if run_options is None and self._profiler is None:
                 return runs.run_bound(bindings, _PLAIN)
-            return self._watched(run_options, functools.partial(runs.run_bound, bindings))
+            return self._run_with_options(run_options, functools.partial(runs.run_bound, bindings))
         except BaseException as error:
             release_frames(error)
             del self, bindings, runs
@@ -193,21 +193,21 @@ class InferenceSession:
                 raise
             raise ort_error(error) from error
 
-    def _watched(self, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
+    def _run_with_options(self, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
         if run_options is not None and not isinstance(run_options, RunOptions):
             raise TypeError(f"incompatible function arguments: run_options must be RunOptions, got {run_options!r}")
         if run_options is None:
-            return self._told_of(None, work)
+            return self._run_controlled(None, work)
         with Stoppable(run_options._stop):
-            return self._told_of(run_options, work)
+            return self._run_controlled(run_options, work)
 
-    def _told_of(self, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
+    def _run_controlled(self, run_options: RunOptions | None, work: Callable[[RunControl], _T]) -> _T:
         profiler = self._profiler
         if profiler is None:
             return work(_PLAIN if run_options is None else RunControl(terminate=run_options, config=run_options._config))
         config = {} if run_options is None else run_options._config
         with profiler.event("model_run"):
-            return work(RunControl(terminate=run_options, observer=_told(profiler.observe_step), config=config))
+            return work(RunControl(terminate=run_options, observer=_step_observer(profiler.observe_step), config=config))
 
     def run_async(
         self,
@@ -451,8 +451,8 @@ class InferenceSession:
         self.close()
 
 
-def _unseen(_stage: str, _product: object) -> None:
-    """Of a session made anew."""
+def _ignore_stage(_stage: str, _product: object) -> None:
+    """Observe nothing: the stages of a session made anew are not logged again."""
 
 
 def _profiler(options: SessionOptions) -> Profiler | None:
@@ -476,7 +476,7 @@ def _settings(options: SessionOptions, disabled: frozenset[str]) -> BuildSetting
     )
 
 
-def _told(observe_step: StepObserver) -> StepObserver:
+def _step_observer(observe_step: StepObserver) -> StepObserver:
     """The profiler's observer, and the plugins that observe nodes with it."""
     plugins = plugin_manager().plugins()
     if not plugins.observes_nodes:

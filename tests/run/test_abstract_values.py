@@ -5,9 +5,9 @@ import pytest
 from ort_sdk.api import CPU_DEVICE
 from ort_sdk.api.step_expansion import UNKNOWN, AbstractResult, AbstractValue, Foresight, Knowledge
 from ort_sdk.plan import Step
-from ort_sdk.run.program.abstract_values import ALL_KNOWN, _abstract_eval_step, abstract_eval_kernel
-from ort_sdk.run.program.inlining import Inliner
-from ort_sdk.run.program.recording import Trace
+from ort_sdk.run.program.tracing.abstract_values import ALL_KNOWN, _abstract_eval_step, abstract_eval_kernel
+from ort_sdk.run.program.tracing.inlining import Inliner
+from ort_sdk.run.program.tracing.trace import Trace
 
 SHAPE_KNOWN = AbstractValue(shape_known=True)
 RESULT = AbstractResult((SHAPE_KNOWN,), is_complete=True, steps=3, operators=frozenset())

@@ -3,7 +3,7 @@
 import pytest
 
 from ort_sdk.api import EPFail, FusedSteps, FusibleProgram, FusibleStep
-from ort_sdk.run.program.fusion_checks import check_answer, unread_steps
+from ort_sdk.run.program.lowering.fusion_checks import check_answer, unread_steps
 
 CALLER = 5
 

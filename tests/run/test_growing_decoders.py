@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk as ort
 from ort_sdk.run import types
-from ort_sdk.run.program import fusion
 from ort_sdk.run.program.cache import ProgramCache
 from ort_sdk.run.program.dynamic_shapes import DynamicKey
+from ort_sdk.run.program.lowering import fusion
 
 pytest.importorskip("ort_sdk_cpu")
 

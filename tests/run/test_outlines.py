@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ort_sdk.run.program.lifetimes import Lifetimes
-from ort_sdk.run.program.outlines import SMALLEST_OUTLINED_BYTES, Outlines
+from ort_sdk.run.program.tracing.lifetimes import Lifetimes
+from ort_sdk.run.program.tracing.outlines import SMALLEST_OUTLINED_BYTES, Outlines
 
 BASE = np.arange(3 * 64 * 80, dtype=np.float32).reshape(3, 64, 80)
 

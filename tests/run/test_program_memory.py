@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import ort_sdk as ort
 from ort_sdk.api import InvalidArgument
 from ort_sdk.memory import Arena
-from ort_sdk.run.program.trace import Tracer
+from ort_sdk.run.program.tracing.tracer import Tracer
 from ort_sdk.run.program_memory import ProgramMemory
 
 WIDTH = 1 << 16

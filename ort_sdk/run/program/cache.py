@@ -20,8 +20,8 @@ from .shape_generic import ShapeGenericRunner
 from .subplans import continuation_plan
 
 if TYPE_CHECKING:
-    from .fusion import Fused
     from .guards import Exited, Guard
+    from .lowering.fusion import Fused
     from .program import Program
     from .specialisation import Specialisation
 
@@ -245,7 +245,7 @@ class ProgramCache:
         self, positions: frozenset[int], signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl
     ) -> list[Array]:
         """Run, and have the next run make a program for all signatures of this kind."""
-        from .trace import trace_without_guards
+        from .tracing.tracer import trace_without_guards
 
         results, recorded = trace_without_guards(self.plan, feeds, control, may_expand=False)
         made = (index for step in self.plan.steps for index in step.outputs)
@@ -301,7 +301,7 @@ class ProgramCache:
         self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool
     ) -> list[Array] | tuple[_Entry, Exited]:
         """Results of a run that was traced, or its program and the side exit it took; the program is kept if it is worth it."""
-        from .binding import bind_steps
+        from .lowering.binding import bind_steps
         from .program import Program
 
         results, specialisation = self._traced(signature, feeds, control)
@@ -326,7 +326,7 @@ class ProgramCache:
 
     def _fused(self, specialisation: Specialisation, *, may_compile: bool) -> Fused:
         """Steps fused where shapes are known and, in a program for dynamic shapes, where they vary, as in shape-generic runs."""
-        from .fusion import Fused, fuse_steps
+        from .lowering.fusion import Fused, fuse_steps
 
         fused = fuse_steps(specialisation, self._providers, may_compile=may_compile)
         if not specialisation.dynamic_feeds:
@@ -337,7 +337,7 @@ class ProgramCache:
     def _traced(
         self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl
     ) -> tuple[list[Array] | Exited, Specialisation]:
-        from .trace import trace, trace_without_guards
+        from .tracing.tracer import trace, trace_without_guards
 
         if self._depth >= MAX_CONTINUATIONS:
             return trace_without_guards(self.plan, feeds, control, may_expand=True)

@@ -9,10 +9,10 @@ from typing import Any
 from ort_sdk.api import Array
 from ort_sdk.run.executor import RunControl, StepObserver, current
 
-from .buffers import BoundSteps
-from .codegen import ProgramCode, generate_code
-from .fusion import Fused
 from .guards import Exited
+from .lowering.buffers import BoundSteps
+from .lowering.codegen import ProgramCode, generate_code
+from .lowering.fusion import Fused
 from .specialisation import Specialisation
 
 __all__ = ["Program"]

@@ -11,7 +11,7 @@ from ort_sdk.plan import ExecutionPlan, Step
 from ort_sdk.run.executor import RunControl, execute
 from ort_sdk.run.types import SECONDS_BEFORE_COMPILING, BindingProvider
 
-from .abstract_values import is_declared
+from .tracing.abstract_values import is_declared
 
 __all__ = ["ShapeGenericRunner"]
 
@@ -58,7 +58,7 @@ class ShapeGenericRunner:
         return results
 
     def _fuse(self, feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
-        from .trace import trace_without_guards
+        from .tracing.tracer import trace_without_guards
 
         results, recorded = trace_without_guards(self._original, feeds, control, may_expand=False)
         self._plan, is_complete = _fused(self._original, recorded.values, self._providers, may_compile=may_compile)
@@ -77,7 +77,7 @@ def _fused(
         providers: provider name → what binding needs.
         may_compile: see ``FusibleProgram.may_compile``.
     """
-    from .fusion import fuse_steps
+    from .lowering.fusion import fuse_steps
     from .specialisation import ProgramStep, Specialisation
 
     steps = [

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.onednn import library as onednn_library
 
 import ort_sdk as ort
-from ort_sdk.run.program.liveness import COPIED_BYTES
+from ort_sdk.run.program.lowering.liveness import COPIED_BYTES
 
 node = helper.make_node
 

@@ -15,13 +15,13 @@ from ort_sdk.api import Array
 from ort_sdk.api.step_expansion import UNKNOWN, AbstractValue
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 from ort_sdk.run.executor import BodyRunner, RunControl, RunScope, halt, raise_step_error
+from ort_sdk.run.program.dynamic_shapes import DynamicSignature
+from ort_sdk.run.program.guards import Exited, Guard, guard_step
+from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 
-from .dynamic_shapes import DynamicSignature
-from .guards import Exited, Guard, guard_step
 from .inlining import Inliner
 from .partial_evaluation import FOLD_LIMIT_BYTES, folded, has_tensors, is_tensor, nbytes_of, partially_evaluated
-from .recording import Trace
-from .specialisation import ProgramStep, Specialisation
+from .trace import Trace
 
 __all__ = ["Tracer", "trace", "trace_without_guards"]
 

@@ -12,11 +12,11 @@ from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.api.step_expansion import UNKNOWN, AbstractValue, ExpandedKernel
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 from ort_sdk.run.executor import raise_step_error, require_outputs, store_outputs
+from ort_sdk.run.program.specialisation import ProgramStep
 
 from .abstract_values import ALL_KNOWN, abstract_eval_kernel
 from .lifetimes import Lifetimes
 from .outlines import Outlines
-from .specialisation import ProgramStep
 
 __all__ = ["LISTING", "Trace"]
 

@@ -13,11 +13,11 @@ from ort_sdk.api import EPFail, ExecutionProvider
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.run.executor import halt, raise_step_error
+from ort_sdk.run.program.guards import Guard, SideExit
+from ort_sdk.run.program.slots import ValueSlot
+from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 
 from .buffers import BoundSteps
-from .guards import Guard, SideExit
-from .slots import ValueSlot
-from .specialisation import ProgramStep, Specialisation
 
 __all__ = ["GeneratedCode", "ProgramCode", "generate_code"]
 

@@ -12,11 +12,11 @@ from ort_sdk.api import Array, ExecutionProvider, HostArray, SupportsResults, Te
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.memory import Arena, BufferLifetime, lay_out
 from ort_sdk.memory.provider_memory import allocated, described
+from ort_sdk.run.program.slots import ValueSlot
+from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
 from .liveness import COPIED_BYTES, last_uses, wanted_outputs
-from .slots import ValueSlot
-from .specialisation import ProgramStep, Specialisation
 
 __all__ = [
     "COPIED_BYTES_IN_ALL",

@@ -13,11 +13,11 @@ from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.memory.provider_memory import described
 from ort_sdk.plan import ABSENT, Step
 from ort_sdk.run.executor import require_outputs, store_outputs
+from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
 from .binding import can_bind
 from .fusion_checks import check_answer, unread_steps
-from .specialisation import ProgramStep, Specialisation
 
 __all__ = ["Fused", "fuse_steps"]
 

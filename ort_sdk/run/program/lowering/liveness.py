@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.plan import ABSENT
+from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
-
-from .specialisation import ProgramStep, Specialisation
 
 __all__ = [
     "COPIED_BYTES",

@@ -15,7 +15,7 @@ from ort_sdk.plan import ExecutionPlan, Step
 from ort_sdk.run.executor import BodyRunner
 
 from .abstract_values import ALL_KNOWN, abstract_eval_body
-from .recording import Trace
+from .trace import Trace
 
 __all__ = ["MAX_EXPANDED_STEPS", "Inliner"]
 

@@ -10,12 +10,12 @@ import numpy as np
 from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.memory import Arena
 from ort_sdk.plan import ABSENT, Step
+from ort_sdk.run.program.slots import ValueSlot
+from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
 from .buffers import SMALL_BYTES, BoundSteps, allocated_for, assign_buffers, bound_outputs, fix_buffer, stage_feeds
 from .liveness import escaping_values, is_large_fetch, is_small_view, is_view, may_be_view, wanted_outputs
-from .slots import ValueSlot
-from .specialisation import ProgramStep, Specialisation
 
 __all__ = ["bind_steps", "can_bind"]
 
