@@ -3,7 +3,7 @@
     python -P benchmarks/bench_files.py PATH ... [--dim NAME=N ...] [--feeds FILE.npz] [--rounds 5] [--threads 2]
 
 A path is a model, or a folder of models. Inputs are random, batches of one (unnamed sizes and sizes without ``--dim`` in other
-places are 64 in pictures, 16 elsewhere); a file ``MODEL.npz`` beside a model, or ``--feeds``, gives them instead. Each model has
+places are 64 in images, 16 elsewhere); a file ``MODEL.npz`` beside a model, or ``--feeds``, gives them instead. Each model has
 a process of its own, in which both libraries take turns: in each round a rest, in which threads go to sleep, some runs that do
 not count, and runs for a tenth of a second that do. `ms` and `theirs` are medians over all rounds; `ratio` is onnxruntime's time
 over ours; `difference` the largest between both results, relative to the largest element. The last line has the geometric mean
@@ -31,7 +31,7 @@ import processes
 LIBRARIES = {"ort_sdk": "ms", "onnxruntime": "theirs"}
 RESTING_SECONDS = 0.06
 COUNTED_SECONDS = 0.1
-PICTURE_SIZE, OTHER_SIZE, PICTURE_RANK = 64, 16, 4
+IMAGE_SIZE, OTHER_SIZE, IMAGE_RANK = 64, 16, 4
 
 
 def models_in(paths: list[Path]) -> Iterator[Path]:
@@ -50,7 +50,7 @@ def feeds_of(session: Any, path: Path, arguments: argparse.Namespace) -> dict[st
 
 
 def value_of(argument: Any, sizes: dict[str, int], generator: np.random.Generator) -> Any:
-    default = PICTURE_SIZE if len(argument.shape) == PICTURE_RANK else OTHER_SIZE
+    default = IMAGE_SIZE if len(argument.shape) == IMAGE_RANK else OTHER_SIZE
     shape = [
         size if isinstance(size, int) and size > 0 else sizes.get(str(size), 1 if axis == 0 else default)
         for axis, size in enumerate(argument.shape)

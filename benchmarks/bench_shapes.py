@@ -1,4 +1,4 @@
-"""Inputs of another shape in nearly every run, beside onnxruntime: text, lines, pictures of any size, a cache that grows.
+"""Inputs of another shape in nearly every run, beside onnxruntime: text, lines, images of any size, a cache that grows.
 
     python -P benchmarks/bench_shapes.py [--rows texts batches ...] [--repetitions 3] [--threads 2]
     python -P benchmarks/bench_shapes.py --model recogniser.onnx --input x=1,3,48,80..640:8 [--count 50]
@@ -61,13 +61,13 @@ def batches() -> Workload:
     return Workload(model, tokens(1, 64), drawn(50, lambda rng: tokens(int(rng.integers(1, 9)), int(rng.integers(5, 61)))))
 
 
-def picture(height: int, width: int) -> Feeds:
+def image(height: int, width: int) -> Feeds:
     return {"x": np.full((1, 3, height, width), 0.5, np.float32)}
 
 
-def pictures() -> Workload:
+def images() -> Workload:
     model = any_size(vision_models.mobilenet_v2(1))
-    return Workload(model, picture(224, 224), drawn(50, lambda rng: picture(*(8 * rng.integers(8, 28, 2)).tolist())))
+    return Workload(model, image(224, 224), drawn(50, lambda rng: image(*(8 * rng.integers(8, 28, 2)).tolist())))
 
 
 def growing() -> Workload:
@@ -87,7 +87,7 @@ def step(shape: transformer_models.EncoderShape, past: int) -> Feeds:
     return {"input_ids": np.array([[past]]), "attention_mask": np.ones((1, past + 1), np.int64)} | cache
 
 
-ROWS = {"texts": texts, "batches": batches, "pictures": pictures, "growing": growing}
+ROWS = {"texts": texts, "batches": batches, "images": images, "growing": growing}
 
 
 def of_file(path: Path, inputs: Sequence[str], count: int) -> Workload:

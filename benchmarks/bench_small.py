@@ -5,8 +5,8 @@
 A run is `session.run` with arrays in and out, at both libraries' default optimizations. The libraries take turns; a figure is
 the median over the repetitions, each the mean of the runs in `--seconds`; a ratio is onnxruntime's time over ours. `encoder` is
 a small transformer with the chains of Shape, Gather, Unsqueeze and Concat that exporters write before each Reshape: `-16` and
-`-128` run one signature again and again, `-turns` six in turn, `-growing` a longer sequence in every run; `pictures-sizes` is
-a MobileNet on a picture of another size in every run. `steps` is our time without programs. `--busy` pins a process that never
+`-128` run one signature again and again, `-turns` six in turn, `-growing` a longer sequence in every run; `images-sizes` is
+a MobileNet on an image of another size in every run. `steps` is our time without programs. `--busy` pins a process that never
 rests to one core, and adds larger models. Needs onnxruntime.
 """
 
@@ -47,8 +47,8 @@ def growing() -> Feeds:
     return itertools.cycle([tokens(1, length) for length in range(1, 257)])
 
 
-def pictures() -> Feeds:
-    """Pictures of 400 sizes in any order, over and over."""
+def images() -> Feeds:
+    """Images of 400 sizes in any order, over and over."""
     rng = np.random.default_rng(0)
     sizes = rng.permutation([(height, width) for height in range(64, 224, 8) for width in range(64, 224, 8)])
     return ({"x": np.full((1, 3, height, width), 0.5, np.float32)} for height, width in itertools.cycle(sizes.tolist()))
@@ -74,7 +74,7 @@ def rows() -> dict[str, Callable[[], tuple[bytes, Callable[[], Feeds]]]]:
         "encoder-128": encoder(lambda: itertools.repeat(tokens(1, 128))),
         "encoder-turns": encoder(lambda: itertools.cycle([tokens(*size) for size in TURNS])),
         "encoder-growing": encoder(growing),
-        "pictures-sizes": lambda: (any_size(vision_models.mobilenet_v2(1)), pictures),
+        "images-sizes": lambda: (any_size(vision_models.mobilenet_v2(1)), images),
         "minilm-128": encoder(lambda: itertools.repeat(tokens(1, 128)), transformer_models.MINILM),
         "resnet": lambda: (vision_models.resnet50(1).SerializeToString(), lambda: itertools.repeat({"x": image})),
     }

@@ -50,7 +50,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNet(nn.Module):
-    """Classifier of pictures of any size."""
+    """Classifier of images of any size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class UNet(nn.Module):
 
 
 class Spatial(nn.Module):
-    """Samples a picture by a predicted affine grid, three ways."""
+    """Samples an image by a predicted affine grid, three ways."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,8 +247,8 @@ def _tokens(batch: int, length: int) -> Tensor:
 
 
 def _exports() -> Iterator[Export]:
-    picture = {"x": {0: "batch", 2: "height", 3: "width"}}
-    yield Export("mobilenet_opset9", MobileNet(), 9, {"x": torch.rand(2, 3, 32, 32)}, picture)
+    image = {"x": {0: "batch", 2: "height", 3: "width"}}
+    yield Export("mobilenet_opset9", MobileNet(), 9, {"x": torch.rand(2, 3, 32, 32)}, image)
     yield Export("unet_opset11", UNet(), 11, {"x": torch.rand(1, 3, 16, 16)}, {"x": {0: "batch"}})
     yield Export("lstm_opset10", LstmTagger(), 10, {"ids": _tokens(2, 7)}, {"ids": {1: "length"}})
     gru = {"x": torch.rand(6, 2, 6), "state": torch.rand(2, 2, 8)}
@@ -275,7 +275,7 @@ class _Samples(quantization.CalibrationDataReader):
 
 
 def _quantize(folder: Path) -> None:
-    """A picture model with QDQ pairs, one of quantized operators, and a text model quantized at run time."""
+    """An image model with QDQ pairs, one of quantized operators, and a text model quantized at run time."""
     random = np.random.default_rng(0)
     samples = [{"x": random.random((2, 3, 32, 32), np.float32)} for _ in range(4)]
     export = Export("mobilenet", MobileNet(), 13, {"x": torch.rand(2, 3, 32, 32)}, {"x": {0: "batch", 2: "height", 3: "width"}})

@@ -4,7 +4,7 @@ Needs numpy, scikit-learn, onnx and pillow; takes under a minute on one core. Ru
 
     python examples/digits/train.py
 
-It rewrites ``digits.onnx`` and ``pictures/`` beside this file: two held-back pictures of each digit, the first two in
+It rewrites ``digits.onnx`` and ``images/`` beside this file: two held-back images of each digit, the first two in
 the order of the split, so none is picked for its looks.
 """
 
@@ -34,8 +34,8 @@ BATCH_SIZE = 32
 LEARNING_RATE = 2e-3
 OPSET = 17
 IR_VERSION = 8
-PICTURE_SIZE = 64
-PICTURES_PER_CLASS = 2
+IMAGE_SIZE = 64
+IMAGES_PER_CLASS = 2
 
 
 def load_split() -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
@@ -216,24 +216,24 @@ def to_onnx(parameters: Parameters) -> onnx.ModelProto:
     return model
 
 
-def save_pictures(x: FloatArray, labels: IntArray, folder: Path) -> None:
-    """Write the first held-back pictures of each digit as PNG files, enlarged so that a person can see them."""
+def save_images(x: FloatArray, labels: IntArray, folder: Path) -> None:
+    """Write the first held-back images of each digit as PNG files, enlarged so that a person can see them."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for digit in range(10):
-        for letter, index in zip("abcdefghij", np.flatnonzero(labels == digit)[:PICTURES_PER_CLASS], strict=False):
+        for letter, index in zip("abcdefghij", np.flatnonzero(labels == digit)[:IMAGES_PER_CLASS], strict=False):
             pixels = np.rint(x[index, 0] * 255).astype(np.uint8)
-            picture = Image.fromarray(pixels).resize((PICTURE_SIZE, PICTURE_SIZE), Image.Resampling.NEAREST)
-            picture.save(folder / f"digit_{digit}_{letter}.png", optimize=True)
+            image = Image.fromarray(pixels).resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.NEAREST)
+            image.save(folder / f"digit_{digit}_{letter}.png", optimize=True)
 
 
 def main() -> None:
     train_x, test_x, train_y, test_y = load_split()
     parameters = train(train_x, train_y)
-    print(f"training accuracy {accuracy(parameters, train_x, train_y):.4f} on {len(train_x)} pictures")
-    print(f"held-back accuracy {accuracy(parameters, test_x, test_y):.4f} on {len(test_x)} pictures")
+    print(f"training accuracy {accuracy(parameters, train_x, train_y):.4f} on {len(train_x)} images")
+    print(f"held-back accuracy {accuracy(parameters, test_x, test_y):.4f} on {len(test_x)} images")
     onnx.save(to_onnx(parameters), FOLDER / "digits.onnx")
-    save_pictures(test_x, test_y, FOLDER / "pictures")
+    save_images(test_x, test_y, FOLDER / "images")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 
 import ort_sdk
 
@@ -18,7 +19,7 @@ __all__ = ["main"]
 
 COMMANDS = {
     "providers": "list installed execution providers, whether they are usable, and why not",
-    "run": "run a model once on files: pictures, arrays, text",
+    "run": "run a model once on files: images, arrays, text",
     "inspect": "show a model, or what a stage of session creation makes of it",
     "explain": "show on which provider each node runs, and why not on others",
     "bench": "measure session creation, latency and memory",
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed.words = words
     try:
         with own_stdout():
-            code = int(importlib.import_module(f".{parsed.command}", __package__).run(parsed))
+            code = int(_command(parsed.command).run(parsed))
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes stdout once more at exit; that must not fail again.
@@ -57,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ort-sdk {parsed.command}: error: {error_text(error)}{hint}", file=sys.stderr)  # noqa: T201
         return exit_code_of(error)
     return code
+
+
+def _command(name: str) -> ModuleType:
+    return importlib.import_module(f".commands.{name}", __package__)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,5 +79,5 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--json", action="store_true", help="print JSON on stdout and nothing else there")
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        importlib.import_module(f".{name}", __package__).add_arguments(command)
+        _command(name).add_arguments(command)
     return parser

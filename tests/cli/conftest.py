@@ -58,8 +58,8 @@ def digits():
 
 
 @pytest.fixture
-def picture():
-    return ROOT / "examples" / "digits" / "pictures" / "digit_7_a.png"
+def image():
+    return ROOT / "examples" / "digits" / "images" / "digit_7_a.png"
 
 
 @pytest.fixture

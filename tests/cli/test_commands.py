@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 from ort_sdk_cpu.plugin import CpuProvider
 
 from ort_sdk.api import TensorElementType, hookimpl
-from ort_sdk.cli import device_check
 from ort_sdk.cli.exit_codes import ExitCode
+from ort_sdk.cli.models import device_check
 from ort_sdk.plugins import plugin_manager, reset_manager
 from ort_sdk.testing.strict_provider import STRICT_PROVIDER, STRICT_TYPES, StrictProvider
 
@@ -143,7 +143,7 @@ def test_a_fault_of_ours_is_a_line_too(cli, monkeypatch):
     def broken(*_):
         raise AssertionError("cannot be")
 
-    monkeypatch.setattr("ort_sdk.cli.providers.provider_report", broken)
+    monkeypatch.setattr("ort_sdk.cli.commands.providers.provider_report", broken)
     done = cli("providers")
     assert (done.code, done.out) == (ExitCode.FAILURE, "")
     assert done.err == "ort-sdk providers: error: AssertionError('cannot be'); --debug shows where it was raised\n"
@@ -277,13 +277,13 @@ def test_explain_where_no_session_is_possible(cli, homeless):
     assert row["rejections"] == {"CPUExecutionProvider": ["no kernel for this operator"]}
 
 
-def test_bench(cli, digits, picture):
+def test_bench(cli, digits, image):
     done = cli("bench", digits, "--runs", "3", "--warmup", "2", "--json")
     report = json.loads(done.out)
     assert report["runs"] == 3
     assert 0 < report["min_ms"] <= report["median_ms"] <= report["p90_ms"] <= report["max_ms"]
     assert report["session_creation_ms"] > 0
-    table = cli("bench", digits, "--runs", "1", "--dim", "batch=3", "--input", picture).out
+    table = cli("bench", digits, "--runs", "1", "--dim", "batch=3", "--input", image).out
     assert "median_ms" in table
 
 

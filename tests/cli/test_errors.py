@@ -108,9 +108,9 @@ def test_no_such_provider(cli, digits, command):
     assert "CPUExecutionProvider" in done.err
 
 
-def test_wrong_provider_option(cli, digits, picture):
+def test_wrong_provider_option(cli, digits, image):
     for option, text in (("device_id=blue", "device_id"), ("device_id=99", "no device 99"), ("blue", "KEY=VALUE")):
-        done = cli("run", digits, "--input", picture, "--option", option)
+        done = cli("run", digits, "--input", image, "--option", option)
         assert done.code == ExitCode.USAGE
         assert text in done.err
 

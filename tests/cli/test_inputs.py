@@ -29,7 +29,7 @@ def refusal(done, code=2):
 
 @pytest.fixture
 def rgb(tmp_path):
-    """A picture of 4x2 pixels whose channels differ: 10, 20, 30 in the first one."""
+    """An image of 4x2 pixels whose channels differ: 10, 20, 30 in the first one."""
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3) * 10 + np.uint8([10, 10, 10])
     path = tmp_path / "rgb.png"
     Image.fromarray(pixels).save(path)
@@ -76,9 +76,9 @@ def test_resized_to_the_input(values, identity, rgb):
     assert values(identity(shape=[1, 3, 16, 8]), "--input", rgb[0]).shape == (1, 3, 16, 8)
 
 
-def test_all_pixels_in_one_dimension(values, identity, picture):
-    assert values(identity(shape=["n", 64]), "--input", picture).shape == (1, 64)
-    assert values(identity(shape=["n", 6]), "--input", picture, "--resize", "3x2").shape == (1, 6)
+def test_all_pixels_in_one_dimension(values, identity, image):
+    assert values(identity(shape=["n", 64]), "--input", image).shape == (1, 64)
+    assert values(identity(shape=["n", 6]), "--input", image, "--resize", "3x2").shape == (1, 6)
 
 
 def test_scale_mean_and_std(values, identity, rgb):
@@ -109,7 +109,7 @@ def test_encoded_bytes_for_a_model_that_decodes(values, identity, rgb):
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "jpeg", "bmp", "PNG"])
-def test_kinds_of_pictures(values, identity, tmp_path, suffix):
+def test_kinds_of_images(values, identity, tmp_path, suffix):
     path = tmp_path / f"p.{suffix}"
     Image.new("RGBA" if suffix == "png" else "RGB", (5, 5), "white").save(path)
     np.testing.assert_allclose(values(identity(shape=[1, 3, 5, 5]), "--input", path), 1, atol=0.01)
@@ -163,7 +163,7 @@ def test_wrong_shape(cli, identity, save_array, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("x.png", b"no picture"), ("x.npy", b"no array"), ("x.npz", b"no archive"), ("x.json", b"{"), ("x.txt", b"one two")],
+    [("x.png", b"no image"), ("x.npy", b"no array"), ("x.npz", b"no archive"), ("x.json", b"{"), ("x.txt", b"one two")],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_damaged_file(cli, identity, tmp_path, name, content):
@@ -172,9 +172,9 @@ def test_damaged_file(cli, identity, tmp_path, name, content):
     assert name in refusal(cli("run", identity(shape=[1, 3, 8, 8]), "--input", path))
 
 
-def test_half_a_picture(cli, digits, picture, tmp_path):
+def test_half_an_image(cli, digits, image, tmp_path):
     path = tmp_path / "half.png"
-    path.write_bytes(picture.read_bytes()[:100])
+    path.write_bytes(image.read_bytes()[:100])
     assert "half.png" in refusal(cli("run", digits, "--input", path))
 
 
@@ -184,11 +184,11 @@ def test_objects_are_not_loaded_from_npy(cli, identity, tmp_path):
     assert "x.npy" in refusal(cli("run", identity(), "--input", path))
 
 
-def test_no_picture_for_this_input(cli, identity, rgb):
-    assert "dimensions of a picture" in refusal(cli("run", identity(shape=[2, 2, 2, 2, 2]), "--input", rgb[0]))
+def test_no_image_for_this_input(cli, identity, rgb):
+    assert "dimensions of an image" in refusal(cli("run", identity(shape=[2, 2, 2, 2, 2]), "--input", rgb[0]))
     assert "has 5 channels" in refusal(cli("run", identity(shape=[1, 5, 4, 4]), "--input", rgb[0], "--layout", "nchw"))
-    assert "no square picture" in refusal(cli("run", identity(shape=["n", 63]), "--input", rgb[0]))
-    assert "takes no pictures" in refusal(cli("run", identity(TensorProto.STRING, [1, 3, 2, 4]), "--input", rgb[0]))
+    assert "no square image" in refusal(cli("run", identity(shape=["n", 63]), "--input", rgb[0]))
+    assert "takes no images" in refusal(cli("run", identity(TensorProto.STRING, [1, 3, 2, 4]), "--input", rgb[0]))
 
 
 def test_missing_inputs_are_listed(cli, add, save_array):
@@ -200,19 +200,19 @@ def test_missing_inputs_are_listed(cli, add, save_array):
     assert "  b:" in err
 
 
-def test_wrong_name(cli, digits, add, picture):
-    err = refusal(cli("run", digits, "--input", f"picture={picture}"))
-    assert "no input 'picture'" in err
+def test_wrong_name(cli, digits, add, image):
+    err = refusal(cli("run", digits, "--input", f"photo={image}"))
+    assert "no input 'photo'" in err
     assert "image: tensor(float) [batch, 1, 8, 8]" in err
-    assert "NAME=FILE" in refusal(cli("run", add, "--input", picture))
+    assert "NAME=FILE" in refusal(cli("run", add, "--input", image))
 
 
 @pytest.mark.parametrize(
     "option",
     [["--resize", "8"], ["--resize", "0x8"], ["--scale", "big"], ["--scale", "1/0"], ["--std", "1,0,1"], ["--mean", "1,2"]],
 )
-def test_wrong_picture_option(cli, digits, picture, option):
-    assert option[0] in refusal(cli("run", digits, "--input", picture, *option))
+def test_wrong_image_option(cli, digits, image, option):
+    assert option[0] in refusal(cli("run", digits, "--input", image, *option))
 
 
 def test_unequal_batch(cli, identity, save_array):

@@ -4,7 +4,7 @@ import pytest
 
 from ort_sdk.api import CPU_DEVICE, KernelRegistry, ProviderHooks, hookimpl
 from ort_sdk.cli.exit_codes import ExitCode
-from ort_sdk.cli.kernel_table import kernel_page, kernel_rows, type_set_text
+from ort_sdk.cli.models.kernel_table import kernel_page, kernel_rows, type_set_text
 from ort_sdk.plugins import plugin_manager
 
 

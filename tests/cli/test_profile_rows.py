@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ort_sdk.cli.profile import OUTSIDE, _Recorder, _rows
+from ort_sdk.cli.commands.profile import OUTSIDE, _Recorder, _rows
 
 NAMES = ["operator", "provider"]
 RUNS = 10

@@ -12,7 +12,7 @@ def first_class(out):
 
 
 def test_first_command_of_the_readme(shell):
-    done = shell("run", "examples/digits/digits.onnx", "--input", "image=examples/digits/pictures/digit_7_a.png")
+    done = shell("run", "examples/digits/digits.onnx", "--input", "image=examples/digits/images/digit_7_a.png")
     assert done.code == 0
     assert done.err == ""
     assert first_class(done.out) == "7"
@@ -21,12 +21,12 @@ def test_first_command_of_the_readme(shell):
 @pytest.mark.parametrize("digit", range(10))
 @pytest.mark.parametrize("letter", "ab")
 def test_reads_every_digit(cli, digits, digit, letter):
-    picture = digits.parent / "pictures" / f"digit_{digit}_{letter}.png"
-    assert first_class(cli("run", digits, "--input", picture).out) == str(digit)
+    image = digits.parent / "images" / f"digit_{digit}_{letter}.png"
+    assert first_class(cli("run", digits, "--input", image).out) == str(digit)
 
 
-def test_json_scores_are_those_of_onnxruntime(cli, digits, picture):
-    done = cli("run", digits, "--input", f"image={picture}", "--json", "--top", "3")
+def test_json_scores_are_those_of_onnxruntime(cli, digits, image):
+    done = cli("run", digits, "--input", f"image={image}", "--json", "--top", "3")
     (name, output), *others = json.loads(done.out)["outputs"].items()
     assert (name, others, done.err) == ("probabilities", [], "")
     (top,) = output["top"]
@@ -34,7 +34,7 @@ def test_json_scores_are_those_of_onnxruntime(cli, digits, picture):
     assert len(top) == 3
     from PIL import Image
 
-    small = Image.open(picture).convert("L").resize((8, 8))
+    small = Image.open(image).convert("L").resize((8, 8))
     image = np.asarray(small, np.float32).reshape(1, 1, 8, 8) / 255
     (expected,) = onnxruntime.InferenceSession(str(digits)).run(None, {"image": image})
     np.testing.assert_allclose(output["values"], expected, rtol=1e-4, atol=1e-6)
@@ -43,8 +43,8 @@ def test_json_scores_are_those_of_onnxruntime(cli, digits, picture):
 
 
 def test_repeated_name_makes_a_batch(cli, digits):
-    pictures = [digits.parent / "pictures" / f"digit_{digit}_a.png" for digit in (3, 1, 4)]
-    done = cli("run", digits, "--json", *(word for picture in pictures for word in ("--input", f"image={picture}")))
+    images = [digits.parent / "images" / f"digit_{digit}_a.png" for digit in (3, 1, 4)]
+    done = cli("run", digits, "--json", *(word for image in images for word in ("--input", f"image={image}")))
     output = json.loads(done.out)["outputs"]["probabilities"]
     assert output["shape"] == [3, 10]
     assert [row[0]["class"] for row in output["top"]] == ["3", "1", "4"]
@@ -62,15 +62,13 @@ def test_output_folder(cli, add, save_array, tmp_path):
 
 
 @pytest.mark.parametrize("level", ["none", "basic", "extended", "all"])
-def test_levels(cli, digits, picture, level):
-    assert first_class(cli("run", digits, "--input", picture, "--level", level).out) == "7"
+def test_levels(cli, digits, image, level):
+    assert first_class(cli("run", digits, "--input", image, "--level", level).out) == "7"
 
 
 @pytest.mark.parametrize("name", ["cpu", "CPUExecutionProvider"])
-def test_provider_by_either_name(cli, digits, picture, name):
-    done = cli(
-        "run", digits, "--input", picture, "--provider", name, "--option", "device_id=0", "--option", f"{name}.device_id=0"
-    )
+def test_provider_by_either_name(cli, digits, image, name):
+    done = cli("run", digits, "--input", image, "--provider", name, "--option", "device_id=0", "--option", f"{name}.device_id=0")
     assert first_class(done.out) == "7"
 
 

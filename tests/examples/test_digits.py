@@ -1,4 +1,4 @@
-"""The handwritten digits example: the shipped model on the shipped pictures, against onnxruntime."""
+"""The handwritten digits example: the shipped model on the shipped images, against onnxruntime."""
 
 import importlib.util
 import json
@@ -13,17 +13,17 @@ import ort_sdk as ort
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "digits"
 MODEL = FOLDER / "digits.onnx"
-PICTURES = sorted((FOLDER / "pictures").glob("digit_*_*.png"))
+IMAGES = sorted((FOLDER / "images").glob("digit_*_*.png"))
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 
 
-def label_of(picture: Path) -> int:
-    return int(picture.stem.split("_")[1])
+def label_of(image: Path) -> int:
+    return int(image.stem.split("_")[1])
 
 
-def image_of(picture: Path, resampling=Image.Resampling.BICUBIC) -> np.ndarray:
+def image_of(image: Path, resampling=Image.Resampling.BICUBIC) -> np.ndarray:
     """float32 ``[1, 1, 8, 8]``, 0 to 1, as the model's metadata asks."""
-    small = Image.open(picture).convert("L").resize((8, 8), resampling)
+    small = Image.open(image).convert("L").resize((8, 8), resampling)
     return np.asarray(small, np.float32).reshape(1, 1, 8, 8) / 255
 
 
@@ -46,33 +46,33 @@ def training():
     return module
 
 
-def test_twenty_pictures_two_of_each_digit():
-    assert sorted(label_of(picture) for picture in PICTURES) == sorted(list(range(10)) * 2)
+def test_twenty_images_two_of_each_digit():
+    assert sorted(label_of(image) for image in IMAGES) == sorted(list(range(10)) * 2)
     assert MODEL.stat().st_size < 200_000
 
 
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.stem)
-def test_picture_is_read_as_onnxruntime_reads_it(session, oracle, picture):
-    feeds = {"image": image_of(picture)}
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
+def test_image_is_read_as_onnxruntime_reads_it(session, oracle, image):
+    feeds = {"image": image_of(image)}
     (found,) = session.run(["probabilities"], feeds)
     (expected,) = oracle.run(["probabilities"], feeds)
     assert found.dtype == np.float32
     assert found.shape == (1, 10)
     np.testing.assert_allclose(found, expected, **TOLERANCE)
-    assert found.argmax() == label_of(picture)
+    assert found.argmax() == label_of(image)
 
 
 @pytest.mark.parametrize("resampling", Image.Resampling, ids=lambda filter_: filter_.name)
-def test_any_resizing_filter_reads_the_pictures(session, resampling):
-    images = np.concatenate([image_of(picture, resampling) for picture in PICTURES])
+def test_any_resizing_filter_reads_the_images(session, resampling):
+    images = np.concatenate([image_of(image, resampling) for image in IMAGES])
     (found,) = session.run(None, {"image": images})
-    right = found.argmax(axis=1) == [label_of(picture) for picture in PICTURES]
+    right = found.argmax(axis=1) == [label_of(image) for image in IMAGES]
     assert right.sum() >= 19
 
 
 @pytest.mark.parametrize("batch", [0, 1, 3, 20])
-def test_batch_gives_what_single_pictures_give(session, batch):
-    images = np.concatenate([image_of(picture) for picture in PICTURES])[:batch]
+def test_batch_gives_what_single_images_give(session, batch):
+    images = np.concatenate([image_of(image) for image in IMAGES])[:batch]
     (found,) = session.run(None, {"image": images})
     assert found.shape == (batch, 10)
     singles = [session.run(None, {"image": image[None]})[0] for image in images]
@@ -84,7 +84,7 @@ def test_held_back_accuracy_is_what_the_page_says(session, oracle, training):
     (found,) = session.run(None, {"image": images})
     np.testing.assert_allclose(found, oracle.run(None, {"image": images})[0], **TOLERANCE)
     right = int((found.argmax(axis=1) == labels).sum())
-    assert f"{right} of {len(labels)} held-back pictures" in (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"{right} of {len(labels)} held-back images" in (FOLDER / "README.md").read_text(encoding="utf-8")
     assert right / len(labels) >= 0.97
 
 

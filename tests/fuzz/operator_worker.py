@@ -154,7 +154,7 @@ def outcome(subject, rng):
     try:
         with limits(), warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            warnings.simplefilter("ignore", UserWarning)  # what Pillow says of broken pictures
+            warnings.simplefilter("ignore", UserWarning)  # what Pillow says of broken images
             found = outcomes(subject, rng)
         return ("warning", str(told[0])) if told else judge(subject, found)
     except OrtSdkError as error:

@@ -39,12 +39,12 @@ def step(length, past):
     return {"ids": tokens(2, length), "past_key": real(2, 1, past, 8), "past_value": real(2, 1, past, 8)}
 
 
-PICTURES = [{"x": RNG.random((2, 3, 32, 32), np.float32)}, {"x": RNG.random((1, 3, 48, 40), np.float32)}]
+IMAGES = [{"x": RNG.random((2, 3, 32, 32), np.float32)}, {"x": RNG.random((1, 3, 48, 40), np.float32)}]
 TEXTS = [text(2, 6, 0), text(3, 4, 2)]
 # One prompt without a past, then steps whose past grows: every shape is new once, as in use.
 STEPS = [step(4, 0), step(1, 4), step(1, 5), step(2, 6)]
 FEEDS = {
-    "mobilenet_opset9": PICTURES,
+    "mobilenet_opset9": IMAGES,
     "lstm_opset10": [{"ids": tokens(2, 7)}, {"ids": tokens(2, 3)}],
     "unet_opset11": [{"x": real(1, 3, 16, 16)}, {"x": real(2, 3, 16, 16)}],
     "gru_opset12": [{"x": real(6, 2, 6), "state": real(2, 2, 8)}, {"x": real(3, 2, 6), "state": real(2, 2, 8)}],
@@ -59,8 +59,8 @@ FEEDS = {
     "decoder_opset18": STEPS,
 }
 QUANTIZED_FEEDS = {
-    "mobilenet_qdq_opset13": PICTURES,
-    "mobilenet_qlinear_opset13": PICTURES,
+    "mobilenet_qdq_opset13": IMAGES,
+    "mobilenet_qlinear_opset13": IMAGES,
     "encoder_dynamic_opset14": TEXTS,
 }
 

@@ -1,4 +1,4 @@
-"""ImageDecoder on pictures made here."""
+"""ImageDecoder on images made here."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_jpeg_comes_close():
     assert np.abs(pixels.astype(int) - smooth).max() <= 4
 
 
-def test_gray_transparent_and_sixteen_bit_pictures():
+def test_gray_transparent_and_sixteen_bit_images():
     gray = PIXELS[:, :, 0]
     np.testing.assert_array_equal(decode(encoded(Image.fromarray(gray), "PNG")), np.stack([gray] * 3, axis=2))
     transparent = np.concatenate([PIXELS, PIXELS[:, :, :1]], axis=2)
@@ -61,7 +61,7 @@ def test_what_cannot_be_decoded_gives_an_empty_matrix(damage):
     assert decode(stream, pixel_format="Grayscale").shape == (0, 0, 1)
 
 
-def test_pictures_as_large_as_an_attack_are_refused(monkeypatch):
+def test_images_as_large_as_an_attack_are_refused(monkeypatch):
     stream = encoded(Image.fromarray(PIXELS), "PNG")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     with pytest.raises(InvalidArgument, match="not decoded"):

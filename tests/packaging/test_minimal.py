@@ -35,17 +35,17 @@ options = ort_sdk.SessionOptions()
 options.optimized_model_filepath = "saved.%s"
 ort_sdk.InferenceSession({str(MODEL)!r}, options)
 """
-READ_PICTURE = """
+READ_IMAGE = """
 from pathlib import Path
 from ort_sdk.api import NodeArg
-from ort_sdk.cli.pictures import PictureOptions, picture_tensor
-picture_tensor(Path("p.png"), NodeArg("image", "tensor(float)", (1, 3, 8, 8)), PictureOptions())
+from ort_sdk.cli.inputs.images import ImageOptions, image_tensor
+image_tensor(Path("p.png"), NodeArg("image", "tensor(float)", (1, 3, 8, 8)), ImageOptions())
 """
 NARROW_TYPE = "sys.modules['ml_dtypes'] = None; from ort_sdk.api import TensorElementType; TensorElementType.BFLOAT16.numpy_dtype"
 MADE_WITHOUT = {
     "flatbuffers": (SAVE % "ort", "writing a model in ORT format"),
     "onnx": (SAVE % "onnx", "writing a model in ONNX format"),
-    "pillow": (READ_PICTURE, "reading picture 'p.png'"),
+    "pillow": (READ_IMAGE, "reading image 'p.png'"),
     "ml_dtypes": (NARROW_TYPE, "element type BFLOAT16"),
 }
 """Package → code that needs it, and words of the error."""

@@ -5,7 +5,7 @@ import onnx.parser
 import pytest
 
 from ort_sdk.api import OrtSdkError
-from ort_sdk.cli.building import BuiltModel, build_state
+from ort_sdk.cli.models.building import BuiltModel, build_state
 from ort_sdk.run import RunControl, executor
 
 MODEL = onnx.parser.parse_model("""

@@ -1,4 +1,4 @@
-"""Transposes of pictures to channels last, moved behind what follows: two that undo each other meet."""
+"""Transposes of images to channels last, moved behind what follows: two that undo each other meet."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _WITH_CHANNELS_FIRST = frozenset({
     *("AveragePool", "BatchNormalization", "Concat", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool"),
     *("GlobalMaxPool", "InstanceNormalization", "LRN", "MaxPool", "Pad", "Resize", "SpaceToDepth", "Upsample"),
 })  # fmt: skip
-"""What makes pictures with channels first, or hands them on."""
+"""What makes images with channels first, or hands them on."""
 _MOVED_THROUGH = frozenset({*_UNARY, *_BROADCASTING, *_REDUCING, "Concat", "Pad"})
 _FIRST_BROADCASTING = 7
 """Version of Add and its like from which on they broadcast as NumPy does."""
 
 
 class TransposeSinking:
-    """Of ORT's ``TransposeOptimizer`` what moves transposes of pictures behind element-wise nodes, Concat, Pad and reductions."""
+    """Of ORT's ``TransposeOptimizer`` what moves transposes of images behind element-wise nodes, Concat, Pad and reductions."""
 
     name = "TransposeSinking"
 
@@ -76,7 +76,7 @@ def _move(node: Node, graph: Graph) -> bool:
 
 
 def _transpose(name: str, graph: Graph) -> Node | None:
-    """What makes a value, if it transposes a picture to channels last."""
+    """What makes a value, if it transposes an image to channels last."""
     node = graph.producer(name)
     if node is None or node.op_type != "Transpose" or node.domain:
         return None
@@ -85,7 +85,7 @@ def _transpose(name: str, graph: Graph) -> Node | None:
 
 
 def _is_worth_it(node: Node, transposes: Sequence[Node], graph: Graph) -> bool:
-    """Whether one transpose will be gone, or go on behind all its readers, and one comes from what works on pictures."""
+    """Whether one transpose will be gone, or go on behind all its readers, and one comes from what works on images."""
     if not any(_can_go(node, each.outputs[0], graph) for each in transposes):
         return False
     makers = [graph.producer(each.inputs[0]) for each in transposes]

@@ -1,4 +1,4 @@
-"""Transposes of pictures to channels last: they move until they meet their inverses, and results stay the same."""
+"""Transposes of images to channels last: they move until they meet their inverses, and results stay the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def normal(*shape):
 
 
 def model_of(*nodes, constants=None, opset=17, rank=4):
-    """Nodes from ``t``, a convolution's picture with channels last, to ``u``, behind which is a transpose and a convolution."""
+    """Nodes from ``t``, a convolution's image with channels last, to ``u``, behind which is a transpose and a convolution."""
     chain = [
         node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
         node("Transpose", ["c"], ["t"], perm=LAST),
@@ -87,7 +87,7 @@ def test_axes_as_an_input():
 STAYING = {
     "an order that is left": ([node("ReduceMean", ["t"], ["u"], axes=[1], keepdims=0)], {}, 3),
     "a softmax": ([node("Softmax", ["t"], ["u"], axis=-1), node("Transpose", ["u"], ["unused"])], {}, 4),
-    "another picture": (
+    "another image": (
         [node("Reshape", ["x", "s"], ["r"]), node("ReduceMax", ["r"], ["z"], axes=[3]), node("Add", ["t", "z"], ["u"])],
         {"s": np.array([2, 6, 7, 3])},
         4,

@@ -6,14 +6,13 @@ import argparse
 from pathlib import Path
 
 from ort_sdk.api import InvalidArgument
+from ort_sdk.cli.arguments import add_model_argument, add_provider_arguments, provider_entries
+from ort_sdk.cli.exit_codes import ExitCode
+from ort_sdk.cli.models.sessions import OPTIMIZATION_LEVELS
+from ort_sdk.cli.output import print_json, print_text, progress
 from ort_sdk.config_keys import MINIMAL_BUILD_OPTIMIZATIONS, SAVE_MODEL_FORMAT
 from ort_sdk.session.inference_session import InferenceSession
 from ort_sdk.session.options.session_options import SessionOptions
-
-from .arguments import add_model_argument, add_provider_arguments, provider_entries
-from .exit_codes import ExitCode
-from .output import print_json, print_text, progress
-from .sessions import OPTIMIZATION_LEVELS
 
 __all__ = ["add_arguments", "run"]
 
@@ -42,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             without any.
         NoModel: the model is none.
     """
-    from .building import read_model
+    from ort_sdk.cli.models.building import read_model
 
     source, output = Path(arguments.model), Path(arguments.output)
     model_format = _FORMATS.get(output.suffix.lower())

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, NodeArg, TensorElementType
-
-from .arguments import key_value
-from .output import shape_text
+from ort_sdk.cli.arguments import key_value
+from ort_sdk.cli.output import shape_text
 
 __all__ = ["generated_feed", "read_dimensions"]
 

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ort_sdk.api import OrtSdkError
+from ort_sdk.cli.arguments import LEVELS, add_model_argument, add_provider_arguments, provider_entries
+from ort_sdk.cli.exit_codes import ExitCode
+from ort_sdk.cli.output import print_json, print_text, progress
 from ort_sdk.graph import Graph, Model
-
-from .arguments import LEVELS, add_model_argument, add_provider_arguments, provider_entries
-from .exit_codes import ExitCode
-from .output import print_json, print_text, progress
 
 __all__ = ["add_arguments", "run"]
 
@@ -33,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from .building import read_model
+    from ort_sdk.cli.models.building import read_model
 
     with progress(f"loading {arguments.model}"):
         model = read_model(arguments.model, lambda: provider_entries(arguments))
@@ -134,7 +133,7 @@ def _stage(arguments: argparse.Namespace, model: Model) -> Printers:
 
 def _partitioned(arguments: argparse.Namespace) -> Graph:
     """The graph when it is partitioned, before copies are inserted and weights are placed."""
-    from .building import build_state
+    from ort_sdk.cli.models.building import build_state
 
     reached: list[Graph] = []
 
@@ -151,10 +150,9 @@ def _partitioned(arguments: argparse.Namespace) -> Graph:
 
 
 def _built(arguments: argparse.Namespace) -> Printers:
+    from ort_sdk.cli.models import stages
+    from ort_sdk.cli.models.building import build_state
     from ort_sdk.plan.printer import describe_plan, format_plan
-
-    from . import stages
-    from .building import build_state
 
     state = build_state(arguments.model, provider_entries(arguments), LEVELS[arguments.level])
     if arguments.stage == "plan":

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ort_sdk.cli.exit_codes import ExitCode
+from ort_sdk.cli.output import print_json, print_text, progress
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.plugins.manager import NO_DEVICE
 from ort_sdk.plugins.report import provider_report, report_text
-
-from .exit_codes import ExitCode
-from .output import print_json, print_text, progress
 
 __all__ = ["add_arguments", "run"]
 
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _checks(report: dict[str, Any]) -> list[dict[str, Any]]:
-    from .device_check import check_device
+    from ort_sdk.cli.models.device_check import check_device
 
     usable = [row for row in report["providers"] if row["state"] == "loaded"]
     with progress("computing on every device"):

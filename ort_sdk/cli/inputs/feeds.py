@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, NodeArg, TensorElementType
+from ort_sdk.cli.output import shape_text
 
-from .output import shape_text
-from .pictures import PICTURE_SUFFIXES, PictureOptions, picture_tensor
+from .images import IMAGE_SUFFIXES, ImageOptions, image_tensor
 
 __all__ = ["input_lines", "read_feeds"]
 
-_SUFFIXES = (".npy", ".npz", ".txt", ".json", *sorted(PICTURE_SUFFIXES))
+_SUFFIXES = (".npy", ".npz", ".txt", ".json", *sorted(IMAGE_SUFFIXES))
 
 
 def read_feeds(
     texts: Sequence[str],
     inputs: Sequence[NodeArg],
-    pictures: PictureOptions,
+    images: ImageOptions,
     dtype: str | None = None,
 ) -> dict[str, Any]:
     """The feeds of a run.
@@ -32,8 +32,8 @@ def read_feeds(
         texts: ``NAME=FILE`` each, or ``FILE`` where the model has one input or the file names its arrays (.npz). A name
             given several times makes a batch.
         inputs: the model's inputs.
-        pictures: how to prepare pictures.
-        dtype: element type to convert to; None converts text and pictures to the input's type, and nothing else.
+        images: how to prepare images.
+        dtype: element type to convert to; None converts text and images to the input's type, and nothing else.
 
     Raises:
         InvalidArgument: unknown input, unreadable file, or a value that does not fit the input.
@@ -42,7 +42,7 @@ def read_feeds(
     by_name = {argument.name: argument for argument in inputs}
     found: dict[str, list[Any]] = {}
     for text in texts:
-        for name, value in _values(text, by_name, pictures, dtype):
+        for name, value in _values(text, by_name, images, dtype):
             found.setdefault(name, []).append(value)
     return {name: _batched(by_name[name], values) for name, values in found.items()}
 
@@ -52,7 +52,7 @@ def input_lines(inputs: Sequence[NodeArg]) -> str:
     return "\n".join(f"  {argument.name}: {argument.type} {shape_text(argument.shape)}" for argument in inputs)
 
 
-def _values(text: str, inputs: Mapping[str, NodeArg], pictures: PictureOptions, dtype: str | None) -> list[tuple[str, Any]]:
+def _values(text: str, inputs: Mapping[str, NodeArg], images: ImageOptions, dtype: str | None) -> list[tuple[str, Any]]:
     name, path = _split(text, inputs)
     if path.suffix.lower() == ".npz" and not name:
         arrays = _archive(path)
@@ -62,7 +62,7 @@ def _values(text: str, inputs: Mapping[str, NodeArg], pictures: PictureOptions, 
                 f"{str(path)!r} has arrays {unknown}, which are no inputs. Inputs:\n{input_lines([*inputs.values()])}"
             )
         return [(key, _checked(inputs[key], array, dtype)) for key, array in arrays.items()]
-    return [(name, _value(path, inputs[name], pictures, dtype))]
+    return [(name, _value(path, inputs[name], images, dtype))]
 
 
 def _split(text: str, inputs: Mapping[str, NodeArg]) -> tuple[str, Path]:
@@ -77,10 +77,10 @@ def _split(text: str, inputs: Mapping[str, NodeArg]) -> tuple[str, Path]:
     return "" if is_archive else next(iter(inputs)), Path(text)
 
 
-def _value(path: Path, argument: NodeArg, pictures: PictureOptions, dtype: str | None) -> Any:
+def _value(path: Path, argument: NodeArg, images: ImageOptions, dtype: str | None) -> Any:
     suffix = path.suffix.lower()
-    if suffix in PICTURE_SUFFIXES:
-        return _converted(picture_tensor(path, argument, pictures), dtype)
+    if suffix in IMAGE_SUFFIXES:
+        return _converted(image_tensor(path, argument, images), dtype)
     if suffix == ".npy":
         return _checked(argument, _load_npy(path), dtype)
     if suffix == ".npz":

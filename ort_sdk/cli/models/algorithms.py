@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import OrtSdkError
+from ort_sdk.cli.inputs.measured_model import measured_feeds
+from ort_sdk.cli.output import print_notice
 from ort_sdk.graph import Model, Node
 from ort_sdk.plan import Step
 from ort_sdk.run import RunControl
 
 from .building import BuiltModel
-from .measured_model import measured_feeds
-from .output import print_notice
 
 __all__ = ["algorithms_of", "feeds_of_known_shapes", "name_nodes"]
 

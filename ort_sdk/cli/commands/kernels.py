@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 from ort_sdk.api import InvalidArgument, KernelRegistry
-
-from .exit_codes import ExitCode, error_text, is_explained
-from .output import print_json, print_text, progress
+from ort_sdk.cli.exit_codes import ExitCode, error_text, is_explained
+from ort_sdk.cli.output import print_json, print_text, progress
 
 __all__ = ["add_arguments", "run"]
 
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tell(arguments: argparse.Namespace, registries: list[KernelRegistry]) -> ExitCode:
-    from .kernel_table import kernel_page, kernel_rows
+    from ort_sdk.cli.models.kernel_table import kernel_page, kernel_rows
 
     rows = kernel_rows(registries)
     names = [registry.provider_name for registry in registries]

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .arguments import count, provider_entries
-from .exit_codes import ExitCode
-from .measured_model import add_measuring_arguments, measured_feeds
-from .output import print_json, print_table, progress
+from ort_sdk.cli.arguments import count, provider_entries
+from ort_sdk.cli.exit_codes import ExitCode
+from ort_sdk.cli.inputs.measured_model import add_measuring_arguments, measured_feeds
+from ort_sdk.cli.output import print_json, print_table, progress
 
 __all__ = ["add_arguments", "run"]
 
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.threads and os.environ.get(THREADS_SET) != str(arguments.threads):
         return _run_with_threads(arguments)
-    from .building import read_model
-    from .sessions import open_session
+    from ort_sdk.cli.models.building import read_model
+    from ort_sdk.cli.models.sessions import open_session
 
     entries = provider_entries(arguments)
     feeds = measured_feeds(arguments, read_model(arguments.model, lambda: entries))

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ort_sdk.api import NodeArg
+from ort_sdk.cli.arguments import add_model_argument, add_provider_arguments, count
 from ort_sdk.graph import Model
 
-from .arguments import add_model_argument, add_provider_arguments, count
-from .run import add_input_arguments, input_files
+from .arguments import add_input_arguments, input_files
 
 __all__ = ["add_feed_arguments", "add_measuring_arguments", "measured_feeds"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ort_sdk.cli.output import table_lines
 from ort_sdk.graph import Graph
 from ort_sdk.graph.printer import value_text
 from ort_sdk.plan import ABSENT, ExecutionPlan
 from ort_sdk.session.stages.state import SessionState
-
-from .output import table_lines
 
 __all__ = ["describe_kernels", "describe_memory", "kernels_text", "memory_text"]
 

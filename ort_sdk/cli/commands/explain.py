@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import NoKernelError
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.cli.arguments import LEVELS, add_model_argument, add_nodes_argument, add_provider_arguments, provider_entries
+from ort_sdk.cli.exit_codes import ExitCode
+from ort_sdk.cli.inputs.measured_model import add_feed_arguments, measured_feeds
+from ort_sdk.cli.models.node_types import describe_types, resolve_types, session_lookups, sources_text, types_text
+from ort_sdk.cli.output import print_json, print_table, print_text, progress
 from ort_sdk.graph import Model
 from ort_sdk.kernels import ResolvedTypes
 from ort_sdk.partition import COPY_DOMAIN, Placement
 
-from .arguments import LEVELS, add_model_argument, add_nodes_argument, add_provider_arguments, provider_entries
-from .exit_codes import ExitCode
-from .measured_model import add_feed_arguments, measured_feeds
-from .node_types import describe_types, resolve_types, session_lookups, sources_text, types_text
-from .output import print_json, print_table, print_text, progress
-
 if TYPE_CHECKING:
+    from ort_sdk.cli.models.building import BuiltModel
     from ort_sdk.run import ProgramRow
-
-    from .building import BuiltModel
 
 __all__ = ["add_arguments", "run"]
 
@@ -76,8 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; ``NO_KERNEL`` if a node has no kernel."""
-    from .algorithms import algorithms_of
-    from .building import read_model
+    from ort_sdk.cli.models.algorithms import algorithms_of
+    from ort_sdk.cli.models.building import read_model
 
     entries = provider_entries(arguments)
     model = read_model(arguments.model, lambda: entries)
@@ -114,7 +112,7 @@ def _lists_nodes(arguments: argparse.Namespace) -> bool:
 
 def _feeds(arguments: argparse.Namespace, model: Model) -> dict[str, Any] | None:
     """Feeds of the runs that are asked for; None if the model is not run."""
-    from .algorithms import feeds_of_known_shapes
+    from ort_sdk.cli.models.algorithms import feeds_of_known_shapes
 
     if arguments.program:
         return measured_feeds(arguments, model)
@@ -123,12 +121,11 @@ def _feeds(arguments: argparse.Namespace, model: Model) -> dict[str, Any] | None
 
 def _placed(path: str, entries: Sequence[Any], level: int, *, fixes_defaults: bool) -> _Placed:
     """The model with all nodes on providers; or what is known of one that has a node without a kernel."""
+    from ort_sdk.cli.models.algorithms import name_nodes
+    from ort_sdk.cli.models.building import BuiltModel
     from ort_sdk.session.build import build_session
     from ort_sdk.session.environment import environment
     from ort_sdk.session.options.build_settings import BuildSettings
-
-    from .algorithms import name_nodes
-    from .building import BuiltModel
 
     loaded: list[Model] = []
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.cli.arguments import LEVELS, add_nodes_argument, provider_entries
+from ort_sdk.cli.exit_codes import ExitCode
+from ort_sdk.cli.inputs.measured_model import add_measuring_arguments, measured_feeds
+from ort_sdk.cli.output import print_json, print_table, print_text, progress
 from ort_sdk.plan import Step
-
-from .arguments import LEVELS, add_nodes_argument, provider_entries
-from .exit_codes import ExitCode
-from .measured_model import add_measuring_arguments, measured_feeds
-from .output import print_json, print_table, print_text, progress
 
 __all__ = ["add_arguments", "run"]
 
@@ -64,9 +63,8 @@ class _Recorder:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    from ort_sdk.cli.models.building import BuiltModel, build_state, read_model
     from ort_sdk.run import RunControl
-
-    from .building import BuiltModel, build_state, read_model
 
     entries = provider_entries(arguments)
     feeds = measured_feeds(arguments, read_model(arguments.model, lambda: entries))

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk.cli.exit_codes import error_text
 from ort_sdk.plan import ExecutionPlan
 from ort_sdk.session.stages.state import SessionState
 
 from .building import BuiltModel, build_state
-from .exit_codes import error_text
 
 __all__ = ["check_device"]
 

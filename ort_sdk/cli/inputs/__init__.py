@@ -1,0 +1,1 @@
+"""Feeds of a run: from files, or made up."""

@@ -1,0 +1,1 @@
+"""What commands make of a model, and what they show of it."""
