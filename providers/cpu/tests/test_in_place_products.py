@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu.gemm.plan import Activation, CompiledProduct, Sizes
+from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
+from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, machine_instruction_set
@@ -81,21 +82,21 @@ def test_any_number_of_threads(monkeypatch, threads, is_transposed):
 
 
 ACTIVATIONS = {
-    Activation.RELU: lambda x: np.where(x < 0, x * 0.25, x),
-    Activation.SIGMOID: lambda x: 1 / (1 + np.exp(-x)),
-    Activation.TANH: np.tanh,
-    Activation.NONE: lambda x: x,
+    ActivationKind.LEAKY_RELU: lambda x: np.where(x < 0, x * 0.25, x),
+    ActivationKind.SIGMOID: lambda x: 1 / (1 + np.exp(-x)),
+    ActivationKind.TANH: np.tanh,
+    ActivationKind.IDENTITY: lambda x: x,
 }
 
 
 @pytest.mark.parametrize("is_transposed", [False, True])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("kind", ACTIVATIONS)
 @pytest.mark.parametrize("rows", [1, 4, 9, 50])
-def test_bias_factor_and_activation(rows, activation, is_transposed):
+def test_bias_factor_and_activation(rows, kind, is_transposed):
     a, b, bias = random(rows, 130), random(130, 131, seed=1) / 12, random(131, seed=2)
     given = np.ascontiguousarray(b.T) if is_transposed else b
-    found = product(a, given, is_transposed=is_transposed, bias=bias, alpha=0.5, activation=activation, slope=0.25)
-    expected = ACTIVATIONS[activation](0.5 * (a.astype(np.float64) @ b) + bias)
+    found = product(a, given, is_transposed=is_transposed, bias=bias, alpha=0.5, activation=Activation(kind, 0.25))
+    expected = ACTIVATIONS[kind](0.5 * (a.astype(np.float64) @ b) + bias)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
 
 

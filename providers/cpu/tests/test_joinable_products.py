@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from ort_sdk_cpu.gemm.batched import Operands, joinable_product
-from ort_sdk_cpu.gemm.plan import Activation
+from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS
 from ort_sdk_cpu.memory.workspace import shared_scratch
@@ -69,20 +69,20 @@ def test_products(case, alpha):
 
 
 @pytest.mark.parametrize(
-    ("activation", "slope", "function"),
+    ("activation", "function"),
     [
-        (Activation.RELU, 0.0, lambda x: np.maximum(x, 0)),
-        (Activation.RELU, 0.25, lambda x: np.where(x < 0, 0.25 * x, x)),
-        (Activation.SIGMOID, 0.0, lambda x: 1 / (1 + np.exp(-x))),
-        (Activation.TANH, 0.0, np.tanh),
+        (Activation(ActivationKind.LEAKY_RELU), lambda x: np.maximum(x, 0)),
+        (Activation(ActivationKind.LEAKY_RELU, 0.25), lambda x: np.where(x < 0, 0.25 * x, x)),
+        (Activation(ActivationKind.SIGMOID), lambda x: 1 / (1 + np.exp(-x))),
+        (Activation(ActivationKind.TANH), np.tanh),
     ],
 )
 @pytest.mark.parametrize("case", ["matrices", "one row", "heads and transposed heads"])
-def test_activations(case, activation, slope, function):
+def test_activations(case, activation, function):
     a, b = CASES[case]
     expected = function(0.5 * (a.astype(np.float64) @ b.astype(np.float64)))
     out = np.full(expected.shape, np.nan, np.float32)
-    joinable_product(Operands(a, b, out, alpha=0.5, activation=activation, slope=slope), shared_scratch())()
+    joinable_product(Operands(a, b, out, alpha=0.5, activation=activation), shared_scratch())()
     np.testing.assert_allclose(out, expected, rtol=2e-5, atol=5e-5)
 
 
@@ -98,7 +98,7 @@ def test_addends(addend):
 @pytest.mark.parametrize("addend", [_random(70, 1), _random(1, 1), _random(70, 3)[:, 1:2]])
 def test_addends_of_one_column(addend):
     a, b, out = _random(70, 40), _random(40, 1), np.empty((70, 1), np.float32)
-    call = joinable_product(Operands(a, b, out, addend, 0.5, 2.0, Activation.RELU), shared_scratch())
+    call = joinable_product(Operands(a, b, out, addend, 0.5, 2.0, Activation(ActivationKind.LEAKY_RELU)), shared_scratch())
     call()
     expected = np.maximum(0.5 * (a.astype(np.float64) @ b) + 2.0 * addend, 0)
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.kernel.post_ops import Binary, Eltwise, Sum
 from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op, scales_of, zero_points_of
 from ort_sdk_cpu.onednn.execution import Execution, reordered
 from ort_sdk_cpu.onednn.memory_descriptor import any_layout, of_array
+from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise, Sum
 from ort_sdk_cpu.onednn.primitive import convolution, matmul, reorder
 
 from ort_sdk.api import ExtentError, RuntimeException

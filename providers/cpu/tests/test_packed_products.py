@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.gemm import packing
 from ort_sdk_cpu.gemm.constant_b import ConstantProduct
-from ort_sdk_cpu.gemm.plan import Activation, CompiledProduct, ProductFunction, ProductSizes
+from ort_sdk_cpu.gemm.plan import CompiledProduct, ProductFunction, ProductSizes
+from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
@@ -93,20 +94,20 @@ def test_any_number_of_threads(monkeypatch, threads):
 
 
 ACTIVATIONS = {
-    Activation.RELU: lambda x: np.where(x < 0, x * 0.25, x),
-    Activation.SIGMOID: lambda x: 1 / (1 + np.exp(-x)),
-    Activation.TANH: np.tanh,
-    Activation.NONE: lambda x: x,
+    ActivationKind.LEAKY_RELU: lambda x: np.where(x < 0, x * 0.25, x),
+    ActivationKind.SIGMOID: lambda x: 1 / (1 + np.exp(-x)),
+    ActivationKind.TANH: np.tanh,
+    ActivationKind.IDENTITY: lambda x: x,
 }
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("kind", ACTIVATIONS)
 @pytest.mark.parametrize("rows", [1, 9, 50])
-def test_bias_factor_and_activation(rows, activation):
+def test_bias_factor_and_activation(rows, kind):
     """Of so many columns that they are finished some at a time."""
     a, b, bias = random(rows, 130), random(130, 611, seed=1) / 12, random(611, seed=2)
-    found = product(a, panels_of(b), 611, bias=bias, alpha=0.5, activation=activation, slope=0.25)
-    expected = ACTIVATIONS[activation](0.5 * (a.astype(np.float64) @ b) + bias)
+    found = product(a, panels_of(b), 611, bias=bias, alpha=0.5, activation=Activation(kind, 0.25))
+    expected = ACTIVATIONS[kind](0.5 * (a.astype(np.float64) @ b) + bias)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
 
 

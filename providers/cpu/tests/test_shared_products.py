@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.gemm.plan import SHARED_COLUMNS, SHARED_STEPS, SHARED_TASK, Activation, CompiledProduct, Sizes, planned
+from ort_sdk_cpu.gemm.plan import SHARED_COLUMNS, SHARED_STEPS, SHARED_TASK, CompiledProduct, Sizes, planned
+from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 
@@ -41,7 +42,9 @@ def test_results_are_those_of_float64(rows, inner, columns, shift):
     anywhere = np.zeros(b.nbytes + shift, np.uint8)[shift:]
     anywhere[:] = b.view(np.uint8).reshape(-1)
     assert (task_of(2, rows, inner, columns) == SHARED_TASK) == (rows < 4 or columns >= 1024)
-    product = CompiledProduct(Sizes(rows, inner, columns), Scratch(), alpha=0.5, activation=Activation.RELU, most_threads=2)
+    product = CompiledProduct(
+        Sizes(rows, inner, columns), Scratch(), alpha=0.5, activation=Activation(ActivationKind.LEAKY_RELU), most_threads=2
+    )
     out = np.full((rows, columns), np.nan, np.float32)
     product(a, anywhere, bias, out)
     expected = np.maximum(0.5 * (a.astype(np.float64) @ b) + bias, 0)

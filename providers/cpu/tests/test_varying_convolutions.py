@@ -6,10 +6,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.conv import direct, dynamic_shapes
 from ort_sdk_cpu.gemm.overlapping_rows import Stack, StackedProduct
+from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.channels_last import FEW_SHAPES
-from ort_sdk_cpu.kernel.post_ops import Eltwise
 from ort_sdk_cpu.memory.workspace import Scratch
-from ort_sdk_cpu.onednn.constants import Algorithm
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
@@ -170,7 +169,7 @@ def test_gates_behind_windows(counted, gate):
 
 @pytest.mark.parametrize(("alpha", "beta", "is_done"), [(1 / 6, 0.5, True), (0.2, 0.5, False), (1 / 6, 0.4, False)])
 def test_only_the_standard_hard_swish_is_done_in_place(alpha, beta, is_done):
-    assert dynamic_shapes._is_in_place(Eltwise(Algorithm.HARD_SWISH, alpha, beta)) == is_done
+    assert dynamic_shapes._is_in_place(Activation(ActivationKind.HARD_SWISH, alpha, beta)) == is_done
 
 
 def test_what_is_added(counted):

@@ -24,12 +24,15 @@ from ort_sdk.api import (
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import input_rule
 from ort_sdk.opset.nn.windows import WindowAttributes
-from ort_sdk_cpu.gemm.plan import Activation, CompiledProduct, Sizes
+from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, CompiledProduct, Sizes
 from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.kernel.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.platform import libraries
+
+from .epilogue import node_activation
 
 __all__ = ["ProductConvKernel", "SignalConvKernel", "is_channels_last", "with_windows"]
 
@@ -47,13 +50,6 @@ MAX_SAMPLES, MAX_SIGNAL_BYTES = 32, 1 << 16
 SIGNAL_RANK = 3
 X, WEIGHT, BIAS, ADDED = range(4)
 FLOAT = np.dtype(np.float32)
-_ACTIVATIONS = {
-    "": Activation.NONE,
-    "LeakyRelu": Activation.RELU,
-    "Relu": Activation.RELU,
-    "Sigmoid": Activation.SIGMOID,
-    "Tanh": Activation.TANH,
-}
 
 
 def with_windows(info: KernelInfo, make_usual: Callable[[], Any]) -> ProductConvKernel | None:
@@ -64,8 +60,8 @@ def with_windows(info: KernelInfo, make_usual: Callable[[], Any]) -> ProductConv
         make_usual: makes the kernel that computes inputs with other axes longer than 1.
     """
     weight = info.constants.get(WEIGHT)
-    activation = str(info.attribute("activation", "") or "")
-    if weight is None or info.has_input(ADDED) or activation not in _ACTIVATIONS:
+    activation = node_activation(info)
+    if weight is None or info.has_input(ADDED) or activation is None or activation.kind not in EPILOGUE_KINDS:
         return None
     outputs, channels, *spatial = weight.shape
     rank = len(spatial)
@@ -86,8 +82,7 @@ def with_windows(info: KernelInfo, make_usual: Callable[[], Any]) -> ProductConv
         return None
     if windows.taps * channels < MIN_INNER or min(windows.begin, windows.end) < 0:
         return None
-    epilogue = _Epilogue(_ACTIVATIONS[activation], _slope(info, activation))
-    return ProductConvKernel(info, make_usual, _Sizes(channels, outputs, axis, windows, covered), epilogue)
+    return ProductConvKernel(info, make_usual, _Sizes(channels, outputs, axis, windows, covered), activation)
 
 
 def _covered_axis(info: KernelInfo, channels: int, spatial: Sequence[int]) -> int | None:
@@ -97,11 +92,6 @@ def _covered_axis(info: KernelInfo, channels: int, spatial: Sequence[int]) -> in
     x = info.inputs[X]
     shape = x.shape or () if x is not None else ()
     return next((axis for axis in (1, 0) if len(shape) == 4 and shape[2 + axis] == spatial[axis]), None)
-
-
-def _slope(info: KernelInfo, activation: str) -> float:
-    parameters = info.attribute("activation_params", None) or ()
-    return (float(parameters[0]) if parameters else 0.01) if activation == "LeakyRelu" else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +125,6 @@ class _Sizes:
         channels, spatial = shape[1], shape[2:]
         found = channels if self.covered is None else spatial[self.covered]
         return found == self.channels and math.prod(shape[1:]) == found * spatial[self.axis]
-
-
-@dataclass(frozen=True, slots=True)
-class _Epilogue:
-    """What follows the product, as ``CompiledProduct`` takes it."""
-
-    activation: Activation
-    slope: float
 
 
 class SignalConvKernel(OpKernel):
@@ -312,12 +294,12 @@ class ProductConvKernel(SignalConvKernel):
         info: the node.
         make_usual: makes the kernel that computes what this does not.
         sizes: of the node.
-        epilogue: what follows the product.
+        activation: what follows the GEMM.
     """
 
-    def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], sizes: _Sizes, epilogue: _Epilogue) -> None:
+    def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], sizes: _Sizes, activation: Activation) -> None:
         super().__init__(info, make_usual, sizes.outputs, sizes.axis)
-        self._sizes, self._epilogue, self._covered = sizes, epilogue, sizes.covered
+        self._sizes, self._activation, self._covered = sizes, activation, sizes.covered
 
     def count(self, length: int) -> int:
         """Windows of a signal."""
@@ -334,7 +316,7 @@ class ProductConvKernel(SignalConvKernel):
         return self._sizes.are_of(shape)
 
     def _product(self, x: HostArray) -> _WindowProduct:
-        return _WindowProduct(x.shape[2 + self._axis], self._sizes, self._epilogue, self._scratch)
+        return _WindowProduct(x.shape[2 + self._axis], self._sizes, self._activation, self._scratch)
 
     def _arranged(self, weight: HostArray) -> HostArray:
         """(taps * C, M)."""
@@ -346,11 +328,11 @@ class ProductConvKernel(SignalConvKernel):
 class _WindowProduct:
     """Products of the windows of each sample. For one thread at a time."""
 
-    def __init__(self, length: int, sizes: _Sizes, epilogue: _Epilogue, scratch: Scratch) -> None:
+    def __init__(self, length: int, sizes: _Sizes, activation: Activation, scratch: Scratch) -> None:
         self._length, self._channels, self._windows, self._scratch = length, sizes.channels, sizes.windows, scratch
         self._sizes = sizes
-        self._outputs, self._epilogue = sizes.outputs, epilogue
-        self._is_single = sizes.outputs == 1 and epilogue.activation is Activation.NONE
+        self._outputs, self._activation = sizes.outputs, activation
+        self._is_single = sizes.outputs == 1 and activation == IDENTITY
         self._product = self._made()
 
     def _made(self) -> CompiledProduct:
@@ -363,8 +345,7 @@ class _WindowProduct:
         return CompiledProduct(
             Sizes(count, inner, self._outputs),
             self._scratch,
-            activation=self._epilogue.activation,
-            slope=self._epilogue.slope,
+            activation=self._activation,
             a_row_bytes=step,
             most_threads=most_threads,
         )

@@ -13,10 +13,11 @@ from ort_sdk_cpu.onednn.library import is_loaded
 from ort_sdk_cpu.platform import libraries
 
 from .direct import TaskPlan
+from .epilogue import ConvEpilogue
 from .geometry import ConvGeometry, Padding
 from .onednn import PICTURE_RANK, TEAM_WORK, VOLUME_RANK, WEIGHT, Variant
 from .pointwise import PANEL_ROWS, in_panels, out_of_panels, panel_width, panels_of
-from .winograd import Activation, WinogradKernel
+from .winograd import WinogradKernel
 
 __all__ = ["MOST_LINES", "DepthwiseKernel", "Picture", "SeparableSizes", "Volume", "is_for_depthwise"]
 
@@ -29,7 +30,7 @@ MOST_LINES = 64
 STRIP_PIXELS = 48
 """Results from which on their product with the next weights is worth beginning."""
 _FLOAT_BYTES, _VECTOR_BYTES, _ADDRESS_BYTES, _LANES = 4, 64, 8, 16
-_NO_ACTIVATION, _NO_PICTURE = Activation(), (0,) * 9
+_NO_EPILOGUE, _NO_PICTURE = ConvEpilogue(), (0,) * 9
 
 
 def is_for_depthwise(info: KernelInfo) -> bool:
@@ -39,7 +40,7 @@ def is_for_depthwise(info: KernelInfo) -> bool:
         return False
     channels, depth, *rows, _ = tensor.shape
     is_fit = depth == 1 and channels == int(info.attribute("group", 1)) >= LEAST_CHANNELS and math.prod(rows) <= MOST_LINES
-    return is_fit and libraries.numba().is_usable and Activation.of(info) is not None
+    return is_fit and libraries.numba().is_usable and ConvEpilogue.of(info) is not None
 
 
 class Picture(NamedTuple):
@@ -117,7 +118,7 @@ class SeparableSizes(NamedTuple):
         picture = self.picture
         return 0 if picture is None else picture.shape[1] * picture.kernel[0] * picture.numbers(self.x_shape[3]) * _FLOAT_BYTES
 
-    def plan(self, last: Activation, first: Activation, middle: Activation, threads: int, *, by_channels: bool) -> TaskPlan:
+    def plan(self, last: ConvEpilogue, first: ConvEpilogue, middle: ConvEpilogue, threads: int, *, by_channels: bool) -> TaskPlan:
         """The task, but for the arrays of a call.
 
         Args:
@@ -134,7 +135,7 @@ class SeparableSizes(NamedTuple):
         work_bytes = self.work_bytes(strip, line, by_channels=by_channels)
         filters = (0, 0, 0, 0, self.channels, *padding.dilations, strip, int(by_channels))
         picture = _NO_PICTURE if self.picture is None else self.picture.arguments(self.x_shape[3])
-        others = (*first.arguments[:3], *middle.arguments[:3], line, *picture)
+        others = (*first.activation_arguments, *middle.activation_arguments, line, *picture)
         arguments = (0, 0, 0, 0, 0, 0, *geometry, work_bytes, *last.arguments, *filters, *others)
         if self.volume is not None:
             return TaskPlan("volumes", "separable_volume", (*arguments, *self.volume), threads, work_bytes * threads)
@@ -166,7 +167,7 @@ class DepthwiseKernel(WinogradKernel):
         if sizes is None:
             return None
         threads = libraries.thread_count() if self.work(variant.x_shape, variant.weight_shape) >= TEAM_WORK else 1
-        return sizes.plan(self.activation(), _NO_ACTIVATION, _NO_ACTIVATION, threads, by_channels=False)
+        return sizes.plan(self.epilogue(), _NO_EPILOGUE, _NO_EPILOGUE, threads, by_channels=False)
 
 
 def _sizes_of(geometry: ConvGeometry, variant: Variant, out_shape: tuple[int, ...]) -> SeparableSizes | None:

@@ -13,17 +13,17 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 
 from .conv_1d import ADDED, FLOAT, MAX_SIGNAL_BYTES, TEAM_PRODUCTS, WEIGHT, SignalConvKernel, is_channels_last
+from .epilogue import node_activation
 
 __all__ = ["DepthwiseSignalKernel", "with_filters"]
 
-RECTIFIED = 1
-"""What the task calls multiplying numbers below zero by a factor."""
-_SLOPES = {"": 1.0, "LeakyRelu": 0.01, "Relu": 0.0}
+_KINDS = frozenset({ActivationKind.IDENTITY, ActivationKind.LEAKY_RELU})
 _X, _FILTERS, _BIAS, _Y = range(4)
 
 
@@ -35,8 +35,8 @@ def with_filters(info: KernelInfo, make_usual: Callable[[], Any]) -> DepthwiseSi
         make_usual: makes the kernel that computes what is no signal.
     """
     weight = info.constants.get(WEIGHT)
-    activation = str(info.attribute("activation", "") or "")
-    if weight is None or info.has_input(ADDED) or activation not in _SLOPES:
+    activation = node_activation(info)
+    if weight is None or info.has_input(ADDED) or activation is None or activation.kind not in _KINDS:
         return None
     shape = tuple(weight.shape)
     if len(shape) != 3 or shape[1] != 1 or shape[0] != int(info.attribute("group", 1)) or shape[0] == 1:
@@ -48,14 +48,12 @@ def with_filters(info: KernelInfo, make_usual: Callable[[], Any]) -> DepthwiseSi
     (stride,), (dilation,) = attributes.per_axis("strides", 1, 1), attributes.per_axis("dilations", 1, 1)
     if min(begin, end) < 0:
         return None
-    parameters = info.attribute("activation_params", None) or ()
-    slope = float(parameters[0]) if parameters and activation == "LeakyRelu" else _SLOPES[activation]
-    return DepthwiseSignalKernel(info, make_usual, Filters(shape[0], shape[2], stride, dilation, begin, end, slope))
+    return DepthwiseSignalKernel(info, make_usual, Filters(shape[0], shape[2], stride, dilation, begin, end, activation))
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """One filter per channel, zeros before the signal and behind it, and the factor of results below zero."""
+    """One filter per channel, zeros before the signal and behind it, and what is done to results."""
 
     channels: int
     taps: int
@@ -63,7 +61,7 @@ class Filters:
     dilation: int
     begin: int
     end: int
-    slope: float
+    activation: Activation
 
     def count(self, length: int) -> int:
         """Windows of a signal."""
@@ -76,8 +74,9 @@ class Filters:
         pairs = ((1, length), (1, self.taps), (1, count), (1, self.stride), (1, self.dilation), (0, self.begin))
         # Threads share rows: the signal is one row, or one column.
         geometry = [size for pair in pairs for size in (reversed(pair) if is_team else pair)]
-        activation = (RECTIFIED if self.slope != 1.0 else 0, self.slope, 0.0)
-        arguments = (0, 0, 0, 0, samples, self.channels, *geometry, *activation)
+        activation = self.activation
+        epilogue = (int(activation.kind), float(activation.alpha), float(activation.beta))
+        arguments = (0, 0, 0, 0, samples, self.channels, *geometry, *epilogue)
         return TaskCall("depthwise", "depthwise", arguments, libraries.thread_count() if is_team else 1)
 
 

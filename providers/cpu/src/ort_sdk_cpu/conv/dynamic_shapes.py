@@ -18,11 +18,10 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.sizes import tiled
 from ort_sdk_cpu.elementwise.clip import clamp
 from ort_sdk_cpu.gemm.overlapping_rows import Stack, StackedProduct
-from ort_sdk_cpu.gemm.plan import Activation, ProductFunction, ProductSizes
-from ort_sdk_cpu.kernel.post_ops import Eltwise
+from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, ProductFunction, ProductSizes
+from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, ActivationKind
 from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
-from ort_sdk_cpu.onednn.constants import Algorithm
 from ort_sdk_cpu.platform import libraries
 
 from .geometry import ConvGeometry
@@ -42,13 +41,8 @@ _KINDS = "q" * 19 + "ff"
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = _FLOAT.itemsize
 _HALF = 0.5
-_OF_PRODUCTS = {
-    Algorithm.RELU: Activation.RELU,
-    Algorithm.LOGISTIC: Activation.SIGMOID,
-    Algorithm.TANH: Activation.TANH,
-}
-_OF_DEPTHWISE = {Algorithm.RELU: 1, Algorithm.CLIP_V2: 2}
-"""As the task numbers them."""
+_DEPTHWISE_KINDS = frozenset({ActivationKind.LEAKY_RELU, ActivationKind.CLIP})
+"""What the task ``depthwise`` does to its sums."""
 
 VaryingConvolution = Callable[[HostArray, "HostArray | None", "HostArray | None", HostArray], bool]
 """``convolve(x, bias, added, out)`` writes activation(Conv(x) + bias + added); False if it cannot for arrays like these."""
@@ -57,7 +51,7 @@ VaryingConvolution = Callable[[HostArray, "HostArray | None", "HostArray | None"
 class _Convolution(Protocol):
     """A convolution and an activation that is part of it."""
 
-    def includes(self, post_op: Eltwise) -> bool:
+    def includes(self, activation: Activation) -> bool:
         """Whether an activation is done, too."""
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
@@ -65,54 +59,54 @@ class _Convolution(Protocol):
 
 
 def varying_convolution(
-    geometry: ConvGeometry, weight: HostArray, post_ops: Sequence[Eltwise], scratch: Scratch
+    geometry: ConvGeometry, weight: HostArray, activations: Sequence[Activation], scratch: Scratch
 ) -> VaryingConvolution | None:
     """What convolves inputs of every shape; None if no task does.
 
     Args:
         geometry: of the node.
         weight: (M, C / groups, *kernel), of ConvTranspose (C, M / groups, *kernel).
-        post_ops: what follows.
+        activations: what follows.
         scratch: working memory.
     """
-    if len(post_ops) > 1 or weight.ndim > 4 or not libraries.numba().is_usable:
+    if len(activations) > 1 or weight.ndim > 4 or not libraries.numba().is_usable:
         return None
-    post_op = post_ops[0] if post_ops else None
-    convolve = _convolution(geometry, weight, post_op, scratch)
-    if convolve is None or (post_op is not None and not convolve.includes(post_op) and not _is_in_place(post_op)):
+    activation = activations[0] if activations else IDENTITY
+    convolve = _convolution(geometry, weight, activation, scratch)
+    if convolve is None or not (activation == IDENTITY or convolve.includes(activation) or _is_in_place(activation)):
         return None
-    return _Varying(post_op, convolve)
+    return _Varying(activation, convolve)
 
 
-def _convolution(geometry: ConvGeometry, weight: HostArray, post_op: Eltwise | None, scratch: Scratch) -> _Convolution | None:
+def _convolution(geometry: ConvGeometry, weight: HostArray, activation: Activation, scratch: Scratch) -> _Convolution | None:
     if geometry.groups == 1:
         if geometry.transpose is not None:
             steps = tuple(geometry.windows.per_axis("strides", weight.ndim - 2, 1))
             kind = _Spread if weight.shape[2:] == steps else _Overlapping
-            return kind(geometry, weight, scratch, post_op)
+            return kind(geometry, weight, scratch, activation)
         covers_all = not any(geometry.windows.pads or ()) and set(geometry.windows.strides or (1,)) == {1}
         is_pointwise = covers_all and math.prod(weight.shape[2:]) == 1
-        return _Pointwise(weight, scratch, post_op) if is_pointwise else _Dense(geometry, weight, scratch, post_op)
+        return _Pointwise(weight, scratch, activation) if is_pointwise else _Dense(geometry, weight, scratch, activation)
     if weight.shape[1] == 1 and geometry.groups == weight.shape[0] and geometry.transpose is None:
-        return _Depthwise(geometry, weight, post_op)
+        return _Depthwise(geometry, weight, activation)
     return None
 
 
-def _clip(post_op: Eltwise, out: HostArray) -> None:
-    clamp(out, _FLOAT.type(post_op.alpha), _FLOAT.type(post_op.beta), out)
+def _clip(activation: Activation, out: HostArray) -> None:
+    clamp(out, _FLOAT.type(activation.alpha), _FLOAT.type(activation.beta), out)
 
 
-def _hard_sigmoid(post_op: Eltwise, out: HostArray) -> None:
-    np.multiply(out, _FLOAT.type(post_op.alpha), out)
-    np.add(out, _FLOAT.type(post_op.beta), out)
+def _hard_sigmoid(activation: Activation, out: HostArray) -> None:
+    np.multiply(out, _FLOAT.type(activation.alpha), out)
+    np.add(out, _FLOAT.type(activation.beta), out)
     clamp(out, _FLOAT.type(0), _FLOAT.type(1), out)
 
 
-def _swish(post_op: Eltwise, out: HostArray) -> None:
-    _element_wise("silu", out, float(post_op.alpha))
+def _swish(activation: Activation, out: HostArray) -> None:
+    _element_wise("silu", out, float(activation.alpha))
 
 
-def _hard_swish(_post_op: Eltwise, out: HostArray) -> None:
+def _hard_swish(_activation: Activation, out: HostArray) -> None:
     _element_wise("hard_swish", out)
 
 
@@ -124,32 +118,32 @@ def _element_wise(name: str, out: HostArray, *numbers: float) -> None:
     task(threads_for(ACTIVATION_WORK * out.size), out, out, out.size, *numbers)
 
 
-_IN_PLACE: dict[Algorithm, Callable[[Eltwise, HostArray], None]] = {
-    Algorithm.CLIP_V2: _clip,
-    Algorithm.HARD_SIGMOID: _hard_sigmoid,
-    Algorithm.HARD_SWISH: _hard_swish,
-    Algorithm.SWISH: _swish,
+_IN_PLACE: dict[ActivationKind, Callable[[Activation, HostArray], None]] = {
+    ActivationKind.CLIP: _clip,
+    ActivationKind.HARD_SIGMOID: _hard_sigmoid,
+    ActivationKind.HARD_SWISH: _hard_swish,
+    ActivationKind.SWISH: _swish,
 }
 
 
-def _is_in_place(post_op: Eltwise) -> bool:
+def _is_in_place(activation: Activation) -> bool:
     """Whether there is a function of it: the compiled one of HardSwish has ONNX's numbers."""
-    is_standard = math.isclose(post_op.alpha, 1 / 6, rel_tol=1e-6) and post_op.beta == _HALF
-    return post_op.algorithm in _IN_PLACE and (post_op.algorithm != Algorithm.HARD_SWISH or is_standard)
+    is_standard = math.isclose(activation.alpha, 1 / 6, rel_tol=1e-6) and activation.beta == _HALF
+    return activation.kind in _IN_PLACE and (activation.kind != ActivationKind.HARD_SWISH or is_standard)
 
 
 class _Varying:
     """A convolution and what follows it.
 
     Args:
-        post_op: what follows, if anything.
+        activation: what follows.
         convolve: the convolution.
     """
 
-    def __init__(self, post_op: Eltwise | None, convolve: _Convolution) -> None:
+    def __init__(self, activation: Activation, convolve: _Convolution) -> None:
         self._convolve = convolve
-        self._post_op = None if post_op is None or convolve.includes(post_op) else post_op
-        self._can_add = post_op is None or self._post_op is not None
+        self._activation = None if activation == IDENTITY or convolve.includes(activation) else activation
+        self._can_add = activation == IDENTITY or self._activation is not None
 
     def __call__(self, x: HostArray, bias: HostArray | None, added: HostArray | None, out: HostArray) -> bool:
         """As ``VaryingConvolution``."""
@@ -161,8 +155,8 @@ class _Varying:
             return False
         if added is not None:
             np.add(target, added.transpose(to_end), target)
-        if self._post_op is not None:
-            _IN_PLACE[self._post_op.algorithm](self._post_op, target)
+        if self._activation is not None:
+            _IN_PLACE[self._activation.kind](self._activation, target)
         return True
 
 
@@ -191,24 +185,21 @@ class _Axes:
 class _OverProduct:
     """What convolutions over products share: activations of theirs."""
 
-    def includes(self, post_op: Eltwise) -> bool:
+    def includes(self, activation: Activation) -> bool:
         """Whether products do it."""
-        return post_op.algorithm in _OF_PRODUCTS
+        return activation.kind in EPILOGUE_KINDS
 
-    def _epilogue(self, post_op: Eltwise | None) -> tuple[Activation, float]:
-        if post_op is None or not self.includes(post_op):
-            return Activation.NONE, 0.0
-        return _OF_PRODUCTS[post_op.algorithm], post_op.alpha
+    def _epilogue(self, activation: Activation) -> Activation:
+        return activation if self.includes(activation) else IDENTITY
 
 
 class _Pointwise(_OverProduct):
     """Windows of one element: a product of matrices."""
 
-    def __init__(self, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+    def __init__(self, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
         columns, inner = weight.shape[:2]
         self._weight = np.ascontiguousarray(weight.reshape(columns, inner).T)
-        activation, slope = self._epilogue(post_op)
-        self._product = ProductFunction(ProductSizes(inner, columns), scratch, activation=activation, slope=slope)
+        self._product = ProductFunction(ProductSizes(inner, columns), scratch, activation=self._epilogue(activation))
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -219,12 +210,11 @@ class _Pointwise(_OverProduct):
 class _Dense(_OverProduct):
     """Any windows: the rows of pictures under a row of windows are laid side by side, so that each window is without gaps."""
 
-    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
         self._geometry, self._kernel, self._scratch = geometry, weight.shape[2:], scratch
         square = weight.reshape(*weight.shape[:2], *(1, *self._kernel)[-2:])
-        activation, slope = self._epilogue(post_op)
         filters = np.ascontiguousarray(square.transpose(0, 3, 2, 1)).reshape(len(weight), -1)
-        self._product = StackedProduct(filters, scratch, activation=activation, slope=slope)
+        self._product = StackedProduct(filters, scratch, activation=self._epilogue(activation))
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -291,14 +281,13 @@ def _from(array: HostArray, nbytes: int) -> HostArray:
 class _Spread(_OverProduct):
     """ConvTranspose whose windows meet without overlapping: each element becomes a window of its own."""
 
-    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
         self._geometry, self._weight_shape = geometry, weight.shape
         square = weight.reshape(*weight.shape[:2], *(1, *weight.shape[2:])[-2:])
         inner, _, self._height, self._width = square.shape
-        activation, slope = self._epilogue(post_op)
         # One product for each row of the windows.
         rows = [np.ascontiguousarray(row.transpose(2, 1, 0)).reshape(-1, inner) for row in np.moveaxis(square, 2, 0)]
-        self._products = [StackedProduct(row, scratch, activation=activation, slope=slope) for row in rows]
+        self._products = [StackedProduct(row, scratch, activation=self._epilogue(activation)) for row in rows]
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -319,7 +308,7 @@ class _Spread(_OverProduct):
 class _Overlapping(_OverProduct):
     """ConvTranspose whose windows overlap: each element of the input and those before it make as many as a step is long."""
 
-    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, post_op: Eltwise | None) -> None:
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
         self._geometry, self._weight_shape, self._scratch = geometry, weight.shape, scratch
         steps = (1, *geometry.windows.per_axis("strides", weight.ndim - 2, 1))[-2:]
         self._steps, square = steps, weight.reshape(*weight.shape[:2], *(1, *weight.shape[2:])[-2:])
@@ -330,9 +319,8 @@ class _Overlapping(_OverProduct):
         # (C, M, rows, down, columns, across), the last element of a window first.
         parted = whole.reshape(*square.shape[:2], rows, down, columns, across)[:, :, ::-1, :, ::-1]
         filters = parted.transpose(3, 5, 1, 4, 2, 0).reshape(down, across * square.shape[1], -1)
-        activation, slope = self._epilogue(post_op)
         self._products = [
-            StackedProduct(np.ascontiguousarray(each), scratch, activation=activation, slope=slope) for each in filters
+            StackedProduct(np.ascontiguousarray(each), scratch, activation=self._epilogue(activation)) for each in filters
         ]
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
@@ -364,16 +352,15 @@ class _Overlapping(_OverProduct):
 class _Depthwise:
     """One filter per channel."""
 
-    def __init__(self, geometry: ConvGeometry, weight: HostArray, post_op: Eltwise | None) -> None:
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, activation: Activation) -> None:
         self._geometry, self._kernel = geometry, weight.shape[2:]
         self._filters = np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
-        self._epilogue: tuple[int | float, ...] = (0, 0.0, 0.0)
-        if post_op is not None and self.includes(post_op):
-            self._epilogue = (_OF_DEPTHWISE[post_op.algorithm], float(post_op.alpha), float(post_op.beta))
+        epilogue = activation if self.includes(activation) else IDENTITY
+        self._epilogue = (int(epilogue.kind), float(epilogue.alpha), float(epilogue.beta))
 
-    def includes(self, post_op: Eltwise) -> bool:
+    def includes(self, activation: Activation) -> bool:
         """Whether the task does it."""
-        return post_op.algorithm in _OF_DEPTHWISE
+        return activation.kind in _DEPTHWISE_KINDS
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""

@@ -14,8 +14,9 @@ from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.platform import libraries
 
 from .direct import TaskPlan
+from .epilogue import ConvEpilogue
 from .onednn import WEIGHT, Variant
-from .winograd import Activation, WinogradKernel
+from .winograd import WinogradKernel
 
 __all__ = ["StemKernel", "is_for_stem"]
 
@@ -39,7 +40,7 @@ def is_for_stem(info: KernelInfo) -> bool:
     is_fit = 0 < channels <= MOST_CHANNELS and outputs >= LEAST_OUTPUTS and 1 < math.prod(kernel) * channels <= MOST_WINDOW
     if not is_fit or not {*(windows.dilations or ())} <= {1} or not libraries.numba().is_usable:
         return False
-    return Activation.of(info) is not None
+    return ConvEpilogue.of(info) is not None
 
 
 class StemKernel(WinogradKernel):
@@ -81,7 +82,7 @@ class StemKernel(WinogradKernel):
         length = -(-((out_size[1] - 1) * padding.strides[1] + kernel[1]) // _LANES) * _LANES
         work_bytes, threads = channels * kernel[0] * length * _FLOAT_BYTES, libraries.thread_count()
         geometry = (samples, *size, channels, outputs, *out_size, *kernel, *padding.strides, *padding.begins, work_bytes)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.activation().arguments, *CLAIMS)
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.epilogue().arguments, *CLAIMS)
         return TaskPlan("stem", "stem", arguments, threads, work_bytes * threads)
 
     def _can_follow(self, variant: Variant) -> bool:

@@ -12,8 +12,9 @@ from ort_sdk_cpu.onednn.execution import aligned_bytes
 from ort_sdk_cpu.platform import libraries
 
 from .direct import TaskPlan
+from .epilogue import ConvEpilogue
 from .onednn import WEIGHT, Variant
-from .winograd import Activation, WinogradKernel
+from .winograd import WinogradKernel
 
 __all__ = ["FewOutputsKernel", "is_for_few_outputs"]
 
@@ -33,7 +34,7 @@ def is_for_few_outputs(info: KernelInfo) -> bool:
     is_fit = 0 < outputs <= MOST_OUTPUTS and channels * kernel[1] >= LEAST_RUN and math.prod(kernel) > 1
     if not is_fit or not {*(WindowAttributes.of(info).dilations or ())} <= {1} or not libraries.numba().is_usable:
         return False
-    return Activation.of(info) is not None
+    return ConvEpilogue.of(info) is not None
 
 
 class FewOutputsKernel(WinogradKernel):
@@ -59,5 +60,5 @@ class FewOutputsKernel(WinogradKernel):
         (samples, channels, *size), (_, outputs, *out_size) = variant.x_shape, out_shape
         padding, kernel = self.geometry.padding(variant.x_shape, variant.weight_shape), variant.weight_shape[2:]
         geometry = (samples, *size, channels, outputs, *out_size, *kernel, *padding.strides, *padding.begins, 0)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.activation().arguments)
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.epilogue().arguments)
         return TaskPlan("few_outputs", "few_outputs", arguments, libraries.thread_count(), 0)

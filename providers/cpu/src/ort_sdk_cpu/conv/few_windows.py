@@ -11,11 +11,12 @@ import numpy as np
 from ort_sdk.api import KernelInfo
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task
-from ort_sdk_cpu.onednn.activations import eltwise_of
-from ort_sdk_cpu.onednn.constants import Algorithm
 from ort_sdk_cpu.platform import libraries
+
+from .epilogue import node_activation
 
 __all__ = ["MAX_WINDOWS", "window_writer"]
 
@@ -29,14 +30,17 @@ MAX_WORK_BYTES = 1 << 20
 """Of copied windows, per thread."""
 WORK_PER_THREAD = 1 << 18
 """Multiplications that are worth another thread."""
-_ACTIVATIONS = {
-    Algorithm.RELU: 1,
-    Algorithm.LOGISTIC: 2,
-    Algorithm.TANH: 3,
-    Algorithm.HARD_SIGMOID: 4,
-    Algorithm.CLIP_V2: 5,
-}
-"""As the task numbers them."""
+_KINDS = frozenset(
+    {
+        ActivationKind.IDENTITY,
+        ActivationKind.CLIP,
+        ActivationKind.LEAKY_RELU,
+        ActivationKind.SIGMOID,
+        ActivationKind.TANH,
+        ActivationKind.HARD_SIGMOID,
+    }
+)
+"""What the task does to its sums."""
 _X, _WEIGHT, _BIAS, _ADDED, _WORK = 0, 1, 2, 3, 5
 _FLOAT_BYTES = 4
 
@@ -63,8 +67,7 @@ def window_writer(info: KernelInfo, windows: Windows, inputs: Sequence[Any], oth
     work = x.shape[0] * positions * weight.size
     threads = max(1, min(libraries.thread_count(), work // WORK_PER_THREAD))
     sizes = (x.shape[0], x.shape[1], weight.shape[0], groups)
-    code, first, second = activation
-    arguments = (*_geometry(windows), code, first, *sizes, second)
+    arguments = (*_geometry(windows), int(activation.kind), float(activation.alpha), *sizes, float(activation.beta))
     return _WindowWriter(arguments, len(inputs), otherwise, threads, positions * depth)
 
 
@@ -76,15 +79,10 @@ def _is_worth_it(positions: int, depth: int, elements: int) -> bool:
     return is_large or (positions == 1 and is_worth_a_task(1, "convolution", "windows"))
 
 
-def _activation(info: KernelInfo) -> tuple[int, float, float] | None:
-    """Number and parameters of the node's activation, 0 for none; None for one that the task does not have."""
-    name, parameters = str(info.attribute("activation", "") or ""), info.attribute("activation_params", None) or ()
-    if not name:
-        return 0, 0.0, 0.0
-    found = eltwise_of(name, tuple(parameters))
-    if found is None or found.algorithm not in _ACTIVATIONS:
-        return None
-    return _ACTIVATIONS[found.algorithm], float(found.alpha), float(found.beta)
+def _activation(info: KernelInfo) -> Activation | None:
+    """The node's activation; None for one that the task does not have."""
+    found = node_activation(info)
+    return found if found is not None and found.kind in _KINDS else None
 
 
 def _geometry(windows: Windows) -> tuple[int, ...]:

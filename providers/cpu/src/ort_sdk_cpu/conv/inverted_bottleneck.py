@@ -23,10 +23,11 @@ from ort_sdk_cpu.platform import libraries
 
 from .depthwise import MOST_LINES, DepthwiseKernel, Picture, SeparableSizes
 from .direct import DESTINATION, WORK, TaskPlan, as_channels_last, kept, lies_channels_last
+from .epilogue import ConvEpilogue
 from .few_input_channels import StemKernel
 from .onednn import MINIMUM_FUSED_WORK, NoKernel
 from .pointwise import PointwiseKernel, in_panels, panels_of
-from .winograd import Activation, bias_of
+from .winograd import bias_of
 
 __all__ = ["BlockKernel", "Stage", "fused_stages", "stage_of"]
 
@@ -68,7 +69,7 @@ class Stage(NamedTuple):
     @property
     def is_inner(self) -> bool:
         """Whether another can read its result as it is made: only a function of the sums is applied to them."""
-        return not self.has_added and not self.kernel.activation().is_scaled
+        return not self.has_added and not self.kernel.epilogue().is_scaled
 
 
 def fused_stages(first: Stage | None, filters: Stage, last: Stage | None) -> tuple[bool, bool, bool] | None:
@@ -161,8 +162,8 @@ class BlockKernel(ChannelsLastKernel):
             shapes.append(shape)
         threads = libraries.thread_count()
         sizes = self._sizes(x_shape, shapes[self._first is not None], shapes[-1])
-        first, middle = (_activation(stage) for stage in (self._first, self._filters))
-        last = middle if self._last is None else _activation(self._last)
+        first, middle = (_epilogue(stage) for stage in (self._first, self._filters))
+        last = middle if self._last is None else _epilogue(self._last)
         return _Fitted(shapes[-1], sizes.plan(last, first, middle, threads, by_channels=self._by_channels))
 
     def _sizes(self, x_shape: tuple[int, ...], filtered: tuple[int, ...], out_shape: tuple[int, ...]) -> SeparableSizes:
@@ -271,8 +272,8 @@ class _Fitted(NamedTuple):
     plan: TaskPlan
 
 
-def _activation(stage: Stage | None) -> Activation:
-    return Activation() if stage is None else stage.kernel.activation()
+def _epilogue(stage: Stage | None) -> ConvEpilogue:
+    return ConvEpilogue() if stage is None else stage.kernel.epilogue()
 
 
 def _picture(stage: Stage, x_shape: tuple[int, ...]) -> Picture:

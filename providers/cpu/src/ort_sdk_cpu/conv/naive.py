@@ -11,8 +11,11 @@ import numpy as np
 from ort_sdk.api import KernelInfo
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.kernel.activation import ActivationKind
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task
+
+from .epilogue import node_activation
 
 __all__ = ["small_writer", "small_writer_transposed"]
 
@@ -101,12 +104,10 @@ def _fits(inputs: Sequence[Any], groups: int, channels: int) -> bool:
 
 def _slope(info: KernelInfo) -> float | None:
     """Factor of what is below zero behind the node's convolution; None for an activation of another kind."""
-    name, parameters = str(info.attribute("activation", "") or ""), info.attribute("activation_params", None) or ()
-    if not name:
-        return 1.0
-    if name == "LeakyRelu":
-        return float(parameters[0]) if parameters else None
-    return 0.0 if name == "Relu" else None
+    found = node_activation(info)
+    if found is None or found.kind not in {ActivationKind.IDENTITY, ActivationKind.LEAKY_RELU}:
+        return None
+    return 1.0 if found.kind is ActivationKind.IDENTITY else float(found.alpha)
 
 
 def _three(values: tuple[int, ...], first: int) -> tuple[int, ...]:

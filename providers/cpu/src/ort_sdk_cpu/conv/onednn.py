@@ -27,18 +27,20 @@ from ort_sdk.api import (
 )
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.elementwise.activation import InPlace
+from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.kernel.channels_last import ChannelsLastKernel
-from ort_sdk_cpu.kernel.post_ops import Binary, Eltwise, PostOp
-from ort_sdk_cpu.onednn.activations import eltwise_of
+from ort_sdk_cpu.kernel.onednn_activations import eltwise_of
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, ZeroPadding, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import PackedArray, reordered
 from ort_sdk_cpu.onednn.library import is_available, is_loaded, library
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
+from ort_sdk_cpu.onednn.post_ops import Binary, PostOp
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.platform.threads import team_of
 
+from .epilogue import node_activation
 from .few_windows import MAX_WINDOWS
 from .geometry import ConvGeometry
 from .onednn_tiled_1d import Piece, PiecedCall, pieces_of
@@ -148,12 +150,11 @@ class ConvKernel(ChannelsLastKernel):
         super().__init__(info, kernel)
         self.geometry = ConvGeometry.of(info)
         """Where its windows lie."""
-        parameters = tuple(info.attribute("activation_params", None) or ())
-        post_op = eltwise_of(str(info.attribute("activation", "") or ""), parameters)
-        self._post_ops: tuple[Eltwise, ...] = () if post_op is None else (post_op,)
+        activation = node_activation(info)
+        self._activations: tuple[Activation, ...] = () if activation in {None, IDENTITY} else (activation,)
         self._adds_last = False
         """Whether one more input is added behind all else."""
-        self._activate = activate if post_op is None else None
+        self._activate = activate if activation is None else None
         self.has_finish = self._activate is not None
         self._has_bias, self._has_added = info.has_input(2), info.has_input(3)
         self._x_shape = _shape_of(info, 0)
@@ -181,7 +182,7 @@ class ConvKernel(ChannelsLastKernel):
             return None
         onednn = library()
         machine = f"{onednn.version}-{onednn.instruction_set}-{onednn.thread_count}"
-        return f"onednn-{machine}-{variant}-{self.geometry}-{self._post_ops}"
+        return f"onednn-{machine}-{variant}-{self.geometry}-{self._activations}"
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
         """Rearrange the weight as the convolution wants it."""
@@ -226,13 +227,13 @@ class ConvKernel(ChannelsLastKernel):
 
     # Fusing
 
-    def followed_by(self, post_ops: tuple[Eltwise, ...], x_shape: tuple[int, ...], *, adds_last: bool) -> ConvKernel | None:
+    def followed_by(self, activations: tuple[Activation, ...], x_shape: tuple[int, ...], *, adds_last: bool) -> ConvKernel | None:
         """The kernel with more done to its result, for programs where X has this shape; None if that is not fast.
 
         Post-ops of ConvTranspose are slow.
 
         Args:
-            post_ops: functions of each element, in order.
+            activations: functions of each element, in order.
             x_shape: of X; Z has the output's.
             adds_last: whether an input behind X, W, B and Z, of the output's shape, is added at last.
         """
@@ -245,7 +246,7 @@ class ConvKernel(ChannelsLastKernel):
             return None
         made = copy.copy(self)
         made._kernel, made._is_fused = NoKernel(), True
-        made._post_ops = (*self._post_ops, *post_ops)
+        made._activations = (*self._activations, *activations)
         made._adds_last = adds_last
         made._calls = threading.local()
         made._varying = ()
@@ -310,7 +311,7 @@ class ConvKernel(ChannelsLastKernel):
             from .dynamic_shapes import varying_convolution
 
             weight = self.plain_inputs(inputs)[WEIGHT]
-            self._varying = (varying_convolution(self.geometry, weight, self._post_ops, self.scratch),)
+            self._varying = (varying_convolution(self.geometry, weight, self._activations, self.scratch),)
         convolve = self._varying[0]
         bias, added = (*inputs[WEIGHT + 1 :], None, None)[:2]
         if added is not None and added.shape != out.shape:
@@ -397,7 +398,7 @@ class ConvKernel(ChannelsLastKernel):
     def _chain(self, has_added: bool, out: MemoryDescriptor) -> tuple[PostOp, ...]:
         """What is done to the sums, in order."""
         addition = (Binary(Algorithm.BINARY_ADD, out),)
-        return (*(addition if has_added else ()), *self._post_ops, *(addition if self._adds_last else ()))
+        return (*(addition if has_added else ()), *map(eltwise_of, self._activations), *(addition if self._adds_last else ()))
 
     def _primitive(self, variant: Variant, piece: Piece | None = None) -> Primitive | None:
         """The primitive for a piece of a signal, for all of an input, or for one piece of many of a long signal."""

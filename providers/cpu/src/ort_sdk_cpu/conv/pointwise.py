@@ -17,8 +17,9 @@ from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 from .direct import TaskPlan
+from .epilogue import ConvEpilogue
 from .onednn import TEAM_WORK, WEIGHT, Variant
-from .winograd import Activation, WinogradKernel
+from .winograd import WinogradKernel
 
 __all__ = ["PANEL_ROWS", "PointwiseKernel", "in_panels", "is_for_pointwise", "out_of_panels", "panel_width", "panels_of"]
 
@@ -44,7 +45,7 @@ def is_for_pointwise(info: KernelInfo) -> bool:
     is_plain = {*kernel, *(windows.strides or ())} <= {1} and not any(windows.pads or ())
     if not is_plain or min(outputs, channels) < LEAST_CHANNELS or not libraries.numba().is_usable:
         return False
-    return Activation.of(info) is not None
+    return ConvEpilogue.of(info) is not None
 
 
 class PointwiseKernel(WinogradKernel):
@@ -78,7 +79,7 @@ class PointwiseKernel(WinogradKernel):
         threads = libraries.thread_count() if 2 * pixels * channels * outputs >= TEAM_WORK else 1
         work_bytes = (1 + panels_of(outputs) + PANEL_ROWS) * panel_width() * _FLOAT_BYTES
         sizes = (pixels, channels, *_parts(pixels, channels, outputs, threads), outputs, *CLAIMS, work_bytes)
-        arguments = (0, 0, 0, 0, 0, 0, *sizes, *self.activation().arguments)
+        arguments = (0, 0, 0, 0, 0, 0, *sizes, *self.epilogue().arguments)
         return TaskPlan("pointwise", "pointwise", arguments, threads, work_bytes * threads)
 
 

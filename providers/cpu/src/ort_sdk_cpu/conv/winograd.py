@@ -13,21 +13,22 @@ from ort_sdk.api import NOT_PACKED, HostArray, InvalidArgument, KernelInfo, NotP
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu.elementwise.activation import InPlace
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.kernel.post_ops import Binary, Eltwise
+from ort_sdk_cpu.kernel.activation import Activation
 from ort_sdk_cpu.kernel.task_execution import TaskExecution
 from ort_sdk_cpu.kernel.work_stealing import CLAIMS, groups_for
-from ort_sdk_cpu.onednn.activations import eltwise_of
 from ort_sdk_cpu.onednn.call import LayoutCall, channels_last
-from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
+from ort_sdk_cpu.onednn.constants import Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import aligned_bytes
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
+from ort_sdk_cpu.onednn.post_ops import Binary
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 from .direct import WORK, TaskPlan, as_channels_last, kept, lies_channels_last
+from .epilogue import ConvEpilogue
 from .onednn import WEIGHT, ConvKernel, Variant
 
-__all__ = ["Activation", "WinogradKernel", "bias_of", "is_for_winograd"]
+__all__ = ["WinogradKernel", "bias_of", "is_for_winograd"]
 
 MODULE = "winograd"
 LEAST_CHANNELS = 16
@@ -61,61 +62,12 @@ def is_for_winograd(info: KernelInfo) -> bool:
     sizes = [size for size in shape[2:] if isinstance(size, int)]
     if len(sizes) == len(kernel) and not _fills_panels(outputs):
         return False  # A primitive, which is made where sizes are known, does half of the work.
-    return all(size >= LEAST_SIZE for size in sizes) and Activation.of(info) is not None
+    return all(size >= LEAST_SIZE for size in sizes) and ConvEpilogue.of(info) is not None
 
 
 def _fills_panels(outputs: int) -> bool:
     """Whether more than half of a panel is output channels."""
     return 2 * outputs > _width()
-
-
-class Activation(NamedTuple):
-    """How the task finishes an output."""
-
-    code: int = 0
-    first: float = 0.0
-    second: float = 0.0
-    is_scaled: int = 0
-    scale: float = 1.0
-    shift: float = 0.0
-
-    @property
-    def arguments(self) -> tuple[int | float, ...]:
-        """As the task takes them, with a place for what is added at last."""
-        return (self.code, self.first, self.second, 0, self.is_scaled, self.scale, self.shift)
-
-    @classmethod
-    def of(cls, info: KernelInfo) -> Activation | None:
-        """A node's; None if the task does not have it."""
-        name = str(info.attribute("activation", "") or "")
-        if not name:
-            return cls()
-        found = eltwise_of(name, tuple(info.attribute("activation_params", None) or ()))
-        return None if found is None else cls.of_post_ops((found,))
-
-    @classmethod
-    def of_post_ops(cls, post_ops: Sequence[Eltwise]) -> Activation | None:
-        """A function and a linear one behind it, or one of them; None if the task does not have them."""
-        if not post_ops:
-            return cls()
-        *before, last = post_ops
-        if last.algorithm == Algorithm.LINEAR:
-            made = cls.of_post_ops(before)
-            is_whole = made is None or made.is_scaled
-            return None if made is None or is_whole else made._replace(is_scaled=1, scale=last.alpha, shift=last.beta)
-        return None if before else cls._of_function(last)
-
-    @classmethod
-    def _of_function(cls, function: Eltwise) -> Activation | None:
-        if function.algorithm == Algorithm.CLIP_V2:
-            return cls(1, float(function.alpha), float(function.beta))
-        if function.algorithm == Algorithm.RELU:
-            return cls(2, float(function.alpha)) if function.alpha else cls(1, 0.0, math.inf)
-        if function.algorithm == Algorithm.SWISH:
-            return cls(3, float(function.alpha))
-        if function.algorithm == Algorithm.HARD_SWISH:
-            return cls(4, float(function.alpha), float(function.beta))
-        return cls(5) if function.algorithm == Algorithm.LOGISTIC else None
 
 
 def bias_of(bias: HostArray | None, channels: int) -> HostArray | None:
@@ -139,14 +91,14 @@ class WinogradKernel(ConvKernel):
         self._transformed: HostArray | None = None
         self._transformed_later: HostArray | None = None
         """A weight that was not packed."""
-        self._activation: tuple[tuple[Eltwise, ...], Activation] | None = None
-        """What is done to the sums, and the post-ops that say so."""
+        self._epilogue: tuple[tuple[Activation, ...], ConvEpilogue] | None = None
+        """What is done to the sums, and the activations that say so."""
         self._plans: dict[Any, TaskPlan | None] = {}
         """By shape of X and threads."""
 
-    def followed_by(self, post_ops: tuple[Eltwise, ...], x_shape: tuple[int, ...], *, adds_last: bool) -> ConvKernel | None:
+    def followed_by(self, activations: tuple[Activation, ...], x_shape: tuple[int, ...], *, adds_last: bool) -> ConvKernel | None:
         """As the other kernels'."""
-        made = super().followed_by(post_ops, x_shape, adds_last=adds_last)
+        made = super().followed_by(activations, x_shape, adds_last=adds_last)
         if made is not None:
             made._plans = {}  # type: ignore[attr-defined]
         return made
@@ -197,19 +149,19 @@ class WinogradKernel(ConvKernel):
         return [inputs[0], self.restore(self._transformed), *inputs[2:]]
 
     def _can_follow(self, variant: Variant) -> bool:
-        return Activation.of_post_ops(self._post_ops) is not None
+        return ConvEpilogue.of_activations(self._activations) is not None
 
     def task(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
         """The task, but for the arrays of a call; None if it cannot do it."""
         sizes = _Sizes(variant.x_shape, out_shape, libraries.thread_count())
         begins = self.geometry.padding(variant.x_shape, variant.weight_shape).begins
-        return sizes.plan(begins, self.activation())
+        return sizes.plan(begins, self.epilogue())
 
-    def activation(self) -> Activation:
+    def epilogue(self) -> ConvEpilogue:
         """What is done to the sums."""
-        if self._activation is None or self._activation[0] is not self._post_ops:
-            self._activation = (self._post_ops, Activation.of_post_ops(self._post_ops) or Activation())
-        return self._activation[1]
+        if self._epilogue is None or self._epilogue[0] is not self._activations:
+            self._epilogue = (self._activations, ConvEpilogue.of_activations(self._activations) or ConvEpilogue())
+        return self._epilogue[1]
 
     def source_layout(self, shape: tuple[int, ...]) -> MemoryDescriptor:
         """How the task reads X."""
@@ -335,12 +287,12 @@ class _Sizes(NamedTuple):
         inputs = _POSITIONS * (at_once * (-(-self.x_shape[1] // 16) + 1) * _ALIGNMENT + _ALIGNMENT)
         return inputs + at_once * (_POSITIONS * _width() * _FLOAT_BYTES + _ALIGNMENT)
 
-    def plan(self, begins: Sequence[int], activation: Activation) -> TaskPlan:
+    def plan(self, begins: Sequence[int], epilogue: ConvEpilogue) -> TaskPlan:
         """The task, but for the arrays of a call."""
         (samples, channels, *size), (_, outputs, *out_size) = self.x_shape, self.out_shape
         geometry = (samples, *size, channels, outputs, *out_size, *begins, *self.tiles)
         work_bytes = self.work_bytes
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, work_bytes, *activation.arguments, *CLAIMS)
+        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, work_bytes, *epilogue.arguments, *CLAIMS)
         return TaskPlan(MODULE, "winograd", arguments, self.threads, work_bytes * self.threads)
 
 

@@ -12,13 +12,14 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.native_call import NativeCall, in_turn
+from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
 from ort_sdk_cpu.platform import libraries
 
-from .plan import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Division, Sizes, divided
+from .plan import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Division, Sizes, divided
 
 __all__ = ["SHORTEST_DOT", "JoinableProduct", "Operands", "ProductWriter", "joinable_product"]
 
@@ -47,9 +48,7 @@ class Operands:
     """A row, or as large as the output of two dimensions."""
     alpha: float = 1.0
     beta: float = 1.0
-    activation: Activation = Activation.NONE
-    slope: float = 0.0
-    """Factor of numbers below zero, for ``RELU``."""
+    activation: Activation = IDENTITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def _turned(operands: Operands) -> Operands:
         return operands
     if b.ndim == 2 and a.flags.c_contiguous and out.flags.c_contiguous:
         a, out = a.reshape(-1, a.shape[-1]), out.reshape(-1, 1)
-    numbers = (operands.alpha, operands.beta, operands.activation, operands.slope)
+    numbers = (operands.alpha, operands.beta, operands.activation)
     return Operands(b.mT, a.mT, out.mT, None if addend is None else addend.mT, *numbers)
 
 
@@ -231,7 +230,8 @@ def _task(operands: Operands, layout: _Layout, stack: _Stack, division: Division
 
     sizes = layout.sizes
     shape = (sizes.rows, sizes.columns, sizes.inner, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count)
-    numbers = (int(operands.activation), float(operands.alpha), float(operands.beta), float(operands.slope))
+    activation = operands.activation
+    numbers = (int(activation.kind), float(operands.alpha), float(operands.beta), float(activation.alpha))
     call = TaskCall(MODULE, division.task, (0, 0, 0, 0, 0, *shape, *numbers, *division.rest), division.threads)
     arrays = (operands.a, operands.b, operands.out, operands.addend)
     for place, (array, offset) in enumerate(zip(arrays, (*stack.places, 0), strict=True)):
@@ -298,4 +298,4 @@ def _repeating(operands: Operands) -> Operands:
 def _adding(operands: Operands, addend: HostArray) -> Operands:
     """The same with another addend."""
     one = operands
-    return Operands(one.a, one.b, one.out, addend, one.alpha, one.beta, one.activation, one.slope)
+    return Operands(one.a, one.b, one.out, addend, one.alpha, one.beta, one.activation)

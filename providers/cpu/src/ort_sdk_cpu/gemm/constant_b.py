@@ -31,11 +31,10 @@ from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.weight_arena import is_worth_moving, moved
 from ort_sdk_cpu.memory.workspace import scratch_of
-from ort_sdk_cpu.onednn.constants import Algorithm
 
 from .epilogue import Tail
 from .packing import is_worth_packing, packed_panels, panels_identity
-from .plan import Activation, CompiledProduct, ProductFunction, ProductSizes, epilogue
+from .plan import CompiledProduct, ProductFunction, ProductSizes, epilogue
 
 __all__ = ["ConstantProduct", "RowProduct"]
 
@@ -43,12 +42,6 @@ WEIGHT = 1
 FLOAT = np.dtype(np.float32)
 MOST_COPIED_BYTES = 1 << 24
 """Of an operand that lies otherwise than in rows (a picture's channels as columns), up to which a call keeps memory for them."""
-
-_ACTIVATIONS = {
-    Algorithm.RELU: Activation.RELU,
-    Algorithm.LOGISTIC: Activation.SIGMOID,
-    Algorithm.TANH: Activation.TANH,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +154,7 @@ class ConstantProduct(BindableKernel):
 
     @property
     def _epilogue(self) -> dict[str, Any]:
-        algorithm, slope = self._tail.activation or (None, 0.0)
-        activation = Activation.NONE if algorithm is None else _ACTIVATIONS[algorithm]
-        return {"alpha": self._tail.alpha, "activation": activation, "slope": slope}
+        return {"alpha": self._tail.alpha, "activation": self._tail.activation}
 
     def make_writer(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         """The task, for products of as many rows."""

@@ -13,9 +13,11 @@ from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.contrib.fused_matmul import activation_parameters
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.elementwise.activation import in_place_activation
-from ort_sdk_cpu.onednn.constants import Algorithm
+from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, activation_of
 
-__all__ = ["Tail", "tail_of"]
+from .plan import EPILOGUE_KINDS
+
+__all__ = ["Tail", "epilogue_activation", "tail_of"]
 
 ADDEND = 2
 
@@ -30,31 +32,22 @@ class Tail:
     alpha: float = 1.0
     bias: HostArray | None = None
     """Constant (columns,), added by the primitive."""
-    activation: tuple[Algorithm, float] | None = None
-    """Applied by the primitive: its algorithm and alpha."""
+    activation: Activation = IDENTITY
+    """Applied by the primitive or task; one of ``EPILOGUE_KINDS``."""
     finish: Finish | None = None
     """Anything else, after all that."""
     share: float = 0.0
     """Factor of the third input, if ``finish`` only adds that."""
 
 
-_ACTIVATIONS: dict[str, tuple[Algorithm, float]] = {
-    "LeakyRelu": (Algorithm.RELU, 0.01),
-    "Relu": (Algorithm.RELU, 0.0),
-    "Sigmoid": (Algorithm.LOGISTIC, 0.0),
-    "Tanh": (Algorithm.TANH, 0.0),
-}
-"""Activation → oneDNN's algorithm, and its alpha by default."""
-
-
 def tail_of(info: KernelInfo) -> Tail:
-    """What follows the product of a node: scaling, a constant bias and an activation that oneDNN has are the primitive's."""
+    """What follows the product of a node: scaling, a constant bias and an activation that epilogues have are part of it."""
     alpha = float(info.attribute("alpha", 1.0))
-    bias, activation = _constant_bias(info), _fused_activation(info)
+    bias, activation = _constant_bias(info), epilogue_activation(info)
     if info.has_input(ADDEND) and bias is None:
         share = 0.0 if info.attribute("activation", "") else float(info.attribute("beta", 1.0))
         return Tail(alpha, finish=_finish(info), share=share)
-    if activation is None and info.attribute("activation", ""):
+    if activation is None:
         return Tail(alpha, bias, finish=_activate(info))
     return Tail(alpha, bias, activation)
 
@@ -70,10 +63,10 @@ def _constant_bias(info: KernelInfo) -> HostArray | None:
     return bias if beta == 1 else bias * beta
 
 
-def _fused_activation(info: KernelInfo) -> tuple[Algorithm, float] | None:
-    name, parameters = str(info.attribute("activation", "") or ""), activation_parameters(info)
-    found = _ACTIVATIONS.get(name)
-    return (found[0], float(parameters[0])) if found is not None and name == "LeakyRelu" and parameters else found
+def epilogue_activation(info: KernelInfo) -> Activation | None:
+    """The activation of a node, ``IDENTITY`` for none; None for one that the tasks' epilogues do not have."""
+    found = activation_of(str(info.attribute("activation", "") or ""), activation_parameters(info))
+    return found if found is not None and found.kind in EPILOGUE_KINDS else None
 
 
 def _activate(info: KernelInfo) -> Finish | None:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, RuntimeException, Slot, Tensor
+from ort_sdk_cpu.kernel.activation import IDENTITY
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer
-from ort_sdk_cpu.kernel.post_ops import Binary, Eltwise, PostOp
+from ort_sdk_cpu.kernel.onednn_activations import eltwise_of
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.call import PrimitiveCall
@@ -22,6 +23,7 @@ from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.library import library
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous, strided
+from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise, PostOp
 from ort_sdk_cpu.onednn.primitive import matmul
 
 from .epilogue import Tail
@@ -52,8 +54,8 @@ def _attributes(tail: Tail, columns: int) -> PrimitiveAttributes:
         post_ops.append(Eltwise(Algorithm.LINEAR, tail.alpha))
         if tail.bias is not None:
             post_ops.append(Binary(Algorithm.BINARY_ADD, contiguous((1, columns), FLOAT)))
-    if tail.activation is not None:
-        post_ops.append(Eltwise(*tail.activation))
+    if tail.activation != IDENTITY:
+        post_ops.append(eltwise_of(tail.activation))
     return PrimitiveAttributes(tuple(post_ops))
 
 

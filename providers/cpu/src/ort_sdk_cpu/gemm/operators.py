@@ -13,6 +13,7 @@ from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.contrib.fused_matmul import activation_parameters
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.elementwise.activation import InPlace, in_place_activation
+from ort_sdk_cpu.kernel.activation import IDENTITY
 from ort_sdk_cpu.kernel.bound import (
     BindableKernel,
     DirectlyBindable,
@@ -28,18 +29,9 @@ from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.threads import matrix_product
 
 from .batched import SHORTEST_DOT, Operands, ProductWriter
-from .plan import Activation
+from .epilogue import epilogue_activation
 
 __all__: list[str] = []
-
-_ACTIVATIONS = {
-    "": Activation.NONE,
-    "LeakyRelu": Activation.RELU,
-    "Relu": Activation.RELU,
-    "Sigmoid": Activation.SIGMOID,
-    "Tanh": Activation.TANH,
-}
-"""Fused activation → what the compiled tasks call it."""
 
 
 @bindable("MatMul", has_weight=True, reads_halves=True)
@@ -79,16 +71,16 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         if activate is not None:
             activate(out, out)
 
-    epilogue, turns_weight = _epilogue(info), trans_b and _is_narrow_constant(info)
+    activation, turns_weight = epilogue_activation(info), trans_b and _is_narrow_constant(info)
     turned = _turned_once()
 
     def operands(a: HostArray, b: HostArray, *rest: Any) -> Operands:
         addend = rest[0] if len(rest) > 1 else None
         right = turned(b) if turns_weight else b.T if trans_b else b
-        return Operands(a.T if trans_a else a, right, rest[-1], addend, alpha, beta, *(epilogue or ()))
+        return Operands(a.T if trans_a else a, right, rest[-1], addend, alpha, beta, activation or IDENTITY)
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if epilogue is None else operands)
+    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if activation is None else operands)
 
 
 @bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True, reads_halves=True)
@@ -108,14 +100,14 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         if activate is not None:
             activate(out, out)
 
-    epilogue = _epilogue(info)
+    activation = epilogue_activation(info)
 
     def operands(a: HostArray, b: HostArray, out: HostArray) -> Operands:
         first, second = _oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b)
-        return Operands(first, second, out, None, alpha, 1.0, *(epilogue or ()))
+        return Operands(first, second, out, None, alpha, 1.0, activation or IDENTITY)
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if epilogue is None else operands)
+    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if activation is None else operands)
 
 
 def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:
@@ -128,15 +120,6 @@ def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:
 def _activation(info: KernelInfo) -> InPlace | None:
     parameters = activation_parameters(info)
     return in_place_activation(info, parameters, fused_activation(info, NumpyNamespace(), parameters))
-
-
-def _epilogue(info: KernelInfo) -> tuple[Activation, float] | None:
-    """What the compiled tasks do to a product for the node's activation; None if it is none of theirs."""
-    activation = _ACTIVATIONS.get(str(info.attribute("activation", "") or ""))
-    if activation is None:
-        return None
-    slope = (*activation_parameters(info), 0.01)[0] if info.attribute("activation", "") == "LeakyRelu" else 0.0
-    return activation, float(slope)
 
 
 def _turned_once() -> Callable[[HostArray], HostArray]:
@@ -234,16 +217,15 @@ def _small_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bi
     types = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
     turned = any(info.attribute(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
     is_plain = types == {TensorElementType.FLOAT} and not turned and info.attribute("beta", 1.0) == 1
-    if not is_plain or _epilogue(info) is None or stores_packed_weights(info) or not libraries.numba().is_usable:
+    activation = epilogue_activation(info)
+    if not is_plain or activation is None or stores_packed_weights(info) or not libraries.numba().is_usable:
         return None
     from .small import SmallProduct
 
-    activation, slope = _epilogue(info) or (Activation.NONE, 0.0)
     product = SmallProduct(
         scratch_of(info),
         transposed=bool(info.attribute("transB", 0)),
         alpha=float(info.attribute("alpha", 1.0)),
         activation=activation,
-        slope=slope,
     )
     return DirectlyBindable(kernel, make_writer, product)

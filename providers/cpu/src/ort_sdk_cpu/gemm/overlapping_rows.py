@@ -7,10 +7,11 @@ import functools
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.task import task_function
+from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 
-from .plan import KINDS, MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Activation, Sizes
+from .plan import KINDS, MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Sizes, epilogue
 
 __all__ = ["Stack", "StackedProduct"]
 
@@ -38,14 +39,11 @@ class StackedProduct:
         weight: B, (columns, inner), contiguous.
         scratch: working memory.
         activation: what follows.
-        slope: factor of numbers below zero, for ``RELU``.
     """
 
-    def __init__(
-        self, weight: HostArray, scratch: Scratch, *, activation: Activation = Activation.NONE, slope: float = 0.0
-    ) -> None:
+    def __init__(self, weight: HostArray, scratch: Scratch, *, activation: Activation = IDENTITY) -> None:
         self._weight, self._scratch = weight, scratch
-        self._epilogue = (int(activation), 1.0, 1.0, float(slope))
+        self._epilogue = epilogue(1.0, activation)
 
     def __call__(self, stack: Stack, a: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the products.

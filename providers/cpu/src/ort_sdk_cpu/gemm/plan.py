@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.native_call import NativeCall
+from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, ActivationKind
 from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskFunction
 
 __all__ = [
+    "EPILOGUE_KINDS",
     "PACKED_MODULE",
     "SHARED_TASK",
     "SPARE_BYTES",
-    "Activation",
     "CompiledProduct",
     "Division",
     "ProductFunction",
@@ -66,16 +66,16 @@ _A, _B, _C, _ADDEND, _WORK = range(5)
 KINDS = "q" * 17 + "f" * 3 + "q" * 4
 """Of the tasks' arguments."""
 WORKING_MEMORY = "products"
-
-
-class Activation(enum.IntEnum):
-    """What may follow a product, as the tasks number it."""
-
-    NONE = 0
-    RELU = 1
-    SIGMOID = 2
-    TANH = 3
-    GELU = 4
+EPILOGUE_KINDS = frozenset(
+    {
+        ActivationKind.IDENTITY,
+        ActivationKind.LEAKY_RELU,
+        ActivationKind.SIGMOID,
+        ActivationKind.TANH,
+        ActivationKind.GELU,
+    }
+)
+"""Activations that the tasks' epilogues compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +254,9 @@ def _task(module: str, name: str) -> TaskFunction:
     return task_function(module, name, KINDS)
 
 
-def epilogue(alpha: float, activation: Activation, slope: float) -> tuple[int | float, ...]:
-    """What follows a product, as the tasks take it."""
-    return int(activation), float(alpha), 1.0, float(slope)
+def epilogue(alpha: float, activation: Activation) -> tuple[int | float, ...]:
+    """What follows a GEMM, as the tasks take it."""
+    return int(activation.kind), float(alpha), 1.0, float(activation.alpha)
 
 
 class ProductFunction:
@@ -266,8 +266,7 @@ class ProductFunction:
         sizes: of A's rows and of B.
         scratch: working memory.
         alpha: factor of the product.
-        activation: what follows.
-        slope: factor of numbers below zero, for ``RELU``.
+        activation: what follows; one of ``EPILOGUE_KINDS``.
     """
 
     def __init__(
@@ -276,11 +275,10 @@ class ProductFunction:
         scratch: Scratch,
         *,
         alpha: float = 1.0,
-        activation: Activation = Activation.NONE,
-        slope: float = 0.0,
+        activation: Activation = IDENTITY,
     ) -> None:
         self._sizes, self._scratch = sizes, scratch
-        self._epilogue = epilogue(alpha, activation, slope)
+        self._epilogue = epilogue(alpha, activation)
 
     def __call__(self, rows: int, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
@@ -298,8 +296,7 @@ class CompiledProduct:
         sizes: of the operands.
         scratch: working memory.
         alpha: factor of the product.
-        activation: what follows.
-        slope: factor of numbers below zero, for ``RELU``.
+        activation: what follows; one of ``EPILOGUE_KINDS``.
         a_row_bytes: from row to row of A, which may overlap; None for rows one after another.
         b_row_bytes: the same of B.
         most_threads: how many it may use; None for all.
@@ -311,8 +308,7 @@ class CompiledProduct:
         scratch: Scratch,
         *,
         alpha: float = 1.0,
-        activation: Activation = Activation.NONE,
-        slope: float = 0.0,
+        activation: Activation = IDENTITY,
         a_row_bytes: int | None = None,
         b_row_bytes: int | None = None,
         most_threads: int | None = None,
@@ -323,7 +319,7 @@ class CompiledProduct:
         rows, columns, inner, a_row, b_row, *others = plan.sizes
         given = (rows, columns, inner, a_row_bytes or a_row, b_row_bytes or b_row, *others)
         division = plan.division
-        arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation, slope), *division.rest)
+        arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation), *division.rest)
         self._call = TaskCall(sizes.module, division.task, arguments, division.threads)
         self._work = ToldMemory(scratch, WORKING_MEMORY, division.work_bytes)
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk_cpu.kernel.activation import Activation
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS, is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch
 
 from .batched import SHORTEST_DOT
 from .constant_b import RowProduct
-from .plan import MODULE, Activation, ProductFunction, ProductSizes, epilogue
+from .plan import MODULE, ProductFunction, ProductSizes, epilogue
 
 __all__ = ["SmallProduct"]
 
@@ -27,14 +28,11 @@ class SmallProduct:
         transposed: whether B is (columns, inner).
         alpha: factor of the product.
         activation: what follows.
-        slope: factor of numbers below zero, for ``RELU``.
     """
 
-    def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation, slope: float) -> None:
-        self._transposed, self._epilogue = transposed, epilogue(alpha, activation, slope)
-        self._function = functools.cache(
-            lambda sizes: ProductFunction(sizes, scratch, alpha=alpha, activation=activation, slope=slope)
-        )
+    def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation) -> None:
+        self._transposed, self._epilogue = transposed, epilogue(alpha, activation)
+        self._function = functools.cache(lambda sizes: ProductFunction(sizes, scratch, alpha=alpha, activation=activation))
 
     def row_product(self, weight: HostArray, bias: HostArray | None, share: float = 0.0) -> RowProduct | None:
         """The product with constants as a task of any number of rows; None where they do not lie as it needs them.

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.kernel.post_ops import Eltwise, PostOp, Sum
 
 from .constants import USER_SCRATCHPAD
 from .library import OneDnn, check, library
+from .post_ops import Eltwise, PostOp, Sum
 
 __all__ = ["PrimitiveAttributes"]
 

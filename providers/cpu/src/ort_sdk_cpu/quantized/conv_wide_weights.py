@@ -13,7 +13,6 @@ from ort_sdk.api import HostArray, RuntimeException
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.kernel.post_ops import Sum
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
@@ -21,6 +20,7 @@ from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, empty_channels
 from ort_sdk_cpu.onednn.constants import Argument, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.memory_descriptor import any_layout, contiguous
+from ort_sdk_cpu.onednn.post_ops import Sum
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 
 from .parameters import limits

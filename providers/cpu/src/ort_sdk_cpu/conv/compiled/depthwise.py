@@ -8,13 +8,14 @@ import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, splat_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 
 __all__ = ["depthwise"]
 
-_RECTIFIED, _BOUNDED = 1, 2
+_LEAKY_RELU, _CLIP = int(ActivationKind.LEAKY_RELU), int(ActivationKind.CLIP)
 _ZERO = np.float32(0)
 
 
@@ -28,9 +29,9 @@ def _taps(size: int, kernel: int, dilation: int, origin: int) -> tuple[int, int]
 
 @inner
 def _finished(record: int, value: Any) -> Any:
-    if argument(record, 18) == _BOUNDED:
+    if argument(record, 18) == _CLIP:
         return minimum(splat_f32(number(record, 20)), maximum(splat_f32(number(record, 19)), value))
-    if argument(record, 18) != _RECTIFIED:
+    if argument(record, 18) != _LEAKY_RELU:
         return value
     if number(record, 19) == _ZERO:
         return maximum(value, zero_f32())
@@ -86,8 +87,8 @@ def depthwise(record: int, part: int, parts: int) -> None:
     """activation(Conv(X, W, B)) of channels-last X (N, H, W, C) with filters (KH, KW, C).
 
     Arguments: addresses of X, the filters, B or 0, and Y; samples, channels; X's height and width, the kernel's, Y's, strides,
-    dilations, padding at the top and left; activation (1: numbers below zero are multiplied by the first number, 2: all are
-    bounded by both) and its two numbers.
+    dilations, padding at the top and left; activation (none, LeakyRelu or Clip) and its
+    two parameters.
     """
     rows = argument(record, 10)
     lines = argument(record, 4) * rows

@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd import math
 from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, reduce_add, splat_f32, zero_f32
@@ -18,7 +19,9 @@ from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f3
 
 __all__ = ["windows"]
 
-_RECTIFIED, _SIGMOID, _TANH, _HARD_SIGMOID, _BOUNDED = 1, 2, 3, 4, 5
+_IDENTITY, _CLIP = int(ActivationKind.IDENTITY), int(ActivationKind.CLIP)
+_LEAKY_RELU, _SIGMOID = int(ActivationKind.LEAKY_RELU), int(ActivationKind.SIGMOID)
+_TANH, _HARD_SIGMOID = int(ActivationKind.TANH), int(ActivationKind.HARD_SIGMOID)
 
 
 @inner
@@ -65,7 +68,7 @@ def _finished(record: int, value: Any, row: int, place: int) -> Any:
         value += read_f32(bias + row * 4)
     if added:
         value += read_f32(added + place)
-    if activation == _RECTIFIED and value < np.float32(0):
+    if activation == _LEAKY_RELU and value < np.float32(0):
         slope = number(record, 19)
         value = value * slope if slope != np.float32(0) else np.float32(0)
     return value
@@ -131,7 +134,7 @@ def _activate(record: int, place: int, count: int) -> None:
         elif activation == _HARD_SIGMOID:
             line = fused_multiply_add(value, first, second)
             value = minimum(splat_f32(np.float32(1)), maximum(zero_f32(), line))
-        elif activation == _BOUNDED:
+        elif activation == _CLIP:
             value = minimum(second, maximum(first, value))
         store_f32_first(place + start, value, left)
 
@@ -142,8 +145,7 @@ def windows(record: int, part: int, parts: int) -> None:
 
     Arguments: addresses of X, W, B or 0, Z or 0, Y, and of working memory (parts, output positions, depth); X's height and width,
     the kernel's, Y's, strides, dilations, padding at the top and left; activation and its first number; samples, X's channels,
-    Y's channels, groups; the activation's second number. Activations: 1 multiplies numbers below zero by the first number, 2 is
-    the sigmoid, 3 the hyperbolic tangent, 4 the hard sigmoid of alpha and beta, 5 bounds from below and above.
+    Y's channels, groups; the activation's second number: none, LeakyRelu, Sigmoid, Tanh, HardSigmoid or Clip.
     """
     samples, channels = argument(record, 20), argument(record, 21)
     outputs, groups = argument(record, 22), argument(record, 23)
@@ -165,6 +167,6 @@ def windows(record: int, part: int, parts: int) -> None:
                 for first in range(0, positions, 4):
                     count = positions - first
                     _four_windows(record, weight, row, work + first * depth * 4, depth * 4, depth, count, place + first * 4)
-        if argument(record, 18) > _RECTIFIED:
+        if argument(record, 18) != _IDENTITY and argument(record, 18) != _LEAKY_RELU:
             written = (sample * outputs + group * per_group + start) * positions
             _activate(record, argument(record, 4) + written * 4, (stop - start) * positions)

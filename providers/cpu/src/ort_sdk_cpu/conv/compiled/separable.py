@@ -32,6 +32,7 @@ from ort_sdk_cpu.conv.microkernels.pointwise import (
 from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first, write_i64
@@ -41,7 +42,7 @@ __all__ = ["PIXEL", "convolve_row", "copy_part", "prepare", "separable", "work_p
 
 PIXEL = 4 * PANEL
 """Bytes of a pixel in a panel of lines."""
-_BOUNDED = 1
+_CLIP = int(ActivationKind.CLIP)
 _CLAIMS = 52
 """Where the words for ``claims`` are."""
 _PIECES = 6
@@ -105,7 +106,7 @@ def _expand_line(record: int, source: int, panel: int, bias: int, target: int, i
 def _activate_line(record: int, target: int) -> None:
     """What is done to a line where that is more than bounds."""
     activation = argument(record, 36)
-    if activation > _BOUNDED:
+    if activation > _CLIP:
         for place in range(target, target + argument(record, 8) * PIXEL, 64):
             store_f32(place, activated(load_f32(place), activation, number(record, 37), number(record, 38)))
 
@@ -231,7 +232,7 @@ def convolve_row(
             window_tile(size, vectors, lines, count, offset, step * PIXEL, taps, tap_step, weights, bias, low, high, to, to_row)
         if not is_direct:
             _finish_windows(record, room, size, place + first * argument(record, 10) * 4, left)
-        elif activation > _BOUNDED and argument(record, 1):
+        elif activation > _CLIP and argument(record, 1):
             _activate_windows(record, size, to, to_row)
 
 

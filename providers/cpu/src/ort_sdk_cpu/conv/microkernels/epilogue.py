@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.math import sigmoid, silu
@@ -14,22 +15,23 @@ from ort_sdk_cpu.simd.memory import load_f32_first
 
 __all__ = ["activated", "finished"]
 
-_SILU, _SIGMOID = 3, 5
+_IDENTITY, _CLIP = int(ActivationKind.IDENTITY), int(ActivationKind.CLIP)
+_LEAKY_RELU, _SWISH, _SIGMOID = int(ActivationKind.LEAKY_RELU), int(ActivationKind.SWISH), int(ActivationKind.SIGMOID)
 
 
 @inner
 def activated(value: Any, activation: int, first: float, second: float) -> Any:
-    """A function of a vector: 0 none, 1 bounds, 2 a slope below zero, 3 silu, 4 hard swish, 5 sigmoid; its two numbers."""
-    if activation == 0:
+    """An activation of a vector: none, Clip, LeakyRelu, Swish, Sigmoid, or HardSwish for any other; its two parameters."""
+    if activation == _IDENTITY:
         return value
-    if activation == _SILU:
+    if activation == _SWISH:
         return silu(value, first)
     if activation == _SIGMOID:
         return sigmoid(value)
     low, high = splat_f32(first), splat_f32(second)
-    if activation == 1:
+    if activation == _CLIP:
         return minimum(high, maximum(low, value))
-    if activation == 2:
+    if activation == _LEAKY_RELU:
         return fused_multiply_add(minimum(value, zero_f32()), low, maximum(value, zero_f32()))
     gate = fused_multiply_add(value, low, high)
     return multiply(value, minimum(splat_f32(np.float32(1)), maximum(zero_f32(), gate)))

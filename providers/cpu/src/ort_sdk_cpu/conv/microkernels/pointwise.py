@@ -12,6 +12,7 @@ import numpy as np
 
 from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS
 from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
@@ -36,7 +37,7 @@ _LINE = 64
 """Bytes of a cache line."""
 _STEPS = 256
 """Most channels summed in one chain."""
-_BOUNDED = 1
+_CLIP = int(ActivationKind.CLIP)
 
 
 @inner
@@ -67,19 +68,19 @@ def copy_line(source: int, width: int, left: int, target: int, length: int) -> N
 @inner
 def lowest(activation: int, bound: float) -> Any:
     """Lower bound of an activation; none unless it is bounds."""
-    return bound if activation == _BOUNDED else np.float32(-np.inf)
+    return bound if activation == _CLIP else np.float32(-np.inf)
 
 
 @inner
 def highest(activation: int, bound: float) -> Any:
     """Upper bound of an activation; none unless it is bounds."""
-    return bound if activation == _BOUNDED else np.float32(np.inf)
+    return bound if activation == _CLIP else np.float32(np.inf)
 
 
 @inner
 def has_bounds_only(record: int) -> Any:
     """Whether nothing but bounds is applied to the sums."""
-    return argument(record, 20) <= _BOUNDED and argument(record, 23) == 0 and argument(record, 24) == 0
+    return argument(record, 20) <= _CLIP and argument(record, 23) == 0 and argument(record, 24) == 0
 
 
 @inner

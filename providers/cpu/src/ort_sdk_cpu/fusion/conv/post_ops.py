@@ -9,10 +9,8 @@ from typing import Any
 
 from ort_sdk.api import FusibleProgram, FusibleStep, TensorElementType
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.kernel.activation import Activation, ActivationKind, activation_of
 from ort_sdk_cpu.kernel.element_operation import ElementOperation
-from ort_sdk_cpu.kernel.post_ops import Eltwise
-from ort_sdk_cpu.onednn.activations import eltwise_of
-from ort_sdk_cpu.onednn.constants import Algorithm
 
 __all__ = ["Tail", "tail_of"]
 
@@ -28,7 +26,7 @@ class Tail:
     """Their positions, ascending."""
     output: int
     """The value they leave."""
-    post_ops: tuple[Eltwise, ...]
+    post_ops: tuple[Activation, ...]
     """What they do to each element, in order."""
     added: int = 0
     """Value of the output's shape that is added then; 0 for none."""
@@ -52,7 +50,7 @@ class _Finder:
     def __init__(self, program: FusibleProgram, value: int, taken: set[int]) -> None:
         self._program, self._taken = program, taken
         self._shape = program.values[value].shape
-        self._known: dict[int, tuple[Eltwise, ...]] = {value: ()}
+        self._known: dict[int, tuple[Activation, ...]] = {value: ()}
         """Value → the functions of the convolution's result that make it."""
         self._members: list[int] = []
         self.found: Tail | None = None
@@ -98,7 +96,7 @@ class _Finder:
                 self.found = Tail(tuple(self._members), step.outputs[0], post_ops, others[0])
         return False
 
-    def _applied(self, operation: ElementOperation, step: FusibleStep) -> tuple[Eltwise, ...] | None:
+    def _applied(self, operation: ElementOperation, step: FusibleStep) -> tuple[Activation, ...] | None:
         """What a step's output is; None if it cannot be said."""
         functions = [self._known.get(value) for value in step.inputs]
         numbers = [self._number(value) for value in step.inputs]
@@ -123,8 +121,8 @@ class _Finder:
 
 
 def _of_one(
-    operation: ElementOperation, before: tuple[Eltwise, ...], numbers: Sequence[float | None]
-) -> tuple[Eltwise, ...] | None:
+    operation: ElementOperation, before: tuple[Activation, ...], numbers: Sequence[float | None]
+) -> tuple[Activation, ...] | None:
     """A function of a value and of numbers behind it."""
     known = [number for number in numbers if number is not None]
     if not known:
@@ -132,7 +130,7 @@ def _of_one(
         return None if made is None else (*before, made)
     if operation.op_type == "Clip":
         low, high = (*known, math.nan)[:2]
-        return (*before, Eltwise(Algorithm.CLIP_V2, _or(low, -math.inf), _or(high, math.inf)))
+        return (*before, Activation(ActivationKind.CLIP, _or(low, -math.inf), _or(high, math.inf)))
     if len(known) != 1 or not math.isfinite(known[0]):
         return None
     (number,) = known
@@ -148,60 +146,61 @@ def _or(number: float, otherwise: float) -> float:
     return otherwise if math.isnan(number) else number
 
 
-def _bounded(op_type: str, number: float, before: tuple[Eltwise, ...]) -> tuple[Eltwise, ...]:
+def _bounded(op_type: str, number: float, before: tuple[Activation, ...]) -> tuple[Activation, ...]:
     """Max or Min of a value and a number, as one with bounds before it."""
     bound = _BOUNDS[op_type]
     low, high = (number, math.inf) if op_type == "Max" else (-math.inf, number)
-    if before and before[-1].algorithm == Algorithm.CLIP_V2:
+    if before and before[-1].kind == ActivationKind.CLIP:
         low, high = bound(before[-1].alpha, number), bound(before[-1].beta, number)
         before = before[:-1]
-    return (*before, Eltwise(Algorithm.CLIP_V2, low, high))
+    return (*before, Activation(ActivationKind.CLIP, low, high))
 
 
 _BOUNDS: dict[str, Callable[[float, float], float]] = {"Max": max, "Min": min}
 
 
-def _of_number_first(op_type: str, number: float, before: tuple[Eltwise, ...]) -> tuple[Eltwise, ...] | None:
+def _of_number_first(op_type: str, number: float, before: tuple[Activation, ...]) -> tuple[Activation, ...] | None:
     if op_type in _BOUNDS:
         return _bounded(op_type, number, before) if math.isfinite(number) else None
     factors = {"Add": (1.0, number), "Sub": (-1.0, number), "Mul": (number, 0.0)}.get(op_type)
     return None if factors is None or not math.isfinite(number) else _scaled(before, *factors)
 
 
-def _function(op_type: str, attributes: Mapping[str, Any]) -> Eltwise | None:
+def _function(op_type: str, attributes: Mapping[str, Any]) -> Activation | None:
     """A function of one number. Gelu is not among them: oneDNN's has more than twice the error of the compiled one."""
     if op_type == "Clip" and attributes:
-        return Eltwise(Algorithm.CLIP_V2, attributes["min"], attributes["max"])
-    if op_type == "HardSwish":
-        return eltwise_of(op_type, ())
+        return Activation(ActivationKind.CLIP, attributes["min"], attributes["max"])
     if op_type == "HardSigmoid":
-        return Eltwise(Algorithm.HARD_SIGMOID, attributes["alpha"], attributes["beta"])
+        return Activation(ActivationKind.HARD_SIGMOID, attributes["alpha"], attributes["beta"])
     if op_type in {"QuickGelu", "Swish"}:
-        return Eltwise(Algorithm.SWISH, attributes["alpha"])
+        return Activation(ActivationKind.SWISH, attributes["alpha"])
     if op_type == "LeakyRelu":
-        return Eltwise(Algorithm.RELU, attributes["alpha"])
-    plain = {"Relu": Algorithm.RELU, "Sigmoid": Algorithm.LOGISTIC, "Tanh": Algorithm.TANH}.get(op_type)
-    return None if plain is None else Eltwise(plain)
+        return Activation(ActivationKind.LEAKY_RELU, attributes["alpha"])
+    return activation_of(op_type, ()) if op_type in _PLAIN else None
 
 
-def _scaled(before: tuple[Eltwise, ...], factor: float, shift: float) -> tuple[Eltwise, ...] | None:
+_PLAIN = frozenset({"HardSwish", "Relu", "Sigmoid", "Tanh"})
+"""Operators without parameters."""
+
+
+def _scaled(before: tuple[Activation, ...], factor: float, shift: float) -> tuple[Activation, ...] | None:
     """Factor · value + shift, as one with a linear function before it."""
     if not (math.isfinite(factor) and math.isfinite(shift)):
         return None
-    if before and before[-1].algorithm == Algorithm.LINEAR:
+    if before and before[-1].kind == ActivationKind.LINEAR:
         last = before[-1]
         factor, shift, before = last.alpha * factor, last.beta * factor + shift, before[:-1]
-    return before if (factor, shift) == (1, 0) else (*before, Eltwise(Algorithm.LINEAR, factor, shift))
+    return before if (factor, shift) == (1, 0) else (*before, Activation(ActivationKind.LINEAR, factor, shift))
 
 
-def _product(first: tuple[Eltwise, ...], second: tuple[Eltwise, ...]) -> tuple[Eltwise, ...] | None:
+def _product(first: tuple[Activation, ...], second: tuple[Activation, ...]) -> tuple[Activation, ...] | None:
     """A value times a gate made of it."""
     value, product = sorted((first, second), key=len)
     if product[: len(value)] != value:
         return None
     gate = product[len(value) :]
     scale = 1.0
-    if len(gate) > 1 and gate[-1].algorithm == Algorithm.LINEAR and gate[-1].beta == 0:
+    if len(gate) > 1 and gate[-1].kind == ActivationKind.LINEAR and gate[-1].beta == 0:
         scale, gate = gate[-1].alpha, gate[:-1]
     made = _gated(gate)
     if made is None:
@@ -210,17 +209,17 @@ def _product(first: tuple[Eltwise, ...], second: tuple[Eltwise, ...]) -> tuple[E
     return _scaled((*value, function), factor * scale, 0.0)
 
 
-def _gated(gate: tuple[Eltwise, ...]) -> tuple[Eltwise, float] | None:
+def _gated(gate: tuple[Activation, ...]) -> tuple[Activation, float] | None:
     """X times its gate as a function of x, and a factor."""
-    kinds = [function.algorithm for function in gate]
-    if kinds == [Algorithm.HARD_SIGMOID]:
-        return replace(gate[0], algorithm=Algorithm.HARD_SWISH), 1.0
-    if kinds == [Algorithm.LOGISTIC]:
-        return Eltwise(Algorithm.SWISH, 1.0), 1.0
-    if kinds == [Algorithm.LINEAR, Algorithm.LOGISTIC] and gate[0].beta == 0:
-        return Eltwise(Algorithm.SWISH, gate[0].alpha), 1.0
-    is_clipped = kinds == [Algorithm.LINEAR, Algorithm.CLIP_V2] and gate[1].alpha == 0 and 0 < gate[1].beta < math.inf
+    kinds = [function.kind for function in gate]
+    if kinds == [ActivationKind.HARD_SIGMOID]:
+        return replace(gate[0], kind=ActivationKind.HARD_SWISH), 1.0
+    if kinds == [ActivationKind.SIGMOID]:
+        return Activation(ActivationKind.SWISH, 1.0), 1.0
+    if kinds == [ActivationKind.LINEAR, ActivationKind.SIGMOID] and gate[0].beta == 0:
+        return Activation(ActivationKind.SWISH, gate[0].alpha), 1.0
+    is_clipped = kinds == [ActivationKind.LINEAR, ActivationKind.CLIP] and gate[1].alpha == 0 and 0 < gate[1].beta < math.inf
     if is_clipped:
         line, high = gate[0], gate[1].beta
-        return Eltwise(Algorithm.HARD_SWISH, line.alpha / high, line.beta / high), high
+        return Activation(ActivationKind.HARD_SWISH, line.alpha / high, line.beta / high), high
     return None

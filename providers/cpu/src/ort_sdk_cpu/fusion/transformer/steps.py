@@ -13,9 +13,10 @@ from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray, Tens
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.attention.flash import UNLIMITED, part_bytes
 from ort_sdk_cpu.gemm.constant_b import ConstantProduct, RowProduct
-from ort_sdk_cpu.gemm.plan import Activation, ProductSizes
+from ort_sdk_cpu.gemm.plan import ProductSizes
 from ort_sdk_cpu.gemm.small import SmallProduct
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
+from ort_sdk_cpu.kernel.activation import ActivationKind
 from ort_sdk_cpu.normalization.arguments.rows import MODULE as NORMALIZATION
 from ort_sdk_cpu.normalization.arguments.rows import Normalization
 from ort_sdk_cpu.platform.addresses import address_of
@@ -251,7 +252,11 @@ def followed_product(position: int, program: FusibleProgram) -> tuple[tuple[int,
             words = (words[0], float(words[1]) * number, *words[2:])
     bounded = _sole_reader(out, "Relu", program, inputs=1)
     if bounded is not None:
-        positions, out, words = (*positions, bounded), program.steps[bounded].outputs[0], (int(Activation.RELU), *words[1:3], 0.0)
+        positions, out, words = (
+            (*positions, bounded),
+            program.steps[bounded].outputs[0],
+            (int(ActivationKind.LEAKY_RELU), *words[1:3], 0.0),
+        )
     return None if len(positions) == 1 else (positions, _product_task(product, step.inputs[0], out, vector, words))
 
 

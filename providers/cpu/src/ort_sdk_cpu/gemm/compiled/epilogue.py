@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd import math
 from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32_first, store_f32_first
 
 __all__ = ["finish_part"]
+
+_LEAKY_RELU, _SIGMOID = int(ActivationKind.LEAKY_RELU), int(ActivationKind.SIGMOID)
+_TANH, _GELU = int(ActivationKind.TANH), int(ActivationKind.GELU)
 
 
 @inner
@@ -25,13 +29,13 @@ def _finish(record: int, c: int, c_row: int, rows: int, columns: int, addend: in
             value = multiply(load_f32_first(place + column * 4, left), factors)
             if addend:
                 value = fused_multiply_add(load_f32_first(addend + row * addend_row + column * 4, left), shares, value)
-            if activation == 1:
+            if activation == _LEAKY_RELU:
                 value = fused_multiply_add(minimum(value, zero_f32()), slopes, maximum(value, zero_f32()))
-            elif activation == 2:
+            elif activation == _SIGMOID:
                 value = math.sigmoid(value)
-            elif activation == 3:
+            elif activation == _TANH:
                 value = math.tanh(value)
-            elif activation == 4:
+            elif activation == _GELU:
                 value = math.gelu(value)
             store_f32_first(place + column * 4, value, left)
 

@@ -1,14 +1,15 @@
-"""What a primitive does to its result, as descriptions that need no library."""
+"""What a primitive does to its result: oneDNN's post-ops as values, which need the library for an operand's layout only."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.onednn.constants import Algorithm
+
+from .constants import Algorithm
 
 if TYPE_CHECKING:
-    from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor
+    from .memory_descriptor import MemoryDescriptor
 
 __all__ = ["Binary", "Eltwise", "PostOp", "Sum"]
 
