@@ -2,11 +2,12 @@
 
     python -P benchmarks/compare_versions.py [--rounds 5] [--check 1.02] [--columns TEXT] BEFORE AFTER SCRIPT [its arguments ...]
 
-BEFORE and AFTER are Python interpreters of virtual environments with the two versions installed, or revisions that git knows: these
-are checked out into a temporary folder, and run by this interpreter, which needs the distributions installed for their entry points.
-Each runs the script beside this one. A figure is the median over the rounds of AFTER's number divided by BEFORE's of the same round, for every row and column that
-both print: machines drift within minutes, so only figures of one round are compared. `--columns` takes the columns to show, as a
-regular expression; `--check` fails where one of their ratios is above its number.
+BEFORE and AFTER are Python interpreters of virtual environments with the two versions installed, or revisions that git knows:
+those are checked out into a temporary folder and run by this interpreter, which needs the distributions installed for their
+entry points. Each runs the script beside this one. A figure is the median over the rounds of AFTER's number divided by BEFORE's
+of the same round, for every row and column that both print: machines drift within minutes, so only figures of one round are
+compared. `--columns` takes the columns to show, as a regular expression; `--check` fails where one of their ratios is above its
+number.
 """
 
 from __future__ import annotations
