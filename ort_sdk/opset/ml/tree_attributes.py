@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidGraph, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.number_list import array_of
 
 from .tree_nodes import LEAF, MEMBER, MODES, TreeNodes, tree_nodes
 
@@ -77,13 +79,12 @@ def read_trees_by_id(info: KernelInfo, votes: str) -> Trees:
     Raises:
         InvalidGraph: the attributes do not describe trees.
     """
-    mode_names = np.asarray(info.attribute("nodes_modes"), dtype=np.str_)
+    modes = _mode_numbers(info, info.attribute("nodes_modes"))
     names = ("nodes_treeids", "nodes_nodeids", "nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids")
     tree_ids, node_ids, features, true_ids, false_ids = (_array(info, name).astype(np.int64) for name in names)
     splits = _splits(info, _array(info, "nodes_values", as_tensor=True))
     columns = dict(zip(names, (tree_ids, node_ids, features, true_ids, false_ids), strict=True))
-    _check_lengths(info, mode_names.size, {**columns, "nodes_values": splits})
-    modes = _mode_numbers(info, mode_names)
+    _check_lengths(info, modes.size, {**columns, "nodes_values": splits})
     index = _NodeIndex(info, tree_ids, node_ids)
     inner = modes != LEAF
     children = []
@@ -120,7 +121,7 @@ def _array(info: KernelInfo, name: str, *, as_tensor: bool = False) -> HostArray
     if value is None:
         value = info.attribute(name)
     if isinstance(value, list | tuple):
-        return np.asarray(value, dtype=np.float32 if any(isinstance(item, float) for item in value) else np.int64)
+        return array_of(value)
     vector: HostArray = value.numpy().reshape(-1)
     return vector
 
@@ -132,11 +133,11 @@ def _splits(info: KernelInfo, values: HostArray) -> HostArray:
 
 
 def _nan_is_true(info: KernelInfo, count: int, leaves: int) -> HostArray | None:
-    values = info.attribute("nodes_missing_value_tracks_true", None)
-    if not values:
+    if not info.attribute("nodes_missing_value_tracks_true", None):
         return None
-    _check_lengths(info, count, {"nodes_missing_value_tracks_true": np.asarray(values)})
-    return np.concatenate([np.asarray(values, dtype=np.bool_), np.zeros(leaves, dtype=np.bool_)])
+    values = _array(info, "nodes_missing_value_tracks_true")
+    _check_lengths(info, count, {"nodes_missing_value_tracks_true": values})
+    return np.concatenate([values.astype(np.bool_), np.zeros(leaves, dtype=np.bool_)])
 
 
 def _members(info: KernelInfo, nodes: int) -> list[HostArray]:
@@ -160,13 +161,12 @@ def _members(info: KernelInfo, nodes: int) -> list[HostArray]:
     return sets
 
 
-def _mode_numbers(info: KernelInfo, names: HostArray) -> HostArray:
-    kinds, kind_of = np.unique(names, return_inverse=True)
+def _mode_numbers(info: KernelInfo, names: Sequence[str]) -> HostArray:
     numbers = {**{name: number for number, name in enumerate(MODES[:MEMBER])}, "LEAF": LEAF}
-    unknown = [kind for kind in kinds.tolist() if kind not in numbers]
+    unknown = sorted({*names} - numbers.keys())
     if unknown:
         raise InvalidGraph(f"{info.describe()}: nodes_modes {unknown} are unknown; allowed are {', '.join(numbers)}")
-    return np.array([numbers[kind] for kind in kinds.tolist()], dtype=np.intp)[kind_of]
+    return np.fromiter(map(numbers.__getitem__, names), np.intp, len(names))
 
 
 class _NodeIndex:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ort_sdk.api import InvalidGraph, Tensor
+from ort_sdk.api.number_list import NumberList
 from ort_sdk.graph import AttributeReference, Graph, SparseTensor, TypeString
 
 from .types import text, type_string
 
 __all__ = ["AttributeReader"]
 
+_MANY = 1 << 10
+"""Strings from which on each distinct one is decoded once."""
 _LISTS = ("floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos")
 
 
@@ -30,9 +33,9 @@ class AttributeReader:
             3: ("s", text),
             4: ("t", read_tensor),
             5: ("g", read_graph),
-            6: ("floats", list),
-            7: ("ints", list),
-            8: ("strings", _each(text)),
+            6: ("floats", _numbers),
+            7: ("ints", _numbers),
+            8: ("strings", _texts),
             9: ("tensors", _each(read_tensor)),
             10: ("graphs", _each(read_graph)),
             11: ("sparse_tensor", read_sparse_tensor),
@@ -72,6 +75,18 @@ class AttributeReader:
 
 def _each(decode: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     return lambda items: [decode(item) for item in items]
+
+
+def _numbers(items: Any) -> list[Any]:
+    return items if isinstance(items, NumberList) else list(items)
+
+
+def _texts(items: Sequence[Any]) -> list[str]:
+    """Trees have a mode for each of a million nodes, of which there are a handful: each is decoded once."""
+    if len(items) < _MANY:
+        return [text(item) for item in items]
+    decoded = {item: text(item) for item in set(items)}
+    return [decoded[item] for item in items]
 
 
 def _read_type(proto: Any) -> TypeString:

@@ -16,6 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidProtobuf
+from ort_sdk.api.number_list import NumberList
+
+from .runs import ByteStrings, fixed_run, varint_run
 
 __all__ = [
     "MIN_PAYLOAD_BYTES",
@@ -47,6 +50,8 @@ _FIRST_TAG = 8
 _WRAP = 1 << 64
 _FEW_BYTES = 64
 """Numbers in fewer bytes are read one by one, which is faster than to set NumPy going."""
+_MANY = 1 << 12
+"""Numbers of a list from which on the array that they are decoded into is kept for who wants one."""
 _SMALL_BYTES = 4096
 
 
@@ -133,6 +138,8 @@ class _Piece:
                     self.check_unknown(tag, stop)
                 elif read.__class__ is str:
                     values[read] = str(data[position:stop], "utf-8", "surrogateescape")
+                elif read.__class__ is ByteStrings:
+                    stop = read.read(values, data, tag, position, stop, end)
                 elif read.__class__ is tuple:
                     name, cls = read
                     if cls is None:
@@ -154,6 +161,8 @@ class _Piece:
                     self.check_unknown(tag, position)
                 elif read.__class__ is str:
                     values[read] = value - _WRAP if value >> 63 else value
+                elif read.__class__ is _Numbers:
+                    position = read.read(values, value, data, tag, position, end)
                 else:
                     read(values, value)
         if position > end:
@@ -171,6 +180,8 @@ class _Piece:
         if kind not in _FIXED_BYTES:
             raise self.malformed(position, f"wire type {kind}, which ONNX does not use")
         end = position + _FIXED_BYTES[kind]
+        if end > len(self.data):
+            raise IndexError(end)
         return self.data[position:end], end
 
     def varint(self, position: int) -> tuple[int, int]:
@@ -235,10 +246,10 @@ class _Field(NamedTuple):
     """How a field is read."""
 
     default: Any
-    read: _ReadBytes | str | tuple[str, type[Message] | None] | None = None
+    read: _ReadBytes | ByteStrings | str | tuple[str, type[Message] | None] | None = None
     """Reads its content behind a length, or stands for that; see ``Message.readers``."""
     wire_type: int = _VARINT
-    read_number: _ReadNumber | str | None = None
+    read_number: _ReadNumber | _Numbers | str | None = None
     """Reads it as a number of that wire type, or stands for that."""
 
 
@@ -317,11 +328,7 @@ def payload(name: str) -> _Field:
 
 def byte_strings(name: str) -> _Field:
     """List of bytes."""
-
-    def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
-        values.setdefault(name, []).append(bytes(piece.data[start:stop]))
-
-    return _Field((), read)
+    return _Field((), ByteStrings(name))
 
 
 def message(cls: type[Message]) -> Kind:
@@ -395,23 +402,49 @@ def choice(last: int) -> Kind:
     return kind
 
 
+class _Numbers:
+    """Reads a list of Python's numbers that are not packed.
+
+    Args:
+        name: of the field.
+        dtype: of an element.
+    """
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self._name, self._dtype = name, dtype
+        self._wire_type, self._convert = _ELEMENTS[dtype]
+
+    def read(self, values: dict[str, Any], value: Any, data: memoryview | bytes, tag: int, position: int, end: int) -> int:
+        """Read one, and those of the same field that follow it, if there are many; returns where they end."""
+        if self._convert is not _signed64 or value >> 63:
+            value = self._convert(value)
+        numbers = values.get(self._name)
+        if numbers.__class__ is list:
+            numbers.append(value)
+        else:
+            numbers = values[self._name] = [*(numbers or ()), value]
+        if end - position < _FEW_BYTES or data[position] != tag or tag >= 0x80:
+            return position
+        if self._wire_type == _VARINT:
+            found, position = varint_run(data, tag, position, end)
+            found = found.astype(self._dtype)
+        else:
+            found, position = fixed_run(data, tag, position, end, self._dtype)
+        if len(numbers) == 1 and len(found) >= _MANY:
+            values[self._name] = NumberList(np.concatenate([np.array(numbers, self._dtype), found]))
+        else:
+            numbers += found.tolist()
+        return position
+
+
 def numbers(dtype: str) -> Kind:
     """List of Python's numbers."""
-    wire_type, convert = _ELEMENTS[dtype]
 
     def kind(name: str) -> _Field:
         def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
-            values.setdefault(name, []).extend(_packed(piece, start, stop, dtype).tolist())
+            values[name] = [*values.get(name, ()), *_packed(piece, start, stop, dtype).tolist()]
 
-        def read_one(values: dict[str, Any], value: Any) -> None:
-            if convert is not _signed64 or value >> 63:
-                value = convert(value)
-            if name in values:
-                values[name].append(value)
-            else:
-                values[name] = [value]
-
-        return _Field((), read, wire_type, read_one)
+        return _Field((), read, _ELEMENTS[dtype][0], _Numbers(name, dtype))
 
     return kind
 
