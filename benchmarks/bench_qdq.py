@@ -1,4 +1,4 @@
-"""What a quantised language model costs to start and to decode with, in two forms, beside onnxruntime.
+"""What a quantized language model costs to start and to decode with, in two forms, beside onnxruntime.
 
     python -P benchmarks/bench_qdq.py [--layers 32] [--rounds 3] [--runs 10] [--only forms packed] [--quick] [--check]
 
@@ -180,7 +180,7 @@ def missed(found: dict[str, Rows]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A quantised language model's start and memory")
+    parser = argparse.ArgumentParser(description="A quantized language model's start and memory")
     parser.add_argument("--layers", type=int, help=f"layers of the model; {LAYERS} by default")
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes per row")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"decodings per process, after {WARM_UP}")

@@ -1,4 +1,4 @@
-"""The matrix products of a language model, quantised, written without ever being in memory as a whole. Need the onnx package."""
+"""The matrix products of a language model, quantized, written without ever being in memory as a whole. Need the onnx package."""
 
 from __future__ import annotations
 

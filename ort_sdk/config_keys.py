@@ -1,6 +1,6 @@
 """Every session config key that the host reads, in one table. Keys that are not in it are kept and ignored.
 
-It lies below all stages: each reads its keys from here, and spells none.
+It is imported by all stages: each reads its keys from here, and spells none.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ DISABLE_QUANT_QDQ = ConfigKey(
 ENABLE_DQ_MATMULNBITS_FUSION = ConfigKey(
     "session.enable_dq_matmulnbits_fusion",
     "0",
-    "`1`: products by dequantised uint4 weights in the two layouts of ONNX Runtime's fusion of this name become MatMulNBits "
-    "before nodes are placed, if the first provider of the product has it.",
+    "`1`: MatMul with dequantized uint4 weights in the two layouts of ONNX Runtime's fusion of this name becomes MatMulNBits "
+    "before nodes are placed, if the first provider of the MatMul has it.",
 )
 ENABLE_SAVED_RUNTIME_OPTIMIZATIONS = ConfigKey(
     "session.enable_saved_runtime_optimizations",
@@ -92,9 +92,9 @@ ENABLE_SAVED_RUNTIME_OPTIMIZATIONS = ConfigKey(
     "`1`: fusions recorded in a model in ORT format are made, from the level of the extended passes on.",
 )
 EXECUTION_MODE = ConfigKey(
-    "session.execution_mode", "sequential", "What providers are told of `execution_mode`: `sequential` or `parallel`."
+    "session.execution_mode", "sequential", "What providers get of `execution_mode`: `sequential` or `parallel`."
 )
-INTER_OP_NUM_THREADS = ConfigKey("session.inter_op_num_threads", "0", "What providers are told of `inter_op_num_threads`.")
+INTER_OP_NUM_THREADS = ConfigKey("session.inter_op_num_threads", "0", "What providers get of `inter_op_num_threads`.")
 INTRA_OP_ALLOW_SPINNING = ConfigKey(
     "session.intra_op.allow_spinning",
     "1",
@@ -106,15 +106,13 @@ INTRA_OP_SPIN_DURATION_US = ConfigKey(
     "CPU provider. Waiting threads of its pool look for work for about this many microseconds before they sleep, if the "
     "session is made before the pool is loaded. Empty: some tens of microseconds.",
 )
-INTRA_OP_NUM_THREADS = ConfigKey("session.intra_op_num_threads", "0", "What providers are told of `intra_op_num_threads`.")
+INTRA_OP_NUM_THREADS = ConfigKey("session.intra_op_num_threads", "0", "What providers get of `intra_op_num_threads`.")
 LOAD_MODEL_FORMAT = ConfigKey(
     "session.load_model_format",
     "",
     "Format of the model: `ONNX` or `ORT`. Empty: ORT for a path that ends in `.ort`, and for bytes with its identifier.",
 )
-LOG_SEVERITY_LEVEL = ConfigKey(
-    "session.log_severity_level", "-1", "What providers are told of `log_severity_level`.", is_of_ort=False
-)
+LOG_SEVERITY_LEVEL = ConfigKey("session.log_severity_level", "-1", "What providers get of `log_severity_level`.", is_of_ort=False)
 MODEL_EXTERNAL_INITIALIZERS_FILE_FOLDER_PATH = ConfigKey(
     "session.model_external_initializers_file_folder_path",
     "",
@@ -160,7 +158,7 @@ QDQ_MATMULNBITS_BLOCK_SIZE = ConfigKey(
 RECORD_EP_GRAPH_ASSIGNMENT_INFO = ConfigKey(
     "session.record_ep_graph_assignment_info",
     "0",
-    "`1`: `get_provider_graph_assignment_info` tells which provider took each node.",
+    "`1`: `get_provider_graph_assignment_info` says which provider took each node.",
 )
 SAVE_EXTERNAL_PREPACKED_CONSTANT_INITIALIZERS = ConfigKey(
     "session.save_external_prepacked_constant_initializers",

@@ -31,7 +31,7 @@ else:
         """Decorator that makes a data class, as ``dataclasses.dataclass`` does.
 
         Args:
-            slots: True, which type checkers must be told.
+            slots: True; required for type checkers.
             frozen: whether to refuse to set and delete attributes.
             eq: whether to compare, and hash if it is frozen, by the fields.
 
@@ -138,18 +138,18 @@ class _Initializer:
     def _compiled(self) -> FunctionType:
         names: dict[str, Any] = {"_made": _MADE, "__name__": self._owner.__module__}
         kinds, defaults = "", []
-        for place, (name, each) in enumerate(self._fields.items()):
+        for number, (name, each) in enumerate(self._fields.items()):
             is_made = each.default_factory is not MISSING
             kinds += "m" if is_made else "-"
             if is_made:
-                names[f"_make_{place}"] = each.default_factory
+                names[f"_make_{number}"] = each.default_factory
                 defaults.append(_MADE)
             elif each.default is not MISSING:
                 defaults.append(each.default)
             if self._frozen:
-                names[f"_set_{place}"] = getattr(self._owner, name).__set__
+                names[f"_set_{number}"] = getattr(self._owner, name).__set__
         code = _initializer_code(kinds, frozen=self._frozen, is_followed=hasattr(self._owner, "__post_init__"))
-        real = {f"_field_{place}": name for place, name in enumerate(self._fields)}
+        real = {f"_field_{number}": name for number, name in enumerate(self._fields)}
         code = code.replace(
             co_varnames=tuple(real.get(name, name) for name in code.co_varnames),
             co_names=tuple(real.get(name, name) for name in code.co_names),
@@ -170,11 +170,11 @@ def _initializer_code(kinds: str, *, frozen: bool, is_followed: bool) -> CodeTyp
         is_followed: whether ``__post_init__`` comes after.
     """
     parameters, body = ["self"], []
-    for place, kind in enumerate(kinds):
-        name = f"_field_{place}"
+    for number, kind in enumerate(kinds):
+        name = f"_field_{number}"
         parameters.append(name)
-        value = f"_make_{place}() if {name} is _made else {name}" if kind == "m" else name
-        body.append(f"_set_{place}(self, {value})" if frozen else f"self.{name} = {value}")
+        value = f"_make_{number}() if {name} is _made else {name}" if kind == "m" else name
+        body.append(f"_set_{number}(self, {value})" if frozen else f"self.{name} = {value}")
     if is_followed:
         body.append("self.__post_init__()")
     made: dict[str, Any] = {}

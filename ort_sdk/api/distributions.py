@@ -75,7 +75,7 @@ def distributions(name: str = "") -> Iterator[Distribution]:
 
 
 def _metadata_in(folder: str) -> list[tuple[str, str]]:
-    """(key, path) of what tells of the distributions in a folder."""
+    """(key, path) of the metadata of the distributions in a folder."""
     try:
         changed = Path(folder).stat().st_mtime_ns
         known = _known.get(folder)

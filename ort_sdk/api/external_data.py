@@ -32,7 +32,7 @@ class ExternalDataInfo:
     element_type: TensorElementType
     shape: tuple[int, ...]
     content: HostArray | None = field(default=None, compare=False, repr=False)
-    """All bytes of the file as it was checked, or of the buffer given in its place: a read-only ``uint8`` vector that keeps its
+    """All bytes of the file as it was checked, or of the buffer given instead: a read-only ``uint8`` vector that keeps its
     memory alive, pages read as they are touched. None if the location is neither."""
 
 

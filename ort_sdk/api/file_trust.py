@@ -1,9 +1,9 @@
 """Which folders and files may decide what a process computes or runs: those that only their owner can write.
 
 A folder or file is trusted if it belongs to the user of the process or to root, and neither its group nor others may write it.
-Who can write a folder can put another file in place of one, so that a file is used only if its folder is trusted, too. Both are
+Who can write a folder can replace a file by another, so that a file is used only if its folder is trusted, too. Both are
 looked at as they were opened, following no link: what is checked is what is read. Systems without owners and modes of files
-(Windows) keep users apart by the folders' own access lists, which are not looked at.
+(Windows) separate users by the folders' own access lists, which are not looked at.
 """
 
 from __future__ import annotations

@@ -145,4 +145,4 @@ class PluginHooks:
 
     @hookspec
     def get_external_data_loader(self) -> ExternalDataLoader | None:
-        """Loader of external weights from a place of the plugin's own. Asked once per session."""
+        """Loader of external weights from a source of the plugin's own. Asked once per session."""

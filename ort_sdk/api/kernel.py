@@ -1,4 +1,4 @@
-"""Kernels: what the host tells a kernel when it is made, and what it may ask of one.
+"""Kernels: what a kernel is given when it is made, and what the host may ask of one.
 
 A kernel is made once per node by a *factory*: a callable that takes a ``KernelInfo`` and returns either a plain function
 of the provider's arrays, or an object with a ``compute`` method and any of the optional abilities of ``OpKernel``.
@@ -227,7 +227,7 @@ class KernelInfo:
 
 
 class Slot(Protocol):
-    """A place a bound kernel reads an input from, or leaves an output in, at call time.
+    """What a bound kernel reads an input from, or leaves an output in, at call time.
 
     ``array`` is the value now. For values inside a program it never changes; for feeds it changes from call to call, so
     a bound kernel reads it each time unless ``is_fixed``.
@@ -256,7 +256,7 @@ class OpKernel:
     ``contents_from_shapes``
         the outputs' contents depend on the inputs' shapes alone (Shape, Size).
     ``binds_any_layout``
-        ``bind`` takes output arrays whose axes lie in memory in any order. It is given the order that ``compute`` chose, so that
+        ``bind`` takes output arrays with strides of any order of axes. It is given the order that ``compute`` chose, so that
         neighbours that prefer another layout than row-major (channels last) keep it between them. False unless declared: outputs
         are row-major then.
     ``binds_moving_slots``
@@ -267,7 +267,7 @@ class OpKernel:
         arrays of which no view could be made. A view of a fixed buffer takes no call.
     ``in_place``
         pairs of an input and an output that may be in its memory: a caller of a run may give one memory for both. Then
-        ``may_overwrite`` tells ``compute`` that it may write into that input, and return it as the output. What ``bind`` makes
+        ``may_overwrite`` says to ``compute`` that it may write into that input, and return it as the output. What ``bind`` makes
         finds the input's array in the output's slot then, if the kernel ``binds_moving_slots``.
     ``packs_in_first_run``
         constant inputs of the host's may be packed as late as in the first run of the node's graph, so that a session that is
@@ -321,7 +321,7 @@ class OpKernel:
 
     # Two abilities are looked up by name and have no default, since their absence is an answer:
     # ``bind(inputs, outputs)``: fixes input and output slots and returns a call without arguments that does the work. Its
-    # attribute ``copy_count``, if it has one, tells how many arguments it copies into another layout, for ``ort-sdk explain``.
+    # attribute ``copy_count``, if it has one, says how many arguments it copies into another layout, for ``ort-sdk explain``.
     # ``select_body(condition)``: the subgraph a control-flow kernel runs for a condition, so that the host can run it instead
     # when the condition is known; its only own input is the condition.
 

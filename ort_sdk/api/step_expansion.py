@@ -6,7 +6,7 @@ is left needs neither a body's runner nor a list, and its steps can be bound, fu
 A kernel that can has ``expand(program, inputs)``: it gets the numbers of its inputs' values, captured ones behind its own, and
 gives a number for each output, or None to be run as it is. One that holds bodies has ``abstract_eval(program, inputs)``, too: the
 abstract values of its outputs, before anything runs. Until the next minor version it may be called ``foretell``, and what is
-called ``AbstractValue``, ``AbstractResult``, ``abstract_value`` and ``abstract_eval`` here goes by its old name as well.
+called ``AbstractValue``, ``AbstractResult``, ``abstract_value`` and ``abstract_eval`` here keeps its old name as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["UNKNOWN", "AbstractResult", "AbstractValue", "ExpandedKernel", "Expa
 
 
 class AbstractValue(NamedTuple):
-    """What the signature of a run's inputs tells of a value, as in JAX's partial evaluation: known, or not."""
+    """What is known of a value from the signature of a run's inputs, as in JAX's partial evaluation: known, or not."""
 
     shape_known: bool = False
     """Its shape; of a sequence, how many tensors it has, and their shapes."""
@@ -59,7 +59,7 @@ class AbstractResult(NamedTuple):
 
 
 class ExpandingProgram(Protocol):
-    """A program in the making, as a kernel sees it that puts steps in its own place. Values are numbers; 0 is the absent one."""
+    """A program in the making, as seen by a kernel that replaces its own step. Values are numbers; 0 is the absent one."""
 
     def abstract_value(self, value: int) -> AbstractValue:
         """What is known of a value."""

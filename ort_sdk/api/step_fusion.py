@@ -62,7 +62,7 @@ class FusibleProgram:
 
 @dataclass(frozen=True, slots=True)
 class FusedSteps:
-    """Steps that become one, which runs in place of the last of them.
+    """Steps that become one, which runs instead of the last of them.
 
     Whatever else reads an output must come after the last of the steps, and whatever they read must be made before it or by
     one of them.

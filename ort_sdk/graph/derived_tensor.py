@@ -1,4 +1,4 @@
-"""Constants that are computed from other constants when somebody reads them."""
+"""Constants that are computed from other constants when they are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DerivedTensor", "ReshapedTensor", "StreamedTensor", "private_array"]
 class DerivedTensor:
     """A constant made of other constants (a weight scaled by a folded normalization, a transposed weight).
 
-    Its elements are computed each time they are asked for and are not kept: whoever asks holds the result, so that memory
+    Its elements are computed each time they are asked for and are not kept: the reader holds the result, so that memory
     has them once.
 
     Args:

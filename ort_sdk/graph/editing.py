@@ -1,7 +1,7 @@
 """Changing a graph without breaking it: the moves every pass is made of.
 
 A pass may change any graph it was given; it calls ``graph.touch()`` once after changing ``graph.nodes`` itself. The
-functions here keep the graph's tables right themselves, so that a pass may ask and change by turns at no cost.
+functions here keep the graph's tables right themselves, so that a pass may alternate queries and changes at no cost.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _rename_reads(node: Node, old: str, new: str) -> None:
 
 
 def rename_output(graph: Graph, node: Node, old: str, new: str) -> None:
-    """Let a node make ``new`` in place of ``old``, and all readers follow."""
+    """Let a node make ``new`` instead of ``old``, and all readers follow."""
     replace_uses(graph, old, new)
     graph.unlink(node)
     node.outputs = [new if name == old else name for name in node.outputs]
@@ -149,7 +149,7 @@ def remove_nodes(graph: Graph, nodes: Sequence[Node]) -> None:
 
 
 def replace_nodes(graph: Graph, old: Sequence[Node], new: Sequence[Node]) -> None:
-    """Put nodes in the place of others: at the position of the last of them, where all their inputs exist.
+    """Replace nodes by others: at the position of the last of them, where all their inputs exist.
 
     The new nodes make every value of the old ones that is still read, under the same names. They take over the old
     nodes' provider if those agree on one.

@@ -57,7 +57,7 @@ class Graph(Body):
 
     @property
     def parent(self) -> Graph | None:
-        """Enclosing graph of a body, which whoever uses the body holds.
+        """Enclosing graph of a body, which the user of the body holds.
 
         Raises:
             ReferenceError: it is gone.
@@ -111,7 +111,7 @@ class Graph(Body):
             self._bodies = None
 
     def move_readers(self, old: str, new: str) -> None:
-        """Tell the derived tables that every reader of one value in this graph reads another from now on."""
+        """Note in the derived tables that every reader of one value in this graph reads another from now on."""
         if self._consumers is not None:
             moved = self._consumers.pop(old, [])
             readers = self._consumers.setdefault(new, [])
@@ -119,7 +119,7 @@ class Graph(Body):
             readers.extend([node for node in moved if node not in known])
 
     def position(self, node: Node) -> int:
-        """Place of a node in ``nodes``; passes ask from the front to the back, so the search begins where the last one ended.
+        """Position of a node in ``nodes``; passes ask from the front to the back, so the search begins where the last one ended.
 
         Raises:
             ValueError: it is not there.

@@ -19,7 +19,7 @@ __all__ = ["inline_function"]
 
 
 def inline_function(graph: Graph, node: Node, function: Function, unique_prefix: str | None = None) -> list[Node]:
-    """Replace a call by copies of the function's nodes, in place of the call.
+    """Replace a call by copies of the function's nodes, instead of the call.
 
     Values and nodes inside the function get a prefix, inputs and outputs the call's names; omitted inputs stay omitted.
     References to attributes become the call's values or the defaults; references to attributes with neither are dropped. Bodies

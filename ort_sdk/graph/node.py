@@ -20,13 +20,13 @@ class AttributeReference:
 
 
 class TypeString(str):
-    """Type string as an attribute's value (``optional(tensor(float))``), told apart from an attribute that is text."""
+    """Type string as an attribute's value (``optional(tensor(float))``), distinct from an attribute that is text."""
 
     __slots__ = ()
 
 
 class Body:
-    """Base of ``Graph``, by which a node tells the graphs among its attributes: the two classes know each other."""
+    """Base of ``Graph``, by which a node recognises graphs among its attributes: the two classes refer to each other."""
 
     __slots__ = ("__weakref__",)
 

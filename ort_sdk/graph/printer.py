@@ -82,9 +82,9 @@ def _node_lines(node: Node, graph: Graph, indent: str) -> list[str]:
     made = ", ".join(f"{name}: {value_text(graph.node_arg(name))}" if name else "_" for name in node.outputs)
     attributes = ", ".join(f"{name}={attribute_text(value)}" for name, value in node.attributes.items())
     tail = f" <{attributes}>" if attributes else ""
-    place = f" @{node.execution_provider}" if node.execution_provider else ""
+    provider = f" @{node.execution_provider}" if node.execution_provider else ""
     version = f"-{node.since_version}" if node.since_version else ""
-    lines = [f"{indent}{made} = {operator}{version}({_arguments(node.inputs)}){tail}{place}"]
+    lines = [f"{indent}{made} = {operator}{version}({_arguments(node.inputs)}){tail}{provider}"]
     for name, body in node.subgraphs.items():
         lines += [f"{indent}  {name}:", format_graph(body, f"{indent}    ")]
     return lines

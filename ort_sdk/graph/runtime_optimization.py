@@ -23,31 +23,31 @@ class RuntimeOptimization:
     target: Node
     """The node the others are around."""
     inputs: tuple[Node | None, ...]
-    """Nodes before the target, one for each of its places; None where there is none."""
+    """Nodes before the target, one for each of its inputs; None where there is none."""
     outputs: tuple[Node | None, ...]
     """Nodes behind the target."""
     variadic_inputs: int | None = None
-    """How many of the last inputs share one place; None if none do."""
+    """How many of the last inputs are one variadic input; None if none do."""
     variadic_outputs: int | None = None
-    """How many of the last outputs share one place; None if none do."""
+    """How many of the last outputs are one variadic output; None if none do."""
     produced: tuple[str, ...] = ()
-    """Op ids of the nodes that come instead; empty if the target stays, or the file does not tell."""
+    """Op ids of the nodes that come instead; empty if the target stays, or the file does not say."""
 
     @property
-    def places(self) -> tuple[Node | None, ...]:
+    def nodes_to_optimize(self) -> tuple[Node | None, ...]:
         """Inputs, target and outputs, as files list them."""
         return (*self.inputs, self.target, *self.outputs)
 
     @property
     def nodes(self) -> list[Node]:
         """The nodes that are there."""
-        return [node for node in self.places if node is not None]
+        return [node for node in self.nodes_to_optimize if node is not None]
 
     def of(self, copies: Mapping[int, Node]) -> RuntimeOptimization:
         """The same about other nodes.
 
         Args:
-            copies: ``id`` of each of its nodes → node to put in its place.
+            copies: ``id`` of each of its nodes → node to put there.
         """
         return replace(
             self,

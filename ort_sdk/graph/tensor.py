@@ -91,9 +91,9 @@ def _merge_bytes(codes: HostArray, width: int) -> HostArray:
     """The low bits of each byte side by side; for widths that divide a byte."""
     per_byte, mask = 8 // width, np.uint8((1 << width) - 1)
     packed: HostArray = np.zeros(-(-len(codes) // per_byte), np.uint8)
-    for place in range(per_byte):
-        part = codes[place::per_byte]
-        packed[: len(part)] |= (part & mask) << np.uint8(place * width)
+    for index in range(per_byte):
+        part = codes[index::per_byte]
+        packed[: len(part)] |= (part & mask) << np.uint8(index * width)
     return packed
 
 
@@ -114,8 +114,8 @@ def _split_bytes(data: HostArray, width: int, elements: int) -> HostArray:
     """Each element's bits at the low end of its own byte, whatever is above them; for widths that divide a byte."""
     per_byte = 8 // width
     codes = np.empty((len(data), per_byte), dtype=np.uint8)
-    for place in range(per_byte):
-        np.right_shift(data, place * width, out=codes[:, place])
+    for index in range(per_byte):
+        np.right_shift(data, index * width, out=codes[:, index])
     return codes.reshape(-1)[:elements]
 
 

@@ -81,7 +81,7 @@ def infer_node_output_types(node: Node, graph: Graph, schemas: OperatorSchemas =
 
 
 def _types_by_schema(node: Node, schemas: OperatorSchemas, input_types: list[str | None]) -> Sequence[str | None] | None:
-    """Types of outputs as far as the schema tells them from those of the inputs; None if there is no schema.
+    """Types of outputs as far as the schema derives them from those of the inputs; None if there is no schema.
 
     They are remembered: of a graph's many nodes, few differ in this. What is refused is not.
     """

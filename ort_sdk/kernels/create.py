@@ -1,4 +1,4 @@
-"""From a node to its kernel: what the kernel is told, and the factory call."""
+"""From a node to its kernel: the ``KernelInfo``, and the factory call."""
 
 from __future__ import annotations
 

@@ -41,11 +41,11 @@ def load_model(
     Args:
         path_or_bytes: path of an ``.onnx`` or ``.ort`` file, or its content, which the model then keeps.
         external_data_folder: folder of external data instead of the model's own (or of the current directory for bytes).
-        in_memory_files: external data location → contiguous buffer to use in place of the file; kept, not copied. Locations
+        in_memory_files: external data location → contiguous buffer to use instead of the file; kept, not copied. Locations
             that are not in it are files.
-        external_initializers: name → value to use in place of an external initializer of the main graph.
+        external_initializers: name → value to use instead of an external initializer of the main graph.
         external_loaders: asked for external tensors before their files are read; a file they do without may be missing.
-        model_format: ``"ORT"`` or ``"ONNX"``; empty to tell by the path's extension or the bytes' identifier. A model in ORT
+        model_format: ``"ORT"`` or ``"ONNX"``; empty to decide by the path's extension or the bytes' identifier. A model in ORT
             format has no external data.
         schemas: of the operators that the model may have.
 

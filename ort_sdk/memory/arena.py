@@ -88,7 +88,7 @@ class Arena:
         return self._used_bytes + sum(used for _, used in self._earlier)
 
     def reserve(self, nbytes: int) -> HostArray:
-        """A buffer of at least ``nbytes`` bytes, aligned; earlier ones stay valid for whoever holds them.
+        """A buffer of at least ``nbytes`` bytes, aligned; earlier ones stay valid as long as they are referenced.
 
         A larger one is most often more of the same memory: address space for it was set aside.
         """

@@ -39,7 +39,7 @@ class _Schedule:
 
 
 def give_back_now_and_then() -> None:
-    """The same after a run that allocated each value anew, as long as it takes little of the time that goes by."""
+    """The same after a run that allocated each value anew, as long as it takes a small part of the run time."""
     start = time.monotonic()
     if start < _Schedule.next_look:
         return
@@ -50,18 +50,18 @@ def give_back_now_and_then() -> None:
 
 @functools.cache
 def _functions() -> tuple[Callable[[], int], Callable[[int], int]] | None:
-    """What tells how much is free, and what gives it back; None where one is missing."""
+    """What measures how much is free, and what gives it back; None where one is missing."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes
 
     library = ctypes.CDLL(None)
-    tell, trim = getattr(library, "mallinfo2", None), getattr(library, "malloc_trim", None)
-    if tell is None or trim is None:
+    measure, trim = getattr(library, "mallinfo2", None), getattr(library, "malloc_trim", None)
+    if measure is None or trim is None:
         return None
 
     class Numbers(ctypes.Structure):
         _fields_ = (("all", ctypes.c_size_t * _NUMBERS),)
 
-    tell.restype = Numbers
-    return lambda: int(tell().all[_FREED]), trim
+    measure.restype = Numbers
+    return lambda: int(measure().all[_FREED]), trim

@@ -41,7 +41,7 @@ class _PlacedWeight:
 
     def __init__(self, array: Array, sources: tuple[ByteSource, ...]) -> None:
         self.array = array
-        # Its key may name a place in memory; nothing else may come to lie there.
+        # Its key may be an address; nothing else may be allocated there meanwhile.
         self.sources = tuple(source for source in sources if not source.is_file)
 
 

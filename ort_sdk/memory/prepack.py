@@ -65,7 +65,7 @@ class PrepackSink(Protocol):
         """Write a weight's packed form, which ``is_tensor`` says to be the weight's own bytes.
 
         Returns:
-            The buffers to use in place of those given.
+            The buffers to use instead of those given.
         """
 
 
@@ -135,8 +135,8 @@ class Prepacker:
     def may_wait(self, kernel: Any, node: PackingNode, weight: WeightIdentity) -> bool:
         """Whether a constant input is to be offered to its kernel in the first run only.
 
-        Not if somebody keeps what is packed beyond the session, nor if it is packed already, nor if a loader brings it, which
-        it does while the session is made, nor if its owner may change it before the first run.
+        Not if a container or file keeps what is packed beyond the session, nor if it is packed already, nor if a loader brings
+        it, which it does while the session is made, nor if its owner may change it before the first run.
         """
         if not getattr(kernel, "packs_in_first_run", False) or not node.device.is_cpu:
             return False

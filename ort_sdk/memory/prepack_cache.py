@@ -27,7 +27,7 @@ logger = logging.getLogger("ort_sdk.memory")
 
 _MAGIC = b"ORTSDKP2"
 _PREFIX = struct.Struct("<8sQII")
-"""Magic, place and bytes of the JSON text at the file's end, CRC-32 of that text."""
+"""Magic, offset and bytes of the JSON text at the file's end, CRC-32 of that text."""
 _MAX_HEADER_BYTES = 1 << 20
 _ALIGNMENT_BYTES = 64
 _SUFFIX = ".prepacked"
@@ -61,7 +61,7 @@ class PrepackCache:
             None if the system refuses to make it, or somebody else may write it, which is logged.
 
         Raises:
-            InvalidArgument: there is something else in its place.
+            InvalidArgument: something else is there.
         """
         folder = Path(os.path.realpath(folder))
         try:
@@ -145,7 +145,7 @@ class _Target:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._unfinished: UnfinishedFile | None = None
-        self.memory = FileMemory(self._place)
+        self.memory = FileMemory(self._reserve)
         """For the packed weight."""
 
     def write(self, key: str, buffers: Sequence[HostArray]) -> None:
@@ -157,11 +157,11 @@ class _Target:
         described = [{"offset": self._offset(buffer), "length": len(buffer), "checksum": checksum(buffer)} for buffer in buffers]
         self.memory.forget()
         header = json.dumps({"key": key, "buffers": described}).encode()
-        file, place = self._place(len(header))
+        file, offset = self._reserve(len(header))
         file.write(header)
         file.truncate()
         file.seek(0)
-        file.write(_PREFIX.pack(_MAGIC, place, len(header), zlib.crc32(header)))
+        file.write(_PREFIX.pack(_MAGIC, offset, len(header), zlib.crc32(header)))
 
     def publish(self, path: Path) -> None:
         """Give the file its name.
@@ -178,8 +178,8 @@ class _Target:
             self._unfinished = UnfinishedFile(self._folder, _TEMPORARY_NAME, file_mode(self._folder))
         return self._unfinished
 
-    def _place(self, _nbytes: int) -> tuple[IO[bytes], int]:
-        """The file, at the next place for an object."""
+    def _reserve(self, _nbytes: int) -> tuple[IO[bytes], int]:
+        """The file, at the next offset for an object."""
         file = self._opened().file
         end = max(file.tell(), _PREFIX.size)
         return file, file.seek(end + -end % _ALIGNMENT_BYTES)
@@ -188,7 +188,7 @@ class _Target:
         """Where a buffer is, written now if it is elsewhere."""
         offset = self.memory.offset_of(buffer)
         if offset is None:
-            file, offset = self._place(len(buffer))
+            file, offset = self._reserve(len(buffer))
             file.write(buffer.data)
         return offset
 
@@ -217,15 +217,15 @@ def _header(source: ByteSource) -> bytes | None:
     """The JSON text of a complete file."""
     if len(source) < _PREFIX.size:
         return None
-    magic, place, size, crc = _PREFIX.unpack(source.range(0, _PREFIX.size).tobytes())
-    if magic != _MAGIC or size > _MAX_HEADER_BYTES or place < _PREFIX.size or place + size != len(source):
+    magic, offset, size, crc = _PREFIX.unpack(source.range(0, _PREFIX.size).tobytes())
+    if magic != _MAGIC or size > _MAX_HEADER_BYTES or offset < _PREFIX.size or offset + size != len(source):
         return None
-    text = source.range(place, size).tobytes()
+    text = source.range(offset, size).tobytes()
     return text if zlib.crc32(text) == crc else None
 
 
 def _described_buffers(text: bytes, key: str) -> list[tuple[int, int, int]] | None:
-    """Place, length and checksum of each buffer, as the header of a key says; None if it is another key's, or no header."""
+    """Offset, length and checksum of each buffer, as the header of a key says; None if it is another key's, or no header."""
     try:
         header = json.loads(text)
         described = [(int(entry["offset"]), int(entry["length"]), int(entry["checksum"])) for entry in header["buffers"]]

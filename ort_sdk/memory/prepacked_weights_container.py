@@ -53,7 +53,7 @@ class PrepackKey:
 
 
 class PackedEntry:
-    """One packed weight, made by whoever asks first; others wait for it.
+    """One packed weight, made by the first that asks; others wait for it.
 
     Args:
         sources: files and buffers the weight is in.
@@ -63,7 +63,7 @@ class PackedEntry:
 
     def __init__(self, sources: Sequence[ByteSource]) -> None:
         self._lock = threading.Lock()
-        # A key may name a place in memory; no other weight may come to lie there.
+        # A key may be an address; no other weight may be allocated there meanwhile.
         self._sources = tuple(source for source in sources if not source.is_file)
         self._weights: PrePackedWeights | NotPacked | None = None
 
@@ -94,7 +94,7 @@ _entries: weakref.WeakValueDictionary[PrepackKey, PackedEntry] = weakref.WeakVal
 
 
 def shared_entry(key: PrepackKey, sources: Sequence[ByteSource]) -> PackedEntry:
-    """The process's one entry of a key, for a weight in these files and buffers. It lasts as long as somebody holds it."""
+    """The process's one entry of a key, for a weight in these files and buffers. It lasts as long as it is referenced."""
     with _lock:
         entry = _entries.get(key)
         if entry is None:

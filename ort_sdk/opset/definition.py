@@ -115,7 +115,7 @@ def operator(
         contents_from_shapes: output contents depend on input shapes alone.
         host_only: the operator only makes sense over NumPy (strings, images, trees), or runs a body, whose values are the host's.
         any_type: the kernel moves elements without computing on them, so no type is widened around it.
-        moves: it also hands on float in place of the node's own half type, by arrays and ``KernelInfo``. Implies ``any_type``.
+        moves: it also hands on float instead of the node's own half type, by arrays and ``KernelInfo``. Implies ``any_type``.
         alias: (input, output) pairs where the output may be a view of the input.
         when: predicate that may decline a node.
         shapes: refuses shapes of inputs that the operator does not allow together, before anything is computed or bound.

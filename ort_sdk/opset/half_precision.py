@@ -31,12 +31,12 @@ def to_single(values: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float
     return result.reshape(values.shape)
 
 
-def _widen(halves: np.ndarray[Any, np.dtype[np.uint16]], result: np.ndarray[Any, np.dtype[np.float32]]) -> None:
-    signs = halves.astype(np.uint32)
+def _widen(half_bits: np.ndarray[Any, np.dtype[np.uint16]], result: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+    signs = half_bits.astype(np.uint32)
     bits = result.view(np.uint32)
     np.bitwise_and(signs, 0x7FFF, out=bits)
     bits <<= 13
-    # The product with a power of two moves the exponent and makes subnormal halves normal.
+    # The product with a power of two moves the exponent and makes subnormal float16 numbers normal.
     result *= np.float32(2.0**112)
     if result.max() >= 65536:
         bits[result >= 65536] |= np.uint32(0x7F800000)

@@ -64,11 +64,11 @@ class InputShapes:
         shape = self.of(index)
         if shape is None:
             return ABSENT
-        for place, pattern in enumerate(allowed):
+        for number, pattern in enumerate(allowed):
             found = self._fit(shape, pattern)
             if found is not None:
                 self._sizes.update(found)
-                return place
+                return number
         wanted = " or ".join(self._shown(pattern) for pattern in allowed)
         raise self.refused(f"input {index}, '{name}', has shape {shape}; it must have {wanted}")
 

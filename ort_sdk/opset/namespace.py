@@ -89,7 +89,7 @@ class ArrayNamespace:
         """The library's dtype for an element type.
 
         Raises:
-            InvalidGraph: None was given, as the types of values are that nothing in the model tells.
+            InvalidGraph: None was given, which stands for a type that is not known.
         """
         return self._dtypes[known_type(element_type)]
 
@@ -282,8 +282,8 @@ def scatter_rows(rows: HostArray, positions: HostArray, updates: HostArray, redu
             combine(rows[position], update, out=rows[position])
     else:
         # NumPy's fast way is for vectors only.
-        places = positions[:, np.newaxis] * width + np.arange(width)
-        combine.at(rows.reshape(-1), places.reshape(-1), updates.reshape(-1))
+        offsets = positions[:, np.newaxis] * width + np.arange(width)
+        combine.at(rows.reshape(-1), offsets.reshape(-1), updates.reshape(-1))
 
 
 WIDER_TYPES = {

@@ -16,7 +16,7 @@ __all__ = ["MOST_BYTES", "item_bytes", "repeated", "require_size", "tiled"]
 MOST_BYTES = sys.maxsize
 """Bytes of the largest array there can be: libraries count them in signed words."""
 _WIDEST = 16
-"""Bytes of the largest element there is, which stand for those of a library that does not tell."""
+"""Bytes of the largest element there is, used for libraries whose dtypes have no size."""
 
 
 def require_size(where: str, shape: Iterable[int], bytes_per_element: int) -> tuple[int, ...]:
@@ -76,6 +76,6 @@ def tiled(array: HostArray, counts: tuple[int, ...]) -> HostArray:
 
 
 def item_bytes(dtype: Any) -> int:
-    """Bytes of an element of a library's dtype; the most there are if it does not tell."""
+    """Bytes of an element of a library's dtype; the most there are if it has no size."""
     size = getattr(dtype, "itemsize", _WIDEST)
     return size if isinstance(size, int) and size > 0 else _WIDEST

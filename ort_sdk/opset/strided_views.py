@@ -32,7 +32,7 @@ def byte_span(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tu
 
 
 def strided_view(array: HostArray, shape: Sequence[int], strides: Sequence[int]) -> HostArray:
-    """A view that cannot be written to, of elements that all lie where the array's do.
+    """A view that cannot be written to, of elements that are all within the array's extent.
 
     Args:
         array: whose first element is the view's.
@@ -40,7 +40,7 @@ def strided_view(array: HostArray, shape: Sequence[int], strides: Sequence[int])
         strides: steps in bytes.
 
     Raises:
-        ExtentError: a size is negative, or an element lies before the array's lowest byte or behind its highest.
+        ExtentError: a size is negative, or an element is before the array's lowest byte or behind its highest.
     """
     low, high = byte_span(shape, strides, array.itemsize)
     lowest, highest = byte_span(array.shape, array.strides, array.itemsize)

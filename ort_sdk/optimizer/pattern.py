@@ -129,7 +129,7 @@ class GraphMatcher:
         return value is not None and self.is_near(value, expected, name)
 
     def is_near(self, value: float, expected: float, name: str) -> bool:
-        """Whether two numbers are equal as far as the type of the value ``name`` can tell."""
+        """Whether two numbers are equal within the precision of the type of the value ``name``."""
         element_type = self.argument(name).element_type
         tolerance = _TOLERANCES.get(element_type, RELATIVE_TOLERANCE) if element_type is not None else RELATIVE_TOLERANCE
         return abs(value - expected) <= tolerance * abs(expected)
@@ -209,7 +209,7 @@ class GraphMatcher:
         domain: str = MICROSOFT,
         outputs: Sequence[str] | None = None,
     ) -> Node | None:
-        """The node that ``fuse`` puts in the place of ``last``; None if the operator does not exist."""
+        """The node that ``fuse`` replaces ``last`` by; None if the operator does not exist."""
         versions = self._since_versions
         version = versions[op_type, domain] if (op_type, domain) in versions else self._since_version(op_type, domain)
         if version is None:
@@ -231,7 +231,7 @@ class GraphMatcher:
 
         Args:
             match: what to replace.
-            new: what comes in its place.
+            new: what replaces it.
             kind: nodes of equal kinds are alike in all that kernels look at, so that one of them is looked up.
         """
         if not self._is_replaceable(match, new):
@@ -295,7 +295,7 @@ class GraphMatcher:
         return True
 
     def _replaced(self) -> Iterator[Node]:
-        """The graph's nodes, with new ones in the places of the last ones of the matches they replace."""
+        """The graph's nodes, with new ones at the positions of the last ones of the matches they replace."""
         left = [len(nodes) for nodes, _ in self._replacements]
         replacement = {node: index for index, (nodes, _) in enumerate(self._replacements) for node in nodes}
         for node in self.graph.nodes:

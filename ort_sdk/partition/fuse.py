@@ -11,7 +11,7 @@ FUSED_DOMAIN = "ort_sdk.fused"
 
 
 def fuse_group(graph: Graph, nodes: list[Node], provider: str, name: str) -> tuple[Node, FusedNode] | None:
-    """Take a group out of a graph and put one node in its place.
+    """Take a group out of a graph and put one node there.
 
     Args:
         graph: changed in place.

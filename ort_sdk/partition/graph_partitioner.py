@@ -66,7 +66,7 @@ def partition(
 
 
 def _inline_unplaced(graph: Graph, find_function: FunctionLookup) -> bool:
-    """Inline what nobody placed, in the outermost graph that has any: a body of an inlined call is gone with it."""
+    """Inline what no provider took, in the outermost graph that has any: a body of an inlined call is gone with it."""
     for outer in reversed(list(graph.walk())):
         found = [(node, find_function(node, outer)) for node in outer.nodes if not node.execution_provider]
         calls = [(node, function) for node, function in found if function is not None]

@@ -43,7 +43,7 @@ class Step:
 
     @property
     def algorithm(self) -> str | None:
-        """Name of the algorithm that the kernel computes with, if it tells one by now."""
+        """Name of the algorithm that the kernel computes with, if it names one by now."""
         return getattr(self.kernel, "algorithm", None)
 
 

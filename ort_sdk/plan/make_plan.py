@@ -152,7 +152,7 @@ class _Planner:
                 inputs.append(self._read_unpacked(name, device, found.packers[index]))
             else:
                 inputs.append(ABSENT if index in found.packed_inputs else self._read(name, device))
-        # A captured constant is the body's own constant: its place among the captured values stays empty.
+        # A captured constant is the body's own constant: its position among the captured values stays empty.
         inputs.extend(self._index.get(name, ABSENT) for name in node.implicit_inputs)
         outputs = []
         for name in node.outputs:

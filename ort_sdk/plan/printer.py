@@ -48,9 +48,9 @@ def _step_text(plan: ExecutionPlan, step: Step) -> str:
     made = ", ".join(_value(plan, index) for index in step.outputs)
     read = ", ".join("_" if index == ABSENT else f"%{index}" for index in step.inputs)
     operator = f"{step.domain}.{step.op_type}" if step.domain else step.op_type
-    place = f"{step.provider or 'copy'} on {step.device}"
+    where = f"{step.provider or 'copy'} on {step.device}"
     ends = f", ends {' '.join(f'%{index}' for index in step.frees)}" if step.frees else ""
-    return f"{made} = {operator}({read})  {place}{ends}"
+    return f"{made} = {operator}({read})  {where}{ends}"
 
 
 def _step(step: Step) -> dict[str, Any]:

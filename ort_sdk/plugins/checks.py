@@ -71,7 +71,7 @@ def _identity_faults(plugin: Any) -> Iterator[str]:
     if not isinstance(name, str) or not name:
         yield f"attribute 'name' must be a text like 'MyExecutionProvider', got {name!r}"
     if any("__eq__" in vars(base) for base in type(plugin).__mro__[:-1]):
-        yield f"{type(plugin).__name__} defines __eq__ (as dataclasses do, unless eq=False); plugins are told apart by identity"
+        yield f"{type(plugin).__name__} defines __eq__ (as dataclasses do, unless eq=False); plugins are compared by identity"
 
 
 def _hook_faults(plugin: Any, read_options: ReadOptions, *, is_provider: bool) -> Iterator[str]:

@@ -180,15 +180,15 @@ class ProviderHandle:
         return passes
 
     def on_session_initialization_end(self, execution_provider: ExecutionProvider) -> None:
-        """Tell the provider that the session is complete."""
+        """Notify the provider that the session is complete."""
         self._call("on_session_initialization_end", execution_provider=execution_provider)
 
     def on_run_start(self, execution_provider: ExecutionProvider, run_options: Mapping[str, str]) -> None:
-        """Tell the provider that a run begins."""
+        """Notify the provider that a run begins."""
         self._call("on_run_start", execution_provider=execution_provider, run_options=run_options)
 
     def on_run_end(self, execution_provider: ExecutionProvider, run_options: Mapping[str, str]) -> None:
-        """Tell the provider that a run ended."""
+        """Notify the provider that a run ended."""
         self._call("on_run_end", execution_provider=execution_provider, run_options=run_options)
 
     def _call(self, hook: str, **arguments: Any) -> Any:
@@ -253,12 +253,12 @@ class PluginsHandle:
         return self.observes_stages or self.observes_nodes
 
     def on_stage_end(self, stage: str, product: Any) -> None:
-        """Tell observers that a stage of session creation ended."""
+        """Notify observers that a stage of session creation ended."""
         if self.observes_stages:
             self._call("on_stage_end", stage=stage, product=product)
 
     def on_node_run(self, node_name: str, op_type: str, provider: str, start_ns: int, duration_ns: int) -> None:
-        """Tell observers that a node ran."""
+        """Notify observers that a node ran."""
         if self.observes_nodes:
             self._call(
                 "on_node_run",

@@ -19,7 +19,7 @@ class KnownProvider:
     device_files: tuple[str, ...] = ()
     """Glob patterns below ``/dev`` whose presence shows that the hardware is there."""
     is_offered: bool = True
-    """Whether this project has a distribution of it. Nobody is told to install what others may have published by that name."""
+    """Whether this project has a distribution of it. Nobody is advised to install what others may have published by that name."""
 
     @property
     def install_command(self) -> str:
@@ -34,7 +34,7 @@ KNOWN_PROVIDERS = (
 )
 
 OFFERED_PROVIDERS = tuple(known for known in KNOWN_PROVIDERS if known.is_offered)
-"""Those the user may be told to install."""
+"""Those the user may be advised to install."""
 
 
 def install_hint(name: str) -> str:

@@ -367,7 +367,7 @@ class _Filter:
     wanted: frozenset[str] | None = None
 
     def reason(self, record: ProviderRecord, entry_point_names: frozenset[str]) -> str:
-        """Why the plugin is kept out; empty if it is not, or cannot be told before its object says its name."""
+        """Why the plugin is kept out; empty if it is not, or is not known before its object says its name."""
         names = {record.entry_point_name, record.provider_name}
         if names & self.disabled:
             return f"{self.variable} names it"
@@ -450,7 +450,7 @@ def _priority(handle: ProviderHandle) -> tuple[bool, bool, str]:
 
 
 def _log(record: ProviderRecord) -> None:
-    """Tell of a plugin that is left out, as loud as an automatic choice wants it: refusals warn, absence informs."""
+    """Report a plugin that is left out, as loud as an automatic choice wants it: refusals warn, absence informs."""
     if record.state is ProviderState.REFUSED:
         logger.warning("plugin %s is refused: %s. %s", record.label(), record.reason, record.remedy)
     elif record.state is ProviderState.UNAVAILABLE:

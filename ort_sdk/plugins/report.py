@@ -14,7 +14,7 @@ __all__ = ["provider_report", "report_text"]
 
 
 def provider_report(manager: PluginManager) -> dict[str, Any]:
-    """All there is to tell, as values that JSON can hold. Asks each provider for its devices.
+    """All that is known, as values that JSON can hold. Asks each provider for its devices.
 
     Returns:
         ``api_version``; ``providers`` and ``plugins``, each a list of rows with entry_point, name, distribution, version,

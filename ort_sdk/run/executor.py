@@ -29,7 +29,7 @@ __all__ = [
 
 
 class StepObserver(Protocol):
-    """Told of every step of a run that is profiled."""
+    """Called after every step of a run that is profiled."""
 
     def __call__(self, step: Step, start_ns: int, duration_ns: int) -> None: ...
 
@@ -39,13 +39,13 @@ class RunControl:
     """What may interrupt or watch one run, its bodies included."""
 
     terminate: Any = None
-    """Object whose ``terminate`` turns true when the run shall stop; None if it cannot."""
+    """Object whose ``terminate`` becomes true when the run shall stop; None if it cannot."""
     observer: StepObserver | None = None
-    """Told of every step; such a run goes step by step."""
+    """Called after every step; such a run goes step by step."""
     program_observer: StepObserver | None = None
-    """Told of the steps of the program that serves the run, if one does: of what is left of the plan, as it is."""
+    """Called for the steps of the program that replays the run, if one does."""
     config: Mapping[str, str] = field(default_factory=dict)
-    """Config entries of the run, which providers are told of."""
+    """Config entries of the run, for providers."""
 
     @property
     def is_plain(self) -> bool:
@@ -161,7 +161,7 @@ def require_outputs(result: Any, outputs: tuple[int, ...]) -> None:
 
 
 def store_outputs(frame: list[Any] | dict[int, Any], outputs: tuple[int, ...], result: Any) -> None:
-    """Put a kernel's result in its places; NumPy scalars become arrays without dimensions."""
+    """Store a kernel's result in its frame positions; NumPy scalars become arrays without dimensions."""
     results = result if type(result) is tuple else (result,)
     for index, value in zip(outputs, results, strict=False):
         frame[index] = np.asarray(value) if isinstance(value, np.generic) else value
@@ -238,7 +238,7 @@ class BodyRunner:
         control = current.control
         if self._run_programs is not None and control.observer is None:
             if control.program_observer is not None:
-                # It is told of the step that runs the body, which takes as long as nobody watches it.
+                # It observes the step that runs the body, whose time must not include observing.
                 control = RunControl(control.terminate, config=control.config)
             return self._run_programs([*inputs, *(implicit_inputs[position] for position, _ in plan.captures)], control)
         frame = plan.new_frame()

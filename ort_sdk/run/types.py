@@ -30,7 +30,7 @@ class ProgramRow:
     """One program, for listings."""
 
     signature: tuple[tuple[tuple[int, ...] | int, Any] | type[list[Any]] | None, ...]
-    """(shape, dtype) of each feed; ``list`` for a sequence, and None for one left at its default. A rank in place of a shape is
+    """(shape, dtype) of each feed; ``list`` for a sequence, and None for one left at its default. A rank instead of a shape is
     that of a feed that may have any shape."""
     operators: tuple[str, ...]
     """Operators still run, in order: the others follow from the signature."""
@@ -43,7 +43,7 @@ class ProgramRow:
     kept_bytes: int
     """Bytes of folded values."""
     algorithms: Mapping[str, str | None]
-    """Node → name of the algorithm that its kernel, or the one it is fused into, computes with; None where the kernel tells none.
+    """Node → name of the algorithm that its kernel, or the one it is fused into, computes with; None where the kernel names none.
     Without the nodes whose results follow from the signature."""
 
 

@@ -39,7 +39,7 @@ __all__ = ["build_session"]
 
 
 StageObserver = Callable[[str, Any], None]
-"""Told the name and the product of each stage."""
+"""Called with the name and the product of each stage."""
 
 
 def _loaded(

@@ -66,7 +66,7 @@ class InferenceSession:
             CPU provider alone, unless the options choose.
         provider_options: options of providers given as names.
         **kwargs: ``disabled_optimizers`` names passes to leave out. ``external_files`` maps locations of external data to
-            paths or buffers to use in their place. ``prepacked_weights_container`` keeps the weights that kernels rearrange
+            paths or buffers to use instead. ``prepacked_weights_container`` keeps the weights that kernels rearrange
             for later sessions. All others are ignored.
 
     Raises:
@@ -220,7 +220,7 @@ class InferenceSession:
         """Run on a thread of the session's pool and hand the results to ``callback``.
 
         Raises:
-            InvalidArgument: an input is missing. Everything else is told to the callback.
+            InvalidArgument: an input is missing. Everything else goes to the callback.
         """
         runs = self._runs or self._closed()
         runs.check_required(list(input_feed))

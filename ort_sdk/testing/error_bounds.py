@@ -22,7 +22,7 @@ def sum_error_bound(magnitudes: Any, terms: int, dtype: Any = np.float32) -> Any
 
     Args:
         magnitudes: for each result, the sum of its terms' magnitudes: the operator on the magnitudes of its inputs, in float64.
-        terms: roundings that one result may see in turn: its products and whatever is added or scaled afterwards.
+        terms: roundings that one result may see one after another: its products and whatever is added or scaled afterwards.
         dtype: the type that sums are held in.
 
     Returns:

@@ -18,7 +18,7 @@ OPEN_FILES = Path("/proc/self/fd")
 
 
 class ExternalDataSuite(ProviderSuite):
-    """Whether a loader puts the right bytes of a file in the right place, or says why not."""
+    """Whether a loader puts the right bytes of a file at the right offset, or says why not."""
 
     def test_it_says_what_memory_it_loads_into(self) -> None:
         """E1."""

@@ -196,7 +196,7 @@ def _cycle_from(start: int, edges: Mapping[int, Sequence[int]], members: set[int
 
 def _shown(cycle: Sequence[Any]) -> str:
     """A cycle as text, from its first name in order, so that equal cycles read the same."""
-    names = [_name(value) + _reference(value, cycle[(place + 1) % len(cycle)]) for place, value in enumerate(cycle)]
+    names = [_name(value) + _reference(value, cycle[(number + 1) % len(cycle)]) for number, value in enumerate(cycle)]
     first = names.index(min(names))
     return " → ".join([*names[first:], *names[:first], names[first].split(".", 1)[0] if len(names) == 1 else "…"])
 

@@ -1,4 +1,4 @@
-"""Which of ONNX's cases a provider's kernels can run, told from the models alone."""
+"""Which of ONNX's cases a provider's kernels can run, found from the models alone."""
 
 from __future__ import annotations
 

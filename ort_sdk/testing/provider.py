@@ -20,7 +20,7 @@ __all__ = ["DiscoverySuite"]
 
 
 class DiscoverySuite(ProviderSuite):
-    """Whether the host finds the provider, opens it, and is told the truth."""
+    """Whether the host finds the provider, opens it, and gets true answers."""
 
     heavy_modules: ClassVar[tuple[str, ...]] = (
         *("cupy", "pyopencl", "cuda", "torch", "jax", "tensorflow", "numba", "scipy", "onnx", "onnxruntime", "PIL"),

@@ -77,7 +77,7 @@ def _widen_outputs(
 ) -> frozenset[int] | None:
     """Make the graph outputs double whose type constraint an input made double; gives their indices.
 
-    None if nothing tells whether an output becomes double too.
+    None if it is not known whether an output becomes double too.
     """
     changed = set()
     for index, value in enumerate(values):
@@ -103,4 +103,4 @@ def _runs_in_double(case: ModelCase, registry: KernelRegistry) -> bool:
     try:
         return bool(operators_with_kernels(found[0], registry))
     except OrtSdkError:
-        return False  # the operator ties types together in a way that its schema does not tell
+        return False  # the operator ties types together in a way that its schema does not say

@@ -1,4 +1,4 @@
-"""Memory of a strict device: arrays nobody can read, filled late, poisoned when nobody may use them."""
+"""Memory of a strict device: arrays that the host cannot read, filled late, poisoned outside of their lifetime."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class StrictKernel:
 
     Args:
         kernel: the NumPy kernel, a function or an object.
-        kernel_def: tells which arguments are on the host.
+        kernel_def: says which arguments are on the host.
         info: the node.
     """
 

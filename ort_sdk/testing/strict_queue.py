@@ -31,7 +31,7 @@ class Work:
         return self._finished.is_set()
 
     def run(self) -> None:
-        """Do the work; an error is kept for whoever waits."""
+        """Do the work; an error is kept for the waiter."""
         action, self._action = self._action, None
         try:
             if action is not None:
@@ -50,7 +50,7 @@ class Work:
 
 
 class StrictQueue:
-    """Runs work in order of submission, and none of it before somebody waits for it.
+    """Runs work in order of submission, and none of it before it is waited for.
 
     A caller that reads a result without waiting therefore never finds it there by luck.
 

@@ -140,7 +140,7 @@ def _activation(op_type, *extra, **attributes):
 
 
 def _shared():
-    """A dequantised value that two operators read."""
+    """A dequantized value that two operators read."""
     builder = ModelBuilder()
     value = builder.dequantize("x")
     builder.quantize(builder.add("Sigmoid", [value]), "y")

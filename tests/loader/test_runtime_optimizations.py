@@ -75,7 +75,7 @@ def operators(path):
 
 
 def check(actual, expected):
-    """Equal, but for one step of a quantised value, and 8-bit activations of products by weights in blocks."""
+    """Equal, but for one step of a quantized value, and 8-bit activations of products by weights in blocks."""
     for value, wanted in zip(actual, expected, strict=True):
         assert value.dtype == wanted.dtype
         if value.dtype == np.uint8:
@@ -247,10 +247,10 @@ class RecordEditor(Editor):
         self.optimizations = self.graph().table(GraphSlot.RUNTIME_OPTIMIZATIONS, "RuntimeOptimizations")
         (self.optimizer,) = self.optimizations.tables(OptimizationsSlot.OPTIMIZERS, "RuntimeOptimizationRecordContainerEntry")
         (self.record,) = self.optimizer.tables(OptimizerSlot.RECORDS, "RuntimeOptimizationRecord")
-        self.places = self.record.table(OptimizationSlot.NODES, "NodesToOptimizeIndices")
+        self.listed = self.record.table(OptimizationSlot.NODES, "NodesToOptimizeIndices")
 
     def set_index(self, place, index):
-        struct.pack_into("<I", self.content, self.vector(self.places, OptimizedNodesSlot.NODE_INDICES) + 4 + 4 * place, index)
+        struct.pack_into("<I", self.content, self.vector(self.listed, OptimizedNodesSlot.NODE_INDICES) + 4 + 4 * place, index)
 
     def set_text(self, table, slot, text):
         self.point(self.place(table, slot), self.add_text(text))
@@ -266,9 +266,9 @@ DAMAGES = {
     "index out of range": (lambda file: file.set_index(0, 77), r"indices \[77\]; the graph has 6 node slots"),
     "largest index": (lambda file: file.set_index(0, 2**32 - 2), "names nodes of indices"),
     "target missing": (lambda file: file.set_index(3, 2**32 - 1), "one for its target, which must be a node"),
-    "fewer inputs": (lambda file: file.set(file.places, OptimizedNodesSlot.NUM_INPUTS, "<I", 2), "has 5 places; it needs 2"),
-    "many inputs": (lambda file: file.set(file.places, OptimizedNodesSlot.NUM_INPUTS, "<I", 2**32 - 1), "has 5 places"),
-    "no outputs": (lambda file: file.remove(file.places, OptimizedNodesSlot.NUM_OUTPUTS), "and 0 for outputs"),
+    "fewer inputs": (lambda file: file.set(file.listed, OptimizedNodesSlot.NUM_INPUTS, "<I", 2), "has 5 node indices; it needs 2"),
+    "many inputs": (lambda file: file.set(file.listed, OptimizedNodesSlot.NUM_INPUTS, "<I", 2**32 - 1), "has 5 node indices"),
+    "no outputs": (lambda file: file.remove(file.listed, OptimizedNodesSlot.NUM_OUTPUTS), "and 0 for outputs"),
     "no optimizer": (lambda file: file.set_text(file.optimizer, OptimizerSlot.NAME, b""), "one without a name"),
     "no op id": (
         lambda file: struct.pack_into(
@@ -321,7 +321,7 @@ def test_unknown_action_fails_only_when_it_is_to_be_made(editor, tmp_path):
 
 @pytest.mark.parametrize("swap", [(0, 1), (3, 1), (4, 0)])
 def test_records_are_not_trusted(swap, editor):
-    """Nodes in wrong places make no wrong results: either the record's nodes are a match, or nothing happens."""
+    """Nodes at wrong positions make no wrong results: either the record's nodes are a match, or nothing happens."""
     session = theirs(MODELS["conv_bias"], level="ORT_DISABLE_ALL")
     feeds = feeds_of(session)
     first, second = swap

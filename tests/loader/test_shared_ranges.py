@@ -166,7 +166,7 @@ def test_what_is_derived_alike_from_one_range_is_written_once(tmp_path):
 
 
 @pytest.mark.parametrize("other", ["table", "other"], ids=["one-initializer", "two-initializers"])
-def test_a_quantised_tied_embedding_is_written_once(tmp_path, other):
+def test_a_quantized_tied_embedding_is_written_once(tmp_path, other):
     """Looked up by GatherBlockQuantized, and multiplied by MatMulNBits, which sees the same bytes in another shape."""
     words, width, block = 128, 64, 32
     r = np.random.default_rng(4)

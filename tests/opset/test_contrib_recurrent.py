@@ -25,7 +25,7 @@ def test_dynamic_quantize_lstm(per_column):
     inputs = [floats(7, 3, size), *weights, floats(directions, 8 * hidden), np.array([7, 3, 5], np.int32), *states]
     inputs += [floats(directions, 3 * hidden) * np.float32(0.1), *parameters, *parameters]
     attributes = {"direction": "bidirectional", "hidden_size": hidden}
-    # onnxruntime quantises the inputs of each step to 8 bits as well.
+    # onnxruntime quantizes the inputs of each step to 8 bits as well.
     compare(
         "DynamicQuantizeLSTM",
         inputs,

@@ -11,8 +11,8 @@ import pytest
 
 from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, TensorElementType
 from ort_sdk.opset.definition import as_namespace
-from ort_sdk.opset.quantization import integer_product
-from ort_sdk.opset.quantization.integer_product import IntegerProduct
+from ort_sdk.opset.quantization import integer_gemm
+from ort_sdk.opset.quantization.integer_gemm import IntegerGemm
 from ort_sdk.opset.quantization.linear import dequantize_linear, quantize_linear
 from tests.opset.one_node import assert_same, compare, make_model, run_sdk
 
@@ -195,26 +195,26 @@ def test_conv_integer():
 @pytest.mark.parametrize("shape", [(40, 7), (3, 40, 7), (40,)])
 @pytest.mark.parametrize("values", [1, 40, -128])
 def test_products_of_constants_are_float32_while_their_sums_are_exact(shape, values, monkeypatch):
-    monkeypatch.setattr(integer_product, "CHUNK_ELEMENTS", 16)
+    monkeypatch.setattr(integer_gemm, "CHUNK_ELEMENTS", 16)
     constant = np.full(shape, values, np.int8)
     tensor = SimpleNamespace(numpy=lambda: constant, element_type=TensorElementType.INT8, shape=shape)
     arguments = tuple(NodeArg(name, "tensor(int8)") for name in "ab")
     info = KernelInfo("MatMulInteger", 10, inputs=arguments, constants={1: tensor})
     bound = 2**24 // 40
-    exact, too_large = (IntegerProduct(info, bound // abs(values) + extra, (1, 3), -2) for extra in (-1, 2))
+    exact, too_large = (IntegerGemm(info, bound // abs(values) + extra, (1, 3), -2) for extra in (-1, 2))
     assert exact.element_type(40) is TensorElementType.FLOAT
     assert too_large.element_type(40) is TensorElementType.DOUBLE
 
 
 def test_convolution_bounds_sum_over_all_but_output_channels(monkeypatch):
-    monkeypatch.setattr(integer_product, "CHUNK_ELEMENTS", 16)
+    monkeypatch.setattr(integer_gemm, "CHUNK_ELEMENTS", 16)
     constant = np.zeros((4, 3, 5, 5), np.int8)
     constant[2] = 100
     tensor = SimpleNamespace(numpy=lambda: constant, element_type=TensorElementType.INT8, shape=constant.shape)
     info = KernelInfo("ConvInteger", 10, inputs=tuple(NodeArg(name, "tensor(int8)") for name in "xw"), constants={1: tensor})
     limit = 2**24 // 7500
-    assert IntegerProduct(info, limit, (1, 3), None).element_type(75) is TensorElementType.FLOAT
-    assert IntegerProduct(info, limit + 1, (1, 3), None).element_type(75) is TensorElementType.DOUBLE
+    assert IntegerGemm(info, limit, (1, 3), None).element_type(75) is TensorElementType.FLOAT
+    assert IntegerGemm(info, limit + 1, (1, 3), None).element_type(75) is TensorElementType.DOUBLE
 
 
 def linear_node(op_type, *types, **attributes):

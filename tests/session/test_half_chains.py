@@ -188,7 +188,7 @@ def _products(feed, *, rounded):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_pair_of_casts_that_quantises_rounds(level):
+def test_a_pair_of_casts_that_quantizes_rounds(level):
     """float made half and float again is half."""
     nodes = [
         node("Mul", ["x", "third"], ["a"]),

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_with_threads(arguments: argparse.Namespace) -> int:
-    """The same command in a process whose libraries are told the number of threads: they ask only when they are loaded."""
+    """The same command in a process whose environment has the number of threads: libraries read it only when they are loaded."""
     package_folder = str(Path(__file__).resolve().parents[2])
     threads = str(arguments.threads)
     environment = os.environ | dict.fromkeys((*THREAD_VARIABLES, THREADS_SET), threads)
@@ -90,7 +90,7 @@ def _percentile(ordered: list[float], fraction: float) -> float:
 
 
 def _resident_bytes() -> int | None:
-    """Host memory of this process now; None where the system does not tell."""
+    """Host memory of this process now; None where the system does not say."""
     statistics = Path("/proc/self/statm")
     if not statistics.exists():
         return None
@@ -100,7 +100,7 @@ def _resident_bytes() -> int | None:
 
 
 def _peak_bytes() -> int | None:
-    """Most host memory this process ever had; None where the system does not tell."""
+    """Most host memory this process ever had; None where the system does not say."""
     if sys.platform == "win32":
         return None
     import resource

@@ -23,13 +23,13 @@ _FORMATS = {".ort": "ORT", ".onnx": "ONNX"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_model_argument(parser)
-    parser.add_argument("output", metavar="OUTPUT", help="file to write; its extension, .ort or .onnx, tells the format")
+    parser.add_argument("output", metavar="OUTPUT", help="file to write; its extension, .ort or .onnx, decides the format")
     add_provider_arguments(parser, level="basic")
     parser.add_argument(
         "--record",
         action="store_true",
         help="with --level extended or all, and OUTPUT in ORT format: record fusions that ONNX Runtime's minimal builds can "
-        "make, in place of making them",
+        "make, instead of making them",
     )
 
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     source, output = Path(arguments.model), Path(arguments.output)
     model_format = _FORMATS.get(output.suffix.lower())
     if model_format is None:
-        raise InvalidArgument(f"OUTPUT must end in .ort or .onnx, which tells the format, got '{output}'")
+        raise InvalidArgument(f"OUTPUT must end in .ort or .onnx, which decides the format, got '{output}'")
     if source.exists() and output.exists() and source.samefile(output):
         raise InvalidArgument(f"OUTPUT is the model itself: '{output}'; write another file")
     if arguments.record and arguments.level not in _LEVELS_WITH_FUSIONS:

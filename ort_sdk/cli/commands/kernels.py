@@ -36,10 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
         registries, failures = _registries(arguments.provider)
     for text in failures:
         sys.stderr.write(f"ort-sdk kernels: left out: {text}\n")
-    return _tell(arguments, registries) or (ExitCode.PROVIDER if failures else ExitCode.OK)
+    return _report(arguments, registries) or (ExitCode.PROVIDER if failures else ExitCode.OK)
 
 
-def _tell(arguments: argparse.Namespace, registries: list[KernelRegistry]) -> ExitCode:
+def _report(arguments: argparse.Namespace, registries: list[KernelRegistry]) -> ExitCode:
     from ort_sdk.cli.models.kernel_table import kernel_page, kernel_rows
 
     rows = kernel_rows(registries)

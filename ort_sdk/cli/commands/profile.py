@@ -43,7 +43,7 @@ class _Recorder:
         self._ended.clear()
 
     def add(self, step: Step, start_ns: int, duration_ns: int) -> None:
-        """Note a step whose bodies nobody watches (an observer of programs)."""
+        """Note a step whose bodies are not observed (a program observer)."""
         operator = f"{step.domain}.{step.op_type}" if step.domain else step.op_type
         key = (step.node, operator, step.provider or "copy") if self.by_node else (operator, step.provider or "copy")
         total = self.totals.setdefault(key, [0, 0])
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         for _ in range(arguments.runs):
             recorder.start_run()
             model.run(feeds, control)
-            # What is timed watches nobody: a run is as long as it is for a user.
+            # The timed run is not observed: it is as long as it is for a user.
             start = time.perf_counter_ns()
             model.run(feeds, None if replays else RunControl(observer=_ignore))
             total += time.perf_counter_ns() - start
@@ -97,9 +97,10 @@ def _ignore(step: Step, start_ns: int, duration_ns: int) -> None:
 
 
 def _without_watching(totals: dict[tuple[str, ...], list[int]], total: int) -> dict[tuple[str, ...], list[int]]:
-    """All calls take no longer than runs that are not watched: what looking at the clock takes is taken off each call alike.
+    """Times less what observing took: together no longer than a run that is not observed.
 
-    That is at most half of the shortest call. What else the watched runs took longer is chance, and taken off in proportion.
+    The cost of reading the clock is subtracted from each call equally, at most half of the shortest one. What else observed runs
+    took longer is chance, and subtracted in proportion.
     """
     spent = sum(nanoseconds for nanoseconds, _ in totals.values())
     if spent <= total:

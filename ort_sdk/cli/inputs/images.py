@@ -1,4 +1,4 @@
-"""An image file made the tensor that a model wants, as far as its input's shape and type tell."""
+"""An image file as the tensor that a model wants, as far as its input's shape and type say."""
 
 from __future__ import annotations
 

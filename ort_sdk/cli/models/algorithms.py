@@ -20,7 +20,7 @@ __all__ = ["algorithms_of", "feeds_of_known_shapes", "name_nodes"]
 
 
 def name_nodes(nodes: Sequence[Node]) -> None:
-    """Give nodes without a name, or with that of another, the name of an output: they are told apart by it."""
+    """Give nodes without a name, or with that of another, the name of an output: it identifies them."""
     taken: set[str] = set()
     for node in nodes:
         if not node.name or node.name in taken:
@@ -46,7 +46,7 @@ def _has_known_shape(shape: Sequence[int | str | None] | None, given: Collection
 
 
 def algorithms_of(built: BuiltModel, feeds: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Node → name of its algorithm, where its kernel tells one.
+    """Node → name of its algorithm, where its kernel names one.
 
     Args:
         built: the model.

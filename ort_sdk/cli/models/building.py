@@ -68,7 +68,7 @@ def build_state(
         source: model file, or its bytes.
         entries: provider names with their options.
         level: highest level of the optimizer.
-        observe: told the name and the product of each stage.
+        observe: called with the name and the product of each stage.
     """
     providers = environment().open_providers(entries, None, {})
     return build_session(source, BuildSettings(config={}, optimization_level=level), providers, observe)

@@ -103,7 +103,7 @@ def kernel_page(rows: Sequence[KernelRow], providers: Sequence[str], command: st
         "",
         "*Versions* are since-versions of the operator's schema: `7-13` stands for every version from 7 to 13 that the operator",
         "has. *Types* lists what each type constraint of the operator allows. A kernel may still decline a node by its rank or",
-        "attributes; `ort-sdk explain MODEL` tells.",
+        "attributes; `ort-sdk explain MODEL` says which.",
         "",
         *_legend(),
     ]

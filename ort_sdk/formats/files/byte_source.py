@@ -20,11 +20,11 @@ __all__ = ["ByteSource", "give_back_pages", "map_descriptor", "wrap_buffer"]
 
 
 class ByteSource:
-    """Bytes that tensors are ranges of. Whoever holds a range holds the source; the last one frees it.
+    """Bytes that tensors are ranges of. A range references its source, which is freed with the last range.
 
     Args:
         array: all bytes, a read-only ``uint8`` vector that keeps its memory alive.
-        identity: equal for equal bytes as long as the source lives: the file's state, or the buffer's place in memory.
+        identity: equal for equal bytes as long as the source lives: the file's state, or the buffer's address.
         is_writable: whether the owner of the bytes may change them.
     """
 

@@ -28,7 +28,7 @@ def checksum(data: HostArray) -> int:
 
     Of each part of 4 MiB, seen as rows of 4096 words of 64 bits, it is the CRC-32 of the sums of columns, then of rows, then of
     the bytes behind the last whole row; of several parts, the CRC-32 of their checksums (all little endian). Any change of one
-    word is found, and so is a row or a page that is missing or lies elsewhere. It is no defence against somebody who may write
+    word is found, and so is a row or a page that is missing or moved. It is no defence against somebody who may write
     the file.
 
     Args:

@@ -39,7 +39,7 @@ class ExternalFiles:
     Args:
         model_path: file of the model; None if it came as bytes.
         folder: folder of the data instead of the model's own (the current one for bytes).
-        in_memory_files: location → buffer, or path of any file, to use in place of a file; locations found here need not exist
+        in_memory_files: location → buffer, or path of any file, to use instead of a file; locations found here need not exist
             as files, and are not restricted to the folder.
     """
 
@@ -92,7 +92,7 @@ class ExternalFiles:
         path = Path(os.path.realpath(self._folder / location))
         folders = [Path(os.path.realpath(self._folder))]
         if self._model_path is not None and self._model_path.is_symlink():
-            # Hugging Face's cache: model and data are links to files that lie side by side elsewhere.
+            # Hugging Face's cache: model and data are links to files in one folder elsewhere.
             folders.append(Path(os.path.realpath(self._model_path)).parent)
         for folder in folders:
             if path != folder and path.is_relative_to(folder):
@@ -113,11 +113,11 @@ def _check_text(location: str, owner: str) -> None:
 
 
 def _open_given(path: Path, owner: str) -> tuple[ByteSource, Path]:
-    """Map a file that the caller, not the model, named: it may lie anywhere."""
+    """Map a file that the caller, not the model, named: it may be anywhere."""
     try:
         descriptor = os.open(path, _READ_FLAGS | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
-        raise _refused(owner, f"'{path}', given in its place, cannot be opened: {error.strerror}") from error
+        raise _refused(owner, f"'{path}', given instead, cannot be opened: {error.strerror}") from error
     try:
         return map_descriptor(descriptor, f"'{path}', given for the external data of {owner},"), path
     finally:

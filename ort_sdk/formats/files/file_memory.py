@@ -1,4 +1,4 @@
-"""Memory that is a part of a file being written: what is made there is in the file, and nobody's private memory."""
+"""Memory that is a part of a file being written: what is made there is in the file, and takes no private memory."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class FileMemory:
     Where the system cannot map files for writing, the disk is full, or the owner is gone, the arrays are plain memory.
 
     Args:
-        place: method of the file's owner; ``place(nbytes)`` gives the file and where an object of so many bytes may start in it,
-            which is the file's end. It is held weakly: the owner holds its memory.
+        reserve: method of the file's owner; ``reserve(nbytes)`` gives the file and where an object of so many bytes may start
+            in it, which is the file's end. It is held weakly: the owner holds its memory.
     """
 
     goes_to_file = True
     """What ``OpKernel.prepack`` may look at."""
 
-    def __init__(self, place: Callable[[int], tuple[IO[bytes], int]]) -> None:
+    def __init__(self, reserve: Callable[[int], tuple[IO[bytes], int]]) -> None:
         self.memory_info = OrtMemoryInfo()
-        self._place = weakref.WeakMethod(place)
+        self._reserve = weakref.WeakMethod(reserve)
         self._parts: dict[tuple[int, int], tuple[HostArray, int]] = {}
 
     def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
@@ -47,10 +47,10 @@ class FileMemory:
         return content.view(dtype).reshape(tuple(shape))
 
     def release(self, array: HostArray) -> None:
-        """Nothing to do: bytes of the file that nobody names are no harm."""
+        """Nothing to do: bytes of the file that no entry names do no harm."""
 
     def offset_of(self, array: HostArray) -> int | None:
-        """Where an array that was allocated here lies in the file; None for any other."""
+        """Offset in the file of an array that was allocated here; None for any other."""
         found = self._parts.get(_key(array))
         return None if found is None else found[1]
 
@@ -59,18 +59,18 @@ class FileMemory:
         self._parts.clear()
 
     def _part(self, nbytes: int) -> HostArray:
-        place = self._place()
-        if place is None:
+        reserve = self._reserve()
+        if reserve is None:
             return _plain(nbytes)
         try:
-            file, offset = place(nbytes)
+            file, offset = reserve(nbytes)
             file.flush()
             os.posix_fallocate(file.fileno(), offset, nbytes)
             content = map_file_for_writing(file.fileno(), nbytes, offset)
             file.seek(offset + nbytes)
         except OSError:
             return _plain(nbytes)
-        # Kept, so that no other array comes to lie at its address.
+        # Kept, so that no other array gets its address.
         self._parts[_key(content)] = (content, offset)
         return content
 

@@ -36,7 +36,7 @@ def host_buffer(info: ExternalDataInfo) -> HostArray:
 
 
 class LoadedTensor(ExternalTensor):
-    """A constant that a loader takes. It is loaded when somebody reads it, and kept while somebody holds it.
+    """A constant that a loader takes. It is loaded when it is read, and kept while it is referenced.
 
     Args:
         source: the file it is in, for packed weights saved there; empty if there is none.
@@ -82,7 +82,7 @@ class LoadedTensor(ExternalTensor):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether somebody holds the elements."""
+        """Whether the elements are loaded and referenced."""
         return self._loaded is not None and self._loaded() is not None
 
     def adopt(self, loaded: HostArray) -> None:

@@ -66,7 +66,7 @@ class MappedTensor:
         """The elements, read-only: a view if its address is aligned for the type, else a copy shared by all users of the bytes.
 
         Few elements in a model's file are a copy, too: reading them there keeps the file around them in memory.
-        Sub-byte elements are unpacked anew at each call, for nobody should keep both forms.
+        Sub-byte elements are unpacked anew at each call, so that memory never has both forms.
         """
         if self._array is not None:
             return self._array
@@ -104,7 +104,7 @@ class ExternalTensor(MappedTensor):
     """A constant in an external data file.
 
     Args:
-        source: the file's map, or the buffer given in its place.
+        source: the file's map, or the buffer given instead.
         info: the range.
         prepacked: values of the ``prepacked_N`` entries, in order.
     """

@@ -18,7 +18,7 @@ _COMPARED_BYTES = 1 << 20
 def publish_model(path: Path, weights: UnfinishedFile, name: str, serialized: Callable[[str], bytes]) -> None:
     """Put both files in place. Whenever this is interrupted, ``path`` is the old model with the old weights or the new one.
 
-    An older model in the same place would read the new weights for the time between the two renames. So the new model
+    An older model of the same path would read the new weights for the time between the two renames. So the new model
     first refers to the weights under a name of their own, and to the final name once they have that, too.
 
     Args:

@@ -21,13 +21,13 @@ _MODE = 0o666
 
 
 class UnfinishedFile:
-    """A file being written beside its final place.
+    """A file being written beside its final path.
 
     On Linux it has no name meanwhile, so that a process that is killed leaves nothing behind. Where that is not possible it
     has a temporary one and holds a lock, which ends with the process: ``remove_leftovers`` finds such files.
 
     Args:
-        folder: existing folder, on the file system of the final place.
+        folder: existing folder, on the file system of the final path.
         name: final name; temporary names are made of it.
         mode: who may read and write it, as far as the user's mask allows; by default all.
 
@@ -47,10 +47,10 @@ class UnfinishedFile:
         os.fsync(self.file.fileno())
 
     def publish(self, path: Path, *, sync_folder: bool = True) -> None:
-        """Put the file in the place of ``path``, in one step. May be called again for another path of the folder.
+        """Rename the file to ``path``, in one step. May be called again for another path of the folder.
 
         Args:
-            path: its final place.
+            path: its final path.
             sync_folder: wait until the disk has the name, too. Without, it may be missing if the machine stops.
 
         Raises:
@@ -79,7 +79,7 @@ class UnfinishedFile:
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Write a file, in the place of an older one if there is one.
+    """Write a file, and replace an older one if there is one.
 
     Raises:
         OSError: the file system refuses.
@@ -132,7 +132,7 @@ def _open(folder: Path, name: str, mode: int) -> tuple[int, Path | None]:
         _lock(descriptor, wait=True)
         if os.fstat(descriptor).st_nlink:
             return descriptor, temporary
-        # Somebody took it for a leftover before it was locked.
+        # Another process took it for a leftover before it was locked.
         os.close(descriptor)
 
 

@@ -1,6 +1,6 @@
 """Slots of the tables of an ORT-format file, and the codes of its enumerations.
 
-A slot is a field's place in the table's list of offsets. Slots that ONNX Runtime no longer writes are left out.
+A slot is a field's index in the table's list of offsets. Slots that ONNX Runtime no longer writes are left out.
 """
 
 from __future__ import annotations
@@ -305,4 +305,4 @@ class AttributeKind(IntEnum):
 
 
 EMPTY_NODE_INDEX = 2**32 - 1
-"""Index of a place of ``NodesToOptimizeIndices`` without a node."""
+"""Entry of ``NodesToOptimizeIndices`` without a node."""

@@ -8,7 +8,7 @@ __all__ = ["CURRENT_VERSION", "FIRST_VERSION_WITH_RESOLVER", "UNSET_MODEL_VERSIO
 
 CURRENT_VERSION = 6
 FIRST_VERSION_WITH_RESOLVER = 5
-"""Older files tell nothing of their operators' type constraints, which then come from the operators' schemas."""
+"""Older files say nothing of their operators' type constraints, which then come from the operators' schemas."""
 UNSET_MODEL_VERSION = 2**63 - 1
 """Stands in a file for an ONNX model without a version of its own."""
 _MAX_DIGITS = 9

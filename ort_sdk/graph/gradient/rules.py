@@ -81,15 +81,15 @@ def _swapped(tape: Tape, value: str, rank: int) -> str:
 def _gemm(tape: Tape, node: Node, gradient: str) -> list[str | None]:
     left, right, *rest = node.inputs
     alpha, beta = node.attributes.get("alpha", 1.0), node.attributes.get("beta", 1.0)
-    left_turned, right_turned = bool(node.attributes.get("transA", 0)), bool(node.attributes.get("transB", 0))
+    left_transposed, right_transposed = bool(node.attributes.get("transA", 0)), bool(node.attributes.get("transB", 0))
     scaled = tape.emit("Mul", gradient, tape.like(left, alpha))
-    right_back = right if right_turned else _swapped(tape, right, 2)
-    left_back = left if left_turned else _swapped(tape, left, 2)
+    right_back = right if right_transposed else _swapped(tape, right, 2)
+    left_back = left if left_transposed else _swapped(tape, left, 2)
     per_left = tape.emit("MatMul", scaled, right_back)
     per_right = tape.emit("MatMul", left_back, scaled)
     found: list[str | None] = [
-        _swapped(tape, per_left, 2) if left_turned else per_left,
-        _swapped(tape, per_right, 2) if right_turned else per_right,
+        _swapped(tape, per_left, 2) if left_transposed else per_left,
+        _swapped(tape, per_right, 2) if right_transposed else per_right,
     ]
     if rest and rest[0]:
         made = tape.shape(node.outputs[0])

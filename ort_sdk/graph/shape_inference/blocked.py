@@ -1,6 +1,6 @@
 """ONNX Runtime's operators on blocks of channels (``com.microsoft.nchwc``), whose values have ONNX's shapes (N, C, H, W).
 
-C is rounded up to whole blocks, of a size that the model does not tell.
+C is rounded up to whole blocks, of a size that is not in the model.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def concat(call: NodeCall) -> Contents | None:
 
 @contents_rule("Gather")
 def gather(call: NodeCall) -> Contents | None:
-    """Elements at known places of a vector."""
+    """Elements at known positions of a vector."""
     elements, indices = call.contents(0), call.integers(1)
     return None if elements is None or indices is None else tuple(elements[index] for index in indices)
 
@@ -100,7 +100,7 @@ def range_(call: NodeCall) -> Contents | None:
 
 
 def _rows(inputs: Sequence[Contents]) -> Iterable[tuple[Dimension, ...]]:
-    """Elements at the same place, of vectors that are broadcast."""
+    """Elements at the same position, of vectors that are broadcast."""
     longest = max(map(len, inputs)) if all(inputs) else 0
     return zip(*(part * longest if len(part) == 1 else part for part in inputs), strict=True)
 

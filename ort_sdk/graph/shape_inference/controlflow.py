@@ -1,4 +1,4 @@
-"""Control flow: bodies are inferred with the shapes they are given, and tell the shapes they give."""
+"""Control flow: bodies are inferred from the shapes of their inputs, and give those of their outputs."""
 
 from __future__ import annotations
 

@@ -51,10 +51,10 @@ def slice_(call: NodeCall) -> list[Shape | None]:
         return [(None,) * len(x)]
     sizes = list(x)
     for position, axis in enumerate(axes):
-        place = normalized_axis(axis, len(x))
+        dim = normalized_axis(axis, len(x))
         step = None if steps is None else steps[position]
         start = None if starts is None else starts[position]
-        sizes[place] = _length(x[place], start, None if ends is None else ends[position], step)
+        sizes[dim] = _length(x[dim], start, None if ends is None else ends[position], step)
     return [tuple(sizes)]
 
 

@@ -60,7 +60,7 @@ def squeeze(call: NodeCall) -> list[Shape | None]:
 
 @shape_rule("Unsqueeze")
 def unsqueeze(call: NodeCall) -> list[Shape | None]:
-    """With axes of length 1 at places of the output."""
+    """With axes of length 1 at positions of the output."""
     x, axes = call.shape(0), call.integers_or_attribute(1, "axes")
     if x is None or axes is None:
         return [None]

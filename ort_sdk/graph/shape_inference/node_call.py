@@ -127,7 +127,7 @@ CONTENTS_RULES: dict[tuple[str, str], Callable[[NodeCall], Contents | None]] = {
 def shape_rule(*op_types: str, domain: str = "") -> Callable[[_R], _R]:
     """Decorator that makes a function the shape rule of operators.
 
-    A rule may raise ``LookupError``, ``TypeError``, ``ValueError`` or ``ArithmeticError`` for what it cannot tell.
+    A rule may raise ``LookupError``, ``TypeError``, ``ValueError`` or ``ArithmeticError`` for what it cannot infer.
     """
 
     def declare(rule: _R) -> _R:

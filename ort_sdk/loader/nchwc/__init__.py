@@ -2,7 +2,7 @@
 
 ONNX Runtime's ``NchwcTransformer`` runs at ``ORT_ENABLE_ALL``, also when a model is saved. A blocked value has the shape
 (N, C, H, W) of ONNX's, C rounded up to whole blocks, and its memory is (N, C / block, H, W, block). Constant weights are
-stored in blocks, too. Nothing in a file tells the block's size: see ``block_size``.
+stored in blocks, too. No file says how large blocks are: see ``block_size``.
 """
 
 from __future__ import annotations

@@ -45,11 +45,11 @@ def _channels_wanted(node: Node, graph: RestoredGraph) -> int:
         weight = graph.graph.node_arg(reader.inputs[1]).shape if reader.op_type == "Conv" and reader.domain == NCHWC else None
         if weight is not None and isinstance(weight[1], int):
             return weight[1] * int(reader.attributes.get("group", 1))
-    raise InvalidGraph(f"{node.describe()}: nothing tells how many channels the input '{node.inputs[0]}' has")
+    raise InvalidGraph(f"{node.describe()}: it is not known how many channels the input '{node.inputs[0]}' has")
 
 
 def _padded_in_run(source: str, padded: int, shape: Shape | None, graph: RestoredGraph) -> str:
-    """The input with zeros for the channels that are missing, which turns out when the model runs."""
+    """The input with zeros for the channels that are missing, which is known when the model runs."""
 
     def vector(op_type: str, *inputs: str, **attributes: Any) -> str:
         return graph.add(op_type, inputs, graph.new_value(f"{source}_sizes", None, "tensor(int64)"), attributes)

@@ -32,7 +32,7 @@ class RestoredValue:
     padded: int
     """Channels in the file: whole blocks."""
     fill: float = 0.0
-    """What the file's channels beyond C hold; nobody cares if all readers drop them."""
+    """What the file's channels beyond C hold; it does not matter if all readers drop them."""
     is_split: bool = False
     """Whether nodes of the file see it as (N, C / block, H, W, block), so that sizes of 1 are repeated."""
 
@@ -130,14 +130,14 @@ class RestoredGraph:
         return name in self._values
 
     def set_restored(self, name: str, value: RestoredValue) -> None:
-        """Tell what stands for a value of the file's."""
+        """Note what a value of the file is replaced by."""
         self._values[name] = value
 
     def restored(self, name: str, node: Node) -> RestoredValue:
         """What stands for a value in blocks that a node of the file reads; made of the blocks if nothing does yet.
 
         Raises:
-            InvalidGraph: nothing tells its channels, or they are no whole blocks.
+            InvalidGraph: its channels are not known, or they are no whole blocks.
         """
         if name not in self._values:
             shape = self.graph.node_arg(name).shape
@@ -205,12 +205,12 @@ class RestoredGraph:
     def _reordered(self, name: str, target: str, output: str) -> str:
         """(N, blocks, a, b) → (N, blocks, b, a), and back to the value's own shape."""
         split = self.add("Reshape", [name, target], self.new_value(f"{name}_split", None))
-        turned = self.add("Transpose", [split], self.new_value(f"{name}_turned", None), {"perm": [0, 1, 3, 2]})
+        transposed = self.add("Transpose", [split], self.new_value(f"{name}_transposed", None), {"perm": [0, 1, 3, 2]})
         shape = self.add("Shape", [name], self.new_value(f"{name}_shape", None, "tensor(int64)"))
-        return self.add("Reshape", [turned, shape], output)
+        return self.add("Reshape", [transposed, shape], output)
 
     def finish(self) -> None:
-        """Put the new nodes in the place of the file's, without the constants that only those read."""
+        """Replace the file's nodes by the new ones, without the constants that only those read."""
         graph = self.graph
         self.want_as_in_file([argument.name for argument in graph.outputs])
         old = {name for node in graph.nodes for name in (*node.reads(), *node.outputs)}

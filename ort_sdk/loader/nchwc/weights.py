@@ -44,7 +44,7 @@ def shortened(tensor: Tensor, channels: int) -> Tensor:
 def outputs_with_weights(weight: Tensor, bias: Tensor | None, block: int) -> int:
     """Number of output channels up to the last one that has a weight or a bias which is not zero; at least one.
 
-    Only channels of the last block are looked at, and weights only if the bias does not tell.
+    Only channels of the last block are looked at, and weights only if the bias does not decide.
     """
     used = np.zeros(block, bool)
     if bias is not None:

@@ -50,7 +50,7 @@ def attention(info: KernelInfo, xp: Any) -> Compute:
 @operator("QAttention", domain=MICROSOFT, when=_supported, shapes=qattention_shapes)
 def qattention(info: KernelInfo, xp: Any) -> Compute:
     """Attention whose input and weights are 8-bit integers; the projection is exact, the rest in floating point."""
-    product = integer_matmul(info, xp, (0, 6), (1, 7))
+    multiply = integer_matmul(info, xp, (0, 6), (1, 7))
     finish = _projected_attention(info, xp)
 
     def compute(
@@ -64,7 +64,7 @@ def qattention(info: KernelInfo, xp: Any) -> Compute:
         weight_zero_point: Array | None = None,
         past: Array | None = None,
     ) -> Any:
-        sums = xp.astype(product(x, x_zero_point, weights, weight_zero_point), FLOAT)
+        sums = xp.astype(multiply(x, x_zero_point, weights, weight_zero_point), FLOAT)
         projected = sums * (xp.reshape(x_scale, ()) * per_column(xp, weight_scale)) + bias
         return finish(projected, mask, past, None)
 

@@ -21,7 +21,7 @@ _OF_HEADS, _PACKED_KEY = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _InputPositions:
     """Which inputs of a node are what, but for its mask, whose forms are known where it is read."""
 
     bias: int
@@ -36,8 +36,8 @@ class _Places:
         return self.past_key + 1
 
 
-_MULTI_HEAD = _Places(bias=3, added=5, past_key=6, past_length=8, indirection=9)
-_CACHED_MULTI_HEAD = _Places(bias=10, added=4, past_key=5, past_length=7, indirection=9)
+_MULTI_HEAD = _InputPositions(bias=3, added=5, past_key=6, past_length=8, indirection=9)
+_CACHED_MULTI_HEAD = _InputPositions(bias=10, added=4, past_key=5, past_length=7, indirection=9)
 
 
 def multi_head_shapes(info: KernelInfo, shapes: InputShapes) -> None:
@@ -50,20 +50,20 @@ def cached_multi_head_shapes(info: KernelInfo, shapes: InputShapes) -> None:
     _match_multi_head(info, shapes, _CACHED_MULTI_HEAD)
 
 
-def _match_multi_head(info: KernelInfo, shapes: InputShapes, places: _Places) -> None:
+def _match_multi_head(info: KernelInfo, shapes: InputShapes, positions: _InputPositions) -> None:
     heads = int(info.attribute("num_heads"))
     _match_projections(shapes, heads)
-    shapes.match(places.bias, "bias", (2 * heads * shapes["size"] + heads * shapes["value size"],))
-    _match_past(shapes, heads, places.past_key, places.past_value)
-    total = None if shapes.of(places.past_length) is not None else shapes["past"] + shapes["keys"]
-    _match_added(shapes, places.added, heads, total)
-    shapes.match(places.indirection, "cache_indirection", ("sequences", "beams", None))
-    if shapes.of(places.indirection) is not None and shapes["sequences"] * shapes["beams"] != shapes["batch"]:
+    shapes.match(positions.bias, "bias", (2 * heads * shapes["size"] + heads * shapes["value size"],))
+    _match_past(shapes, heads, positions.past_key, positions.past_value)
+    total = None if shapes.of(positions.past_length) is not None else shapes["past"] + shapes["keys"]
+    _match_added(shapes, positions.added, heads, total)
+    shapes.match(positions.indirection, "cache_indirection", ("sequences", "beams", None))
+    if shapes.of(positions.indirection) is not None and shapes["sequences"] * shapes["beams"] != shapes["batch"]:
         raise shapes.refused(f"cache_indirection is of {shapes['sequences']} x {shapes['beams']} beams, not of the batch")
 
 
 def _match_projections(shapes: InputShapes, heads: int) -> None:
-    """Queries, keys and values, the first three inputs: each apart, or two or three of them packed."""
+    """Queries, keys and values, the first three inputs: separate, or two or three of them packed."""
     if shapes.match(0, "query", ("batch", "length", "width"), ("batch", "length", heads, 3, "size")) == _PACKED_QUERY:
         _refuse_beside(shapes, "query", 1, 2)
         shapes["value size"], shapes["keys"] = shapes["size"], shapes["length"]

@@ -149,8 +149,8 @@ def gated_relative_position_bias(info: KernelInfo, xp: Any) -> Compute:
         batch, length, width = query.shape
         split = xp.reshape(query + query_bias, (batch, length, heads, width // heads))
         projected = xp.matmul(xp.permute_dims(split, (0, 2, 1, 3)), weight) + bias
-        halves = xp.reshape(projected, (batch, heads, length, 2, weight.shape[1] // 2))
-        gates = sigmoid(xp, xp.sum(halves, axis=-1))
+        gate_parts = xp.reshape(projected, (batch, heads, length, 2, weight.shape[1] // 2))
+        gates = sigmoid(xp, xp.sum(gate_parts, axis=-1))
         gate_u, gate_r = gates[..., :1], gates[..., 1:]
         return (gate_u * (gate_r * eco_a - 1.0) + 2.0) * positions
 

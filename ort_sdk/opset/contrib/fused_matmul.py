@@ -32,8 +32,8 @@ def fused_matmul(info: KernelInfo, xp: Any) -> Compute:
         return xp.matrix_transpose(moved) if trans else moved
 
     def compute(a: Array, b: Array) -> Array:
-        product = matmul(oriented(a, trans_a, batch_a), oriented(b, trans_b, batch_b))
-        return product if alpha == 1 else product * alpha
+        result = matmul(oriented(a, trans_a, batch_a), oriented(b, trans_b, batch_b))
+        return result if alpha == 1 else result * alpha
 
     return compute
 
@@ -47,17 +47,17 @@ def activation_parameters(info: KernelInfo) -> list[float]:
 @operator("FusedMatMulActivation", domain=MICROSOFT)
 def fused_matmul_activation(info: KernelInfo, xp: Any) -> Compute:
     """FusedMatMul followed by an activation."""
-    product = fused_matmul(info, xp)
+    multiply = fused_matmul(info, xp)
     activate = fused_activation(info, xp, activation_parameters(info))
-    return product if activate is None else lambda a, b: activate(product(a, b))
+    return multiply if activate is None else lambda a, b: activate(multiply(a, b))
 
 
 @operator("FusedGemm", domain=MICROSOFT)
 def fused_gemm(info: KernelInfo, xp: Any) -> Compute:
     """Gemm followed by an activation."""
-    product = gemm(info, xp)
+    multiply = gemm(info, xp)
     activate = fused_activation(info, xp, activation_parameters(info))
-    return product if activate is None else lambda a, b, c=None: activate(product(a, b, c))
+    return multiply if activate is None else lambda a, b, c=None: activate(multiply(a, b, c))
 
 
 @operator("GemmFastGelu", domain=MICROSOFT)
@@ -66,7 +66,7 @@ def gemm_fast_gelu(_info: KernelInfo, xp: Any) -> Compute:
     activate = tanh_gelu(xp)
 
     def compute(x: Array, w: Array, bias: Array | None = None) -> Array:
-        product = xp.matmul(x, w)
-        return activate(product if bias is None else product + bias)
+        result = xp.matmul(x, w)
+        return activate(result if bias is None else result + bias)
 
     return compute

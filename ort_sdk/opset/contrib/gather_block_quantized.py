@@ -1,4 +1,4 @@
-"""GatherBlockQuantized: rows of a block-quantised table (an embedding), dequantised after they are gathered."""
+"""GatherBlockQuantized: rows of a block-quantized table (an embedding), dequantized after they are gathered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NIBBLES = frozenset({TensorElementType.INT4, TensorElementType.UINT4})
 
 @operator("GatherBlockQuantized", domain="com.microsoft", any_type=True)
 def gather_block_quantized(info: KernelInfo, xp: Any) -> Compute | OpKernel:
-    """Gather along ``gather_axis`` of data quantised in blocks along ``quantize_axis``; an index out of range gives zeros.
+    """Gather along ``gather_axis`` of data quantized in blocks along ``quantize_axis``; an index out of range gives zeros.
 
     On the host only the gathered rows of a packed constant are unpacked.
     """
@@ -141,7 +141,7 @@ class _PackedTable:
 
 
 class _PackedGather(OpKernel):
-    """Keeps constants that would be unpacked, or raised, as a whole to be read as they lie there."""
+    """Keeps constants that would be unpacked, or raised, as a whole to be read in their stored layout."""
 
     deterministic = True
     shape_inputs = ()
@@ -152,7 +152,7 @@ class _PackedGather(OpKernel):
         self._tables: dict[int, _PackedTable] = {}
 
     def prepack(self, tensor: Tensor, input_index: int, _allocator: Allocator | None) -> PrePackedWeights | NotPacked:
-        """The bytes where they lie."""
+        """The bytes, as a view."""
         if input_index not in {0, 3} or not (tensor.element_type in NIBBLES or _is_raised(tensor)):
             return NOT_PACKED
         return PrePackedWeights((_source(tensor).packed(),))

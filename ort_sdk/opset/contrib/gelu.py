@@ -92,7 +92,7 @@ def _split_shapes(_info: KernelInfo, shapes: InputShapes) -> None:
     shapes.match(0, "X", (..., "width"))
     shapes.match(1, "bias", ("width",))
     if shapes["width"] % 2:
-        raise shapes.refused(f"X has {shapes['width']} elements along its last axis, which have no halves")
+        raise shapes.refused(f"X has {shapes['width']} elements along its last axis, which is odd")
 
 
 @operator("BiasSplitGelu", domain=MICROSOFT, shapes=_split_shapes)

@@ -90,7 +90,7 @@ class _Cache:
         self.value_codec = CacheCodec(info, xp, "v_quant_type")
 
     def layout(self, seqlens_k: HostArray, total_sequence_length: HostArray, new: int, past_key: Array | None) -> TokenLayout:
-        """Where the tokens of this call lie."""
+        """Positions of the tokens of this call."""
         totals, longest = seqlens_k.reshape(-1).astype(np.int64) + 1, int(total_sequence_length.reshape(-1)[0])
         if not self._drops:
             layout = TokenLayout.of(totals, longest, new)

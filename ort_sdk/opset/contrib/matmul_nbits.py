@@ -1,4 +1,4 @@
-"""MatMulNBits and MatMulBnb4: products with a weight stored in 2, 4 or 8 bits."""
+"""MatMulNBits and MatMulBnb4: GEMM with a weight stored in 2, 4 or 8 bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MICROSOFT = "com.microsoft"
 BITS = (2, 4, 8)
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 CHUNK_ELEMENTS = 1 << 21
-"""Largest number of weight elements dequantised at once, which keeps memory flat."""
+"""Largest number of weight elements dequantized at once, which keeps memory flat."""
 
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
@@ -40,9 +40,9 @@ def _product_shapes(info: KernelInfo, shapes: InputShapes) -> None:
 
 @operator("MatMulNBits", domain=MICROSOFT, shapes=_product_shapes)
 def matmul_nbits(info: KernelInfo, xp: Any) -> Compute:
-    """A @ dequantised(B)^T + bias for B (N, blocks, bytes), with a scale and a zero point per block of K.
+    """A @ dequantized(B)^T + bias for B (N, blocks, bytes), with a scale and a zero point per block of K.
 
-    The weight is dequantised some rows at a time. ``accuracy_level`` allows less accuracy than this and is not used.
+    The weight is dequantized some rows at a time. ``accuracy_level`` allows less accuracy than this and is not used.
     """
     weight = BlockWeight.of(info)
     step = max(1, CHUNK_ELEMENTS // (weight.blocks * weight.block_size))
@@ -139,7 +139,7 @@ class BlockWeight:
 def dequantize_rows(
     xp: Any, rows: Array, scales: Array, zero_points: Array | None, bits: int, g_idx: Array | None = None
 ) -> Array:
-    """Rows of a block-quantised weight as floating-point numbers.
+    """Rows of a block-quantized weight as floating-point numbers.
 
     Args:
         xp: array namespace.
@@ -179,8 +179,8 @@ def matmul_bnb4(info: KernelInfo, xp: Any) -> Compute:
                 f"{info.describe()}: B has {packed.shape[0]} bytes and absmax {maxima.shape[0]} numbers; K = {size_k}, N ="
                 f" {size_n} and blocks of {block_size} need {-(-elements // 2)} and {-(-elements // block_size)}"
             )
-        halves = xp.stack([xp.bitwise_right_shift(packed, shift), xp.bitwise_and(packed, mask)], axis=-1)
-        codes = xp.module.astype(xp.reshape(halves, (-1,)), xp.int64)[:elements]
+        nibbles = xp.stack([xp.bitwise_right_shift(packed, shift), xp.bitwise_and(packed, mask)], axis=-1)
+        codes = xp.module.astype(xp.reshape(nibbles, (-1,)), xp.int64)[:elements]
         values = xp.take(xp.module.astype(xp.from_host(table), a.dtype), codes)
         scales = xp.repeat(maxima, min(block_size, elements), axis=0)[:elements]
         weight = xp.reshape(values * scales, (size_n, size_k))

@@ -1,4 +1,4 @@
-"""What constants of quantised operators are called when they are derived from those of a DequantizeLinear node.
+"""What constants of quantized operators are called when they are derived from those of a DequantizeLinear node.
 
 A derived tensor whose ``transformation`` starts with one of these texts (parameters follow) has the tensor that
 DequantizeLinear read as its ``sources[0]``, with its element type and shape. A kernel may read the source in place instead of

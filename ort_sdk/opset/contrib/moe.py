@@ -66,7 +66,7 @@ def _is_integer_quantized(info: KernelInfo) -> str | None:
 
 @operator("QMoE", domain=MICROSOFT, host_inputs=(1, 14), when=_is_integer_quantized)
 def qmoe(info: KernelInfo, xp: Any) -> Compute:
-    """Mixture of experts with weights of 2, 4 or 8 bits, scaled per row or per block; dequantised expert by expert."""
+    """Mixture of experts with weights of 2, 4 or 8 bits, scaled per row or per block; dequantized expert by expert."""
     mix = _mixture(info, xp)
     bits = info.attribute("expert_weight_bits", 4)
     widths = [info.attribute(f"fc{layer}_expert_weight_bits", bits) for layer in (1, 2, 3)]

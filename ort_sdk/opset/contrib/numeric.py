@@ -41,7 +41,7 @@ def _complex_product(xp: Any, sign: float) -> Compute:
 
 @operator("ComplexMul", domain=MICROSOFT)
 def complex_mul(_info: KernelInfo, xp: Any) -> Compute:
-    """Products of complex numbers, whose parts lie along the last axis."""
+    """Products of complex numbers, whose real and imaginary parts are along the last axis."""
     return _complex_product(xp, 1.0)
 
 

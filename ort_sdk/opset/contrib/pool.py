@@ -25,7 +25,7 @@ def nhwc_max_pool(info: KernelInfo, xp: Any) -> Compute:
 
 @operator("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(info: KernelInfo, xp: Any) -> Compute:
-    """AveragePool of 8-bit data, channels last if ``channels_last`` is set, requantised to Y's parameters."""
+    """AveragePool of 8-bit data, channels last if ``channels_last`` is set, requantized to Y's parameters."""
     pool = average_pool(dataclasses.replace(info, inputs=(NodeArg("X", "tensor(float)"),)), xp)
     channels_last = bool(info.attribute("channels_last", 0))
     element_type = storage_type(info)

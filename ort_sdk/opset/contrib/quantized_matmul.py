@@ -1,4 +1,4 @@
-"""com.microsoft matrix products of quantised matrices: QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat, MatMulInteger16."""
+"""com.microsoft GEMMs of quantized matrices: QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat, MatMulInteger16."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FLOAT = TensorElementType.FLOAT
 
 @operator("QGemm", domain=MICROSOFT, shapes=qgemm_shapes)
 def qgemm(info: KernelInfo, xp: Any) -> Compute:
-    """Alpha * a_scale * b_scale * (A @ B + C), in float32, or quantised if y_scale is given."""
+    """Alpha * a_scale * b_scale * (A @ B + C), in float32, or quantized if y_scale is given."""
     alpha = info.attribute("alpha", 1.0)
     trans_a, trans_b = bool(info.attribute("transA", 0)), bool(info.attribute("transB", 0))
-    product = integer_matmul(info, xp, (0, 2), (3, 5), transposed=trans_b)
+    multiply = integer_matmul(info, xp, (0, 2), (3, 5), transposed=trans_b)
     output_type = info.output_element_type(0) or info.input_element_type(8) or FLOAT
 
     def compute(
@@ -37,7 +37,7 @@ def qgemm(info: KernelInfo, xp: Any) -> Compute:
         y_zero_point: Array | None = None,
     ) -> Array:
         left, right = a.T if trans_a else a, b.T if trans_b else b
-        sums = product(left, a_zero_point, right, b_zero_point)
+        sums = multiply(left, a_zero_point, right, b_zero_point)
         if c is not None:
             sums = sums + xp.module.astype(c, sums.dtype)
         scale = xp.reshape(a_scale, ()) * per_column(xp, b_scale) * alpha
@@ -51,12 +51,12 @@ def qgemm(info: KernelInfo, xp: Any) -> Compute:
 
 @operator("DynamicQuantizeMatMul", domain=MICROSOFT, shapes=dynamic_product_shapes)
 def dynamic_quantize_matmul(info: KernelInfo, xp: Any) -> Compute:
-    """A, quantised to uint8 by its own range, times quantised B, plus bias, in float32."""
-    product = integer_matmul(info, xp, 255, (1, 3))
+    """A, quantized to uint8 by its own range, times quantized B, plus bias, in float32."""
+    multiply = integer_matmul(info, xp, 255, (1, 3))
 
     def compute(a: Array, b: Array, b_scale: Array, b_zero_point: Array | None = None, bias: Array | None = None) -> Array:
         quantized, a_scale, a_zero_point = quantize_dynamically(xp, a, TensorElementType.UINT8)
-        sums = xp.astype(product(quantized, a_zero_point, b, b_zero_point), FLOAT)
+        sums = xp.astype(multiply(quantized, a_zero_point, b, b_zero_point), FLOAT)
         result = sums * (a_scale * per_column(xp, b_scale))
         return result if bias is None else result + bias
 
@@ -65,8 +65,8 @@ def dynamic_quantize_matmul(info: KernelInfo, xp: Any) -> Compute:
 
 @operator("MatMulIntegerToFloat", domain=MICROSOFT, shapes=product_to_float_shapes)
 def matmul_integer_to_float(info: KernelInfo, xp: Any) -> Compute:
-    """Quantised A times quantised B, plus bias, in floating point."""
-    product = integer_matmul(info, xp, (0, 4), (1, 5))
+    """Quantized A times quantized B, plus bias, in floating point."""
+    multiply = integer_matmul(info, xp, (0, 4), (1, 5))
 
     def compute(
         a: Array,
@@ -77,7 +77,7 @@ def matmul_integer_to_float(info: KernelInfo, xp: Any) -> Compute:
         b_zero_point: Array | None = None,
         bias: Array | None = None,
     ) -> Array:
-        sums = xp.astype(product(a, a_zero_point, b, b_zero_point), FLOAT)
+        sums = xp.astype(multiply(a, a_zero_point, b, b_zero_point), FLOAT)
         result = sums * (per_column(xp, a_scale) * per_column(xp, b_scale))
         return result if bias is None else result + bias
 

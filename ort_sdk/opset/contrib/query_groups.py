@@ -1,4 +1,4 @@
-"""What GroupQueryAttention and SparseAttention share: settings, projection, and where tokens lie in a key-value cache."""
+"""What GroupQueryAttention and SparseAttention share: settings, projection, and positions of tokens in a KV cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["GroupSettings", "Projection", "TokenLayout", "hidden_bias", "residen
 
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
-    """Where the tokens of each sequence of a batch lie in a key-value cache. Host arrays are (batch,) int64."""
+    """Positions of the tokens of each sequence of a batch in a KV cache. Host arrays are (batch,) int64."""
 
     past: HostArray
     """Tokens before this call."""

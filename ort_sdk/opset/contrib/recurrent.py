@@ -21,7 +21,7 @@ FLOAT = TensorElementType.FLOAT
 def dynamic_quantize_lstm(info: KernelInfo, xp: Any) -> Compute:
     """LSTM with 8-bit weights (directions, inputs, 4 * hidden), scaled per direction or per column.
 
-    The weights are dequantised and the rest is computed in float32; inputs are not quantised, which only loses accuracy.
+    The weights are dequantized and everything else is computed in float32; inputs are not quantized, which only loses accuracy.
     """
     run = lstm(info, xp)
 

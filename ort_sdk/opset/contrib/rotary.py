@@ -20,12 +20,12 @@ MICROSOFT = "com.microsoft"
 
 def _rotary_shapes(info: KernelInfo, shapes: InputShapes) -> None:
     """Data of heads, a row of cosines and sines for each position, and the position of each token, or of the first."""
-    is_apart = shapes.match(0, "input", ("batch", "length", "width"), ("batch", "heads", "length", "size"))
+    has_four_axes = shapes.match(0, "input", ("batch", "length", "width"), ("batch", "heads", "length", "size"))
     shapes.match(1, "position_ids", (1,), ("batch", "length"))
     shapes.match(2, "cos_cache", ("positions", "pairs"))
     shapes.match(3, "sin_cache", ("positions", "pairs"))
     heads, rotated = int(info.attribute("num_heads", 0)), int(info.attribute("rotary_embedding_dim", 0))
-    if not is_apart:
+    if not has_four_axes:
         size = shapes["width"] // heads if rotated and heads > 0 else 2 * shapes["pairs"]
         if not size or shapes["width"] % size:
             raise shapes.refused(f"input has {shapes['width']} elements per token, which are no heads of {size}")

@@ -19,7 +19,7 @@ __all__ = ["sparse_attention"]
 
 @operator("SparseAttention", domain="com.microsoft", host_inputs=(5, 6, 7, 8), shapes=sparse_attention_shapes)
 def sparse_attention(info: KernelInfo, xp: Any) -> Compute:
-    """Causal attention over a key-value cache; heads take the layouts of blocks in turn. (output, keys, values)."""
+    """Causal attention over a key-value cache; heads cycle through the layouts of blocks. (output, keys, values)."""
     settings = GroupSettings.of(info)
     block_size = info.attribute("sparse_block_size")
     project = Projection(xp, settings)

@@ -60,7 +60,7 @@ class If(OpKernel):
         return tuple(owned(self._xp, branch, branch((), captured)))
 
     def select_body(self, condition: HostArray) -> Subgraph:
-        """The branch a condition chooses, for the host to run in place of this kernel when the condition never changes."""
+        """The branch a condition chooses, for the host to run instead of this kernel when the condition never changes."""
         return self._branches[is_true(self._info, self._xp, condition)]
 
     def abstract_eval(self, program: ExpandingProgram, inputs: Sequence[AbstractValue]) -> AbstractResult | None:
@@ -99,8 +99,8 @@ class If(OpKernel):
             members = [self._either(program, condition, *pair) for pair in zip(first, second, strict=True)]
             return None if None in members else program.make_sequence([member for member in members if member is not None])
         arrays = [program.value(value) for value in (then, other)]
-        are_alike = all(isinstance(array, np.ndarray) for array in arrays) and len({(a.shape, a.dtype) for a in arrays}) == 1
-        return chosen(program, self._info, self._xp, condition, (then, other)) if are_alike else None
+        same_shape = all(isinstance(array, np.ndarray) for array in arrays) and len({(a.shape, a.dtype) for a in arrays}) == 1
+        return chosen(program, self._info, self._xp, condition, (then, other)) if same_shape else None
 
 
 def _never_fails(operator: tuple[str, bool]) -> bool:

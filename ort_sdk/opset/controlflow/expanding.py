@@ -1,4 +1,4 @@
-"""Steps that take the place of control flow in a program: joining values, slices, and choosing between values."""
+"""Steps that replace control flow in a program: joining values, slices, and choosing between values."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def stacked_values(program: ExpandingProgram, info: KernelInfo, xp: Any, values:
     return concatenated(program, info, xp, [program.launch("Unsqueeze", kernel, [value]) for value in values], axis)
 
 
-def piece(program: ExpandingProgram, value: int, axis: int, place: int | slice) -> int:
+def piece(program: ExpandingProgram, value: int, axis: int, index: int | slice) -> int:
     """What a tensor has at a position, or between two, along an axis counted from the front."""
-    where = (*[slice(None)] * axis, place, ...)
+    where = (*[slice(None)] * axis, index, ...)
     return program.launch("Slice", ExpandedKernel(lambda tensor: tensor[where]), [value])
 
 

@@ -140,8 +140,8 @@ class Scan(ScanBody, OpKernel):
         for iteration in range(length):
             if not program.has_room_for(max(steps, 1)):
                 return None
-            places = [length - 1 - iteration if backward else iteration for backward in self._input_reversed]
-            pieces = [piece(program, *which) for which in zip(scans, axes, places, strict=True)]
+            indices = [length - 1 - iteration if backward else iteration for backward in self._input_reversed]
+            pieces = [piece(program, *which) for which in zip(scans, axes, indices, strict=True)]
             outputs = program.take_body(self.body, [*state, *pieces], captured)
             state = outputs[: self.states]
             for values, value in zip(gathered, outputs[self.states :], strict=True):

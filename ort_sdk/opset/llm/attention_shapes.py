@@ -25,7 +25,7 @@ def attention_shapes(info: KernelInfo, shapes: InputShapes) -> None:
 
 
 def _match_rows(info: KernelInfo, shapes: InputShapes) -> None:
-    """Those whose heads lie in one row."""
+    """Those with all heads in one row."""
     for name, attribute in (("heads", "q_num_heads"), ("key heads", "kv_num_heads")):
         shapes[name] = int(info.attribute(attribute, 0))
         if shapes[name] < 1:

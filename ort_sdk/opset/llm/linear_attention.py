@@ -34,7 +34,7 @@ def linear_attention(info: KernelInfo, xp: Any) -> Compute:
         _check(info, query, key, value, decay if gated else query, beta if delta else query, q_heads, kv_heads)
         batch, length = query.shape[:2]
         keys, values = _heads(xp, key, kv_heads), _heads(xp, value, kv_heads)
-        # The query heads of one key/value head lie side by side: (batch, time, kv heads, shared, d_k).
+        # The query heads of one key/value head are adjacent: (batch, time, kv heads, shared, d_k).
         factor = scale or 1 / math.sqrt(query.shape[2] // q_heads)
         queries = xp.reshape(query, (batch, length, kv_heads, q_heads // kv_heads, -1)) * factor
         keep = xp.exp(_per_head(xp, decay, kv_heads)) if gated else None

@@ -69,20 +69,20 @@ def rotate(xp: Any, x: Array, cos: Array, sin: Array, *, interleaved: bool) -> A
         x: (..., head size).
         cos: broadcasts against x's leading axes, (..., rotary / 2); elements beyond ``rotary`` pass unchanged.
         sin: the same.
-        interleaved: pairs are neighbours; otherwise the halves' elements are paired.
+        interleaved: pairs are adjacent elements; otherwise elements of the two halves of a head are paired.
 
     Returns:
         A new array of the shape of x.
     """
     half = cos.shape[-1]
-    turned = x[..., : 2 * half]
+    pairs = x[..., : 2 * half]
     if interleaved:
-        first, second = turned[..., 0::2], turned[..., 1::2]
+        first, second = pairs[..., 0::2], pairs[..., 1::2]
     else:
-        first, second = turned[..., :half], turned[..., half:]
+        first, second = pairs[..., :half], pairs[..., half:]
     real, imaginary = first * cos - second * sin, first * sin + second * cos
     if interleaved:
-        result = xp.reshape(xp.stack([real, imaginary], axis=-1), turned.shape)
+        result = xp.reshape(xp.stack([real, imaginary], axis=-1), pairs.shape)
     else:
         result = xp.concat([real, imaginary], axis=-1)
     return result if 2 * half == x.shape[-1] else xp.concat([result, x[..., 2 * half :]], axis=-1)

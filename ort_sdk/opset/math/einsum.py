@@ -142,7 +142,7 @@ def _summed(operand: Array, term: Labels, needed: set[str], xp: Any) -> tuple[Ar
 
 
 def _product(a: Array, a_term: Labels, b: Array, b_term: Labels, needed: set[str], xp: Any) -> tuple[Array, Labels]:
-    """Batched matrix product of two operands: sums over what both have and nobody else needs."""
+    """Batched matrix product of two operands: sums over the labels that both have and nothing else needs."""
     a, a_term = _summed(a, a_term, needed | set(b_term), xp)
     b, b_term = _summed(b, b_term, needed | set(a_term), xp)
     shared = [label for label in a_term if label in b_term]

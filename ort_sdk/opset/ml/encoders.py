@@ -46,7 +46,7 @@ def label_encoder_2(info: KernelInfo, xp: Any) -> Compute:
 
 @operator("OneHotEncoder", domain=DOMAIN, host_only=True)
 def one_hot_encoder(info: KernelInfo, xp: Any) -> Compute:
-    """For each element a row of zeros with a one at the place of its category (float, one more axis than the input)."""
+    """For each element a row of zeros with a one at the index of its category (float, one more axis than the input)."""
     categories = categories_of(info)
     find = position_finder(categories)
     allow_unknown = bool(info.attribute("zeros", 1))
@@ -66,8 +66,8 @@ def one_hot_encoder(info: KernelInfo, xp: Any) -> Compute:
 
 def set_ones(elements: HostArray, positions: HostArray, width: int) -> None:
     """Set an element of each row of so many to one, where its position is not negative."""
-    places = np.arange(0, elements.size, width) + positions
-    elements[places if positions.min(initial=0) >= 0 else places[positions >= 0]] = 1
+    offsets = np.arange(0, elements.size, width) + positions
+    elements[offsets if positions.min(initial=0) >= 0 else offsets[positions >= 0]] = 1
 
 
 def categories_of(info: KernelInfo) -> HostArray:

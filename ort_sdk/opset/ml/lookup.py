@@ -46,11 +46,11 @@ def position_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
     def find(values: HostArray) -> HostArray:
         if not table.size:
             return np.full(values.shape, -1, dtype=np.intp)
-        place = np.minimum(np.searchsorted(table, values), table.size - 1)
-        found = table[place] == values
+        index = np.minimum(np.searchsorted(table, values), table.size - 1)
+        found = table[index] == values
         if has_nan:
-            found |= np.isnan(values) & (place == table.size - 1)
-        return np.where(found, table_positions[place], -1)
+            found |= np.isnan(values) & (index == table.size - 1)
+        return np.where(found, table_positions[index], -1)
 
     return find
 
@@ -58,7 +58,7 @@ def position_finder(keys: HostArray) -> Callable[[HostArray], HostArray]:
 def integer_table(keys: HostArray) -> tuple[np.int64, HostArray] | None:
     """The least of integer keys, and the position of each integer from there to the largest, -1 where it is no key.
 
-    One entry more, the last, is -1. None for keys of another kind, for none, and for some that lie too far apart.
+    One entry more, the last, is -1. None for keys of another kind, for none, and for some that span too wide a range.
     """
     if keys.dtype.kind != "i" or not keys.size:
         return None
@@ -76,8 +76,8 @@ def _integer_finder(least: np.int64, table: HostArray) -> Callable[[HostArray], 
 
     def find(values: HostArray) -> HostArray:
         # What is less than the least key wraps around to a large number without a sign.
-        places = np.subtract(values.reshape(-1), least, dtype=np.int64).view(np.uint64)
-        found: HostArray = table.take(np.minimum(places, np.uint64(count)).view(np.int64))
+        indices = np.subtract(values.reshape(-1), least, dtype=np.int64).view(np.uint64)
+        found: HostArray = table.take(np.minimum(indices, np.uint64(count)).view(np.int64))
         return found.reshape(values.shape)
 
     return find

@@ -24,7 +24,7 @@ _CASTS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
 
 @operator("CastMap", domain=DOMAIN, shape_inputs=None, host_only=True)
 def cast_map(info: KernelInfo, xp: Any) -> Compute:
-    """Values of a map in the order of its int64 keys, (1, count); or each at its key's place among zeros, (1, max_map).
+    """Values of a map in the order of its int64 keys, (1, count); or each at its key's index among zeros, (1, max_map).
 
     Raises:
         InvalidGraph: an attribute is unknown.
@@ -53,7 +53,7 @@ def cast_map(info: KernelInfo, xp: Any) -> Compute:
 
 @operator("DictVectorizer", domain=DOMAIN, shape_inputs=None, host_only=True)
 def dict_vectorizer(info: KernelInfo, xp: Any) -> Compute:
-    """Values of a map at the places of their keys in a vocabulary, zeros elsewhere; (1, length of the vocabulary)."""
+    """Values of a map at the indices of their keys in a vocabulary, zeros elsewhere; (1, length of the vocabulary)."""
     vocabulary = info.attribute("string_vocabulary", None) or info.attribute("int64_vocabulary", None)
     if not vocabulary:
         raise InvalidGraph(f"{info.describe()}: one of string_vocabulary and int64_vocabulary must be given; neither is")
@@ -99,7 +99,7 @@ def _zipped(labels: list[Any]) -> Callable[[list[list[float]]], list[dict[Any, f
     if order == [0, 1, 2]:
         a, b, c = labels
         return lambda rows: [{a: x, b: y, c: z} for x, y, z in rows]
-    keys = [labels[place] for place in order]
+    keys = [labels[index] for index in order]
     if order == [*range(len(labels))]:
         return lambda rows: [dict(zip(keys, row, strict=True)) for row in rows]
     return lambda rows: [dict(zip(keys, map(row.__getitem__, order), strict=True)) for row in rows]

@@ -128,7 +128,7 @@ class Machine:
         coupling: makes probabilities of scores; None if the outputs have none.
         labels: of the classes; None for a regressor.
         post_transform: what is done to a classifier's scores.
-        is_one_class: whether a regressor tells no more than whether a score is above zero.
+        is_one_class: whether a regressor gives only the sign of its score.
     """
 
     def __init__(

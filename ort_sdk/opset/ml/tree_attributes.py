@@ -181,8 +181,8 @@ class _NodeIndex:
             raise InvalidGraph(f"{info.describe()}: nodes_nodeids must not be negative; found {int(node_ids.min())}")
         self._keys = np.searchsorted(self._trees, trees) * self._span + nodes
         if (np.diff(self._keys) == 0).any():
-            place = int(np.flatnonzero(np.diff(self._keys) == 0)[0])
-            raise InvalidGraph(f"{info.describe()}: node {nodes[place]} of tree {trees[place]} is given twice")
+            position = int(np.flatnonzero(np.diff(self._keys) == 0)[0])
+            raise InvalidGraph(f"{info.describe()}: node {nodes[position]} of tree {trees[position]} is given twice")
 
     def find(self, tree_ids: HostArray, node_ids: HostArray) -> HostArray:
         """Positions of nodes, -1 where there is none."""
@@ -190,9 +190,9 @@ class _NodeIndex:
             return np.full(tree_ids.shape, -1, dtype=np.intp)
         tree = np.minimum(np.searchsorted(self._trees, tree_ids), self._trees.size - 1)
         keys = tree * self._span + node_ids
-        place = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
-        exists = (self._trees[tree] == tree_ids) & (node_ids >= 0) & (node_ids < self._span) & (self._keys[place] == keys)
-        return np.where(exists, self._order[place], -1)
+        position = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
+        exists = (self._trees[tree] == tree_ids) & (node_ids >= 0) & (node_ids < self._span) & (self._keys[position] == keys)
+        return np.where(exists, self._order[position], -1)
 
 
 def _roots(info: KernelInfo, tree_ids: HostArray, inner: HostArray, children: list[HostArray]) -> HostArray:
@@ -216,5 +216,5 @@ def _check_lengths(info: KernelInfo, count: int, columns: dict[str, HostArray]) 
 
 def _refuse(info: KernelInfo, is_wrong: HostArray, name: str, values: HostArray, reason: str) -> None:
     if is_wrong.any():
-        place = int(np.flatnonzero(is_wrong)[0])
-        raise InvalidGraph(f"{info.describe()}: {name}[{place}] is {values[place]}: {reason}")
+        position = int(np.flatnonzero(is_wrong)[0])
+        raise InvalidGraph(f"{info.describe()}: {name}[{position}] is {values[position]}: {reason}")

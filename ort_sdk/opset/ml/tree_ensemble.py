@@ -194,9 +194,9 @@ class TreeSums:
 
     def _together(self, leaves: HostArray) -> HostArray:
         if self._is_sparse:
-            places = np.arange(len(leaves), dtype=np.intp)[:, np.newaxis] * self._targets + self._target_of.take(leaves)
+            offsets = np.arange(len(leaves), dtype=np.intp)[:, np.newaxis] * self._targets + self._target_of.take(leaves)
             size = len(leaves) * self._targets
-            sums = np.bincount(places.reshape(-1), self._weight_of.take(leaves).reshape(-1), minlength=size)
+            sums = np.bincount(offsets.reshape(-1), self._weight_of.take(leaves).reshape(-1), minlength=size)
             return sums.reshape(-1, self._targets)
         votes: HostArray = self._table[self._row_of.take(leaves)]
         if self._empty == 0.0:

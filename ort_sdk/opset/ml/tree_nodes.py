@@ -193,14 +193,14 @@ def _with_members(
     for node, values in zip(nodes.tolist(), members, strict=True):
         otherwise, unordered = table[node, _LESS], table[node, _UNORDERED]
         order = np.unique(values)
-        places = np.arange(order.size, dtype=np.intp) + count - 1
+        row_numbers = np.arange(order.size, dtype=np.intp) + count - 1
         middle = order.size // 2
-        # The middle value stands at the node's own place, so that its parents find it; the others take new places.
-        places = np.where(np.arange(order.size) < middle, places + 1, places)
-        places[middle] = node
+        # The middle value keeps the node's own row, so that its parents find it; the others get new rows.
+        row_numbers = np.where(np.arange(order.size) < middle, row_numbers + 1, row_numbers)
+        row_numbers[middle] = node
         rows = np.empty((order.size, 4), dtype=np.intp)
         rows[:, _EQUAL], rows[:, _UNORDERED] = true_child[node], unordered
-        _search_tree(rows, places, 0, order.size, int(otherwise))
+        _search_tree(rows, row_numbers, 0, order.size, int(otherwise))
         table[node], splits[node] = rows[middle], order[middle]
         others = np.arange(order.size) != middle
         new_rows.append(rows[others])
@@ -210,11 +210,11 @@ def _with_members(
     return np.concatenate(new_features), np.concatenate(new_splits), np.concatenate(new_rows)
 
 
-def _search_tree(rows: HostArray, places: HostArray, start: int, end: int, otherwise: int) -> int:
-    """Fills in where smaller and greater features lead for the values in [start, end); returns the place of their root."""
+def _search_tree(rows: HostArray, row_numbers: HostArray, start: int, end: int, otherwise: int) -> int:
+    """Fills in where smaller and greater features lead for the values in [start, end); returns the row of their root."""
     if start == end:
         return otherwise
     middle = (start + end) // 2
-    rows[middle, _LESS] = _search_tree(rows, places, start, middle, otherwise)
-    rows[middle, _GREATER] = _search_tree(rows, places, middle + 1, end, otherwise)
-    return int(places[middle])
+    rows[middle, _LESS] = _search_tree(rows, row_numbers, start, middle, otherwise)
+    rows[middle, _GREATER] = _search_tree(rows, row_numbers, middle + 1, end, otherwise)
+    return int(row_numbers[middle])

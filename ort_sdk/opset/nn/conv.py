@@ -1,4 +1,4 @@
-"""Conv: windows laid out as columns, then one matrix product."""
+"""Conv: im2col, then one GEMM."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def convolve(xp: Any, x: Array, weight: Array, windows: Windows, groups: int) ->
 
 
 def _in_blocks(xp: Any, matrix: Array, view: Array, elements: int) -> Array:
-    """The product of a (groups, M / groups, K) weight with a window view, some output rows of one sample at a time."""
+    """GEMM of a (groups, M / groups, K) weight with a window view, some output rows of one sample at a time."""
     rank = (view.ndim - 2) // 2
     rows, groups, batch = view.shape[2 + rank], matrix.shape[0], view.shape[0]
     per_row = 1
@@ -89,7 +89,7 @@ def _in_blocks(xp: Any, matrix: Array, view: Array, elements: int) -> Array:
 
 
 def _depthwise(xp: Any, x: Array, weight: Array, windows: Windows) -> Array:
-    """One input channel per group: a product of a row of taps with each channel's columns, some channels at a time.
+    """One input channel per group: a GEMV of a row of taps with each channel's columns, some channels at a time.
 
     The columns of a block stay in the processor's cache, which beats multiplying and adding tap by tap two- to threefold.
     """

@@ -1,4 +1,4 @@
-"""ConvTranspose: one matrix product, whose columns are added up where the windows overlap."""
+"""ConvTranspose: one GEMM, and col2im: columns are summed where the windows overlap."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class TransposeAttributes:
                 f" output_padding make {list(full)}, and each axis may exceed that by less than its stride"
             )
         if target is not None:
-            halves = [_split(max(0, whole - size), base.auto_pad) for whole, size in zip(full, target, strict=True)]
-            begins, ends = tuple(half[0] for half in halves), tuple(half[1] for half in halves)
+            pad_pairs = [_split(max(0, whole - size), base.auto_pad) for whole, size in zip(full, target, strict=True)]
+            begins, ends = tuple(pair[0] for pair in pad_pairs), tuple(pair[1] for pair in pad_pairs)
         elif base.auto_pad == "VALID":
             begins = ends = (0,) * rank
         output = target or tuple(whole - begin - end for whole, begin, end in zip(full, begins, ends, strict=True))

@@ -1,4 +1,4 @@
-"""DeformConv: windows sampled between grid points by linear interpolation, then one matrix product."""
+"""DeformConv: windows sampled between grid points by linear interpolation, then one GEMM."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ def _sample(xp: Any, x: Array, positions: list[Array], offset_groups: int) -> Ar
     low = [xp.floor(position) for position in positions]
     total = xp.zeros((*flat.shape[:3], low[0].shape[3]), dtype=x.dtype)
     for corner in itertools.product((0, 1), repeat=len(spatial)):
-        index, factor = _corner(xp, positions, [place + upper for place, upper in zip(low, corner, strict=True)], spatial)
+        index, factor = _corner(xp, positions, [below + upper for below, upper in zip(low, corner, strict=True)], spatial)
         values = xp.take_along_axis(flat, xp.broadcast_to(index, total.shape), axis=3)
         total += values * factor
     return total
 
 
-def _corner(xp: Any, positions: list[Array], places: list[Array], spatial: list[int]) -> tuple[Array, Array]:
-    """Flat index of the grid points at ``places``, and their share in the samples at ``positions``: zero outside the input."""
-    index, factor = xp.zeros(places[0].shape, dtype=xp.int64), xp.ones(places[0].shape, dtype=places[0].dtype)
-    for position, place, size in zip(positions, places, spatial, strict=True):
-        inside = (place >= 0) & (place <= size - 1)
-        factor = xp.where(inside, factor * (1 - xp.abs(position - place)), xp.zeros_like(factor))
-        index = index * size + xp.module.astype(xp.where(inside, place, xp.zeros_like(place)), xp.int64)
+def _corner(xp: Any, positions: list[Array], grid_points: list[Array], spatial: list[int]) -> tuple[Array, Array]:
+    """Flat index of the grid points, and their share in the samples at ``positions``: zero outside the input."""
+    index, factor = xp.zeros(grid_points[0].shape, dtype=xp.int64), xp.ones(grid_points[0].shape, dtype=grid_points[0].dtype)
+    for position, grid_point, size in zip(positions, grid_points, spatial, strict=True):
+        inside = (grid_point >= 0) & (grid_point <= size - 1)
+        factor = xp.where(inside, factor * (1 - xp.abs(position - grid_point)), xp.zeros_like(factor))
+        index = index * size + xp.module.astype(xp.where(inside, grid_point, xp.zeros_like(grid_point)), xp.int64)
     return index, factor

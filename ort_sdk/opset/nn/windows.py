@@ -23,7 +23,7 @@ AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Where the windows of a node lie, for one input size. All tuples have one entry per spatial axis.
+    """Geometry of the windows of a node, for one input size. All tuples have one entry per spatial axis.
 
     Window ``o`` of an axis reads input positions ``o * stride - pad_begin + t * dilation`` for taps ``t`` of the kernel.
     """
@@ -217,7 +217,7 @@ def padded(xp: Any, x: Array, windows: Windows, value: float = 0) -> Array:
     Args:
         xp: array namespace.
         x: (..., *spatial), spatial as in ``windows.input_shape``.
-        windows: where the windows lie.
+        windows: their geometry.
         value: what padding holds; a Python number of the input's kind.
 
     Returns:
@@ -262,7 +262,7 @@ def window_view(xp: Any, x: Array, windows: Windows, value: float = 0) -> Array:
     Args:
         xp: array namespace.
         x: (N, C, *spatial).
-        windows: where the windows lie.
+        windows: their geometry.
         value: what padding holds.
 
     Returns:
@@ -272,12 +272,12 @@ def window_view(xp: Any, x: Array, windows: Windows, value: float = 0) -> Array:
 
 
 def im2col(xp: Any, x: Array, windows: Windows, groups: int = 1, value: float = 0) -> Array:
-    """Windows as columns, for convolution as a matrix product.
+    """Windows as columns, for convolution as a GEMM (im2col).
 
     Args:
         xp: array namespace.
         x: (N, C, *spatial).
-        windows: where the windows lie.
+        windows: their geometry.
         groups: groups the channels are divided into.
         value: what padding holds (a zero point, for quantized convolution).
 

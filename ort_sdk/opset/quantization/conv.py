@@ -11,7 +11,7 @@ from ort_sdk.opset.definition import operator
 from ort_sdk.opset.nn.conv import check_channels, convolve
 from ort_sdk.opset.nn.windows import WindowAttributes
 
-from .integer_product import IntegerProduct, centre, wrap_to_int32
+from .integer_gemm import IntegerGemm, centre, wrap_to_int32
 from .matmul import output_type_of
 from .parameter_shapes import conv_integer_shapes, qlinear_conv_shapes
 from .saturation import saturating_cast
@@ -20,16 +20,16 @@ __all__ = ["conv_integer", "qlinear_conv"]
 
 FLOAT = TensorElementType.FLOAT
 SMALLEST_STEP = 16
-"""Channels a part of a sum has at least: with fewer, one product in float64 is faster."""
+"""Channels a part of a sum has at least: with fewer, one GEMM in float64 is faster."""
 
 
 @operator("ConvInteger", since=10, shapes=conv_integer_shapes)
 def conv_integer(info: KernelInfo, xp: Any) -> Compute:
     """Convolution of x - x_zero_point with w - w_zero_point in int32; w's zero point per tensor or output channel."""
-    product = _integer_convolution(info, xp, (0, 2), (1, 3))
+    convolve_integers = _integer_convolution(info, xp, (0, 2), (1, 3))
 
     def compute(x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None) -> Array:
-        return wrap_to_int32(xp, product(x, x_zero_point, w, w_zero_point))
+        return wrap_to_int32(xp, convolve_integers(x, x_zero_point, w, w_zero_point))
 
     return compute
 
@@ -41,7 +41,7 @@ def qlinear_conv(info: KernelInfo, xp: Any) -> Compute:
 
     ONNX Runtime's variant takes and gives NHWC data if ``channels_last`` is set; its weight stays (M, C / group, *kernel).
     """
-    product = _integer_convolution(info, xp, (0, 2), (3, 5))
+    convolve_integers = _integer_convolution(info, xp, (0, 2), (3, 5))
     output_type = output_type_of(info, 7)
     channels_last = bool(info.attribute("channels_last", 0))
 
@@ -56,7 +56,7 @@ def qlinear_conv(info: KernelInfo, xp: Any) -> Compute:
         y_zero_point: Array,
         bias: Array | None = None,
     ) -> Array:
-        sums = product(xp.moveaxis(x, -1, 1) if channels_last else x, x_zero_point, w, w_zero_point)
+        sums = convolve_integers(xp.moveaxis(x, -1, 1) if channels_last else x, x_zero_point, w, w_zero_point)
         if bias is not None:
             sums = sums + per_channel(xp, xp.module.astype(bias, sums.dtype), sums.ndim, 1)
         scale = xp.reshape(x_scale, ()) * w_scale / xp.reshape(y_scale, ())
@@ -72,13 +72,13 @@ def _integer_convolution(
 ) -> Callable[[Array, Array | None, Array, Array | None], Array]:
     """A function ``(x, x_zero_point, w, w_zero_point) -> exact sums`` as float32 or float64 whole numbers.
 
-    Sums too large for float32 are made of parts that are not, over some channels at a time: float64 products take longer.
+    Sums too large for float32 are made of parts that are not, over some channels at a time: a GEMM in float64 takes longer.
     """
     attributes = WindowAttributes.of(info)
     groups = int(info.attribute("group", 1))
-    bound = IntegerProduct(info, first, second, None)
+    bound = IntegerGemm(info, first, second, None)
 
-    def product(x: Array, x_zero_point: Array | None, w: Array, w_zero_point: Array | None) -> Array:
+    def convolve_integers(x: Array, x_zero_point: Array | None, w: Array, w_zero_point: Array | None) -> Array:
         check_channels(info, x.shape, w.shape, groups)
         element_type = bound.element_type(math.prod(w.shape[1:]))
         offset = None if x_zero_point is None else xp.reshape(x_zero_point, ())
@@ -95,7 +95,7 @@ def _integer_convolution(
             total = part if total is None else total + part
         return total
 
-    return product
+    return convolve_integers
 
 
 def per_channel(xp: Any, parameter: Array, rank: int, axis: int) -> Array:

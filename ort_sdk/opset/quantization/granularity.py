@@ -10,12 +10,12 @@ __all__ = ["Granularity"]
 
 
 class Granularity:
-    """Broadcasts quantisation parameters of one node.
+    """Broadcasts quantization parameters of one node.
 
     Args:
         xp: array namespace.
         axis: axis a 1-D parameter runs along, or blocks are counted along; may be negative.
-        block_size: elements per block along ``axis``; 0 unless quantisation is blocked.
+        block_size: elements per block along ``axis``; 0 unless quantization is blocked.
         where: description of the node, for messages.
     """
 

@@ -77,7 +77,7 @@ def quantize_dynamically(xp: Any, x: Array, element_type: TensorElementType) -> 
 
     Args:
         xp: array namespace.
-        x: array to quantise.
+        x: array to quantize.
         element_type: UINT8, or INT8, whose range is used without -128 and with zero point 0.
     """
     zero = xp.zeros((), dtype=x.dtype)

@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api import Array, Compute, KernelInfo, TensorElementType
 from ort_sdk.opset.definition import operator
 
-from .integer_product import IntegerProduct, centre, wrap_to_int32
+from .integer_gemm import IntegerGemm, centre, wrap_to_int32
 from .parameter_shapes import matmul_integer_shapes, qlinear_matmul_shapes
 from .saturation import float_cast, is_integer, saturating_cast
 
@@ -20,21 +20,21 @@ FLOAT = TensorElementType.FLOAT
 @operator("MatMulInteger", since=10, shapes=matmul_integer_shapes)
 def matmul_integer(info: KernelInfo, xp: Any) -> Compute:
     """(A - a_zero_point) @ (B - b_zero_point) in int32; zero points per tensor, per row of A or per column of B."""
-    product = integer_matmul(info, xp, (0, 2), (1, 3))
+    multiply = integer_matmul(info, xp, (0, 2), (1, 3))
 
     def compute(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None) -> Array:
-        return wrap_to_int32(xp, product(a, a_zero_point, b, b_zero_point))
+        return wrap_to_int32(xp, multiply(a, a_zero_point, b, b_zero_point))
 
     return compute
 
 
 @operator("QLinearMatMul", since=10, any_type=True, shapes=qlinear_matmul_shapes)
 def qlinear_matmul(info: KernelInfo, xp: Any) -> Compute:
-    """saturate(A @ B * a_scale * b_scale / y_scale + y_zero_point) of quantised matrices.
+    """saturate(A @ B * a_scale * b_scale / y_scale + y_zero_point) of quantized matrices.
 
     Integer sums are exact; they are scaled in float32 as ONNX Runtime does.
     """
-    product = integer_matmul(info, xp, (0, 2), (3, 5))
+    multiply = integer_matmul(info, xp, (0, 2), (3, 5))
     output_type = output_type_of(info, 7)
 
     def finish(values: Array, zero_point: Array) -> Array:
@@ -53,7 +53,7 @@ def qlinear_matmul(info: KernelInfo, xp: Any) -> Compute:
         y_scale: Array,
         y_zero_point: Array,
     ) -> Array:
-        sums = xp.astype(product(a, a_zero_point, b, b_zero_point), FLOAT)
+        sums = xp.astype(multiply(a, a_zero_point, b, b_zero_point), FLOAT)
         a_scale, b_scale, y_scale = (xp.astype(scale, FLOAT) for scale in (a_scale, b_scale, y_scale))
         return finish(sums * (per_row(xp, a_scale) * per_column(xp, b_scale) / per_row(xp, y_scale)), y_zero_point)
 
@@ -77,20 +77,20 @@ def integer_matmul(
         second: input indices of B and of its zero point.
         transposed: whether the node's B is the transpose of the matrix the function is called with.
     """
-    bound = IntegerProduct(info, first, second, -1 if transposed else -2)
+    bound = IntegerGemm(info, first, second, -1 if transposed else -2)
     matmul = xp.matmul
 
-    def product(a: Array, a_zero_point: Array | None, b: Array, b_zero_point: Array | None) -> Array:
+    def multiply(a: Array, a_zero_point: Array | None, b: Array, b_zero_point: Array | None) -> Array:
         element_type = bound.element_type(a.shape[-1])
         left = centre(xp, a, per_row(xp, a_zero_point), element_type)
         right = centre(xp, b, per_column(xp, b_zero_point), element_type)
         return xp.asarray(matmul(left, right))
 
-    return product
+    return multiply
 
 
 def output_type_of(info: KernelInfo, zero_point_index: int) -> TensorElementType:
-    """Type of a quantised output: declared, or that of its zero point, or uint8."""
+    """Type of a quantized output: declared, or that of its zero point, or uint8."""
     return info.output_element_type(0) or info.input_element_type(zero_point_index) or TensorElementType.UINT8
 
 

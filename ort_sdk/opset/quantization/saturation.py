@@ -1,4 +1,4 @@
-"""Ranges of quantised types, and the cast into them."""
+"""Ranges of quantized types, and the cast into them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["is_integer", "quantized_range", "saturating_cast"]
 
 
 def is_integer(element_type: TensorElementType) -> bool:
-    """Whether quantised values are integers (else one of the narrow floating-point types)."""
+    """Whether quantized values are integers (else one of the narrow floating-point types)."""
     return "INT" in element_type.name
 
 
 def quantized_range(element_type: TensorElementType) -> tuple[float, float]:
-    """Lowest and highest finite value of a quantised type."""
+    """Lowest and highest finite value of a quantized type."""
     if is_integer(element_type):
         bits = element_type.bit_width
         return (0, 2**bits - 1) if element_type.name.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

@@ -22,7 +22,7 @@ class _SequenceKernel(OpKernel):
         self.info = info
         self.xp = xp
 
-    def place(self, position: HostArray | None, count: int, last: int, default: int) -> int:
+    def index_of(self, position: HostArray | None, count: int, last: int, default: int) -> int:
         """Position counted from the front.
 
         Raises:
@@ -36,7 +36,7 @@ class _SequenceKernel(OpKernel):
             )
         return index + count if index < 0 else index
 
-    def known_place(self, program: ExpandingProgram, inputs: Numbers[int], index: int) -> bool:
+    def knows_position(self, program: ExpandingProgram, inputs: Numbers[int], index: int) -> bool:
         """Whether an input's position is known, or absent."""
         return index >= len(inputs) or program.abstract_value(inputs[index]).value_known
 
@@ -87,12 +87,12 @@ class SequenceAt(_SequenceKernel):
     shape_inputs = (1,)
 
     def compute(self, sequence: Sequence, position: HostArray) -> Array:
-        return sequence[self.place(position, len(sequence), len(sequence) - 1, -1)]
+        return sequence[self.index_of(position, len(sequence), len(sequence) - 1, -1)]
 
     def expand(self, program: ExpandingProgram, inputs: Numbers[int]) -> list[int] | None:
         """The tensor, where it is known which."""
         tensors = program.sequence(inputs[0])
-        if tensors is None or not self.known_place(program, inputs, 1):
+        if tensors is None or not self.knows_position(program, inputs, 1):
             return None
         return [self.compute(list(tensors), program.value(inputs[1]))]
 
@@ -104,13 +104,13 @@ class SequenceErase(_SequenceKernel):
     shape_inputs = (1,)
 
     def compute(self, sequence: Sequence, position: HostArray | None = None) -> Sequence:
-        index = self.place(position, len(sequence), len(sequence) - 1, -1)
+        index = self.index_of(position, len(sequence), len(sequence) - 1, -1)
         return sequence[:index] + sequence[index + 1 :]
 
     def expand(self, program: ExpandingProgram, inputs: Numbers[int]) -> list[int] | None:
         """The others, where it is known which."""
         tensors = program.sequence(inputs[0])
-        if tensors is None or not self.known_place(program, inputs, 1):
+        if tensors is None or not self.knows_position(program, inputs, 1):
             return None
         return [program.make_sequence(self.compute(list(tensors), *map(program.value, inputs[1:])))]
 
@@ -127,11 +127,11 @@ class SequenceInsert(_SequenceKernel):
     def expand(self, program: ExpandingProgram, inputs: Numbers[int]) -> list[int] | None:
         """All of them, where it is known which comes where."""
         tensors = program.sequence(inputs[0])
-        if tensors is None or not self.known_place(program, inputs, 2):
+        if tensors is None or not self.knows_position(program, inputs, 2):
             return None
         return [program.make_sequence(self._inserted(list(tensors), inputs[1], *map(program.value, inputs[2:])))]
 
     def _inserted(self, sequence: list[Any], item: Any, position: HostArray | None = None) -> list[Any]:
         count = len(sequence)
-        index = self.place(position, count, count, count)
+        index = self.index_of(position, count, count, count)
         return [*sequence[:index], item, *sequence[index:]]

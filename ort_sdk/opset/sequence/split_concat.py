@@ -30,9 +30,9 @@ class SplitToSequence(OpKernel):
         self._keeps_axis = bool(info.attribute("keepdims", 1))
 
     def compute(self, x: Array, split: HostArray | None = None) -> list[Array]:
-        axis, places = self._places(x, split)
+        axis, indices = self._axis_and_indices(x, split)
         before = (slice(None),) * axis
-        return [self._xp.asarray(x[(*before, place, ...)], copy=True) for place in places]
+        return [self._xp.asarray(x[(*before, index, ...)], copy=True) for index in indices]
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> list[int] | None:
         """The pieces without a sequence."""
@@ -40,10 +40,10 @@ class SplitToSequence(OpKernel):
             program.abstract_value(value).value_known for value in inputs[1:]
         ):
             return None
-        axis, places = self._places(*map(program.value, inputs))
-        return [program.make_sequence([piece(program, inputs[0], axis, place) for place in places])]
+        axis, indices = self._axis_and_indices(*map(program.value, inputs))
+        return [program.make_sequence([piece(program, inputs[0], axis, index) for index in indices])]
 
-    def _places(self, x: Array, split: HostArray | None = None) -> tuple[int, list[Any]]:
+    def _axis_and_indices(self, x: Array, split: HostArray | None = None) -> tuple[int, list[Any]]:
         """The axis, and what each piece has of it."""
         axis = _axis(self._info, self._axis, x.ndim)
         if split is None and not self._keeps_axis:
@@ -66,7 +66,7 @@ class ConcatFromSequence(OpKernel):
         self._is_new = bool(info.attribute("new_axis", 0))
 
     def compute(self, sequence: list[Array]) -> Array:
-        axis = self._place(sequence)
+        axis = self._checked_axis(sequence)
         try:
             return (self._xp.stack if self._is_new else self._xp.concat)(sequence, axis=axis)
         except ValueError as error:
@@ -82,11 +82,11 @@ class ConcatFromSequence(OpKernel):
         if tensors is None:
             return None
         arrays = program.value(inputs[0])
-        self.compute(arrays)  # Tells what does not fit.
+        self.compute(arrays)  # Raises for shapes that do not fit.
         join = stacked_values if self._is_new else concatenated
-        return [join(program, self._info, self._xp, tensors, self._place(arrays))]
+        return [join(program, self._info, self._xp, tensors, self._checked_axis(arrays))]
 
-    def _place(self, sequence: list[Array]) -> int:
+    def _checked_axis(self, sequence: list[Array]) -> int:
         if not sequence:
             raise InvalidArgument(
                 f"{self._info.describe()}: an empty sequence cannot be concatenated; it needs at least one tensor"

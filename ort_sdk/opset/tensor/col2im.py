@@ -16,7 +16,7 @@ __all__ = ["col2im"]
 
 @operator("Col2Im", shape_inputs=(1, 2), host_inputs=(1, 2))
 def col2im(info: KernelInfo, xp: Any) -> Compute:
-    """(N, C, *image_shape): columns (N, C · block elements, blocks) added up where their blocks lie in the image."""
+    """(N, C, *image_shape): columns (N, C · block elements, blocks) summed where their blocks overlap in the image."""
 
     def compute(columns: Array, image_shape: HostArray, block_shape: HostArray) -> Array:
         image, block = image_shape.tolist(), block_shape.tolist()

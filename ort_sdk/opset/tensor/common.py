@@ -16,7 +16,7 @@ def normalize_axis(info: KernelInfo, axis: int, rank: int) -> int:
     """An axis counted from the front.
 
     Raises:
-        InvalidArgument: it lies outside ``[-rank, rank - 1]``.
+        InvalidArgument: it is outside ``[-rank, rank - 1]``.
     """
     if -rank <= axis < rank:
         return axis + rank if axis < 0 else axis
@@ -27,7 +27,7 @@ def normalize_axes(info: KernelInfo, axes: Iterable[int], rank: int) -> list[int
     """Axes counted from the front, in the order given.
 
     Raises:
-        InvalidArgument: one lies outside ``[-rank, rank - 1]``, or appears twice.
+        InvalidArgument: one is outside ``[-rank, rank - 1]``, or appears twice.
     """
     result = [normalize_axis(info, axis, rank) for axis in axes]
     if len(result) > 1 and len(set(result)) != len(result):

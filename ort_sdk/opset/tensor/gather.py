@@ -20,12 +20,12 @@ def check_bounds(info: KernelInfo, xp: Any, indices: Array, limits: Sequence[int
     """Compare NumPy indices with the sizes of their dimensions; other libraries are not made to synchronise for it.
 
     Raises:
-        InvalidArgument: an index lies outside [-size, size - 1].
+        InvalidArgument: an index is outside [-size, size - 1].
     """
     if xp.is_host and indices.size and (np.any(indices >= limits) or np.any(indices < np.negative(limits))):
         raise InvalidArgument(
             f"{info.describe()}: indices from {indices.min()} to {indices.max()} do not fit dimension(s) {limits}; "
-            "an index must lie within [-size, size - 1]"
+            "an index must be within [-size, size - 1]"
         )
 
 
@@ -51,7 +51,7 @@ def flat_positions(xp: Any, indices: Array, shape: Sequence[int], axis: int) -> 
 
 @operator("Gather", moves=True)
 def gather(info: KernelInfo, xp: Any) -> Compute:
-    """Slices of the data along ``axis``; the axes of the indices take the place of that axis."""
+    """Slices of the data along ``axis``; the axes of the indices replace that axis."""
     axis = info.attribute("axis", 0)
     pick = xp.gather
 

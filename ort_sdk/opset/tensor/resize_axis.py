@@ -109,7 +109,7 @@ _MOST_EXACT = 1 << 60
 def nearest_sources(plan: AxisPlan, coordinates: HostArray, nearest_mode: str, coordinate_mode: str) -> HostArray:
     """int64 index each output element is copied from.
 
-    Where sizes give the scale, positions are fractions of integers: floating point misses those that lie between two elements.
+    Where sizes give the scale, positions are fractions of integers: floating point misses those midway between two elements.
     """
     doubled, rounded = _DOUBLED.get(coordinate_mode), _ROUNDED.get(nearest_mode)
     is_small = plan.ratio is not None and (plan.output_size + 1) * max(*plan.ratio, plan.size) < _MOST_EXACT // 4

@@ -38,7 +38,7 @@ def _scatter_function(info: KernelInfo, xp: Any) -> Any:
 @operator("Scatter", until=9, moves=True)
 @operator("ScatterElements", moves=True)
 def scatter_elements(info: KernelInfo, xp: Any) -> Compute:
-    """The data with each update put at the place its index names along ``axis``, or combined with what is there."""
+    """The data with each update put at its index along ``axis``, or combined with what is there."""
     axis = info.attribute("axis", 0)
     scatter = _scatter_function(info, xp)
 

@@ -48,8 +48,8 @@ def tf_idf_vectorizer(info: KernelInfo, xp: Any) -> Compute:
         for table in tables:
             for stride in range(1, min(most, table.longest_stride(tokens.shape[1])) + 1):
                 found = table.find(tokens, stride)
-                places = (offsets + columns[found])[found >= 0]
-                counts += np.bincount(places, minlength=counts.size)
+                bins = (offsets + columns[found])[found >= 0]
+                counts += np.bincount(bins, minlength=counts.size)
         return _weighted(mode, counts.reshape(*x.shape[:-1], width), weights)
 
     return compute
@@ -197,8 +197,8 @@ def _position(table: HostArray, values: HostArray) -> HostArray:
     """Where each value stands in a sorted table, -1 where it does not."""
     if not table.size:
         return np.full(values.shape, -1, dtype=np.intp)
-    place = np.minimum(np.searchsorted(table, values), table.size - 1)
-    return np.where(table[place] == values, place, -1)
+    index = np.minimum(np.searchsorted(table, values), table.size - 1)
+    return np.where(table[index] == values, index, -1)
 
 
 def _pool(info: KernelInfo) -> Sequence[int] | Sequence[str]:

@@ -83,8 +83,8 @@ def _for_each_tensor(info: KernelInfo, update: Update, states: int) -> Compute:
     groups = 2 + states
 
     def compute(rate: HostArray, count: HostArray, *tensors: Array) -> tuple[Array, ...]:
-        number, rest = divmod(len(tensors), groups)
-        if rest or not number:
+        number, remainder = divmod(len(tensors), groups)
+        if remainder or not number:
             raise InvalidArgument(
                 f"{info.describe()}: {len(tensors)} tensors are given; they must come in {groups} groups of equal length "
                 "(tensors, gradients, states)"

@@ -69,11 +69,11 @@ def _constants(sources: Sequence[Tensor], epsilon: float, rank: int) -> tuple[Te
         factor = gamma / np.sqrt(variance + epsilon)
         return factor, beta - mean * factor
 
-    def made(place: int) -> Tensor:
+    def made(row: int) -> Tensor:
         def compute(*_sources: Tensor) -> HostArray:
-            return rows()[place].astype(np.float32).reshape(shape)
+            return rows()[row].astype(np.float32).reshape(shape)
 
-        title = f"{('scale', 'shift')[place]} of batch-norm({epsilon}) in {rank} axes"
+        title = f"{('scale', 'shift')[row]} of batch-norm({epsilon}) in {rank} axes"
         return DerivedTensor(title, TensorElementType.FLOAT, shape, list(sources), compute)
 
     return made(0), made(1)

@@ -36,18 +36,18 @@ class CommonSubexpressionElimination:
         seen: dict[Hashable, list[Node]] = {}
         gone = []
         constants: dict[str, Hashable] = {}
-        alike: dict[Hashable, Node | None] = {}
+        known: dict[Hashable, Node | None] = {}
         """Nodes that may equal others, by what is seen without reading constants; None once another was like it."""
         has_bodies = bool(graph.bodies())
         for node in graph.nodes:
             if node.domain not in _DOMAINS or node.op_type in _EXCLUDED or not node.inputs or (has_bodies and node.subgraphs):
                 continue
             look = _look(node, graph)
-            other = alike.setdefault(look, node)
+            other = known.setdefault(look, node)
             if other is node:
                 continue
             if other is not None:
-                alike[look] = None
+                known[look] = None
                 seen.setdefault(_key(other, graph, constants), []).append(other)
             equals = seen.setdefault(_key(node, graph, constants), [])
             first = next((each for each in equals if _is_same(each, node)), None)

@@ -51,7 +51,7 @@ class ConstantFolding:
     name = "ConstantFolding"
 
     def apply(self, graph: Graph, context: TransformerContext) -> bool:
-        """Fold one graph; the main graph's turn also folds what is known of sizes, in its bodies too."""
+        """Fold one graph; for the main graph, also fold what is known of sizes, in its bodies too."""
         changed = self._fold_sizes(graph) if graph.parent is None else False
         changed |= self._inline_branches(graph, context)
         folded = [node for node in list(graph.nodes) if _is_constant(node, graph) and _fold(node, graph, context)]
@@ -93,7 +93,7 @@ def _fold_contents(graph: Graph, contents: Mapping[str, Contents]) -> bool:
 
 def _is_constant(node: Node, graph: Graph) -> bool:
     """Whether all inputs are constant and there is nothing more to a node."""
-    for name in node.inputs:  # no generator: of most nodes the first input tells
+    for name in node.inputs:  # no generator: for most nodes the first input decides
         if name and graph.constant(name) is None:
             return False
     return not node.subgraphs

@@ -138,8 +138,8 @@ def _is_row(tensor: Tensor, weight: Tensor, channels: int) -> bool:
 
 
 def _constant_affine(graph: Graph, conv: Node, node: Node, weight: Tensor, op_type: str) -> Affine | None:
-    place = 0 if node.inputs[1] == conv.outputs[0] else 1
-    tensor = constant_input(graph, node, place)
+    operand = 0 if node.inputs[1] == conv.outputs[0] else 1
+    tensor = constant_input(graph, node, operand)
     if node.since_version < 7 or tensor is None or tensor.element_type is not weight.element_type:
         return None
     channels, rank = _channels(conv, weight), len(weight.shape)

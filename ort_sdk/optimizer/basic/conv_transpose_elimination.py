@@ -1,4 +1,4 @@
-"""Transposed convolutions whose windows lie one step apart: a convolution with the taps turned over."""
+"""Transposed convolutions of stride 1: a convolution with flipped taps."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class ConvTransposeElimination:
                 continue
             convolution = _convolution(node, weight, pads)
             if context.is_as_preferred(convolution, [node], graph):
-                turned = _turned(weight, int(node.attributes.get("group", 1)))
-                convolution.inputs[1] = add_constant(graph, f"{node.outputs[0]}/weight", turned)
+                flipped = _flipped(weight, int(node.attributes.get("group", 1)))
+                convolution.inputs[1] = add_constant(graph, f"{node.outputs[0]}/weight", flipped)
                 replace_nodes(graph, [node], [convolution])
                 changed = True
         return changed
@@ -59,14 +59,14 @@ def _convolution(node: Node, weight: Tensor, pads: list[int]) -> Node:
     return Node("Conv", list(node.inputs), list(node.outputs), attributes, name=node.name, since_version=node.since_version)
 
 
-def _turned(weight: Tensor, groups: int) -> Tensor:
-    """The weight (C, M / groups, *kernel) as (M, C / groups, *kernel), its taps turned over; computed when it is read."""
+def _flipped(weight: Tensor, groups: int) -> Tensor:
+    """The weight (C, M / groups, *kernel) as (M, C / groups, *kernel), its taps flipped; computed when it is read."""
     inputs, outputs, *kernel = weight.shape
     shape = (outputs * groups, inputs // groups, *kernel)
 
     def compute(*_sources: Tensor) -> HostArray:
         by_group = private_array(weight).reshape(groups, inputs // groups, outputs, *kernel)
-        turned: HostArray = np.flip(by_group.swapaxes(1, 2), tuple(range(3, by_group.ndim))).reshape(shape)
-        return turned
+        flipped: HostArray = np.flip(by_group.swapaxes(1, 2), tuple(range(3, by_group.ndim))).reshape(shape)
+        return flipped
 
-    return DerivedTensor(f"turned-over taps of {groups} groups", weight.element_type, shape, [weight], compute)
+    return DerivedTensor(f"flipped taps of {groups} groups", weight.element_type, shape, [weight], compute)

@@ -1,4 +1,4 @@
-"""Transposed convolutions into few channels whose windows overlap: a convolution for each place between their steps."""
+"""Transposed convolutions into few channels whose windows overlap: a convolution for each phase between their steps."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MOST_OUTPUTS = 4
 MOST_TAPS = 1.5
 """Taps of the convolution, zeros among them, over those of the transposed one."""
 LEAST_PLACES = 64
-"""Outputs of the convolution, one for each place in each channel, below which its vectors would hardly be less empty."""
+"""Outputs of the convolution, one for each phase in each channel, below which its vectors would hardly be less empty."""
 _TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.FLOAT16, TensorElementType.BFLOAT16})
 
 
 class ConvTransposeToDepthToSpace:
     """ConvTranspose into few channels, of many elements to a step and windows that overlap, as Conv and DepthToSpace.
 
-    Of signals DepthToSpace is written as Reshape, Transpose and Reshape.
+    In 1-D, DepthToSpace is written as Reshape, Transpose and Reshape.
     """
 
     name = "ConvTransposeToDepthToSpace"
@@ -62,7 +62,7 @@ class ConvTransposeToDepthToSpace:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Where the windows lie along one axis."""
+    """Geometry of the windows along one axis."""
 
     size: int
     """Of the transposed convolution's kernel."""
@@ -75,8 +75,8 @@ class _Axis:
     @property
     def reach(self) -> tuple[int, int]:
         """First and last input that the results of a step are made of, counted from the step."""
-        places = [divmod(place + self.begin, self.stride) for place in range(self.stride)]
-        taps = [(step, -(-(self.size - first) // self.stride)) for step, first in places]
+        phases = [divmod(phase + self.begin, self.stride) for phase in range(self.stride)]
+        taps = [(step, -(-(self.size - first) // self.stride)) for step, first in phases]
         return min(step - count + 1 for step, count in taps), max(step for step, _ in taps)
 
     @property
@@ -91,9 +91,9 @@ class _Axis:
         first, last = self.reach
         return -first, self.numbers // self.stride + last
 
-    def taps(self, place: int) -> list[tuple[int, int]]:
-        """For results at a place between steps: a tap of the convolution, and of the transposed one."""
-        step, first = divmod(place + self.begin, self.stride)
+    def taps(self, phase: int) -> list[tuple[int, int]]:
+        """For results of a phase: a tap of the convolution, and of the transposed one."""
+        step, first = divmod(phase + self.begin, self.stride)
         return [(step - index - self.reach[0], tap) for index, tap in enumerate(range(first, self.size, self.stride))]
 
 
@@ -107,7 +107,7 @@ class _Phases:
 
     @property
     def count(self) -> int:
-        """Places between the steps."""
+        """How many phases there are: positions between the steps."""
         return math.prod(axis.stride for axis in self.axes)
 
     def are_worth_it(self, shape: tuple[int, ...]) -> bool:
@@ -127,27 +127,27 @@ class _Phases:
         output, name = node.outputs[0], node.name
         if len(self.axes) > 1:
             return [new_node("DepthToSpace", [parts], [output], opset, name=name, blocksize=self.stride)]
-        apart, turned = (unused_name(graph, f"{output}/{kind}") for kind in ("apart", "turned"))
+        split, transposed = (unused_name(graph, f"{output}/{kind}") for kind in ("split", "transposed"))
         shapes = [
             add_constant(graph, f"{output}/shape", ArrayTensor(np.array(shape, np.int64)))
             for shape in ((0, self.stride, outputs, -1), (0, outputs, -1))
         ]
         return [
-            new_node("Reshape", [parts, shapes[0]], [apart], opset, name=name),
-            new_node("Transpose", [apart], [turned], opset, name=name, perm=[0, 2, 3, 1]),
-            new_node("Reshape", [turned, shapes[1]], [output], opset, name=name),
+            new_node("Reshape", [parts, shapes[0]], [split], opset, name=name),
+            new_node("Transpose", [split], [transposed], opset, name=name, perm=[0, 2, 3, 1]),
+            new_node("Reshape", [transposed, shapes[1]], [output], opset, name=name),
         ]
 
     def weight_of(self, weight: Tensor) -> Tensor:
-        """(C, M, *kernel) as (places * M, C, *window); computed when it is read."""
+        """(C, M, *kernel) as (phases * M, C, *window); computed when it is read."""
         inputs, outputs = weight.shape[:2]
         shape = (self.count * outputs, inputs, *(axis.window for axis in self.axes))
 
         def compute(*_sources: Tensor) -> HostArray:
             source = private_array(weight)
             result = np.zeros((self.count, outputs, *shape[1:]), source.dtype)
-            for index, places in enumerate(itertools.product(range(self.stride), repeat=len(self.axes))):
-                taps = [axis.taps(place) for axis, place in zip(self.axes, places, strict=True)]
+            for index, phases in enumerate(itertools.product(range(self.stride), repeat=len(self.axes))):
+                taps = [axis.taps(phase) for axis, phase in zip(self.axes, phases, strict=True)]
                 for pairs in itertools.product(*taps):
                     own, given = zip(*pairs, strict=True)
                     result[index, :, :, *own] = source[:, :, *given].T
@@ -157,7 +157,7 @@ class _Phases:
         return DerivedTensor(f"phases {kind}", weight.element_type, shape, [weight], compute)
 
     def bias_of(self, bias: Tensor) -> Tensor:
-        """For each place once; computed when it is read."""
+        """Once for each phase; computed when it is read."""
         count = self.count
 
         def compute(*_sources: Tensor) -> HostArray:
@@ -167,7 +167,7 @@ class _Phases:
 
 
 def _phases(node: Node, kernel: Sequence[int]) -> _Phases | None:
-    """Where the windows lie; None if no convolution and no whole steps give the result."""
+    """Geometry of the windows; None if no convolution and no whole steps give the result."""
     given, rank = node.attributes, len(kernel)
     auto_pad, strides = given.get("auto_pad", "NOTSET"), given.get("strides") or [1] * rank
     if given.get("output_shape") or auto_pad not in {"NOTSET", "VALID"} or given.get("group", 1) != 1:

@@ -1,4 +1,4 @@
-"""Products by dequantised 4-bit weights as products with the quantised ones, for any provider."""
+"""MatMul with dequantized 4-bit weights as MatMulNBits, for any provider."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import numpy as np
 from ort_sdk.api import Tensor, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Node
-from ort_sdk.optimizer.extended.nbits.constants import NBitsLayout, accuracy_level, bias_of, drop_added, is_plain_product, zero_of
+from ort_sdk.optimizer.extended.nbits.constants import NBitsLayout, accuracy_level, bias_of, drop_added, is_plain_matmul, zero_of
 from ort_sdk.optimizer.pattern import GraphMatcher, Match
 
 __all__ = ["fuse_product"]
@@ -22,7 +22,7 @@ _Tensors = tuple[Tensor, Tensor, "Tensor | None"]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Nodes from DequantizeLinear to just before the product, and the weight they make."""
+    """Nodes from DequantizeLinear to just before the MatMul, and the weight they make."""
 
     nodes: tuple[Node, ...]
     layout: NBitsLayout
@@ -124,7 +124,7 @@ def _is_product(matcher: GraphMatcher, node: Node, found: _Found) -> bool:
         return False
     if output.shape and isinstance(output.shape[-1], int) and output.shape[-1] != found.layout.size_n:
         return False
-    return is_plain_product(matcher, node, found.layout.size_n)
+    return is_plain_matmul(matcher, node, found.layout.size_n)
 
 
 def _replace(matcher: GraphMatcher, node: Node, found: _Found) -> bool:

@@ -88,7 +88,7 @@ class _Plan:
 
 
 def _made(node: Node, graph: Graph, opset: int) -> list[Node] | None:
-    """What takes a node's place; None if it is left alone."""
+    """What replaces a node; None if it is left alone."""
     terms = _terms(node)
     if terms is None or graph.node_arg(node.outputs[0]).element_type not in _TYPES:
         return None
@@ -152,7 +152,7 @@ def _forget(made: Sequence[Node], node: Node, graph: Graph) -> None:
 
 
 class _Writer:
-    """Writes the nodes that take an Einsum's place."""
+    """Writes the nodes that replace an Einsum."""
 
     def __init__(self, node: Node, graph: Graph, opset: int) -> None:
         self._node, self._graph, self._opset = node, graph, opset
@@ -162,9 +162,9 @@ class _Writer:
     def nodes(self, plan: _Plan) -> list[Node]:
         """The nodes; values between them are entered in the graph."""
         if len(plan.operands) == 1:
-            self._turned(plan.operands[0], plan.output, always=True)
+            self._transposed(plan.operands[0], plan.output, always=True)
         elif plan.inner:
-            self._turned(self._split(plan, self._matrices(plan)), plan.output)
+            self._transposed(self._split(plan, self._matrices(plan)), plan.output)
         else:
             self._elements(plan)
         last = self._made[-1]
@@ -183,14 +183,14 @@ class _Writer:
         inner = self._add(
             "Einsum", [first.name, second.name], labels, shape, equation=f"{first.labels},{second.labels}->{labels}"
         )
-        rest = [inner, *others]
+        remaining = [inner, *others]
         outer = new_node(
             "Einsum",
-            [operand.name for operand in rest],
+            [operand.name for operand in remaining],
             self._node.outputs,
             self._opset,
             name=self._node.name,
-            equation=f"{','.join(operand.labels for operand in rest)}->{output}",
+            equation=f"{','.join(operand.labels for operand in remaining)}->{output}",
         )
         return [*self._made, outer]
 
@@ -203,7 +203,7 @@ class _Writer:
     def _constant(self, name: str, numbers: Sequence[int]) -> str:
         return add_constant(self._graph, f"{self._node.outputs[0]}/{name}", ArrayTensor(np.array(numbers, np.int64)))
 
-    def _turned(self, operand: _Operand, labels: str, *, always: bool = False) -> _Operand:
+    def _transposed(self, operand: _Operand, labels: str, *, always: bool = False) -> _Operand:
         if operand.labels == labels and not always:
             return operand
         perm = [operand.labels.index(label) for label in labels]
@@ -223,14 +223,14 @@ class _Writer:
         sides = []
         for operand in plan.operands:
             own = "".join(label for label in plan.output if label in operand.labels)
-            turned = self._turned(operand, own)
+            transposed = self._transposed(operand, own)
             first = plan.output.index(own[0]) if own else len(plan.output)
-            axes = [place - first for place in range(first, len(plan.output)) if plan.output[place] not in own]
+            axes = [position - first for position in range(first, len(plan.output)) if plan.output[position] not in own]
             if axes:
                 labels = plan.output[first:]
                 shape = tuple(operand.size(label) if label in own else 1 for label in labels)
-                turned = self._axes("Unsqueeze", turned, axes, labels, shape)
-            sides.append(turned)
+                transposed = self._axes("Unsqueeze", transposed, axes, labels, shape)
+            sides.append(transposed)
         shape = tuple(
             _broadcast([operand.size(label) for operand in plan.operands if label in operand.labels]) for label in plan.output
         )
@@ -242,25 +242,25 @@ class _Writer:
         shared, inner = plan.shared, plan.inner
         rows, columns = plan.own(0), plan.own(1)
         leading, row = (rows[:-1], rows[-1:]) if shared else (rows, "")
-        turned = self._turned(left, leading + shared + row + inner)
+        transposed = self._transposed(left, leading + shared + row + inner)
         before = len(leading + shared + row)
         length: Size = left.size(inner[0]) if len(inner) == 1 else _product(left.sizes(inner))
         if len(inner) > 1:
             target = [*[0] * before, int(length or 0)]
-            turned = self._reshaped(turned, target, leading + shared + row + "?", (*turned.shape[:before], length))
+            transposed = self._reshaped(transposed, target, leading + shared + row + "?", (*transposed.shape[:before], length))
         if shared and not row:
-            place = len(shared)
-            shape = (*turned.shape[:place], 1, turned.shape[-1])
-            turned = self._axes("Unsqueeze", turned, [place], f"{shared}1?", shape)
+            position = len(shared)
+            shape = (*transposed.shape[:position], 1, transposed.shape[-1])
+            transposed = self._axes("Unsqueeze", transposed, [position], f"{shared}1?", shape)
         other, width = self._right(right, shared, inner, columns, length)
         batch = tuple(_broadcast([left.size(label), right.size(label)]) for label in shared)
         ends = (width,) if columns or shared else ()
         last = (left.size(row) if row else 1,) if shared else ()
-        return self._add("MatMul", [turned.name, other.name], "", (*left.sizes(leading), *batch, *last, *ends))
+        return self._add("MatMul", [transposed.name, other.name], "", (*left.sizes(leading), *batch, *last, *ends))
 
     def _right(self, right: _Operand, shared: str, inner: str, columns: str, length: Size) -> tuple[_Operand, Size]:
         """The right operand as matrices, or as a vector, and how many columns it has."""
-        turned = self._turned(right, shared + inner + columns)
+        transposed = self._transposed(right, shared + inner + columns)
         width: Size = _product(right.sizes(columns)) if len(columns) != 1 else right.size(columns)
         shape = (*right.sizes(shared), length, *((width,) if columns else ()))
         if len(inner) > 1 or len(columns) > 1:
@@ -269,10 +269,10 @@ class _Writer:
                 sizes.append(width if isinstance(width, int) else -1)
             elif columns:
                 sizes.append(int(width or 0))
-            turned = self._reshaped(turned, [*[0] * len(shared), *sizes], "", shape)
+            transposed = self._reshaped(transposed, [*[0] * len(shared), *sizes], "", shape)
         if shared and not columns:
-            turned = self._axes("Unsqueeze", turned, [len(shape)], "", (*shape, 1))
-        return turned, width
+            transposed = self._axes("Unsqueeze", transposed, [len(shape)], "", (*shape, 1))
+        return transposed, width
 
     def _split(self, plan: _Plan, product: _Operand) -> _Operand:
         """The product with all its labels."""

@@ -1,4 +1,4 @@
-"""Products of matrices with a sum or transposed operands, as one Gemm."""
+"""MatMul with a sum or transposed operands, as one Gemm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["GemmSumFusion", "GemmTransposeFusion", "MatMulAddFusion"]
 
 
 class MatMulAddFusion:
-    """ORT's ``MatMulAddFusion`` for matrices; products of quantized values are left to later passes."""
+    """ORT's ``MatMulAddFusion`` for matrices; MatMul of quantized values is left to later passes."""
 
     name = "MatMulAddFusion"
 
@@ -82,7 +82,7 @@ class GemmTransposeFusion:
 
 
 def _sum_of(graph: Graph, node: Node) -> Node | None:
-    """The Add that is a product's only reader and has another summand."""
+    """The Add that is a MatMul's only reader and has another summand."""
     add = single_consumer(graph, node.outputs[0])
     is_sum = add is not None and add.op_type == "Add" and not add.domain and add.since_version >= 7
     return add if is_sum and add is not None and add.inputs[0] != add.inputs[1] else None
@@ -92,8 +92,8 @@ def _other(add: Node, name: str) -> str:
     return add.inputs[1] if add.inputs[0] == name else add.inputs[0]
 
 
-def _is_quantized(graph: Graph, product: Node, add: Node) -> bool:
-    makers = (graph.producer(name) for name in (*product.inputs, *add.inputs))
+def _is_quantized(graph: Graph, matmul: Node, add: Node) -> bool:
+    makers = (graph.producer(name) for name in (*matmul.inputs, *add.inputs))
     readers = graph.consumers(add.outputs[0])
     return any(maker is not None and maker.op_type == "DequantizeLinear" for maker in makers) or any(
         reader.op_type == "QuantizeLinear" for reader in readers

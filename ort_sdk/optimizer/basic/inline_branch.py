@@ -12,7 +12,7 @@ __all__ = ["inline_constant_branch"]
 
 
 def inline_constant_branch(graph: Graph, node: Node, opset_version: int) -> bool:
-    """Move the nodes of the branch that a constant condition takes into the graph, in place of the If.
+    """Move the nodes of the branch that a constant condition takes into the graph, instead of the If.
 
     Args:
         graph: holds the If.

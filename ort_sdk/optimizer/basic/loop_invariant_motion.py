@@ -66,12 +66,12 @@ def _move_out(graph: Graph, loop: Node) -> bool:
     if not moved:
         return False
     body.nodes = [node for node in body.nodes if node not in moved]
-    place = graph.nodes.index(loop)
+    position = graph.nodes.index(loop)
     renamed: dict[str, str] = {}
     for offset, node in enumerate(moved):
         node.inputs = [renamed.get(name, name) for name in node.inputs]
         _adopt(graph, body, node, renamed)
-        graph.nodes.insert(place + offset, node)
+        graph.nodes.insert(position + offset, node)
         graph.touch()
     body.touch()
     loop.implicit_inputs = implicit_inputs(loop)

@@ -28,30 +28,30 @@ class LoopInvariantElimination:
         """Take such values out of the carried ones of every Loop."""
         changed = False
         for node in nodes_of(graph, "Loop"):
-            # From the back, so that the places of those before stay.
-            for place in reversed(range(len(node.inputs) - _CARRIED_FROM)):
-                changed |= _captured(graph, node, place)
+            # From the back, so that the numbers of those before stay.
+            for number in reversed(range(len(node.inputs) - _CARRIED_FROM)):
+                changed |= _captured(graph, node, number)
         return changed
 
 
-def _captured(graph: Graph, node: Node, place: int) -> bool:
-    """Capture a carried value in place of carrying it; whether it can be."""
+def _captured(graph: Graph, node: Node, number: int) -> bool:
+    """Capture a carried value instead of carrying it; whether it can be."""
     body: Graph = node.attributes["body"]
-    value, inner = node.inputs[_CARRIED_FROM + place], body.inputs[_CARRIED_FROM + place].name
-    result = node.outputs[place] if place < len(node.outputs) else ""
-    is_read_as_it_is = any(argument.name == inner for position, argument in enumerate(body.outputs) if position != 1 + place)
-    if not value or _source(body, body.outputs[1 + place].name) != inner or is_read_as_it_is or is_graph_output(graph, result):
+    value, inner = node.inputs[_CARRIED_FROM + number], body.inputs[_CARRIED_FROM + number].name
+    result = node.outputs[number] if number < len(node.outputs) else ""
+    is_read_as_it_is = any(argument.name == inner for position, argument in enumerate(body.outputs) if position != 1 + number)
+    if not value or _source(body, body.outputs[1 + number].name) != inner or is_read_as_it_is or is_graph_output(graph, result):
         return False
     scopes = [scope for scope in body.walk() if scope is not body or value != inner]
     if any(value in scope.values or value in scope.initializers for scope in scopes):
         return False  # A body has a value of that name of its own.
     replace_uses(body, inner, value)
-    del body.inputs[_CARRIED_FROM + place], body.outputs[1 + place]
+    del body.inputs[_CARRIED_FROM + number], body.outputs[1 + number]
     body.values.pop(inner, None)
     body.touch()
     if result:
         replace_uses(graph, result, value)
-    del node.inputs[_CARRIED_FROM + place], node.outputs[place : place + 1]
+    del node.inputs[_CARRIED_FROM + number], node.outputs[number : number + 1]
     node.implicit_inputs = implicit_inputs(node)
     graph.touch()
     return True

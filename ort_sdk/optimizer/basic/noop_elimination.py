@@ -30,16 +30,16 @@ class NoopElimination:
 def _unchanged_input(node: Node, graph: Graph) -> str | None:
     if node.since_version < 7:
         return None
-    places = (1, 0) if node.op_type in {"Add", "Mul"} else (1,)
-    for place in places:
-        other = node.inputs[1 - place]
-        if constant_scalar(graph, node, place) == _NEUTRAL[node.op_type] and _keeps_rank(node, place, other, graph):
+    operands = (1, 0) if node.op_type in {"Add", "Mul"} else (1,)
+    for operand in operands:
+        other = node.inputs[1 - operand]
+        if constant_scalar(graph, node, operand) == _NEUTRAL[node.op_type] and _keeps_rank(node, operand, other, graph):
             return other
     return None
 
 
-def _keeps_rank(node: Node, place: int, other: str, graph: Graph) -> bool:
+def _keeps_rank(node: Node, operand: int, other: str, graph: Graph) -> bool:
     """Whether the constant has no more axes than the other operand, so that broadcasting adds none."""
-    constant = constant_input(graph, node, place)
+    constant = constant_input(graph, node, operand)
     rank = graph.node_arg(other).rank
     return constant is not None and (len(constant.shape) == 0 or (rank is not None and len(constant.shape) <= rank))

@@ -53,7 +53,7 @@ class ParallelConvFusion:
     """Conv(x) + Conv(x) as one Conv, where one's windows hold the other's, and Conv(x) + BatchNormalization(x) too.
 
     So the branches that networks are trained with (RepVGG, MobileOne, YOLOv6) cost what the largest costs, where an exporter
-    left them apart.
+    left them separate.
     """
 
     name = "ParallelConvFusion"
@@ -104,52 +104,52 @@ def _branch(graph: Graph, node: Node) -> _Branch | None:
 
 
 def _join_convs(graph: Graph, add: Node, outer: _Branch, inner: _Branch) -> bool:
-    """Put a convolution's taps to those of another, if they lie among them."""
+    """Put a convolution's taps to those of another, if they are among them."""
     if outer.node.inputs[0] != inner.node.inputs[0] or _fixed(outer) != _fixed(inner):
         return False
-    places = _places(outer, inner)
-    if places is None:
+    offsets = _offsets(outer, inner)
+    if offsets is None:
         return False
-    window = (slice(None), slice(None), *(slice(place, place + taps) for place, taps in zip(places, inner.taps, strict=True)))
+    window = (slice(None), slice(None), *(slice(offset, offset + taps) for offset, taps in zip(offsets, inner.taps, strict=True)))
 
     def compute(weight: Tensor, addend: Tensor) -> HostArray:
         elements = private_array(weight)
         elements[window] += addend.numpy()
         return elements
 
-    weight = _constant(f"taps at {places} added", outer.weight, (outer.weight, inner.weight), compute)
+    weight = _constant(f"taps at {offsets} added", outer.weight, (outer.weight, inner.weight), compute)
     _replace(graph, add, (outer.node, inner.node), outer, weight, _sum_of_biases([outer.bias, inner.bias]))
     return True
 
 
 def _fixed(branch: _Branch) -> tuple[object, ...]:
-    """What convolutions that become one have in common: type and channels, places of their windows, size of their results."""
+    """What convolutions that become one have in common: type and channels, offsets of their windows, size of their results."""
     return branch.weight.element_type, branch.weight.shape[:2], branch.groups, branch.strides, branch.growth
 
 
-def _places(outer: _Branch, inner: _Branch) -> tuple[int, ...] | None:
+def _offsets(outer: _Branch, inner: _Branch) -> tuple[int, ...] | None:
     """Which tap of one convolution reads what the other's first does, by axis; None if not all have one."""
-    places: list[int] = []
+    offsets: list[int] = []
     for axis, dilation in enumerate(outer.dilations):
-        place, rest = divmod(outer.pads[axis] - inner.pads[axis], dilation)
-        if rest or place < 0 or place + inner.taps[axis] > outer.taps[axis]:
+        offset, remainder = divmod(outer.pads[axis] - inner.pads[axis], dilation)
+        if remainder or offset < 0 or offset + inner.taps[axis] > outer.taps[axis]:
             return None
         if inner.taps[axis] > 1 and inner.dilations[axis] != dilation:
             return None
-        places.append(place)
-    return tuple(places)
+        offsets.append(offset)
+    return tuple(offsets)
 
 
 def _join_batch_norm(graph: Graph, add: Node, conv: _Branch, norm: Node) -> bool:
-    """Put a normalization of the convolution's own input to the tap that reads the output's place."""
+    """Put a normalization of the convolution's own input to the tap that reads the output's position."""
     if norm.op_type != "BatchNormalization" or norm.domain or norm.inputs[0] != conv.node.inputs[0]:
         return False
     affine = batch_norm_affine(graph, conv.node, norm, conv.weight)
     begins = conv.pads[: len(conv.taps)]
     centre = tuple(pad // dilation for pad, dilation in zip(begins, conv.dilations, strict=True))
     is_centred = all(
-        place * dilation == pad and place < taps
-        for pad, dilation, place, taps in zip(begins, conv.dilations, centre, conv.taps, strict=True)
+        offset * dilation == pad and offset < taps
+        for pad, dilation, offset, taps in zip(begins, conv.dilations, centre, conv.taps, strict=True)
     )
     channels, inputs = conv.weight.shape[:2]
     is_same_size = not any(conv.growth) and all(step == 1 for step in conv.strides) and inputs * conv.groups == channels

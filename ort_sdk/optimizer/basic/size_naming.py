@@ -1,4 +1,4 @@
-"""Names for sizes that nothing tells, so that sizes which follow from them are known to be the same."""
+"""Names for unknown sizes, so that sizes which follow from them are known to be the same."""
 
 from __future__ import annotations
 

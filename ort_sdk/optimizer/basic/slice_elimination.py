@@ -97,10 +97,10 @@ def _part_taken(node: Node, concat: Node, graph: Graph) -> str | None:
     if taken.axis != axis or taken.start < 0 or taken.end < 0:
         return None
     offset = 0
-    for place, (name, size) in enumerate(zip(concat.inputs, sizes, strict=True), 1):
+    for number, (name, size) in enumerate(zip(concat.inputs, sizes, strict=True), 1):
         if not isinstance(size, int):
             return None
-        is_last = place == len(sizes)
+        is_last = number == len(sizes)
         if size and taken.start == offset and (taken.end == offset + size or (is_last and taken.end >= offset + size)):
             return name
         offset += size

@@ -110,15 +110,15 @@ def _moved(node: Node, perm: list[int], transposes: Sequence[Node | None], graph
     if node.op_type in _REDUCING:
         return _reduced(node, made, perm, graph)
     if node.op_type == "Pad":
-        return (made, True) if _pads_turned(node, made, perm, graph) else None
+        return (made, True) if _permute_pads(node, made, perm, graph) else None
     if node.op_type == "Concat":
         axis = int(node.attributes.get("axis", 1))
         made.attributes["axis"] = perm[axis + len(perm) if axis < 0 else axis]
         return None if None in transposes else (made, True)
-    return (made, True) if _constants_turned(node, made, perm, transposes, graph) else None
+    return (made, True) if _permute_constants(node, made, perm, transposes, graph) else None
 
 
-def _constants_turned(node: Node, made: Node, perm: list[int], transposes: Sequence[Node | None], graph: Graph) -> bool:
+def _permute_constants(node: Node, made: Node, perm: list[int], transposes: Sequence[Node | None], graph: Graph) -> bool:
     """Give an operator that broadcasts its constants with channels first."""
     if node.since_version < _FIRST_BROADCASTING:
         return False
@@ -130,22 +130,22 @@ def _constants_turned(node: Node, made: Node, perm: list[int], transposes: Seque
             return False
         if array.size != 1:
             whole = array.reshape((1,) * (len(perm) - array.ndim) + array.shape)
-            turned = np.ascontiguousarray(whole.transpose(np.argsort(perm)))
-            made.inputs[index] = add_constant(graph, f"{node.inputs[index]}/channels_first", ArrayTensor(turned))
+            permuted = np.ascontiguousarray(whole.transpose(np.argsort(perm)))
+            made.inputs[index] = add_constant(graph, f"{node.inputs[index]}/channels_first", ArrayTensor(permuted))
     return True
 
 
-def _pads_turned(node: Node, made: Node, perm: list[int], graph: Graph) -> bool:
+def _permute_pads(node: Node, made: Node, perm: list[int], graph: Graph) -> bool:
     """Give Pad its amounts with channels first."""
     pads = integers(graph, node, 1, "pads")
     if pads is None or len(pads) != 2 * len(perm) or is_given(node, 3):
         return False
     order = np.argsort(perm)
-    turned = np.array(pads, np.int64).reshape(2, -1)[:, order].reshape(-1)
+    permuted = np.array(pads, np.int64).reshape(2, -1)[:, order].reshape(-1)
     if is_given(node, 1):
-        made.inputs[1] = add_constant(graph, f"{node.inputs[1]}/channels_first", ArrayTensor(turned))
+        made.inputs[1] = add_constant(graph, f"{node.inputs[1]}/channels_first", ArrayTensor(permuted))
     else:
-        made.attributes["pads"] = turned.tolist()
+        made.attributes["pads"] = permuted.tolist()
     return True
 
 
@@ -159,9 +159,9 @@ def _reduced(node: Node, made: Node, perm: list[int], graph: Graph) -> tuple[Nod
     keeps_rank = node.op_type != "Squeeze" and bool(node.attributes.get("keepdims", 1))
     if not keeps_rank and left != sorted(left):
         return None
-    turned = sorted(perm[axis] for axis in gone)
+    permuted = sorted(perm[axis] for axis in gone)
     if is_given(node, 1):
-        made.inputs[1] = add_constant(graph, f"{node.inputs[1]}/channels_first", ArrayTensor(np.array(turned, np.int64)))
+        made.inputs[1] = add_constant(graph, f"{node.inputs[1]}/channels_first", ArrayTensor(np.array(permuted, np.int64)))
     else:
-        made.attributes["axes"] = turned
+        made.attributes["axes"] = permuted
     return made, keeps_rank

@@ -1,4 +1,4 @@
-"""What nobody reads: nodes, optional outputs, constants."""
+"""What nothing reads: nodes, optional outputs, constants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["UnusedRemoval"]
 
 
 class UnusedRemoval:
-    """Drops nodes none of whose outputs is read, names of optional outputs that are not, and constants nobody reads.
+    """Drops nodes none of whose outputs is read, names of optional outputs that are not, and constants that are not.
 
     Constants that are inputs too stay, for feeds may still name them.
     """

@@ -21,7 +21,7 @@ HEADS_FIRST_TRANSPOSED = (0, 2, 3, 1)
 
 @dataclass(slots=True)
 class _Heads:
-    """A (batch, sequence, width) value split into heads, on the way to a matrix product."""
+    """A (batch, sequence, width) value split into heads, on the way to a MatMul."""
 
     value: str
     heads: int
@@ -45,7 +45,7 @@ class _Scores:
 class AttentionFusion(FusionPass):
     """Heads split, multiplied, scaled, masked, softmax, multiplied and merged become ``com.microsoft`` MultiHeadAttention.
 
-    The projections stay products of their own. A mask is taken if it is a number for each query and key, shared by the
+    The projections stay MatMuls of their own. A mask is taken if it is a number for each query and key, shared by the
     batch or the heads or not.
     """
 
@@ -55,17 +55,17 @@ class AttentionFusion(FusionPass):
     def fuse(self, matcher: GraphMatcher, node: Node) -> object:
         """See the class."""
         scores = _read_scores(matcher, node)
-        product = matcher.reader(node.outputs[0], "MatMul")
-        if scores is None or product is None or product.inputs[0] != node.outputs[0]:
+        matmul = matcher.reader(node.outputs[0], "MatMul")
+        if scores is None or matmul is None or matmul.inputs[0] != node.outputs[0]:
             return None
-        value = _read_heads(matcher, product.inputs[1])
-        merged = _read_merge(matcher, product, value) if value is not None else None
+        value = _read_heads(matcher, matmul.inputs[1])
+        merged = _read_merge(matcher, matmul, value) if value is not None else None
         if value is None or merged is None or not _fit(matcher, scores, value):
             return None
         names = [scores.query.value, scores.key.value, value.value]
         attributes = {"num_heads": scores.query.heads, "scale": scores.scale}
         nodes = [*scores.nodes, *scores.query.nodes, *scores.key.nodes, *value.nodes]
-        match = Match(merged[-1], *merged, product, node, *nodes)
+        match = Match(merged[-1], *merged, matmul, node, *nodes)
         new = NewNodes(matcher, node.execution_provider)
         bias = MaskShape(scores.bias, names[0], names[1]).expanded(new) if scores.bias else ""
         return matcher.fuse(match, "MultiHeadAttention", [*names, "", "", bias], attributes) and matcher.add(
@@ -116,12 +116,12 @@ def _read_scores(matcher: GraphMatcher, softmax: Node) -> _Scores | None:
     if scaled is not None and found is not None:
         name, scale = found
         nodes.append(scaled)
-    product = matcher.sole_maker(name, "MatMul")
-    query, key = (_read_heads(matcher, operand) for operand in product.inputs) if product is not None else (None, None)
-    if product is None or query is None or key is None or bias is None:
+    matmul = matcher.sole_maker(name, "MatMul")
+    query, key = (_read_heads(matcher, operand) for operand in matmul.inputs) if matmul is not None else (None, None)
+    if matmul is None or query is None or key is None or bias is None:
         return None
     scale *= query.scale * key.scale
-    return _Scores(query, key, scale, bias, [*nodes, product]) if scale else None
+    return _Scores(query, key, scale, bias, [*nodes, matmul]) if scale else None
 
 
 def _read_bias(matcher: GraphMatcher, name: str, nodes: list[Node]) -> tuple[str, str | None]:
@@ -137,7 +137,7 @@ def _read_bias(matcher: GraphMatcher, name: str, nodes: list[Node]) -> tuple[str
 
 
 def _is_product(matcher: GraphMatcher, name: str) -> bool:
-    """Whether a value is a matrix product, scaled or not."""
+    """Whether a value is made by MatMul, scaled or not."""
     maker = matcher.sole_maker(name, "MatMul", "Mul", "Div")
     found = scaling(matcher, maker) if maker is not None and maker.op_type != "MatMul" else (name, 1.0)
     return maker is not None and found is not None and matcher.sole_maker(found[0], "MatMul") is not None
@@ -199,9 +199,9 @@ def _split_heads(matcher: GraphMatcher, reshape: Node) -> tuple[int, int] | None
     return heads, size
 
 
-def _read_merge(matcher: GraphMatcher, product: Node, value: _Heads) -> list[Node] | None:
+def _read_merge(matcher: GraphMatcher, matmul: Node, value: _Heads) -> list[Node] | None:
     """The Transpose and the Reshape that put the heads side by side again."""
-    transpose = matcher.reader(product.outputs[0], "Transpose")
+    transpose = matcher.reader(matmul.outputs[0], "Transpose")
     reshape = matcher.reader(transpose.outputs[0], "Reshape") if transpose is not None else None
     if transpose is None or reshape is None or tuple(transpose.attributes.get("perm", ())) != HEADS_FIRST:
         return None

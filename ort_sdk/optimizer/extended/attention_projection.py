@@ -1,4 +1,4 @@
-"""The projection in front of attention as a product of its own, which is computed like any other product."""
+"""The projection in front of attention as a MatMul of its own, computed like any other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEPT_ATTRIBUTES = ("num_heads", "scale", "unidirectional", "mask_filter_value")
 
 
 class AttentionProjectionSplit:
-    """`com.microsoft` Attention and QAttention become the product that projects their input, its Split, and MultiHeadAttention.
+    """`com.microsoft` Attention and QAttention become the MatMul that projects their input, its Split, and MultiHeadAttention.
 
     A mask of keys, and one of the ends of keys, becomes numbers added to the scores, once for all nodes that read it.
     """
@@ -104,17 +104,17 @@ class _Split:
         return made if self._context.has_kernel(made, graph) else None
 
     def _projected(self, widths: Sequence[int], result: str) -> list[str] | None:
-        """Queries, keys and values; None if no kernel makes the product."""
+        """Queries, keys and values; None if no kernel computes the MatMul."""
         node = self._node
         x, weight = node.inputs[:2]
         shape = (*(self._graph.node_arg(x).shape or (None, None))[:2], sum(widths))
         projected = self._name(f"{node.outputs[0]}_projected", result, shape)
         if node.op_type == "Attention":
-            product = self._add("MatMul", [x, weight], [projected])
+            matmul = self._add("MatMul", [x, weight], [projected])
         else:
             inputs = [x, weight, self._input(3), self._input(4), self._input(6), self._input(7), self._input(2)]
-            product = self._add("MatMulIntegerToFloat", inputs, [projected], domain=MICROSOFT)
-        if not self._context.has_kernel(product, self._graph):
+            matmul = self._add("MatMulIntegerToFloat", inputs, [projected], domain=MICROSOFT)
+        if not self._context.has_kernel(matmul, self._graph):
             return None
         names = ["query", "key", "value"]
         parts = [
@@ -127,11 +127,11 @@ class _Split:
         """Keys and values of a stack of both."""
         known = self._graph.node_arg(past)
         shape = known.shape or (None,) * 5
-        halves = [self._name(f"{past}_{part}_part", known.type or "", (1, *shape[1:])) for part in ("key", "value")]
-        self._moved("Split", [past], halves, [1, 1], "split", axis=0)
+        split_parts = [self._name(f"{past}_{part}_part", known.type or "", (1, *shape[1:])) for part in ("key", "value")]
+        self._moved("Split", [past], split_parts, [1, 1], "split", axis=0)
         parts = [self._name(f"{past}_{part}", known.type or "", shape[1:]) for part in ("key", "value")]
-        for half, part in zip(halves, parts, strict=True):
-            self._moved("Squeeze", [half], [part], [0], "axes")
+        for split_part, part in zip(split_parts, parts, strict=True):
+            self._moved("Squeeze", [split_part], [part], [0], "axes")
         return parts
 
     def _stack(self, parts: Sequence[str], target: str, result: str) -> None:

@@ -29,8 +29,8 @@ _INT32, _INT64, _BOOL = map(tensor_type, (TensorElementType.INT32, TensorElement
 class EmbedLayerNormSplit:
     """`com.microsoft` EmbedLayerNormalization becomes Gather of each table, Add, and LayerNormalization.
 
-    The words that its mask keeps are counted apart. What QEmbedLayerNormalization reads is dequantized: rows of its tables, not
-    the tables.
+    The words that its mask keeps are counted by a node of their own. Of QEmbedLayerNormalization, the gathered rows are
+    dequantized, not the tables.
     """
 
     name = "EmbedLayerNormSplit"
@@ -86,9 +86,9 @@ class _Split:
 
     def _sum(self, shape: Shape) -> str:
         """The sum of the embeddings, in the order in which ORT adds them."""
-        new, places = self._new, "" if self._is_quantized else self._input(8)
+        new, positions = self._new, "" if self._is_quantized else self._input(8)
         total = self._gathered(_WORDS, self._node.inputs[0], shape)
-        rows = self._gathered(_POSITIONS, places, (None, *shape[1:])) if places else self._first_rows(shape)
+        rows = self._gathered(_POSITIONS, positions, (None, *shape[1:])) if positions else self._first_rows(shape)
         total = new.add("Add", [total, rows], self._type, shape)
         if not self._input(1) or not self._input(4):
             return total

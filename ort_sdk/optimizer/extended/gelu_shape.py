@@ -1,4 +1,4 @@
-"""The two halves of a Gelu written out: the product x * (1 + f(g)) / 2, and the polynomial g of x."""
+"""The two parts of a Gelu written out: the product x * (1 + f(g)) / 2, and the polynomial g of x."""
 
 from __future__ import annotations
 

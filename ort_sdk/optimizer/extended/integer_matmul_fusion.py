@@ -1,4 +1,4 @@
-"""Products of integers and what turns their sums into numbers again."""
+"""Integer GEMMs, and the nodes that dequantize their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FLOAT = TensorElementType.FLOAT
 
 
 class MatMulIntegerToFloatFusion(FusionPass):
-    """MatMulInteger → Cast to float → Mul by the product of two scales (→ Add of a vector) becomes MatMulIntegerToFloat."""
+    """MatMulInteger → Cast to float → Mul by two scales (→ Add of a vector) becomes MatMulIntegerToFloat."""
 
     name = "MatMulIntegerToFloatFusion"
     anchors = ("MatMulInteger",)
@@ -20,22 +20,22 @@ class MatMulIntegerToFloatFusion(FusionPass):
     def fuse(self, matcher: GraphMatcher, node: Node) -> object:
         """See the class."""
         cast = matcher.reader(node.outputs[0], "Cast")
-        product = matcher.reader(cast.outputs[0], "Mul") if cast is not None else None
-        if cast is None or product is None or matcher.argument(cast.outputs[0]).element_type is not FLOAT:
+        scaling = matcher.reader(cast.outputs[0], "Mul") if cast is not None else None
+        if cast is None or scaling is None or matcher.argument(cast.outputs[0]).element_type is not FLOAT:
             return None
-        scaled = product.inputs[1] if product.inputs[0] == cast.outputs[0] else product.inputs[0]
+        scaled = scaling.inputs[1] if scaling.inputs[0] == cast.outputs[0] else scaling.inputs[0]
         scales = matcher.sole_maker(scaled, "Mul")
         ordered = _scales_in_order(matcher, scales, node) if scales is not None else None
         if scales is None or ordered is None:
             return None
-        last, bias = _biased(matcher, product)
+        last, bias = _biased(matcher, scaling)
         a, b, a_zero_point, b_zero_point = [*node.inputs, "", ""][:4]
         inputs = [a, b, *ordered, a_zero_point, b_zero_point, bias]
-        return matcher.fuse(Match(last, product, scales, cast, node), "MatMulIntegerToFloat", inputs)
+        return matcher.fuse(Match(last, scaling, scales, cast, node), "MatMulIntegerToFloat", inputs)
 
 
 def _scales_in_order(matcher: GraphMatcher, scales: Node, node: Node) -> tuple[str, str] | None:
-    """(scale of A, scale of B) among the factors of a product."""
+    """(scale of A, scale of B) among the factors of a Mul."""
     first, second = scales.inputs
     for a, b in ((first, second), (second, first)):
         if _is_scale_of_a(matcher, a, node) and _is_scale_of_b(matcher, b, node):
@@ -44,7 +44,7 @@ def _scales_in_order(matcher: GraphMatcher, scales: Node, node: Node) -> tuple[s
 
 
 def _is_scale_of_a(matcher: GraphMatcher, name: str, node: Node) -> bool:
-    """The scale that the quantiser of A makes, or else one number."""
+    """The scale that the quantizer of A makes, or else one number."""
     quantizer = matcher.graph.producer(node.inputs[0])
     if quantizer is not None and quantizer.op_type == "DynamicQuantizeLinear":
         return quantizer.outputs[1] == name
@@ -61,18 +61,18 @@ def _is_scale_of_b(matcher: GraphMatcher, name: str, node: Node) -> bool:
     return scale is not None and matrix is not None and len(scale) == 1 and len(matrix) == 2 and scale[0] == matrix[1]
 
 
-def _biased(matcher: GraphMatcher, product: Node) -> tuple[Node, str]:
-    """The node that adds a constant vector to the product, and the vector; the product itself and nothing if there is none."""
-    add = matcher.reader(product.outputs[0], "Add")
+def _biased(matcher: GraphMatcher, scaling: Node) -> tuple[Node, str]:
+    """The node that adds a constant vector to the scaled result, and the vector; the Mul itself and nothing if there is none."""
+    add = matcher.reader(scaling.outputs[0], "Add")
     if add is None:
-        return product, ""
-    bias = add.inputs[1] if add.inputs[0] == product.outputs[0] else add.inputs[0]
-    is_bias = matcher.is_constant(bias) and matcher.is_vector_of(bias, product.outputs[0])
-    return (add, bias) if is_bias else (product, "")
+        return scaling, ""
+    bias = add.inputs[1] if add.inputs[0] == scaling.outputs[0] else add.inputs[0]
+    is_bias = matcher.is_constant(bias) and matcher.is_vector_of(bias, scaling.outputs[0])
+    return (add, bias) if is_bias else (scaling, "")
 
 
 class DynamicQuantizeMatMulFusion(FusionPass):
-    """DynamicQuantizeLinear → MatMulIntegerToFloat becomes DynamicQuantizeMatMul, if nothing else reads the quantised values."""
+    """DynamicQuantizeLinear → MatMulIntegerToFloat becomes DynamicQuantizeMatMul, if nothing else reads the quantized values."""
 
     name = "DynamicQuantizeMatMulFusion"
     anchors = (f"{MICROSOFT}:MatMulIntegerToFloat",)

@@ -1,4 +1,4 @@
-"""Scaling and transposition around a matrix product as attributes of FusedMatMul."""
+"""Scaling and transposition around a MatMul as attributes of FusedMatMul."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _concat(group: QDQGroup) -> bool:
 
 
 def _is_bias(group: QDQGroup, bias: Quantization) -> bool:
-    """Whether a bias is 32-bit, with zero point 0 and the scale that sums of products have."""
+    """Whether a bias is 32-bit, with zero point 0 and the scale of the sums."""
     zero_point = group.matcher.graph.constant(bias.zero_point) if bias.zero_point else None
     is_centred = zero_point is None or not np.any(zero_point.numpy())
     return bias.element_type is TensorElementType.INT32 and is_centred and group.is_bias_scale(bias.scale)
@@ -112,7 +112,7 @@ def _are_factors(group: QDQGroup) -> bool:
 
 
 def _is_output_of(group: QDQGroup, factor: Quantization) -> bool:
-    """Whether the product is quantised as its first factor's type, or not at all."""
+    """Whether the result is quantized as A's type, or not at all."""
     if group.output is None:
         return group.matcher.reader(group.node.outputs[0], "QuantizeLinear") is None
     return group.output.is_byte_tensor() and group.output.element_type == factor.element_type
@@ -169,8 +169,8 @@ _DATA_INPUTS = {**dict.fromkeys(("ArgMax", *MOVERS), slice(0, 1)), "Where": slic
 class QDQSelectorActionTransformer(FusionPass):
     """DequantizeLinear → operator → QuantizeLinear becomes an operator on integers; none if ``session.disable_quant_qdq`` is 1.
 
-    Convolutions, products and elementwise operators get their QLinear form; operators that move elements move quantised
-    ones, if input and output are quantised alike.
+    Convolutions, MatMul and element-wise operators get their QLinear form; operators that move elements move quantized
+    ones, if input and output are quantized alike.
     """
 
     name = "QDQSelectorActionTransformer"

@@ -9,7 +9,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import GraphMatcher
 
-__all__ = ["BYTES", "QDQGroup", "Quantization", "is_alike", "read_dequantizer", "read_group", "read_quantizer"]
+__all__ = ["BYTES", "QDQGroup", "Quantization", "has_same_quantization", "read_dequantizer", "read_group", "read_quantizer"]
 
 BYTES = frozenset({TensorElementType.INT8, TensorElementType.UINT8})
 SCALE_TOLERANCE = 1e-4
@@ -18,11 +18,11 @@ _ALL = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """A quantised value beside a DequantizeLinear or QuantizeLinear node; scale and zero point are constants."""
+    """A quantized value beside a DequantizeLinear or QuantizeLinear node; scale and zero point are constants."""
 
     node: Node
     value: str
-    """The quantised side of the node."""
+    """The quantized side of the node."""
     scale: str
     zero_point: str
     """Empty if the node gives none."""
@@ -32,7 +32,7 @@ class Quantization:
 
     @property
     def triple(self) -> list[str]:
-        """Value, scale and zero point, as most quantised operators take them."""
+        """Value, scale and zero point, as most quantized operators take them."""
         return [self.value, self.scale, self.zero_point]
 
     def is_byte_tensor(self) -> bool:
@@ -42,7 +42,7 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class QDQGroup:
-    """A node whose inputs are dequantised and whose output may be quantised again."""
+    """A node whose inputs are dequantized and whose output may be quantized again."""
 
     matcher: GraphMatcher
     node: Node
@@ -50,7 +50,7 @@ class QDQGroup:
     output: Quantization | None
 
     def members(self) -> list[Node]:
-        """The nodes that go when the group is replaced: dequantisers that others read too stay."""
+        """The nodes that go when the group is replaced: dequantizers that others read too stay."""
         dequantizers = [quantization.node for quantization in self.inputs]
         return [self.node, *self.matcher.without_shared(dequantizers, self.node)]
 
@@ -61,8 +61,8 @@ class QDQGroup:
         return len(types) == 1 and all(end is not None and end.is_byte_tensor() for end in ends)
 
     def keeps_parameters(self) -> bool:
-        """Whether input 0 and the output are quantised alike."""
-        return self.output is not None and is_alike(self.matcher, self.inputs[0], self.output)
+        """Whether input 0 and the output are quantized alike."""
+        return self.output is not None and has_same_quantization(self.matcher, self.inputs[0], self.output)
 
     def keeps_order(self) -> bool:
         """Whether greater elements of input 0 stand for greater numbers."""
@@ -81,8 +81,8 @@ class QDQGroup:
         return None if tensor is None else tensor.numpy().astype(np.float64).reshape(-1)
 
 
-def is_alike(matcher: GraphMatcher, source: Quantization, target: Quantization) -> bool:
-    """Whether two values are quantised alike, as whole tensors."""
+def has_same_quantization(matcher: GraphMatcher, source: Quantization, target: Quantization) -> bool:
+    """Whether two values have the same type, scale and zero point, of the whole tensor."""
     if source.element_type != target.element_type or source.axis is not None or target.axis is not None:
         return False
     read = matcher.constant
@@ -100,7 +100,7 @@ def read_group(matcher: GraphMatcher, node: Node, data_inputs: slice = _ALL) -> 
     Args:
         matcher: the graph.
         node: the operator.
-        data_inputs: which of its inputs are to be dequantised; all by default.
+        data_inputs: which of its inputs are to be dequantized; all by default.
 
     Returns:
         None if one of these inputs is not.

@@ -1,4 +1,4 @@
-"""Operators that only choose among the elements of their input, moved from dequantised elements to quantised ones."""
+"""Operators that only choose among the elements of their input, moved from dequantized elements to quantized ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import dataclasses
 from ort_sdk.graph import Node
 from ort_sdk.optimizer.pattern import GraphMatcher, Match
 
-from .qdq_group import BYTES, QDQGroup, is_alike, read_dequantizer, read_quantizer
+from .qdq_group import BYTES, QDQGroup, has_same_quantization, read_dequantizer, read_quantizer
 
 __all__ = ["MOVERS", "move", "move_index", "move_split"]
 
 _BY_ORDER = frozenset({"MaxPool", "ReduceMax", "ReduceMin"})
-"""Those that choose by order, which a negative scale turns round."""
+"""Those that choose by order, which a negative scale reverses."""
 
 MOVERS = (
     "DepthToSpace",
@@ -32,7 +32,7 @@ MOVERS = (
     "Transpose",
     "Unsqueeze",
 )
-"""Operators that only choose among the elements of input 0, so that they may choose among quantised ones."""
+"""Operators that only choose among the elements of input 0, so that they may choose among quantized ones."""
 
 
 def move(group: QDQGroup) -> bool:
@@ -55,7 +55,7 @@ def _only_chooses(group: QDQGroup) -> bool:
 
 
 def move_index(group: QDQGroup) -> bool:
-    """DequantizeLinear → ArgMax becomes ArgMax of the quantised elements."""
+    """DequantizeLinear → ArgMax becomes ArgMax of the quantized elements."""
     if group.output is not None or not group.keeps_order() or group.inputs[0].element_type not in BYTES:
         return False
     node = group.node
@@ -64,10 +64,14 @@ def move_index(group: QDQGroup) -> bool:
 
 
 def move_split(matcher: GraphMatcher, node: Node) -> bool:
-    """DequantizeLinear → Split → a QuantizeLinear behind each output, all alike, becomes Split."""
+    """DequantizeLinear → Split → a QuantizeLinear behind each output, all of one scale and zero point, becomes Split."""
     source = read_dequantizer(matcher, node.inputs[0])
     targets = [read_quantizer(matcher, name) for name in node.outputs]
-    found = [target for target in targets if target is not None and source is not None and is_alike(matcher, source, target)]
+    found = [
+        target
+        for target in targets
+        if target is not None and source is not None and has_same_quantization(matcher, source, target)
+    ]
     if source is None or len(found) < len(targets):
         return False
     quantizers = [target.node for target in found]

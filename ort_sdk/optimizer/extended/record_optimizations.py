@@ -41,7 +41,7 @@ _ACTION_OF: dict[str, dict[str, str]] = {
 """Optimizer → operator of the target → action of onnxruntime 1.31 that makes of it what our pass of that name does."""
 
 _BIASED = frozenset({"Conv", "Gemm"})
-"""Actions whose third input may be missing but has a place."""
+"""Actions whose third input may be missing but has an entry."""
 _BIASED_PLACES = 3
 
 _VERSIONS = {"MaxPool": (12,)}
@@ -63,7 +63,7 @@ class _Recorder(GraphMatcher):
 
 
 def record_runtime_optimizations(graph: Graph, context: TransformerContext, disabled: Collection[str] = ()) -> bool:
-    """Find fusions in a graph and its bodies, and record them in place of making them.
+    """Find fusions in a graph and its bodies, and record them instead of making them.
 
     Args:
         graph: its nodes are placed; DequantizeLinear nodes with several readers become one for each.
@@ -125,7 +125,7 @@ def _is_of_ort(target: Node, inputs: Sequence[Node], action: str, graph: Graph) 
 
 
 def _separate_dequantizers(graph: Graph) -> bool:
-    """Give each reader of a dequantised value a DequantizeLinear of its own, as records need it (ORT's ``EnsureUniqueDQ``)."""
+    """Give each reader of a dequantized value a DequantizeLinear of its own, as records need it (ORT's ``EnsureUniqueDQ``)."""
     added: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if node.op_type == "DequantizeLinear" and not node.domain:

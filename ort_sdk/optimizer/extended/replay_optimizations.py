@@ -20,7 +20,7 @@ logger = logging.getLogger("ort_sdk.optimizer")
 
 
 class _Replayer(GraphMatcher):
-    """Makes the replacements that the records of one optimizer tell of: of their nodes, by what they say is produced."""
+    """Makes the replacements that the records of one optimizer describe: of their nodes, by what they say is produced."""
 
     def __init__(self, graph: Graph, context: TransformerContext) -> None:
         super().__init__(graph, context)

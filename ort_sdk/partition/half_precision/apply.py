@@ -66,14 +66,14 @@ class FloatRewriter:
             if readers[name].are_all:
                 graph.set_value(replace(known, type=WIDE))
             else:
-                casts.setdefault(id(node), []).append(self._rounded(graph, node, known, readers[name].places))
+                casts.setdefault(id(node), []).append(self._rounded(graph, node, known, readers[name].float_reads))
         graph.nodes = [placed for node in graph.nodes for placed in (node, *casts.get(id(node), ()))]
         graph.touch()
-        touched = [*kept.values(), *(node for name in kept for node, _ in readers[name].places)]
+        touched = [*kept.values(), *(node for name in kept for node, _ in readers[name].float_reads)]
         self._match_again(graph, {id(node): node for node in touched}.values())
 
     def _give_float(self, graph: Graph, flow: FloatPlan) -> None:
-        """Let nodes that compute in float read and make nothing else, but for large matrices of products."""
+        """Let nodes that compute in float read and make nothing else, but for large matrices of GEMMs."""
         changed, nodes = [], list[Node]()
         wide_names: dict[str, str] = {}
         for node in graph.nodes:
@@ -166,10 +166,10 @@ class _FloatReaders:
     def __init__(self, graph: Graph, name: str, flow: FloatPlan) -> None:
         nodes = graph.consumers(name)
         reads = [(node, index) for node in nodes for index, read in enumerate(node.inputs) if read == name]
-        self.places = [(node, index) for node, index in reads if flow.takes_float(node, index)]
+        self.float_reads = [(node, index) for node, index in reads if flow.takes_float(node, index)]
         """(node, input)."""
         self.are_all = (
-            len(self.places) == len(reads)
+            len(self.float_reads) == len(reads)
             and not graph.is_output(name)
             and not any(name in node.implicit_inputs for node in nodes)
         )

@@ -19,7 +19,7 @@ def plain_cast(node: Node, graph: Graph, opset: int) -> Node | None:
         opset: version of ai.onnx that the model imports.
 
     Returns:
-        A node in its place, on the same provider; None for all other nodes.
+        A node that replaces it, on the same provider; None for all other nodes.
     """
     if node.domain or node.op_type not in {"Cast", "CastLike"}:
         return None

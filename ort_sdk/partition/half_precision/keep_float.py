@@ -19,12 +19,12 @@ def keep_float(assignment: Assignment, opset_imports: Mapping[str, int], provide
     """Make the values float that only pass between nodes that compute in float, on one provider.
 
     Who reads such a value in its own type (a graph output, another provider, a body, a kernel that knows the type) reads it
-    rounded by a Cast, which is put in once per value. Afterwards the graph is not ONNX's any more: the inputs of a product that
+    rounded by a Cast, which is put in once per value. Afterwards the graph is not ONNX's any more: the inputs of a GEMM that
     share a type parameter may differ in type.
 
     What such a node reads or makes else, and what one reads that moves elements of such values, it is given in float, too,
     through a Cast, so that it is a node of float like any other: small constants, weights that its kernel puts in order, inputs,
-    outputs. Large matrices of products stay as they are, and so do nodes with other large constants: these would be twice as
+    outputs. Large matrices of GEMMs stay as they are, and so do nodes with other large constants: these would be twice as
     large.
 
     Casts that stand in the way without rounding are put as what they are: one between equal 16-bit types as an Identity, a

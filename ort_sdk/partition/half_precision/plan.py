@@ -17,7 +17,7 @@ MOST_FLOAT_BYTES = 1 << 17
 """Of a constant in float: matrices stay as they are, so that memory does not have them twice as large."""
 ARRANGING = frozenset({"Conv", "ConvTranspose", "FusedConv", "GRU", "LSTM", "RNN"})
 """Operators whose kernels put their weights in order, in float memory of their own, whatever the size."""
-PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm", "MatMul", "TransposeMatMul"})
+GEMMS = frozenset({"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm", "MatMul", "TransposeMatMul"})
 """Operators whose input 1 may be a matrix that stays as it is, all else being float."""
 CACHES = {("com.microsoft", "GroupQueryAttention"): ((3, 4), (1, 2)), ("", "Attention"): ((4, 5), (1, 2))}
 """Operators with caches of float16 that stay as they are: their inputs, and the outputs that they become. They are as long as a
@@ -82,14 +82,14 @@ class FloatPlan:
     def widened_inputs(self, node: Node) -> Iterator[int]:
         """Indices of the inputs that are to be float.
 
-        They are the ``half_inputs``, but for the matrix of a product that stays as it is. What moves elements takes all in one
+        They are the ``half_inputs``, but for the B of a GEMM that stays as it is. What moves elements takes all in one
         type, and so what it reads on the host, too.
         """
         if id(node) in self._movers:
             yield from (index for index, name in enumerate(node.inputs) if self._is_half(name))
             return
         for index in self.half_inputs(node):
-            if node.op_type not in PRODUCTS or index != 1 or not self._is_large(node.inputs[index]):
+            if node.op_type not in GEMMS or index != 1 or not self._is_large(node.inputs[index]):
                 yield index
 
     def _is_large(self, name: str) -> bool:

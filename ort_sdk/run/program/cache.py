@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import Array
@@ -37,7 +37,7 @@ most do not come back often."""
 RUNS_THAT_PAY = 32
 """Runs after which a program has saved about what making it took."""
 STEPS_PER_SIGHTING = 1 << 7
-"""Steps in place of control flow that take about as long to make as some runs: for so many, a further signature has to be seen
+"""Steps that replace control flow and take about as long to make as some runs: for so many, a further signature has to be seen
 once more to get a program."""
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
@@ -92,7 +92,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Continuation:
-    """The rest of a plan behind a guard, with programs of its own."""
+    """What is left of a plan behind a guard, with programs of its own."""
 
     guard: Guard
     programs: ProgramCache
@@ -191,8 +191,11 @@ class ProgramCache:
         return sum(arena.nbytes for arena in self._arenas) + self._folded_bytes()
 
     def _folded_bytes(self) -> int:
-        behind_guards = (rest.programs for entry in self._programs.values() for rest in entry.continuations.values())
-        return self._kept_bytes + sum(programs._folded_bytes() for programs in behind_guards)
+        return self._kept_bytes + sum(continuation.programs._folded_bytes() for continuation in self._continuations())
+
+    def _continuations(self) -> Iterator[_Continuation]:
+        """Those of all programs."""
+        return (continuation for entry in self._programs.values() for continuation in entry.continuations.values())
 
     def report(self) -> list[ProgramRow]:
         """A row for each program, followed by those of its continuations."""
@@ -212,9 +215,9 @@ class ProgramCache:
     @property
     def is_settled(self) -> bool:
         """Whether no program will be made again: each has run for long enough that providers compiled for it."""
+        always = (continuation for continuation in self._continuations() if continuation.guard.always_exits)
         entries = self._programs.values()
-        always = (rest for entry in entries for rest in entry.continuations.values() if rest.guard.always_exits)
-        return bool(entries) and all(entry.is_final for entry in entries) and all(rest.programs.is_settled for rest in always)
+        return bool(entries) and all(entry.is_final for entry in entries) and all(each.programs.is_settled for each in always)
 
     def _is_due(self, signature: tuple[Any, ...]) -> bool:
         """Count a sighting; whether a program is to be made now."""
@@ -376,7 +379,7 @@ class ProgramCache:
 
 
 def _valid_continuations(continuations: Mapping[int, _Continuation], specialisation: Specialisation) -> dict[int, _Continuation]:
-    """The continuations of a program that are those of the program in its place, too."""
+    """The continuations of a program that are those of the program that replaces it, too."""
     return {
         guard.count: _Continuation(guard, continuations[guard.count].programs)
         for guard in specialisation.guards

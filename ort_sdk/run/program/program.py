@@ -58,7 +58,7 @@ class Program:
         return self._text.launch_count
 
     def algorithms(self) -> dict[str, str | None]:
-        """Node → name of the algorithm that it is computed with, if its kernel tells one; several where its runs differ."""
+        """Node → name of the algorithm that it is computed with, if its kernel names one; several where its runs differ."""
         found: dict[str, dict[str, None]] = {}
         for launched in self._steps:
             if launched.guard is not None:
@@ -71,7 +71,7 @@ class Program:
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Exited:
         """Replay. Arguments and result as for ``execute``; or the side exit it took.
 
-        ``control.program_observer`` is told of the steps afterwards.
+        ``control.program_observer`` is called for the steps afterwards.
         """
         observer = control.program_observer
         if observer is not None:

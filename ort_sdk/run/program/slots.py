@@ -1,4 +1,4 @@
-"""Places a bound kernel reads from and writes to."""
+"""Slots: what a bound kernel reads from and writes to."""
 
 from __future__ import annotations
 

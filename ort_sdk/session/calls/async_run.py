@@ -40,7 +40,7 @@ class AsyncRuns:
                 from concurrent.futures import ThreadPoolExecutor
 
                 self._pool = ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix="ort_sdk-run")
-            self._pool.submit(_run_and_tell, run, callback, user_data)
+            self._pool.submit(_run_and_call_back, run, callback, user_data)
 
     def close(self) -> None:
         """Start no more runs; those that were submitted finish."""
@@ -50,7 +50,7 @@ class AsyncRuns:
                 self._pool = None
 
 
-def _run_and_tell(run: Callable[[], list[Any]], callback: AsyncCallback, user_data: Any) -> None:
+def _run_and_call_back(run: Callable[[], list[Any]], callback: AsyncCallback, user_data: Any) -> None:
     results: list[Any] = []
     text = ""
     try:

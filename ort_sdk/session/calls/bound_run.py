@@ -177,7 +177,7 @@ def _delivered_on_host(results: list[Array], checked: CheckedBindings, overwritt
     made = [results[index] for _, index, _ in checked.made]
     results.clear()
     if len(contents) > 1:
-        _keep_apart(contents, checked.filled)
+        _copy_views_of_feeds(contents, checked.filled)
     made = hand_out(made)
     for memory, content in zip(checked.filled, contents, strict=True):
         array = memory.array
@@ -191,11 +191,11 @@ def _delivered_on_host(results: list[Array], checked: CheckedBindings, overwritt
     return values
 
 
-def _keep_apart(contents: list[Array], filled: Sequence[GivenMemory]) -> None:
+def _copy_views_of_feeds(contents: list[Array], filled: Sequence[GivenMemory]) -> None:
     """Copy results that may be views of feeds, before memory that a feed may be in is filled."""
-    for place, memory in enumerate(filled):
+    for index, memory in enumerate(filled):
         if not memory.fetch.is_owned:
-            (contents[place],) = hand_out([contents[place]])
+            (contents[index],) = hand_out([contents[index]])
 
 
 def _check_preallocated(target: OrtValue, fetch: Fetch) -> None:

@@ -137,7 +137,7 @@ class OptimizedModelSaver:
             is_tensor: whether that is the weight's own bytes.
 
         Returns:
-            Views of the file in place of the buffers, or the buffers themselves if they were not written.
+            Views of the file instead of the buffers, or the buffers themselves if they were not written.
 
         Raises:
             Fail: the file cannot be written.
@@ -153,7 +153,7 @@ class OptimizedModelSaver:
         return self._weights is not None and id(tensor) in self._saved and self._weights.takes(tensor)
 
     def finish(self) -> None:
-        """Put model and weights in place, if they are not there yet.
+        """Write model and weights under their final names, if they are not there yet.
 
         Raises:
             Fail: the file cannot be written.

@@ -18,7 +18,7 @@ class ModelOverrides:
     """Changes to a loaded model."""
 
     initializers: Mapping[str, Tensor] = field(default_factory=dict)
-    """Name → value to use in place of the initializer; names the model does not have are ignored."""
+    """Name → value to use instead of the initializer; names the model does not have are ignored."""
     dimensions: Mapping[str, int] = field(default_factory=dict)
     """Symbolic dimension → size."""
     denotations: Mapping[str, int] = field(default_factory=dict)
@@ -36,9 +36,9 @@ class BuildSettings:
     disabled_optimizers: frozenset[str] = frozenset()
     external_data_folder: Path | None = None
     external_files: Mapping[str, Any] = field(default_factory=dict)
-    """External data location → buffer to use in place of the file."""
+    """External data location → buffer to use instead of the file."""
     external_initializers: Mapping[str, Tensor] = field(default_factory=dict)
-    """Name → value to use in place of an external initializer."""
+    """Name → value to use instead of an external initializer."""
     overrides: ModelOverrides = field(default_factory=ModelOverrides)
     prepacked_weights: PrepackedWeightsContainer | None = None
     """Keeps packed weights beyond the session."""

@@ -38,7 +38,7 @@ def apply_model_config(
     Args:
         options: changed in place.
         source: model file, or its content.
-        make_settings: tells where the model's external data is.
+        make_settings: gives the settings that say where the model's external data is.
 
     Raises:
         InvalidArgument: the metadata is no JSON, or a value does not fit its option.

@@ -46,7 +46,7 @@ class SessionOptions(Options):
     enable_mem_pattern = flag(True, "Accepted; programs lay out memory by signature.")
     enable_mem_reuse = flag(True, "Accepted.")
     enable_profiling = flag(False, "Whether runs are profiled from the start.")
-    execution_mode = member(ExecutionMode.ORT_SEQUENTIAL, "Accepted and told to providers; nodes run one after the other.")
+    execution_mode = member(ExecutionMode.ORT_SEQUENTIAL, "Accepted and passed to providers; nodes run one after the other.")
     execution_order = member(ExecutionOrder.DEFAULT, "Accepted; the order is the model's topological order.")
     graph_optimization_level = member(GraphOptimizationLevel.ORT_ENABLE_ALL, "How far the optimizer goes.")
     inter_op_num_threads = number(0, "Threads of ``run_async``; below 1 leaves the choice to the session.")
@@ -101,7 +101,7 @@ class SessionOptions(Options):
         return self._config.read(key)
 
     def entries_for_providers(self) -> dict[str, str]:
-        """Config entries as providers are told of them: those set, and options under the names that ONNX Runtime has for them."""
+        """Config entries as providers get them: those set, and options under the names that ONNX Runtime has for them."""
         mode = "parallel" if self.execution_mode is ExecutionMode.ORT_PARALLEL else "sequential"
         typed = {
             EXECUTION_MODE: mode,
@@ -112,7 +112,7 @@ class SessionOptions(Options):
         return typed | self._config
 
     def add_initializer(self, name: str, value: OrtValue) -> None:
-        """Use this value in place of the model's initializer of that name. Shared by sessions, not copied.
+        """Use this value instead of the model's initializer of that name. Shared by sessions, not copied.
 
         Raises:
             Fail: ``value`` is no OrtValue with a tensor.
@@ -120,7 +120,7 @@ class SessionOptions(Options):
         self._initializers[name] = _tensor_value(name, value)
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
-        """Use these values in place of external initializers of the model, by name.
+        """Use these values instead of external initializers of the model, by name.
 
         Raises:
             Fail: lists of different length, or no tensors.
@@ -134,7 +134,7 @@ class SessionOptions(Options):
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int], /
     ) -> None:
-        """Use these buffers in place of external data files. They are kept, not copied.
+        """Use these buffers instead of external data files. They are kept, not copied.
 
         Args:
             names: file names as the model's external data says them.
@@ -157,7 +157,7 @@ class SessionOptions(Options):
             self._add_external_file(name, view[:length])
 
     def add_external_file(self, location: str, content: str | os.PathLike[str] | Any) -> None:
-        """Use a file or a buffer in place of an external data file of the model.
+        """Use a file or a buffer instead of an external data file of the model.
 
         Args:
             location: as the model's external data says it.
@@ -258,7 +258,7 @@ class SessionOptions(Options):
 
 @public_class()
 class RunOptions(Options):
-    """What one run is told. Setting ``terminate`` from another thread stops runs that use the object between two nodes."""
+    """Options of one run. Setting ``terminate`` from another thread stops runs that use the object between two nodes."""
 
     __slots__ = ("_config", "_stop")
 

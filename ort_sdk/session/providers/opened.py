@@ -77,7 +77,7 @@ class SessionProvider:
         execution_provider = self.execution_provider
         own = execution_provider.run_scope
         if self.handle.implements("on_run_start") or self.handle.implements("on_run_end"):
-            return lambda control: _told_scope(self.handle, execution_provider, control)
+            return lambda control: _hooked_scope(self.handle, execution_provider, control)
         if type(execution_provider).run_scope is ExecutionProvider.run_scope:
             return None
         return lambda _control: own()
@@ -129,8 +129,8 @@ def raise_scope_error(error: Exception, names: Sequence[str]) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _told_scope(handle: ProviderHandle, execution_provider: ExecutionProvider, control: RunControl) -> Iterator[None]:
-    """The provider's scope, with its hooks told of the run's start and end."""
+def _hooked_scope(handle: ProviderHandle, execution_provider: ExecutionProvider, control: RunControl) -> Iterator[None]:
+    """The provider's scope, with its hooks called at the run's start and end."""
     handle.on_run_start(execution_provider, control.config)
     try:
         with execution_provider.run_scope():

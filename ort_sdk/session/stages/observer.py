@@ -35,7 +35,7 @@ __all__ = ["SessionDescription", "StageWatcher"]
 
 @dataclass(slots=True)
 class SessionDescription:
-    """What a session tells of its model."""
+    """What a session says of its model."""
 
     inputs: list[PublicNodeArg]
     outputs: list[PublicNodeArg]

@@ -76,10 +76,10 @@ class SessionOptimizer:
         return [name for level in range(first, last + 1) for name in self.apply(level)]
 
     def apply_ahead_of_partition(self, last: int, *, level_1_follows: bool = False) -> list[str]:
-        """Turn products by dequantised weights into quantised products before partition already, if level 2 is to run.
+        """Fuse GEMMs with dequantized weights into quantized ones before partition already, if level 2 is to run.
 
         It is the pass of level 2, and what comes of it is the same. It is done here where that is certain, with one provider to
-        place nodes on and nothing recorded: no stage from here on then sees the dequantisation, nor looks for kernels for it.
+        place nodes on and nothing recorded: no stage from here on then sees DequantizeLinear, nor looks for kernels for it.
 
         Args:
             last: the last level that runs.

@@ -17,7 +17,7 @@ def make_prepacker(
     """The packer of one session; None if nothing is to be packed.
 
     Raises:
-        InvalidArgument: something else is in the place of the cache folder.
+        InvalidArgument: the cache folder is something else than a folder.
     """
     if config.get(DISABLE_PREPACKING) == "1":
         return None

@@ -1,4 +1,4 @@
-"""Which provider took which nodes, as sessions tell it."""
+"""Which provider took which nodes, as sessions report it."""
 
 from __future__ import annotations
 

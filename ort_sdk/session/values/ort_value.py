@@ -147,7 +147,7 @@ class OrtValue:
             is_bool_tensor: whether bytes are booleans.
 
         Raises:
-            InvalidArgument: its elements have gaps or another order than row by row: shape and address would not tell where
+            InvalidArgument: its elements have gaps or another order than row by row: shape and address would not determine where
                 they are.
         """
         array = np.from_dlpack(_Capsule(data) if type(data).__name__ == "PyCapsule" else data)
@@ -406,4 +406,4 @@ def _address(array: Any) -> int:
         found = getattr(array, attribute, None)
         if found is not None:
             return int(found() if callable(found) else found)
-    raise Fail(f"arrays of type {type(array).__name__} do not tell their address")
+    raise Fail(f"arrays of type {type(array).__name__} do not have an address that can be asked for")

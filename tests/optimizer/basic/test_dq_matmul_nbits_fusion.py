@@ -1,4 +1,4 @@
-"""ORT's optional fusion of dequantised uint4 weights, before nodes are placed."""
+"""ORT's optional fusion of dequantized uint4 weights, before nodes are placed."""
 
 from __future__ import annotations
 

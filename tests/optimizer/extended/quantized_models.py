@@ -25,7 +25,7 @@ EXACT = {"session.qdq_matmulnbits_accuracy_level": "0"}
 
 
 def integers(name: str, shape: Sequence[int]) -> np.ndarray:
-    """Any values of a quantised type."""
+    """Any values of a quantized type."""
     bits = int(name[-1])
     low = 0 if name.startswith("u") else -(1 << (bits - 1))
     return RNG.integers(low, low + (1 << bits), shape).astype(DTYPES[name])
@@ -58,7 +58,7 @@ def dequantize(
 
 
 def real(constants: Mapping[str, np.ndarray], axis: int | None, block_size: int) -> np.ndarray:
-    """The dequantised weight in float64."""
+    """The dequantized weight in float64."""
     weight = constants["w"].astype(np.float64)
 
     def expand(values: np.ndarray) -> np.ndarray:
@@ -93,7 +93,7 @@ def product(
     element_type: int = FLOAT,
     **attributes: Any,
 ) -> bytes:
-    """x @ dequantised w."""
+    """x @ dequantized w."""
     size_k = constants["w"].shape[1 if attributes.get("transB") else 0]
     extra = {} if bias is None else {"b": bias}
     nodes = [dequantize(constants, axis, block_size), node(operator, ["x", "d", *extra], ["y"], **attributes)]

@@ -104,14 +104,14 @@ def test_tables_the_operator_does_not_take_are_left(name, shape, axis, block_siz
     assert_same_bits(model)
 
 
-def test_dequantised_indices_are_no_table():
+def test_dequantized_indices_are_no_table():
     constants = quantized("int8", (20, 64), 1, 32, False)
     nodes = [dequantize(constants, 1, 32), node("Gather", ["x", "i"], ["g"]), node("MatMul", ["g", "d"], ["y"])]
     model = model_of(nodes, [("x", FLOAT, [9, 20]), ("i", INT64, [2, 3])], constants)
     assert "GatherBlockQuantized" not in op_types(model)
 
 
-def test_other_readers_keep_the_dequantised_table():
+def test_other_readers_keep_the_dequantized_table():
     constants = quantized("int4", (20, 64), 1, 32, False)
     nodes = [dequantize(constants, 1, 32), node("Gather", ["d", "i"], ["y"]), node("Neg", ["d"], ["n"])]
     model = model_of(nodes, [("i", INT64, [2, 3])], constants, [("y", FLOAT, None), ("n", FLOAT, None)])

@@ -123,7 +123,7 @@ def test_gemm(bias):
     np.testing.assert_allclose(result, onnxruntime_result(model, EXACT), atol=1e-4)
 
 
-def test_gemm_whose_bias_is_dequantised_too():
+def test_gemm_whose_bias_is_dequantized_too():
     constants = quantized("int4", (64, 20), 0, 32, False)
     others = {"b": np.arange(20, dtype=np.int32), "bs": np.float32(0.1)}
     nodes = [
@@ -193,13 +193,13 @@ def test_fed_parameters_are_left(fed):
     assert "MatMulNBits" not in op_types(model)
 
 
-def test_dequantised_left_operand_is_left():
+def test_dequantized_left_operand_is_left():
     constants = quantized("int4", (64, 64), 0, 32, False)
     model = model_of([dequantize(constants, 0, 32), node("MatMul", ["d", "x"], ["y"])], [("x", FLOAT, [64, 3])], constants)
     assert "MatMulNBits" not in op_types(model)
 
 
-def test_both_operands_dequantised_are_left():
+def test_both_operands_dequantized_are_left():
     constants = quantized("int4", (64, 20), 0, 32, False) | {"as": np.float32(0.1)}
     nodes = [
         dequantize(constants, 0, 32),
@@ -209,21 +209,21 @@ def test_both_operands_dequantised_are_left():
     assert "MatMulNBits" not in op_types(model_of(nodes, [("x", TensorProto.INT16, [3, 64])], constants))
 
 
-def test_quantised_result_is_left():
+def test_quantized_result_is_left():
     constants = quantized("int4", (64, 20), 0, 32, False) | {"ys": np.float32(0.1), "yz": np.array(3, np.uint8)}
     nodes = [dequantize(constants, 0, 32), node("MatMul", ["x", "d"], ["p"]), node("QuantizeLinear", ["p", "ys", "yz"], ["y"])]
     model = model_of(nodes, [("x", FLOAT, [3, 64])], constants, [("y", TensorProto.UINT8, None)])
     assert "MatMulNBits" not in op_types(model)
 
 
-def test_dequantised_weight_that_is_an_output_is_left():
+def test_dequantized_weight_that_is_an_output_is_left():
     constants = quantized("int4", (64, 20), 0, 32, False)
     nodes = [dequantize(constants, 0, 32), node("MatMul", ["x", "d"], ["y"])]
     model = model_of(nodes, [("x", FLOAT, [3, 64])], constants, [("y", FLOAT, None), ("d", FLOAT, None)])
     assert op_types(model) == ["DequantizeLinear", "MatMul"]
 
 
-def test_dequantised_weight_that_others_read_is_left():
+def test_dequantized_weight_that_others_read_is_left():
     constants = quantized("int4", (64, 20), 0, 32, False)
     nodes = [dequantize(constants, 0, 32), node("MatMul", ["x", "d"], ["y"]), node("Neg", ["d"], ["n"])]
     model = model_of(nodes, [("x", FLOAT, [3, 64])], constants, [("y", FLOAT, None), ("n", FLOAT, None)])
@@ -240,18 +240,18 @@ def test_it_can_be_turned_off(config):
 # Shared weights
 
 
-def two_products(constants, dequantisers=1):
-    names = ["d", "d"] if dequantisers == 1 else ["d", "e"]
+def two_products(constants, dequantizers=1):
+    names = ["d", "d"] if dequantizers == 1 else ["d", "e"]
     nodes = [dequantize(constants, 0, 32, name) for name in dict.fromkeys(names)]
     nodes += [node("MatMul", ["x", names[0]], ["y"]), node("Gemm", ["v", names[1]], ["z_out"])]
     inputs = [("x", FLOAT, [2, 3, 64]), ("v", FLOAT, [5, 64])]
     return model_of(nodes, inputs, constants, [("y", FLOAT, None), ("z_out", FLOAT, None)])
 
 
-@pytest.mark.parametrize("dequantisers", [1, 2])
-def test_products_that_share_a_weight_share_the_derived_one(dequantisers):
+@pytest.mark.parametrize("dequantizers", [1, 2])
+def test_products_that_share_a_weight_share_the_derived_one(dequantizers):
     constants = quantized("int4", (64, 20), 0, 32, True)
-    model = two_products(constants, dequantisers)
+    model = two_products(constants, dequantizers)
     graph = optimized(model, config=EXACT)
     first, second = graph.nodes
     assert {first.op_type, second.op_type} == {"MatMulNBits"}

@@ -1,4 +1,4 @@
-"""Dequantised weights of convolutions as constants: what is folded, what is left, and the same results as onnxruntime."""
+"""Dequantized weights of convolutions as constants: what is folded, what is left, and the same results as onnxruntime."""
 
 import numpy as np
 import onnxruntime
@@ -120,7 +120,7 @@ def test_the_config_may_keep_them():
     assert operators(session) == ["DequantizeLinear", "Conv"]
 
 
-def test_a_image_that_is_dequantised_is_not_folded():
+def test_an_image_that_is_dequantized_is_not_folded():
     graph = helper.make_graph(
         [helper.make_node("DequantizeLinear", ["x", "s"], ["a"]), helper.make_node("Conv", ["a", "w"], ["y"])],
         "g",

@@ -1,4 +1,4 @@
-"""QDQ models as integer ones, and products of dynamically quantised matrices."""
+"""QDQ models as integer ones, and products of dynamically quantized matrices."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_relu_before_quantization_goes_with_the_convolution():
 
 
 def test_residual_block():
-    """Two convolutions, a sum, pooling: integers throughout, each dequantiser shared where the block forks."""
+    """Two convolutions, a sum, pooling: integers throughout, each dequantizer shared where the block forks."""
     nodes = [
         dq("x"),
         dq("w", "w"),

@@ -65,7 +65,7 @@ class AttributeReader:
         return decode(getattr(proto, field))
 
     def _untyped(self, proto: Any, owner: Callable[[], str]) -> tuple[str, Callable[[Any], Any]]:
-        # Files of IR version 1 carry no type: the one field that is set tells it.
+        # Files of IR version 1 carry no type: the one field that is set decides.
         for decoder in self._decoders.values():
             field = decoder[0]
             if len(getattr(proto, field)) if field in _LISTS else proto.HasField(field):

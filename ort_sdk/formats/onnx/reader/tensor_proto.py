@@ -40,7 +40,7 @@ class TensorReader:
     Args:
         source: the model file, which payloads are ranges of.
         external: the model's external data files.
-        replacements: initializers of the main graph given by the caller in place of external ones, by name.
+        replacements: initializers of the main graph given by the caller instead of external ones, by name.
         loaders: asked for external tensors before their files are read.
     """
 

@@ -103,7 +103,7 @@ class _Piece:
 
     Args:
         data: the bytes.
-        offset: place of the first one in the model.
+        offset: that of the first one in the model.
     """
 
     __slots__ = ("data", "offset")
@@ -113,7 +113,7 @@ class _Piece:
         self.offset = offset
 
     def read(self, target: Message, position: int, end: int, depth: int) -> None:
-        """Read the fields between two places into a message.
+        """Read the fields between two offsets into a message.
 
         Raises:
             IndexError: the last field goes beyond the bytes.
@@ -169,7 +169,7 @@ class _Piece:
             raise self.malformed(position, f"the end of a field whose message ends at byte {self.offset + end}")
 
     def check_unknown(self, tag: int, position: int) -> None:
-        """Refuse a field that is none, before a place; others that are not known are skipped."""
+        """Refuse a field that is none, before an offset; others that are not known are skipped."""
         if tag < _FIRST_TAG:
             raise self.malformed(position, "a field number of 0")
 
@@ -185,7 +185,7 @@ class _Piece:
         return self.data[position:end], end
 
     def varint(self, position: int) -> tuple[int, int]:
-        """The number at a place, and where it ends."""
+        """The number at an offset, and where it ends."""
         first = self.data[position]
         second = self.data[position + 1] if first >= 0x80 else 0
         if first >= 0x80 > second:  # as most that are asked for
@@ -219,7 +219,7 @@ class _Piece:
         return values
 
     def malformed(self, position: int, found: str) -> InvalidProtobuf:
-        """The error for what was found at a place."""
+        """The error for what was found at an offset."""
         return _is_no_model(f"at byte {self.offset + position} there is {found}")
 
 
@@ -282,13 +282,13 @@ def _alone(read: Any, others: tuple[str, ...]) -> Any:
     if not others:
         return read
 
-    def read_alone(values: dict[str, Any], content: Any, *place: int) -> None:
+    def read_alone(values: dict[str, Any], content: Any, *span: int) -> None:
         for other in others:
             values.pop(other, None)
         if not isinstance(read, str):
-            read(values, content, *place)
-        elif place:
-            values[read] = str(content.data[place[0] : place[1]], "utf-8", "surrogateescape")
+            read(values, content, *span)
+        elif span:
+            values[read] = str(content.data[span[0] : span[1]], "utf-8", "surrogateescape")
         else:
             values[read] = _signed64(content)
 

@@ -79,7 +79,7 @@ def open_weights_file(path: Path, name: str, min_bytes: int) -> WeightsFile:
         OSError: the file system refuses.
     """
     if Path(name).name != name:
-        raise InvalidArgument(f"external file name {name!r} must be a plain name: it lies beside the model")
+        raise InvalidArgument(f"external file name {name!r} must be a plain name: the file is beside the model")
     return WeightsFile(path.parent, name, min_bytes)
 
 

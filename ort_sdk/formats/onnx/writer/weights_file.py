@@ -96,7 +96,7 @@ class WeightsFile:
         self._min_bytes = min_bytes
         self._written: dict[Hashable, _Written] = {}
         """By ``_contents``; its tensor keeps what that names alive."""
-        self.memory = FileMemory(self._place)
+        self.memory = FileMemory(self._reserve)
         """For packed forms, and the bytes of weights, that are to be added."""
 
     @property
@@ -140,7 +140,7 @@ class WeightsFile:
             buffers: contiguous ``uint8`` vectors.
 
         Returns:
-            The buffers as read-only maps of the file, for use in place of those given.
+            The buffers as read-only maps of the file, to use instead of those given.
         """
         written = self._add(tensor, PACKED_ALIGNMENT_BYTES)
         key = (op_type, identity)
@@ -152,7 +152,7 @@ class WeightsFile:
         return tuple(map_file(descriptor, length, offset) for offset, length, _ in written.prepacked[key])
 
     def add_bytes(self, tensor: Tensor, data: HostArray) -> HostArray:
-        """Write a weight whose bytes somebody has.
+        """Write a weight whose bytes the caller has.
 
         Args:
             tensor: the weight.
@@ -209,11 +209,11 @@ class WeightsFile:
             self.unfinished.file.write(data.data)
         return offset
 
-    def _place(self, nbytes: int) -> tuple[IO[bytes], int]:
+    def _reserve(self, nbytes: int) -> tuple[IO[bytes], int]:
         return self.unfinished.file, self._begin(nbytes, PACKED_ALIGNMENT_BYTES)
 
     def _begin(self, nbytes: int, alignment: int) -> int:
-        """Fill up to where an object of that many bytes may start; returns the place."""
+        """Fill up to where an object of that many bytes may start; returns its offset."""
         file = self.unfinished.file
         alignment = ALIGNMENT_BYTES if nbytes > ALIGNMENT_THRESHOLD_BYTES else alignment
         file.write(b"\0" * (-file.tell() % alignment))

@@ -32,8 +32,8 @@ def read_runtime_optimizations(graph: Table, nodes: Mapping[int, Node]) -> list[
         nodes: index → node.
 
     Raises:
-        Fail: an optimizer is listed twice, a record's places are out of range or do not fit its numbers of inputs and outputs,
-            or what it produces is no op id.
+        Fail: an optimizer is listed twice, a record's node indices are out of range or do not fit its numbers of inputs and
+            outputs, or what it produces is no op id.
     """
     table = graph.table(GraphSlot.RUNTIME_OPTIMIZATIONS, "RuntimeOptimizations")
     entries = [] if table is None else table.tables(OptimizationsSlot.OPTIMIZERS, "RuntimeOptimizationRecordContainerEntry")
@@ -58,29 +58,29 @@ def read_runtime_optimizations(graph: Table, nodes: Mapping[int, Node]) -> list[
 def _read(table: Table, optimizer: str, nodes: Mapping[int, Node], slots: int) -> RuntimeOptimization | None:
     action = table.text(OptimizationSlot.ACTION_ID) or ""
     owner = f"runtime optimization '{action}' of {optimizer}"
-    places = table.table(OptimizationSlot.NODES, "NodesToOptimizeIndices")
-    indices = [] if places is None else places.numbers(OptimizedNodesSlot.NODE_INDICES, "<u4")
+    listed = table.table(OptimizationSlot.NODES, "NodesToOptimizeIndices")
+    indices = [] if listed is None else listed.numbers(OptimizedNodesSlot.NODE_INDICES, "<u4")
     _check_range(indices, slots, owner)
-    if places is None or not indices or any(index not in nodes and index != EMPTY_NODE_INDEX for index in indices):
+    if listed is None or not indices or any(index not in nodes and index != EMPTY_NODE_INDEX for index in indices):
         logger.warning("%s is left out: the graph has no longer the nodes of indices %s", owner, indices[:20])
         return None
-    variadic_inputs = _variadic(places, OptimizedNodesSlot.HAS_VARIADIC_INPUT, OptimizedNodesSlot.NUM_VARIADIC_INPUTS)
-    variadic_outputs = _variadic(places, OptimizedNodesSlot.HAS_VARIADIC_OUTPUT, OptimizedNodesSlot.NUM_VARIADIC_OUTPUTS)
-    inputs = _entries(places.u32(OptimizedNodesSlot.NUM_INPUTS), variadic_inputs)
-    outputs = _entries(places.u32(OptimizedNodesSlot.NUM_OUTPUTS), variadic_outputs)
+    variadic_inputs = _variadic(listed, OptimizedNodesSlot.HAS_VARIADIC_INPUT, OptimizedNodesSlot.NUM_VARIADIC_INPUTS)
+    variadic_outputs = _variadic(listed, OptimizedNodesSlot.HAS_VARIADIC_OUTPUT, OptimizedNodesSlot.NUM_VARIADIC_OUTPUTS)
+    inputs = _entries(listed.u32(OptimizedNodesSlot.NUM_INPUTS), variadic_inputs)
+    outputs = _entries(listed.u32(OptimizedNodesSlot.NUM_OUTPUTS), variadic_outputs)
     target = nodes.get(indices[inputs]) if 0 <= inputs < len(indices) else None
     if target is None or outputs < 0 or inputs + 1 + outputs != len(indices):
         raise Fail(
-            f"{owner} has {len(indices)} places; it needs {max(inputs, 0)} for inputs, one for its target, which must be a node, "
-            f"and {max(outputs, 0)} for outputs. Invalid ORT format model."
+            f"{owner} has {len(indices)} node indices; it needs {max(inputs, 0)} for inputs, one for its target, which "
+            f"must be a node, and {max(outputs, 0)} for outputs. Invalid ORT format model."
         )
-    listed = [nodes.get(index) for index in indices]
+    found = [nodes.get(index) for index in indices]
     return RuntimeOptimization(
         optimizer=optimizer,
         action=action,
         target=target,
-        inputs=tuple(listed[:inputs]),
-        outputs=tuple(listed[inputs + 1 :]),
+        inputs=tuple(found[:inputs]),
+        outputs=tuple(found[inputs + 1 :]),
         variadic_inputs=variadic_inputs,
         variadic_outputs=variadic_outputs,
         produced=tuple(map(checked_op_id, table.texts(OptimizationSlot.PRODUCED_OP_IDS))),
@@ -93,12 +93,12 @@ def _check_range(indices: list[int], slots: int, owner: str) -> None:
         raise Fail(f"{owner} names nodes of indices {wrong[:20]}; the graph has {slots} node slots. Invalid ORT format model.")
 
 
-def _variadic(places: Table, is_given: int, count: int) -> int | None:
-    return places.u32(count) if places.u8(is_given) else None
+def _variadic(listed: Table, is_given: int, count: int) -> int | None:
+    return listed.u32(count) if listed.u8(is_given) else None
 
 
-def _entries(places: int, variadic: int | None) -> int:
-    """Nodes of some places, the last of which may have many; negative if it should and there is no place."""
+def _entries(arguments: int, variadic: int | None) -> int:
+    """Nodes of some arguments, the last of which may have many; negative if it should and there is no argument."""
     if variadic is None:
-        return places
-    return places - 1 + variadic if places else -1
+        return arguments
+    return arguments - 1 + variadic if arguments else -1

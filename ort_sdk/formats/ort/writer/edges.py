@@ -17,7 +17,7 @@ EdgeEnd = tuple[int, int, int]
 
 
 def write_edges(builder: FileBuilder, graph: Graph) -> int:
-    """A vector of ``NodeEdge``, one for each node of a graph; a node's index is its place."""
+    """A vector of ``NodeEdge``, one for each node of a graph; a node's index is its position."""
     incoming, outgoing = _edges(graph)
     entries = []
     for index, (ends_in, ends_out) in enumerate(zip(incoming, outgoing, strict=True)):
@@ -30,7 +30,7 @@ def write_edges(builder: FileBuilder, graph: Graph) -> int:
 
 def _edges(graph: Graph) -> tuple[list[list[EdgeEnd]], list[list[EdgeEnd]]]:
     """Edges into and out of each node; implicit inputs count after explicit ones."""
-    makers = {name: (index, place) for index, node in enumerate(graph.nodes) for place, name in enumerate(node.outputs) if name}
+    makers = {name: (index, slot) for index, node in enumerate(graph.nodes) for slot, name in enumerate(node.outputs) if name}
     incoming: list[list[EdgeEnd]] = [[] for _ in graph.nodes]
     outgoing: list[list[EdgeEnd]] = [[] for _ in graph.nodes]
     for index, node in enumerate(graph.nodes):

@@ -44,7 +44,7 @@ def write_graph(
     schemas: OperatorSchemas,
     denotations: Mapping[str, tuple[str, ...]] | None = None,
 ) -> int:
-    """A ``Graph`` with its bodies; a node's index is its place.
+    """A ``Graph`` with its bodies; a node's index is its position.
 
     Args:
         builder: takes it.

@@ -20,7 +20,7 @@ def standing_optimizations(graph: Graph) -> Iterator[RuntimeOptimization]:
 
 
 def write_runtime_optimizations(builder: FileBuilder, graph: Graph) -> int | None:
-    """A ``RuntimeOptimizations``; a node's index is its place. None if there are none."""
+    """A ``RuntimeOptimizations``; a node's index is its position. None if there are none."""
     indices = {id(node): index for index, node in enumerate(graph.nodes)}
     by_optimizer: dict[str, list[int]] = {}
     for each in standing_optimizations(graph):
@@ -36,7 +36,7 @@ def write_runtime_optimizations(builder: FileBuilder, graph: Graph) -> int | Non
 
 
 def _write(builder: FileBuilder, optimization: RuntimeOptimization, indices: Mapping[int, int]) -> int:
-    listed = [EMPTY_NODE_INDEX if node is None else indices[id(node)] for node in optimization.places]
+    listed = [EMPTY_NODE_INDEX if node is None else indices[id(node)] for node in optimization.nodes_to_optimize]
     has_inputs, has_outputs = optimization.variadic_inputs is not None, optimization.variadic_outputs is not None
     more_inputs, more_outputs = optimization.variadic_inputs or 0, optimization.variadic_outputs or 0
     nodes = builder.table(

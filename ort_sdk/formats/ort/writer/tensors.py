@@ -12,7 +12,7 @@ from .builder import FileBuilder, i32, offset
 __all__ = ["WEIGHT_ALIGNMENT", "write_sparse_tensor", "write_tensor"]
 
 WEIGHT_ALIGNMENT = 64
-"""Bytes that divide the place of every tensor's data in the file."""
+"""Bytes that divide the offset of every tensor's data in the file."""
 
 
 def write_tensor(builder: FileBuilder, tensor: Tensor, name: str) -> int:

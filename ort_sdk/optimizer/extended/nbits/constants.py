@@ -1,4 +1,4 @@
-"""Constants behind DequantizeLinear, and those of MatMulNBits derived from them: computed when somebody reads them."""
+"""Constants behind DequantizeLinear, and those of MatMulNBits derived from them: computed when they are read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "bias_of",
     "derived_constant",
     "drop_added",
-    "is_plain_product",
+    "is_plain_matmul",
     "is_quantization_enabled",
     "is_signed",
     "read_constant",
@@ -55,10 +55,10 @@ class DequantizedConstant:
 
     Args:
         node: the node.
-        weight: what it dequantises.
+        weight: what it dequantizes.
         scales: its scales.
         zero_points: its zero points, if there are any.
-        block_size: 0 unless quantised in blocks.
+        block_size: 0 unless quantized in blocks.
         axis: of channels, or along which blocks are; not negative.
     """
 
@@ -76,7 +76,7 @@ class DequantizedConstant:
 
     @property
     def output(self) -> str:
-        """Name of the dequantised value."""
+        """Name of the dequantized value."""
         return self.node.outputs[0]
 
     @property
@@ -86,12 +86,12 @@ class DequantizedConstant:
 
 
 def is_quantization_enabled(context: TransformerContext) -> bool:
-    """Whether the config leaves QDQ models to be turned into integer ones."""
+    """Whether the config lets QDQ models become integer ones."""
     return context.config.get(DISABLE_QUANT_QDQ) != "1"
 
 
 def read_constant(matcher: GraphMatcher, node: Node) -> DequantizedConstant | None:
-    """What a DequantizeLinear node dequantises; None unless all is constant, and the result has the scales' type."""
+    """What a DequantizeLinear node dequantizes; None unless all is constant, and the result has the scales' type."""
     constant, inputs, attributes = matcher.tensor, node.inputs, node.attributes
     weight, scales, zero_points = constant(inputs[0]), constant(inputs[1]), None
     if weight is None or scales is None or matcher.graph.is_output(node.outputs[0]):
@@ -123,7 +123,7 @@ def accuracy_level(context: TransformerContext) -> int:
 
 
 def is_signed(element_type: TensorElementType) -> bool:
-    """Whether a type of a quantised weight has negative numbers."""
+    """Whether a type of a quantized weight has negative numbers."""
     return element_type in _SIGNED
 
 
@@ -138,7 +138,7 @@ NBitsConstants = tuple[str, str, str]
 
 
 class Shifts(NamedTuple):
-    """Numbers, one of each block, that are added to a dequantised matrix."""
+    """Numbers, one of each block, that are added to a dequantized matrix."""
 
     tensor: Tensor
     sign: int
@@ -150,7 +150,7 @@ _Derivation = Callable[[Sequence[Tensor]], DerivedTensor]
 
 
 class NBitsLayout:
-    """A kind of quantised matrix that MatMulNBits can multiply by: models have many matrices of few kinds.
+    """A kind of quantized matrix that MatMulNBits can multiply by: models have many matrices of few kinds.
 
     Args:
         size_k: rows of the [K, N] matrix.
@@ -194,7 +194,7 @@ class NBitsLayout:
         self.size_k = size_k
         self.size_n = size_n
         self.type = tensor_type(scale_type)
-        """Of scales, and so of the product and its first factor."""
+        """Of scales, and so of the result and of A."""
         self._element_type = element_type
         self._is_transposed = is_transposed
         self._blocks = -(-size_k // block_size)
@@ -230,12 +230,12 @@ class NBitsLayout:
     def add_shifted_to(
         self, graph: Graph, names: NBitsConstants, weight: Tensor, scales: Tensor, shifts: Shifts, zero_points: Tensor | None
     ) -> NBitsConstants:
-        """The same for a matrix to each block of which a number is added once it is dequantised: zero points are float32.
+        """The same for a matrix to each block of which a number is added once it is dequantized: zero points are float32.
 
         Args:
             graph: changed.
             names: those wanted.
-            weight: the matrix, which lies as MatMulNBits wants it.
+            weight: the matrix, in the layout that MatMulNBits wants.
             scales: float32, one of each block.
             shifts: what is added.
             zero_points: of the weight's type, one of each block, if there are any.
@@ -333,8 +333,8 @@ def _columns(element_type: TensorElementType, rows: int, columns: int, row_bytes
     return stream
 
 
-def is_plain_product(matcher: GraphMatcher, node: Node, size_n: int) -> bool:
-    """Whether a MatMul or Gemm is nothing but a product and the sum with a vector of N."""
+def is_plain_matmul(matcher: GraphMatcher, node: Node, size_n: int) -> bool:
+    """Whether a MatMul or Gemm is nothing but a matrix product and the sum with a vector of N."""
     if node.op_type == "MatMul":
         return True
     bias, attributes = bias_of(node), node.attributes

@@ -1,4 +1,4 @@
-"""Rows gathered from a table that DequantizeLinear makes of a constant, as rows dequantised after they are gathered."""
+"""Rows gathered from a table that DequantizeLinear makes of a constant, as rows dequantized after they are gathered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Blocks:
 
 
 class DQGatherToGatherBlockQuantized(FusionPass):
-    """DequantizeLinear → Gather becomes ``com.microsoft`` GatherBlockQuantized, which reads the quantised table in place.
+    """DequantizeLinear → Gather becomes ``com.microsoft`` GatherBlockQuantized, which reads the quantized table in place.
 
     For tables of 4 and 8 bits with scales per block, per channel of a matrix, or per tensor. What is gathered is the same,
     bit by bit; an index outside the table, which Gather refuses, gives zeros.

@@ -1,4 +1,4 @@
-"""Products of matrices that DequantizeLinear makes of constants, as products with the quantised matrices."""
+"""MatMul and Gemm with weights that DequantizeLinear makes of constants, as MatMulNBits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .constants import (
     accuracy_level,
     bias_of,
     drop_added,
-    is_plain_product,
+    is_plain_matmul,
     is_quantization_enabled,
     is_signed,
     read_constant,
@@ -39,24 +39,24 @@ WEIGHT_TYPES = frozenset(
         TensorElementType.UINT8,
     }
 )
-PRODUCTS = ("MatMul", "Gemm")
+MATMULS = ("MatMul", "Gemm")
 MOST_LAYOUTS = 256
 """Kinds of matrices that are remembered."""
 SCALE_TYPES = frozenset({TensorElementType.FLOAT, TensorElementType.FLOAT16})
 
 
-_Product = tuple[Node, "Node | None"]
-"""A MatMul or Gemm by a dequantised matrix, and a Transpose between the two if there is one."""
+_MatMul = tuple[Node, "Node | None"]
+"""A MatMul or Gemm by a dequantized matrix, and a Transpose between the two if there is one."""
 
 
 class DQMatMulToMatMulNBits(FusionPass):
     """DequantizeLinear → MatMul or Gemm becomes ``com.microsoft`` MatMulNBits, whose weight is derived when it is read.
 
-    ONNX Runtime's rule of this name, on its conditions, but that the weight may be shared: all products that read a
-    dequantised matrix become MatMulNBits over the same constants, or none. A Transpose between the two is allowed as well,
+    ONNX Runtime's rule of this name, on its conditions, but that the weight may be shared: all nodes that read a
+    dequantized matrix become MatMulNBits over the same constants, or none. A Transpose between the two is allowed as well,
     if the blocks are then along K.
 
-    It may run before types are inferred: what it must know is those of constants, which a product's other values share.
+    It may run before types are inferred: what it must know is those of constants, which the node's other values share.
     """
 
     name = "DQMatMulToMatMulNBits"
@@ -71,25 +71,25 @@ class DQMatMulToMatMulNBits(FusionPass):
         constant = read_constant(matcher, node)
         if constant is None:
             return None
-        products: list[_Product] = []
-        if not _find_products(matcher.graph, node.outputs[0], None, products):
+        matmuls: list[_MatMul] = []
+        if not _find_matmuls(matcher.graph, node.outputs[0], None, matmuls):
             return None
-        layout = _layout(constant, matcher.context, is_transposed=products[0][1] is not None)
+        layout = _layout(constant, matcher.context, is_transposed=matmuls[0][1] is not None)
         if layout is None:
             return None
-        for product, _ in products:
-            if product.execution_provider != node.execution_provider or not is_plain_product(matcher, product, layout.size_n):
+        for matmul, _ in matmuls:
+            if matmul.execution_provider != node.execution_provider or not is_plain_matmul(matcher, matmul, layout.size_n):
                 return None
-        return _replace(matcher, constant, layout, products)
+        return _replace(matcher, constant, layout, matmuls)
 
 
-def _find_products(graph: Graph, matrix: str, transpose: Node | None, found: list[_Product]) -> bool:
-    """Whether all readers of a matrix, or of what a Transpose makes of it, are products of the same kind; they are added."""
+def _find_matmuls(graph: Graph, matrix: str, transpose: Node | None, found: list[_MatMul]) -> bool:
+    """Whether all readers of a matrix, or of its transpose, are MatMul or Gemm of the same kind; they are added to ``found``."""
     readers = graph.consumers(matrix)
     is_first = transpose is None
     for reader in readers:
         if is_first and reader.op_type == "Transpose":
-            if not is_swap(graph, reader) or not _find_products(graph, reader.outputs[0], reader, found):
+            if not is_swap(graph, reader) or not _find_matmuls(graph, reader.outputs[0], reader, found):
                 return False
         elif is_replaceable(graph, reader, matrix):
             found.append((reader, transpose))
@@ -105,9 +105,9 @@ def is_swap(graph: Graph, transpose: Node) -> bool:
 
 
 def is_replaceable(graph: Graph, node: Node, matrix: str) -> bool:
-    """Whether a node is a product whose second factor is the matrix, and can become MatMulNBits."""
+    """Whether a node is a MatMul or Gemm whose B is the matrix, and can become MatMulNBits."""
     inputs = node.inputs
-    if node.op_type not in PRODUCTS or node.domain or inputs[1] != matrix or inputs.count(matrix) != 1:
+    if node.op_type not in MATMULS or node.domain or inputs[1] != matrix or inputs.count(matrix) != 1:
         return False
     for reader in graph.consumers(node.outputs[0]):
         if reader.op_type == "QuantizeLinear":
@@ -117,7 +117,7 @@ def is_replaceable(graph: Graph, node: Node, matrix: str) -> bool:
 
 
 def _layout(constant: DequantizedConstant, context: TransformerContext, *, is_transposed: bool) -> NBitsLayout | None:
-    """How the constants of MatMulNBits come from the matrix, if the operator can tell them apart as DequantizeLinear does."""
+    """How the constants of MatMulNBits come from the matrix, if the operator has a scale for each that DequantizeLinear has."""
     node, weight, scales, zero_points = constant.node, constant.weight, constant.scales, constant.zero_points
     shape = weight.shape
     if len(shape) != 2:
@@ -193,7 +193,7 @@ def _are_types_allowed(domain: str, version: int, weight: TensorElementType, sca
 
 
 def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
-    """Block size for weights that are not quantised in blocks.
+    """Block size for weights that are not quantized in blocks.
 
     Raises:
         InvalidArgument: the config's value is none of those allowed.
@@ -211,7 +211,7 @@ def _chosen_block_size(context: TransformerContext, size_k: int) -> int:
     return int(text)
 
 
-def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBitsLayout, products: Sequence[_Product]) -> bool:
+def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBitsLayout, matmuls: Sequence[_MatMul]) -> bool:
     sources, zero_points = constant.node.inputs, constant.zero_points
     zero_points_name = sources[2] if zero_points is not None else ""
     if zero_points is None and not is_signed(constant.weight.element_type):
@@ -221,8 +221,8 @@ def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBits
     names = layout.add_to(matcher.graph, wanted, constant.weight, constant.scales, zero_points)
     attributes = layout.attributes(accuracy_level(matcher.context))
     is_replaced = False
-    for product in products:
-        node = product[0]
+    for matmul in matmuls:
+        node = matmul[0]
         enter_types(matcher.graph, node, layout.type)
         bias = bias_of(node)
         inputs = [node.inputs[0], *names, "", bias] if bias else [node.inputs[0], *names]
@@ -231,25 +231,25 @@ def _replace(matcher: GraphMatcher, constant: DequantizedConstant, layout: NBits
             break
         known = [matcher.graph.values.get(name) for name in (node.inputs[0], bias, node.outputs[0])]
         kind = (layout, node.execution_provider, *[None if argument is None else argument.type for argument in known])
-        is_replaced |= matcher.replace(Match(node, *_members(matcher, constant, product, products)), new, kind)
+        is_replaced |= matcher.replace(Match(node, *_members(matcher, constant, matmul, matmuls)), new, kind)
     if not is_replaced:
         drop_added(matcher.graph, before)
     return is_replaced
 
 
-def enter_types(graph: Graph, product: Node, type_string: str) -> None:
-    """Say of what type the values of a product are, by the type of the scales, if that is not known yet."""
+def enter_types(graph: Graph, matmul: Node, type_string: str) -> None:
+    """Set the type of the values of a MatMul, by the type of the scales, if that is not known yet."""
     values = graph.values
-    name, output = product.inputs[0], product.outputs[0]
+    name, output = matmul.inputs[0], matmul.outputs[0]
     if output not in values:
         values[output] = NodeArg(output, type_string)
     if name not in values and graph.producer(name) is not None:
         values[name] = NodeArg(name, type_string)
 
 
-def _members(matcher: GraphMatcher, constant: DequantizedConstant, product: _Product, products: Sequence[_Product]) -> list[Node]:
-    """Nodes that go with a product because nothing else reads them; shared ones go when their last reader is gone."""
-    node, transpose = product
-    if len(products) == 1:
+def _members(matcher: GraphMatcher, constant: DequantizedConstant, matmul: _MatMul, matmuls: Sequence[_MatMul]) -> list[Node]:
+    """Nodes that go with a MatMul because nothing else reads them; shared ones go when their last reader is gone."""
+    node, transpose = matmul
+    if len(matmuls) == 1:
         return [constant.node] if transpose is None else [constant.node, transpose]
     return [] if transpose is None else matcher.without_shared([transpose], node)

@@ -1,4 +1,4 @@
-"""Products of matrices that DequantizeLinear makes of constants in blocks, and to each block of which a number is added."""
+"""MatMul with weights that DequantizeLinear makes of constants in blocks, with a number added to each block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .constants import (
     accuracy_level,
     bias_of,
     drop_added,
-    is_plain_product,
+    is_plain_matmul,
     is_quantization_enabled,
     read_constant,
 )
@@ -54,14 +54,14 @@ class DQShiftMatMulToMatMulNBits(FusionPass):
         if chain is None:
             return None
         matrix = chain[-1].outputs[0]
-        products = matcher.graph.consumers(matrix)
-        if not products or matcher.graph.is_output(matrix):
+        matmuls = matcher.graph.consumers(matrix)
+        if not matmuls or matcher.graph.is_output(matrix):
             return None
-        for product in products:
-            is_of_kind = is_replaceable(matcher.graph, product, matrix) and is_plain_product(matcher, product, layout.size_n)
-            if not is_of_kind or product.execution_provider != node.execution_provider:
+        for matmul in matmuls:
+            is_of_kind = is_replaceable(matcher.graph, matmul, matrix) and is_plain_matmul(matcher, matmul, layout.size_n)
+            if not is_of_kind or matmul.execution_provider != node.execution_provider:
                 return None
-        return _replace(matcher, constant, layout, shifted, [node, shifted.node, *chain], products)
+        return _replace(matcher, constant, layout, shifted, [node, shifted.node, *chain], matmuls)
 
 
 class _Shifted(NamedTuple):
@@ -139,19 +139,19 @@ def _replace(
     layout: NBitsLayout,
     shifted: _Shifted,
     chain: list[Node],
-    products: list[Node],
+    matmuls: list[Node],
 ) -> bool:
     graph, sources = matcher.graph, constant.node.inputs
     before, wanted = len(graph.initializers), (f"{sources[0]}_T", f"{sources[1]}_T", f"{shifted.name}_zero_points")
     names = layout.add_shifted_to(graph, wanted, constant.weight, constant.scales, shifted.shifts, constant.zero_points)
     attributes, is_replaced = layout.attributes(accuracy_level(matcher.context)), False
-    for node in products:
+    for node in matmuls:
         enter_types(graph, node, layout.type)
         bias = bias_of(node)
         new = matcher.new_node(node, "MatMulNBits", [node.inputs[0], *names, "", bias], attributes)
         if new is None:
             break
-        is_replaced |= matcher.replace(Match(node, *(chain if len(products) == 1 else ())), new)
+        is_replaced |= matcher.replace(Match(node, *(chain if len(matmuls) == 1 else ())), new)
     if not is_replaced:
         drop_added(graph, before)
     return is_replaced

@@ -33,7 +33,7 @@ _SLOW_ELEMENTS = 1 << 17
 _HALVES = {2: 0xAA, 4: 0x88, 8: 0x80}
 """Bits → the byte that, by exclusive or, raises each signed element in a byte by half the range."""
 _REPEATED = {2: 0x55, 4: 0x11, 8: 1}
-"""Bits → the byte that repeats an element in every place of a byte, by multiplication."""
+"""Bits → the byte that repeats an element in every field of a byte, by multiplication."""
 _UNSIGNED = {2: TensorElementType.UINT2, 4: TensorElementType.UINT4}
 _UNSIGNED_TYPES = frozenset({*_UNSIGNED.values(), TensorElementType.UINT8})
 _MANTISSA_BITS = 24
@@ -150,7 +150,7 @@ def columns_of_floats(source: Tensor) -> Iterator[HostArray]:
 
 
 def spread_floats(source: Tensor, shape: tuple[int, ...]) -> HostArray:
-    """A constant matrix of a shape; one number, or one a row, is seen in all places."""
+    """A constant matrix of a shape; one number, or one a row, is seen at all positions."""
     values = _floats(source)
     return values.reshape(shape) if values.ndim > 1 else _spread(values, shape)
 
@@ -171,7 +171,7 @@ def spread_codes(source: Tensor, shape: tuple[int, ...], *, is_signed: bool) -> 
 def scales_beside_shifts(scales: Tensor, shifts: Tensor, shape: tuple[int, ...], bits: int) -> HostArray:
     """Scales s of blocks of (q - z) * s + shift, such that shift / s is a number that float32 has; a view where all are.
 
-    Where s is zero, or so small that the products by it are lost in the shift's rounding, another scale takes its place with
+    Where s is zero, or so small that products with it are lost in the shift's rounding, another scale is used with
     which they are lost, too.
     """
     own, added = _floats(scales).reshape(shape), _floats(shifts).reshape(shape)

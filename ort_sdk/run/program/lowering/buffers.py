@@ -96,7 +96,7 @@ def bound_outputs(
 
 
 def _memory_order(value: Any) -> tuple[int, ...] | None:
-    """The order in which a host array's axes lie in memory; None if that is row-major, or elements lie apart."""
+    """Order of a host array's axes by stride; None if that is row-major, or the array is not contiguous."""
     if not isinstance(value, np.ndarray) or value.flags.c_contiguous:
         return None
     order = tuple(sorted(range(value.ndim), key=lambda axis: (-value.strides[axis], axis)))
@@ -144,7 +144,7 @@ def assign_buffers(
 def stage_feeds(
     specialisation: Specialisation, providers: Mapping[str, BindingProvider], bound: BoundSteps, escaping: set[int]
 ) -> None:
-    """Give buffers to small feeds that steps bound on the host read, and nobody keeps: no step reads slots for them then.
+    """Give buffers to small feeds that steps bound on the host read, and no fetch keeps: no step reads slots for them then.
 
     One that kernels read anywhere as fast, or may overwrite for the user, stays where it is.
     """
@@ -223,8 +223,8 @@ class _CopyBudget:
 def _arena_view(buffer: HostArray, offset: int, output: BoundOutput) -> HostArray:
     if output.order is None:
         return Arena.view(buffer, offset, output.shape, output.element_type)
-    lying = tuple(output.shape[axis] for axis in output.order)
-    return Arena.view(buffer, offset, lying, output.element_type).transpose(np.argsort(output.order))
+    stored_shape = tuple(output.shape[axis] for axis in output.order)
+    return Arena.view(buffer, offset, stored_shape, output.element_type).transpose(np.argsort(output.order))
 
 
 def fix_buffer(index: int, array: Array, bound: BoundSteps) -> None:

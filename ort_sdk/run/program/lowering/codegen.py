@@ -38,7 +38,7 @@ class ProgramCode:
 
     Args:
         function: ``function(feeds, stop)``.
-        filename: the name its code goes by.
+        filename: the file name of its code.
         steps: line number → whose line it is.
     """
 
@@ -47,7 +47,7 @@ class ProgramCode:
     steps: dict[int, _Line]
 
     def __del__(self) -> None:
-        """Let go of kernels and constants, which are the function's defaults: frames of errors that somebody keeps hold it."""
+        """Let go of kernels and constants, which are the function's defaults: frames of errors that are kept hold it."""
         self.function.__defaults__ = None
 
     def locate(self, error: Exception) -> None:
@@ -115,13 +115,13 @@ class GeneratedCode:
         """Let providers make one call of those that follow each other; it looks itself whether the run shall stop."""
         for lines in self._neighbours(bound):
             calls = [bound.calls[self.calls[line]] for line in lines]
-            place = 0
+            first = 0
             for count, call in _joined(bound.providers[self.calls[lines[0]]], calls):
                 if count > 1:
-                    start, last = lines[place], lines[place + count - 1]
+                    start, last = lines[first], lines[first + count - 1]
                     self.names[f"j{start}"] = call
                     self.joined[start] = (last + 1, f"j{start}")
-                place += count
+                first += count
 
     def _neighbours(self, bound: BoundSteps) -> Iterator[list[int]]:
         """Lines of calls of one provider, between which no others are but those that look whether the run shall stop."""
@@ -312,15 +312,15 @@ class _Writer:
         kernel = f"k{position}"
         self._names[kernel] = launched.step.compute
         invocation = f"{kernel}({', '.join(f'v{index}' for index in launched.inputs)})"
-        outputs = [(place, index) for place, index in enumerate(launched.outputs) if launched.step.outputs[place]]
+        outputs = [(number, index) for number, index in enumerate(launched.outputs) if launched.step.outputs[number]]
         if not outputs:
             self._line(invocation, launched)
         elif not launched.returns_tuple:
             self._line(f"v{outputs[0][1]} = {invocation}", launched)
         else:
             self._line(f"r = {invocation}", launched)
-            for place, index in outputs:
-                self._line(f"v{index} = r[{place}]", launched)
+            for number, index in outputs:
+                self._line(f"v{index} = r[{number}]", launched)
         for _, index in outputs:
             if launched.may_return_scalar:
                 self._lines.append(f"if isinstance(v{index}, generic): v{index} = asarray(v{index})")

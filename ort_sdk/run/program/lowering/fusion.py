@@ -1,4 +1,4 @@
-"""Fusing steps of a program: providers are asked, their answers are checked and put in place of the steps."""
+"""Fusing steps of a program: providers are asked, their answers are checked and put instead of the steps."""
 
 from __future__ import annotations
 
@@ -170,18 +170,18 @@ class _FusedOrSteps:
     def __init__(self, fused: FusedSteps, members: Sequence[ProgramStep], constants: Mapping[int, Any]) -> None:
         self._compute = fused.kernel.compute
         given = (*fused.inputs, *constants)
-        places = {index: place for place, index in enumerate(given, 1)} | {ABSENT: ABSENT}
-        own = dict.fromkeys(index for launched in members for index in _wanted_outputs(launched) if index not in places)
-        places |= {index: place for place, index in enumerate(own, 1 + len(given))}
+        slots = {index: slot for slot, index in enumerate(given, 1)} | {ABSENT: ABSENT}
+        own = dict.fromkeys(index for launched in members for index in _wanted_outputs(launched) if index not in slots)
+        slots |= {index: slot for slot, index in enumerate(own, 1 + len(given))}
         self._steps = [
             (
                 launched.step,
-                tuple([places[index] for index in launched.inputs]),
-                tuple([places[index] for index in _wanted_outputs(launched)]),
+                tuple([slots[index] for index in launched.inputs]),
+                tuple([slots[index] for index in _wanted_outputs(launched)]),
             )
             for launched in members
         ]
-        self._outputs = [places[index] for index in fused.outputs]
+        self._outputs = [slots[index] for index in fused.outputs]
         self._rest = [*constants.values(), *[None] * len(own)]
 
     def __call__(self, *inputs: Any) -> Any:
@@ -191,10 +191,10 @@ class _FusedOrSteps:
     def _one_by_one(self, inputs: Sequence[Any]) -> Any:
         values = [None, *inputs, *self._rest]
         for step, read, written in self._steps:
-            result = step.compute(*[values[place] for place in read])
+            result = step.compute(*[values[slot] for slot in read])
             require_outputs(result, step.outputs)
             store_outputs(values, written, result)
-        results = tuple([values[place] for place in self._outputs])
+        results = tuple([values[slot] for slot in self._outputs])
         return results if len(results) > 1 else results[0]
 
 

@@ -58,13 +58,13 @@ def is_small_view(launched: ProgramStep, specialisation: Specialisation, provide
 
 
 def is_large_fetch(launched: ProgramStep, specialisation: Specialisation) -> bool:
-    """Whether the user gets a large output that does not lie in the order of its axes."""
+    """Whether the user gets a large output that is not row-major."""
     fetched = [specialisation.values[index] for index in launched.outputs if index in specialisation.fetches]
     return any(value.nbytes > COPIED_BYTES and not value.flags.c_contiguous for value in fetched if isinstance(value, np.ndarray))
 
 
 def wanted_outputs(launched: ProgramStep) -> list[int]:
-    """The outputs somebody asked for."""
+    """The outputs that the node has."""
     return [index for index, own in zip(launched.outputs, launched.step.outputs, strict=True) if own != ABSENT]
 
 
@@ -120,8 +120,8 @@ def _may_share(launched: ProgramStep, specialisation: Specialisation) -> list[tu
     declared, values = launched.step.aliases, specialisation.values
     return [
         (source, target)
-        for (place, source), (own, target) in itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))
-        if declared is None or (place, own) in declared or _are_seen_to_share(values[source], values[target])
+        for (number, source), (own, target) in itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))
+        if declared is None or (number, own) in declared or _are_seen_to_share(values[source], values[target])
     ]
 
 

@@ -31,7 +31,7 @@ def abstract_eval_kernel(kernel: Any, inputs: Sequence[AbstractValue]) -> Abstra
 
 
 def is_declared(step: Step) -> bool:
-    """Whether a step is free of side effects: a kernel that declares nothing runs even if nobody reads its outputs."""
+    """Whether a step is free of side effects: a kernel that declares nothing runs even if its outputs are not read."""
     kernel = step.kernel
     return kernel is None or bool(getattr(kernel, "deterministic", False) or getattr(kernel, "contents_from_shapes", False))
 

@@ -1,4 +1,4 @@
-"""Inlining and unrolling: what a kernel may put in the place of its step in a trace (the contract's ``ExpandingProgram``).
+"""Inlining and unrolling: what a kernel may replace its step by in a trace (the contract's ``ExpandingProgram``).
 
 The body of an If whose condition is known, or of a Loop or Scan whose trips are, is traced step by step like the main graph.
 """
@@ -24,7 +24,7 @@ MAX_EXPANDED_STEPS = 1 << 11
 
 
 class Inliner:
-    """Puts other steps in the place of one in a trace.
+    """Replaces a step of a trace by others.
 
     Args:
         trace: of the program.
@@ -103,8 +103,8 @@ class Inliner:
         count = len(trace.steps)
         self._run(plan, offset)
         trace.expanded_steps += len(trace.steps) - count
-        places = [offset + fetch.index for fetch in plan.fetches]
-        return [trace.aliases.get(place, place) for place in places]
+        results = [offset + fetch.index for fetch in plan.fetches]
+        return [trace.aliases.get(result, result) for result in results]
 
     def abstract_eval(self, body: Subgraph, inputs: Sequence[AbstractValue], captured: Sequence[AbstractValue]) -> AbstractResult:
         return abstract_eval_body(self, _runner(body).plan, inputs, captured)

@@ -1,7 +1,7 @@
-"""Outlines: arrays that stand for traced values whose contents nobody needs any more.
+"""Outlines: arrays that stand for traced values whose contents are not needed any more.
 
 A program is made from the trace of one run, but of most values it needs only shape, type, order in memory, and which others they
-share memory with. An outline tells all of that as the array did, and takes address space only: pages that were never touched.
+share memory with. An outline has all of that as the array did, and takes address space only: pages that were never touched.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Partial evaluation of a trace: values that are known become constants, steps that nobody reads are left out."""
+"""Partial evaluation of a trace: values that are known become constants, dead steps are left out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLD_LIMIT_BYTES = 1 << 22
 
 
 def partially_evaluated(plan: ExecutionPlan, trace: Trace, fetches: tuple[int, ...]) -> Specialisation:
-    """What is left of a trace: known values that are small become constants, steps whose results nobody reads are dead.
+    """What is left of a trace: known values that are small become constants, steps whose results are not read are dead.
 
     Args:
         plan: that was traced.

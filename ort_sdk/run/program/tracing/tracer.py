@@ -3,7 +3,7 @@
 What is folded is proved, never observed. Each value of the trace has an abstract value beside it: its *shape is known* if it
 follows from the signature, its *value is known* if its contents follow from the signature alone. Both spread through kernels
 that declare ``deterministic``, ``shape_inputs`` or ``contents_from_shapes``; a kernel that declares nothing stops them. A shape
-that only the run tells gets a guard. The traced run serves the caller like any other run.
+that is known only from the run gets a guard. The traced run serves the caller like any other run.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Tracer(Trace):
             self._replace(index, [] if outline is None else outline)
 
     def _replace(self, index: int, value: Any) -> None:
-        """Put something that has no contents in a value's place: the steps that make it run in each run."""
+        """Replace a value by something without contents: the steps that make it run in each run."""
         shape = self.known[index].shape_known
         for name in self.lifetimes.names(index):
             self.values[name] = value
@@ -167,7 +167,7 @@ class Tracer(Trace):
         return body if isinstance(body, BodyRunner) else None
 
     def _inlined(self, step: Step, inputs: Sequence[int]) -> Sequence[int] | None:
-        """The values of what a kernel puts in place of its step; None if nothing."""
+        """The values of what a kernel replaces its step by; None if nothing."""
         expand = getattr(step.kernel, "expand", None) if self.may_expand else None
         if expand is None:
             return None
@@ -226,7 +226,7 @@ def trace_without_guards(
         plan: plan of a main graph.
         feeds: as for ``execute``.
         control: what may interrupt the run.
-        may_expand: let kernels put other steps in place of theirs.
+        may_expand: let kernels replace their step by others.
     """
     tracer = _tracer(plan, feeds, control, may_expand=may_expand)
     with RunScope(control):
@@ -235,7 +235,7 @@ def trace_without_guards(
 
 
 def _tracer(plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl, *, may_expand: bool) -> Tracer:
-    """A tracer that has the plan's constants, which are known, and its feeds, of which the signature tells the shapes."""
+    """A tracer that has the plan's constants, which are known, and its feeds, whose shapes are in the signature."""
     tracer = Tracer(terminate=control.terminate, may_expand=may_expand)
     tracer.enter(plan)
     for feed, value in zip(plan.feeds, feeds, strict=True):

@@ -1,4 +1,4 @@
-"""Products of small integers through floating-point BLAS, where the sums are exact.
+"""GEMM of small integers through floating-point BLAS, where the sums are exact.
 
 Libraries multiply integer matrices without BLAS, which is slow. Sums of products of 8-bit integers are whole numbers, so
 float32 is exact while no sum can pass 2**24, and float64 always is for the sizes that occur.
@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_sdk.api import Array, HostArray, KernelInfo, TensorElementType
 
-__all__ = ["IntegerProduct", "centre", "wrap_to_int32"]
+__all__ = ["IntegerGemm", "centre", "wrap_to_int32"]
 
 FLOAT32_EXACT = 2**24
 CHUNK_ELEMENTS = 1 << 20
@@ -28,7 +28,7 @@ _RANGES = {
 }
 
 
-class IntegerProduct:
+class IntegerGemm:
     """Chooses the floating-point type for sums of products of two factors.
 
     A constant is not read before it is multiplied by: kernels of libraries for integers never ask.
@@ -74,7 +74,7 @@ def wrap_to_int32(xp: Any, sums: Array) -> Array:
 
 
 def _largest(info: KernelInfo, index: int, zero_point_index: int) -> int:
-    """Largest magnitude of an input minus its zero point, as far as its type and a constant zero point tell."""
+    """Largest magnitude of an input minus its zero point, as far as its type and a constant zero point bound it."""
     element_type = info.input_element_type(index)
     low, high = _RANGES.get(element_type, (-65535, 65535)) if element_type is not None else (-65535, 65535)
     if not info.has_input(zero_point_index):
