@@ -249,8 +249,8 @@ class RecordEditor(Editor):
         (self.record,) = self.optimizer.tables(OptimizerSlot.RECORDS, "RuntimeOptimizationRecord")
         self.listed = self.record.table(OptimizationSlot.NODES, "NodesToOptimizeIndices")
 
-    def set_index(self, place, index):
-        struct.pack_into("<I", self.content, self.vector(self.listed, OptimizedNodesSlot.NODE_INDICES) + 4 + 4 * place, index)
+    def set_index(self, position, index):
+        struct.pack_into("<I", self.content, self.vector(self.listed, OptimizedNodesSlot.NODE_INDICES) + 4 + 4 * position, index)
 
     def set_text(self, table, slot, text):
         self.point(self.place(table, slot), self.add_text(text))
