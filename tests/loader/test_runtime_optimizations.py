@@ -266,7 +266,10 @@ DAMAGES = {
     "index out of range": (lambda file: file.set_index(0, 77), r"indices \[77\]; the graph has 6 node slots"),
     "largest index": (lambda file: file.set_index(0, 2**32 - 2), "names nodes of indices"),
     "target missing": (lambda file: file.set_index(3, 2**32 - 1), "one for its target, which must be a node"),
-    "fewer inputs": (lambda file: file.set(file.listed, OptimizedNodesSlot.NUM_INPUTS, "<I", 2), "has 5 node indices; it needs 2"),
+    "fewer inputs": (
+        lambda file: file.set(file.listed, OptimizedNodesSlot.NUM_INPUTS, "<I", 2),
+        "has 5 node indices; it needs 2",
+    ),
     "many inputs": (lambda file: file.set(file.listed, OptimizedNodesSlot.NUM_INPUTS, "<I", 2**32 - 1), "has 5 node indices"),
     "no outputs": (lambda file: file.remove(file.listed, OptimizedNodesSlot.NUM_OUTPUTS), "and 0 for outputs"),
     "no optimizer": (lambda file: file.set_text(file.optimizer, OptimizerSlot.NAME, b""), "one without a name"),

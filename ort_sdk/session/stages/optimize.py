@@ -120,7 +120,7 @@ class SessionOptimizer:
         changed = self._replay() if self._context.config.get(ENABLE_SAVED_RUNTIME_OPTIMIZATIONS) == "1" else []
         if not handling:
             return changed + self.apply_range(FIRST_AFTER_PARTITION, last)
-        from ort_sdk.optimizer.extended.recordable import minimal_build_transformers
+        from ort_sdk.optimizer.extended.runtime_optimizations.recordable import minimal_build_transformers
 
         changed += self._run(minimal_build_transformers(only_recordless=handling == "save"))
         return changed + self._record() if handling == "save" else changed
@@ -128,13 +128,13 @@ class SessionOptimizer:
     def _replay(self) -> list[str]:
         if not any(inner.runtime_optimizations for inner in self._model.graph.walk()):
             return []
-        from ort_sdk.optimizer.extended.replay_optimizations import replay_runtime_optimizations
+        from ort_sdk.optimizer.extended.runtime_optimizations.replay import replay_runtime_optimizations
 
         changed = replay_runtime_optimizations(self._model.graph, self._context, self._disabled)
         return self._tidied(["ReplayRuntimeOptimizations"] if changed else [])
 
     def _record(self) -> list[str]:
-        from ort_sdk.optimizer.extended.record_optimizations import record_runtime_optimizations
+        from ort_sdk.optimizer.extended.runtime_optimizations.record import record_runtime_optimizations
 
         changed = record_runtime_optimizations(self._model.graph, self._context, self._disabled)
         return self._tidied(["EnsureUniqueDQ"] if changed else [])

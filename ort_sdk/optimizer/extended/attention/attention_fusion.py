@@ -8,10 +8,10 @@ from ort_sdk.api import HostArray, InvalidGraph, Shape
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import ArrayTensor, Node
 from ort_sdk.graph.editing import add_constant
+from ort_sdk.optimizer.extended.matmul_fusion import scaling
 from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match
 
 from .attention_inputs import MaskShape, NewNodes, read_bias
-from .matmul_fusion import scaling
 
 __all__ = ["AttentionBiasFusion", "AttentionFusion"]
 

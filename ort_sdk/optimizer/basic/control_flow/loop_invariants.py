@@ -5,10 +5,9 @@ from __future__ import annotations
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.captures import implicit_inputs
 from ort_sdk.graph.editing import is_graph_output, replace_uses
+from ort_sdk.optimizer.basic.movement.reshape_fusion import given_back
 from ort_sdk.optimizer.matching import nodes_of
 from ort_sdk.optimizer.transformer import TransformerContext
-
-from .reshape_fusion import given_back
 
 __all__ = ["LoopInvariantElimination"]
 

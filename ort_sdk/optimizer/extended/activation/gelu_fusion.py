@@ -6,11 +6,11 @@ import math
 
 from ort_sdk.config_keys import ENABLE_GELU_APPROXIMATION
 from ort_sdk.graph import Node
+from ort_sdk.optimizer.extended.matmul_fusion import scaling
 from ort_sdk.optimizer.pattern import MICROSOFT, FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
 from .gelu_shape import match_gelu
-from .matmul_fusion import scaling
 
 __all__ = ["BiasGeluFusion", "FastGeluFusion", "GeluApproximation", "GeluFusion", "QuickGeluFusion"]
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from ort_sdk.graph import Graph, Node, RuntimeOptimization
 from ort_sdk.graph.editing import refresh_captures, unused_name
 from ort_sdk.graph.type_strings import op_id
+from ort_sdk.optimizer.extended.qdq.qdq_group import BYTES
 from ort_sdk.optimizer.pattern import FusionPass, GraphMatcher, Match
 from ort_sdk.optimizer.transformer import TransformerContext
 
-from .qdq_group import BYTES
 from .recordable import CONV, NBITS, QDQ, optimizer_of, recordable_passes
 
 __all__ = ["record_runtime_optimizations"]

@@ -7,10 +7,9 @@ import numpy as np
 from ort_sdk.api import Dimension, Shape, TensorElementType, tensor_type
 from ort_sdk.graph import ArrayTensor, Graph, Node
 from ort_sdk.graph.editing import add_constant, replace_nodes
+from ort_sdk.optimizer.extended.attention.attention_inputs import NewNodes
 from ort_sdk.optimizer.pattern import MICROSOFT, GraphMatcher
 from ort_sdk.optimizer.transformer import TransformerContext
-
-from .attention_inputs import NewNodes
 
 __all__ = ["EmbedLayerNormSplit"]
 

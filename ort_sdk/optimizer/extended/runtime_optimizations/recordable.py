@@ -63,7 +63,7 @@ def minimal_build_transformers(*, only_recordless: bool) -> list[GraphTransforme
     Args:
         only_recordless: leave out those whose fusions can be recorded.
     """
-    from .qdq_fusion import ReluQuantFusion
+    from ort_sdk.optimizer.extended.qdq.qdq_fusion import ReluQuantFusion
 
     recordless: list[GraphTransformer] = [ReluQuantFusion()]
     return recordless if only_recordless else [*recordless, *recordable_passes().values()]

@@ -1,0 +1,1 @@
+"""Control flow: constant branches, and what does not change in loops."""

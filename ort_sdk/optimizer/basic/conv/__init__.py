@@ -1,0 +1,1 @@
+"""Convolutions, and what is folded into them."""

@@ -1,0 +1,1 @@
+"""Matrix products: Gemm, MatMulNBits, and what Einsum becomes."""

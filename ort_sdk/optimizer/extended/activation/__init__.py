@@ -1,0 +1,1 @@
+"""Activations, and what they are fused into."""

@@ -1,0 +1,1 @@
+"""Layer normalization, with what is before it."""

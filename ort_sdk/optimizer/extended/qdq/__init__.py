@@ -1,0 +1,1 @@
+"""Quantized models: nodes between DequantizeLinear and QuantizeLinear, and integer GEMMs."""
