@@ -9,17 +9,17 @@ import pytest
 
 from ort_sdk.api import KernelRegistry
 
-from .allocator import AllocatorSuite
 from .cases import load_cases
-from .data_transfer import DataTransferSuite
-from .external_data import ExternalDataSuite
 from .kernel_cases import node_cases, whole_model_cases
-from .kernels import KernelSuite
-from .prepack import PrepackSuite, packed_cases
-from .provider import DiscoverySuite
 from .retyped import double_cases
-from .session import SessionSuite
-from .suite import ProviderSuite, expected_failures, registry_for_collection, stored_types, wanted_name
+from .suites.allocator import AllocatorSuite
+from .suites.data_transfer import DataTransferSuite
+from .suites.external_data import ExternalDataSuite
+from .suites.kernels import KernelSuite
+from .suites.prepack import PrepackSuite, packed_cases
+from .suites.provider import DiscoverySuite
+from .suites.session import SessionSuite
+from .suites.suite import ProviderSuite, expected_failures, registry_for_collection, stored_types, wanted_name
 
 __all__ = ["ProviderConformance"]
 

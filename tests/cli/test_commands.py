@@ -13,7 +13,7 @@ from ort_sdk.api import TensorElementType, hookimpl
 from ort_sdk.cli.exit_codes import ExitCode
 from ort_sdk.cli.models import device_check
 from ort_sdk.plugins import plugin_manager, reset_manager
-from ort_sdk.testing.strict_provider import STRICT_PROVIDER, STRICT_TYPES, StrictProvider
+from ort_sdk.testing.strict.provider import STRICT_PROVIDER, STRICT_TYPES, StrictProvider
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from ort_sdk.graph.derived_tensor import StreamedTensor
 from ort_sdk.opset import add_opset
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.testing.collection import only_new_objects
-from ort_sdk.testing.strict_provider import STRICT_PROVIDER, StrictProvider
+from ort_sdk.testing.strict.provider import STRICT_PROVIDER, StrictProvider
 from tests.optimizer.extended.fused_graph import feeds_of
 from tests.optimizer.extended.quantized_models import EXACT, product, quantized, real
 

@@ -13,7 +13,7 @@ import ort_sdk
 from ort_sdk.api import CPU_DEVICE, Fail, PluginHooks, hookimpl
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.testing.collection import only_new_objects
-from ort_sdk.testing.strict_provider import StrictProvider
+from ort_sdk.testing.strict.provider import StrictProvider
 from tests.memory.models import WEIGHT, X, close_to, product_model, run
 from tests.memory.test_saved_prepacked import SAVE
 
@@ -278,7 +278,7 @@ def file_model(tmp_path):
 
 def copies(strict, monkeypatch):
     """Counts uploads of weights to strict devices."""
-    from ort_sdk.testing.strict_transfer import StrictDataTransfer
+    from ort_sdk.testing.strict.transfer import StrictDataTransfer
 
     counted = []
     original = StrictDataTransfer.copy

@@ -15,7 +15,7 @@ from ort_sdk.api import (
     hookimpl,
 )
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.testing.strict_provider import StrictExecutionProvider, StrictProvider
+from ort_sdk.testing.strict.provider import StrictExecutionProvider, StrictProvider
 from tests.models_for_tests import model_bytes, value
 
 node = helper.make_node

@@ -13,7 +13,7 @@ from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 import ort_sdk as ort
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.testing.strict_provider import STRICT_PROVIDER, StrictProvider
+from ort_sdk.testing.strict.provider import STRICT_PROVIDER, StrictProvider
 from tests.models_for_tests import model_bytes, value
 
 node = helper.make_node

@@ -7,7 +7,7 @@ import pytest
 import ort_sdk
 from ort_sdk.api import CPU_DEVICE
 from ort_sdk.session.providers.device_memory import device_memory
-from ort_sdk.testing.strict_provider import STRICT_PROVIDER, StrictProvider
+from ort_sdk.testing.strict.provider import STRICT_PROVIDER, StrictProvider
 from tests.session import models
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

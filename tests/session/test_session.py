@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 import ort_sdk
-from ort_sdk.testing.strict_provider import STRICT_PROVIDER, StrictProvider
+from ort_sdk.testing.strict.provider import STRICT_PROVIDER, StrictProvider
 from tests.session import models
 
 X = np.array([[1, 2], [3, 4]], np.float32)

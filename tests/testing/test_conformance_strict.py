@@ -1,8 +1,8 @@
 """The strict provider through the kit: its devices find the host's faults, the kit finds its own."""
 
 from ort_sdk.testing import ProviderConformance
-from ort_sdk.testing.strict_memory import peek
-from ort_sdk.testing.strict_provider import StrictProvider
+from ort_sdk.testing.strict.memory import peek
+from ort_sdk.testing.strict.provider import StrictProvider
 
 
 class TestStrict(ProviderConformance):

@@ -9,8 +9,8 @@ import pytest
 
 from ort_sdk.api import CPU_DEVICE, InvalidArgument, OrtDevice, OrtMemoryInfo, RuntimeException, TensorElementType
 from ort_sdk.testing.collection import only_new_objects
-from ort_sdk.testing.strict_memory import POISON, peek
-from ort_sdk.testing.strict_provider import StrictProvider
+from ort_sdk.testing.strict.memory import POISON, peek
+from ort_sdk.testing.strict.provider import StrictProvider
 
 FIRST, SECOND = OrtDevice("strict", 0), OrtDevice("strict", 1)
 FLOAT = TensorElementType.FLOAT

@@ -15,8 +15,8 @@ from ort_sdk.api import (
     find_schema,
 )
 from ort_sdk.plugins import PluginManager
-from ort_sdk.testing.strict_memory import POISON, peek
-from ort_sdk.testing.strict_provider import StrictProvider
+from ort_sdk.testing.strict.memory import POISON, peek
+from ort_sdk.testing.strict.provider import StrictProvider
 
 FIRST, SECOND = OrtDevice("strict", 0), OrtDevice("strict", 1)
 FLOAT = "tensor(float)"

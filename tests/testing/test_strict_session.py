@@ -12,7 +12,7 @@ from ort_sdk.memory import DataTransferManager
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.session.inference_session import InferenceSession
 from ort_sdk.testing.collection import only_new_objects
-from ort_sdk.testing.strict_provider import STRICT_PROVIDER, STRICT_TYPES, StrictExecutionProvider, StrictProvider
+from ort_sdk.testing.strict.provider import STRICT_PROVIDER, STRICT_TYPES, StrictExecutionProvider, StrictProvider
 
 
 @pytest.fixture

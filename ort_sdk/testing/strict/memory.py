@@ -11,7 +11,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, OrtDevice, OrtMemoryInfo, RuntimeException, TensorElementType, element_type_of
 
-from .strict_queue import StrictQueue, Work
+from .queue import StrictQueue, Work
 
 __all__ = ["POISON", "StrictAllocator", "StrictArray", "StrictDevice", "peek"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ort_sdk.api import CPU_DEVICE, Allocator, Array, HostArray, OrtMemoryInfo, TensorElementType
+from ort_sdk.testing.collection import only_new_objects
+from ort_sdk.testing.compare import assert_same_bytes
 
-from .collection import only_new_objects
-from .compare import assert_same_bytes
 from .suite import ProviderSuite, sample
 
 __all__ = ["AllocatorSuite"]

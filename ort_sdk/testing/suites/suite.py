@@ -17,8 +17,7 @@ from ort_sdk.plugins import PluginManager, plugin_manager
 from ort_sdk.session.inference_session import InferenceSession
 from ort_sdk.session.options.session_options import SessionOptions
 from ort_sdk.session.providers.opened import SessionProvider, open_provider
-
-from .xfails import find_file, read_expected_failures
+from ort_sdk.testing.xfails import find_file, read_expected_failures
 
 __all__ = ["ALL_TYPES", "CPU_PROVIDER", "ProviderSuite", "sample"]
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ort_sdk.api import HostArray
+from ort_sdk.testing.case_runs import check_case, run_repeatedly
+from ort_sdk.testing.cases import load_cases
+from ort_sdk.testing.compare import assert_same
+from ort_sdk.testing.kernel_cases import case_operators, label, node_cases, reached_operators
+from ort_sdk.testing.retyped import as_double, double_model
 
-from .case_runs import check_case, run_repeatedly
-from .cases import load_cases
-from .compare import assert_same
-from .kernel_cases import case_operators, label, node_cases, reached_operators
-from .retyped import as_double, double_model
 from .suite import ProviderSuite
 
 __all__ = ["KernelSuite"]

@@ -12,13 +12,13 @@ import pytest
 
 from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry, OrtSdkError
 from ort_sdk.config_keys import DISABLE_PROGRAMS
+from ort_sdk.testing.case_runs import RUNS, check_case, is_random
+from ort_sdk.testing.cases import ModelCase
+from ort_sdk.testing.collection import only_new_objects
+from ort_sdk.testing.compare import assert_same
+from ort_sdk.testing.garbage import assert_no_garbage
+from ort_sdk.testing.kernel_cases import node_cases, whole_model_cases
 
-from .case_runs import RUNS, check_case, is_random
-from .cases import ModelCase
-from .collection import only_new_objects
-from .compare import assert_same
-from .garbage import assert_no_garbage
-from .kernel_cases import node_cases, whole_model_cases
 from .suite import ProviderSuite
 
 __all__ = ["SessionSuite"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ort_sdk.api import KernelRegistry
 from ort_sdk.config_keys import DISABLE_PREPACKING
+from ort_sdk.testing.case_runs import assert_expected, is_random, run_repeatedly, with_constant_inputs
+from ort_sdk.testing.kernel_cases import case_operators, node_cases
 
-from .case_runs import assert_expected, is_random, run_repeatedly, with_constant_inputs
-from .kernel_cases import case_operators, node_cases
 from .suite import ProviderSuite
 
 __all__ = ["PrepackSuite"]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ort_sdk.api import Array, ExternalDataInfo, ExternalDataLoader, HostArray, OrtMemoryInfo, OrtSdkError, TensorElementType
+from ort_sdk.testing.compare import assert_same_bytes
 
-from .compare import assert_same_bytes
 from .suite import ProviderSuite, sample
 
 __all__ = ["ExternalDataSuite"]

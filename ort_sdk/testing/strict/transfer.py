@@ -9,8 +9,8 @@ import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, OrtDevice, element_type_of
 
-from .strict_memory import StrictDevice, host_type
-from .strict_queue import Work
+from .memory import StrictDevice, host_type
+from .queue import Work
 
 __all__ = ["StrictDataTransfer"]
 

@@ -35,8 +35,8 @@ from ort_sdk.opset import NumpyNamespace, add_opset
 from ort_sdk.opset.definition import DEFINITIONS
 from ort_sdk.opset.families import load as load_families
 
-from .strict_memory import StrictAllocator, StrictArray, StrictDevice, host_type
-from .strict_transfer import StrictDataTransfer
+from .memory import StrictAllocator, StrictArray, StrictDevice, host_type
+from .transfer import StrictDataTransfer
 
 __all__ = ["STRICT_PROVIDER", "StrictExecutionProvider", "StrictKernel", "StrictProvider"]
 

@@ -1,0 +1,1 @@
+"""Strict devices: in host memory, but with every fault of a host made visible."""

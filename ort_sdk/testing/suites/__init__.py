@@ -1,0 +1,1 @@
+"""The suites of the kit, one for each part of the contract."""
