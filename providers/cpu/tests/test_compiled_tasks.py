@@ -2,12 +2,15 @@
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
+import ort_sdk_cpu
 import pytest
 from ort_sdk_cpu.gemm import operators
 from ort_sdk_cpu.jit.task import TaskCall
@@ -290,6 +293,18 @@ def test_kernels_are_compiled_once(tmp_path):
     (path,) = tmp_path.glob("*/normalization.rows-softmax-*")
     path.write_bytes(path.read_bytes()[:-1])
     assert "compiled CPU kernel 1, softmax" in in_process(CHECK, ORT_SDK_CPU_CACHE_DIR=str(tmp_path)).stderr
+
+
+@needs_numba
+def test_kernels_for_other_arguments_are_compiled_anew(tmp_path, monkeypatch):
+    from ort_sdk_cpu.jit import task
+
+    shutil.copytree(Path(ort_sdk_cpu.__file__).parent / "normalization", tmp_path / "normalization")
+    monkeypatch.setattr(task, "_PACKAGE", tmp_path)
+    before = task._file_name("normalization.rows", "softmax")
+    arguments = tmp_path / "normalization" / "arguments" / "rows.py"
+    arguments.write_text(arguments.read_text().replace("rows: int\n    width: int", "width: int\n    rows: int"))
+    assert task._file_name("normalization.rows", "softmax") != before
 
 
 SESSION = """

@@ -53,7 +53,7 @@ __all__ = [
 WORD = 8
 
 _PACKAGE = Path(__file__).parents[1]
-_IMPORTED = re.compile(rb"^from (?:\.(\w+)|ort_sdk_cpu\.([\w.]+\.compiled\.\w+)) import", re.MULTILINE)
+_IMPORTED = re.compile(rb"^from (?:\.(\w+)|ort_sdk_cpu\.([\w.]+\.(?:arguments|compiled)\.\w+)) import", re.MULTILINE)
 
 _ENTRIES = """
 {declared}
@@ -167,7 +167,7 @@ def _file_name(module: str, name: str) -> str:
 
 
 def _sources(module: str) -> Iterator[bytes]:
-    """Sources that a module's tasks are made of: its own, and those of the compiled modules that it imports."""
+    """Sources that a module's tasks are made of: its own, and those of the compiled modules and arguments that it imports."""
     source = (_PACKAGE / f"{module.replace('.', '/')}.py").read_bytes()
     yield source
     for sibling, other in _IMPORTED.findall(source):
