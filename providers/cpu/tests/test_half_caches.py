@@ -146,8 +146,8 @@ class Case:
 def launched(monkeypatch):
     """Names of the tasks that attention is launched with."""
     names = []
-    task_of = decode.task_of
-    monkeypatch.setattr(decode, "task_of", lambda name: names.append(name[1]) or task_of(name))
+    run = decode.Launch.run
+    monkeypatch.setattr(decode.Launch, "run", lambda launch: names.append(launch.name) or run(launch))
     return names
 
 
@@ -160,7 +160,7 @@ def test_a_cache_of_float16(launched, dtype, length, past, attributes):
     session = case.session()
     for _ in range(3):
         case.check(session.run(None, case.feeds(tokens, cache, [past, past])), tokens, cache, [past, past])
-    assert set(launched) <= ({"attend_halves"} if length < 8 else {"extend", "attention"})
+    assert set(launched) <= ({"decode_attention_f16"} if length < 8 else {"append_to_cache", "flash_attention"})
 
 
 @pytest.mark.parametrize(("size", "heads", "key_heads"), [(16, 2, 2), (64, 9, 3), (128, 16, 1), (20, 4, 2), (256, 4, 1)])
@@ -218,7 +218,7 @@ def test_a_shared_buffer_is_filled_in_place(launched, threads, norms):
         start += length
         for own, old in zip(present, given, strict=True):
             np.testing.assert_array_equal(own[:, :, start:], old[:, :, start:])
-    assert "attend_halves" in launched
+    assert "decode_attention_f16" in launched
 
 
 def test_a_growing_cache_is_kept_by_the_caller():
@@ -275,7 +275,7 @@ def test_attention_of_onnx_over_a_cache_of_float16(launched, size, length, is_ma
     fed = {feed.index for feed in session._state.plan.feeds}
     (node,) = [step for step in session._state.plan.steps if step.op_type == "Attention"]
     assert {node.inputs[4], node.inputs[5]} <= fed
-    assert ("attend_halves" in launched) == (length < 8 and size % 16 == 0)
+    assert ("decode_attention_f16" in launched) == (length < 8 and size % 16 == 0)
 
 
 def test_caches_pass_by_the_casts_around_a_node():

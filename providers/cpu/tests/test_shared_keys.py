@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from ort_sdk_cpu.attention import decode
+from ort_sdk_cpu.attention.arguments.decode import KEY_BLOCK as BLOCK
 from ort_sdk_cpu.attention.decode import HALF, CachedAttention, reads_halves
 from ort_sdk_cpu.platform import libraries
 
 from ort_sdk.testing.error_bounds import assert_sums_close
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
-BLOCK = decode.BLOCK
 
 
 @pytest.fixture(params=[1, 2, 3, 5, 8])

@@ -15,54 +15,51 @@ from ort_sdk_cpu.memory.workspace import shared_scratch
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
-from .flash import KINDS, AttentionShape, places
+from .arguments.decode import MODULE, NO_PAST, AppendToCache, CachedTokens, DecodeAttention, thread_workspace_bytes
+from .arguments.decode_f16 import MODULE as MODULE_F16
+from .arguments.decode_f16 import DecodeAttentionFloat16
+from .arguments.decode_f16 import thread_workspace_bytes as thread_workspace_bytes_f16
+from .arguments.flash import MODULE as FLASH
+from .arguments.flash import FlashAttention
+from .arguments.operands import ABSENT, NO_BIAS, strided_heads
+from .arguments.rotary import MODULE as ROTARY
+from .arguments.rotary import RotaryEmbedding
+from .flash import AttentionShape
 
 if TYPE_CHECKING:
+    from ort_sdk_cpu.jit.arguments import TaskArguments
     from ort_sdk_cpu.jit.task import TaskFunction
 
 __all__ = [
-    "ATTEND_FEW",
-    "ATTEND_HALVES",
-    "ATTENTION",
     "HALF",
-    "IN_PLACE",
     "MOST_FEW",
+    "NO_ROTATION",
     "CachedAttention",
     "Launch",
     "Memory",
     "Rotary",
     "attends_few",
     "common_counts",
-    "few_bytes",
     "is_readable",
     "is_spread",
     "reads_halves",
     "rotation",
-    "steps_along",
+    "strides_along",
     "takes",
-    "task_of",
-    "tile_bytes",
 ]
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
-FEW_KINDS = "q" * 64 + "ffqq"
 MOST_FEW = 16
 """Queries of a head of keys that are attended at once."""
 VECTOR = 16
-BLOCK, SPARE_BYTES = 64, 192
-"""Keys at a time, as in ``compiled.decode``; bytes of a part's working memory that do not depend on sizes."""
 BYTES_PER_THREAD = 1 << 20
 """Bytes read or written that take longer than waking a thread up, and much longer than asking whether it sleeps."""
 
 ROTATION_WORK = 2
 """Elements of a few instructions each that one that is rotated is worth."""
 
-NOTHING = (0, 0, 0, 0)
-EXTEND, ATTEND_FEW, ROTATE = (("cached_attention", name) for name in ("extend", "attend_few", "rotate"))
-ATTEND_HALVES = ("half_caches", "attend_halves")
-ATTENTION = ("attention", "attention")
-IN_PLACE = 58
-"""Position of ``CachedAttention.is_in_place`` among the arguments of the first."""
+NO_ROTATION = (None, None, 0, 0, 0, None, 0)
+"""Words of ``RotaryTables`` where nothing is rotated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +102,8 @@ class Rotary:
         return cls(cos, sin, is_interleaved, rows)
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
-        """As tasks take them."""
+    def words(self) -> tuple[Any, ...]:
+        """Words of ``RotaryTables``."""
         cos = self.cos
         return (cos, self.sin, cos.strides[0], cos.shape[1], int(self.is_interleaved), self.rows, cos.shape[0])
 
@@ -115,11 +112,15 @@ class Rotary:
 class Launch:
     """A task and its arguments."""
 
-    name: tuple[str, str]
-    """Module and task."""
+    module: str
+    name: str
     threads: int
-    words: list[Any]
-    """Arrays for its addresses, None or 0 for none, and numbers."""
+    arguments: TaskArguments
+    """With arrays for its addresses, None for none."""
+
+    def run(self) -> None:
+        """Do the work; returns when it is done."""
+        _task(self.module, self.name)(self.threads, self.arguments)
 
 
 Memory = Callable[[str, int], HostArray]
@@ -172,7 +173,7 @@ class CachedAttention:
     def run(self) -> None:
         """Compute."""
         for launch in self.launches(shared_scratch().room):
-            task_of(launch.name)(launch.threads, *launch.words)
+            launch.run()
 
     def launches(self, memory: Memory) -> list[Launch]:
         """The tasks that compute it, in order.
@@ -180,74 +181,103 @@ class CachedAttention:
         Args:
             memory: gives working memory that all of them may write.
         """
-        q, k, v, keys, values = self.q, self.k, self.v, self.keys, self.values
+        form = self._form()
+        return self._few(form, memory) if form.is_few else self._many(form, memory)
+
+    def _form(self) -> _Form:
+        k, v, values = self.k, self.v, self.values
         value_size = values.shape[3] if values.ndim == 4 else values.shape[2] // self.key_heads
         new = None if k is None or v is None else (k.shape, k.strides, v.strides)
-        settings = (self.heads, self.key_heads, value_size, self.left, self.right, self.is_in_place, self.scale, self.softcap)
-        form = _form(q.shape, q.strides, new, self.out.strides, settings)
-        words: list[Any] = form.words.copy()
-        words[0], words[26], words[45] = q, self.out, self.counts
-        if k is not None and v is not None:
-            words[4], words[8] = k, v
-        words[18:22], words[22:26] = places(keys, self.key_heads), places(values, self.key_heads)
-        words[56], words[67] = keys.shape[2] if keys.ndim == 4 else keys.shape[1], self.most_keys
-        self._put_optional(words)
-        return self._few(words, form, memory) if form.is_few else self._many(words, form, memory)
+        heads = (self.heads, self.key_heads, value_size, self.is_in_place)
+        return _form(self.q.shape, self.q.strides, new, self.out.strides, heads)
 
-    def _put_optional(self, words: list[Any]) -> None:
-        """What not every node has."""
-        past_key, past_value, mask, bias = self.past_key, self.past_value, self.mask, self.bias
+    def _arguments(
+        self, kind: type[CachedTokens], form: _Form, workspace: tuple[Any, int] = (None, 0), rotated: HostArray | None = None
+    ) -> CachedTokens:
+        """Of a task over the cache."""
+        keys, values, has_new = self.keys, self.values, self.k is not None and self.v is not None
+        rotary = NO_ROTATION if self.rotary is None else self.rotary.words
+        past_key, past_value, past_rows = self.past_key, self.past_value, 0
+        past: tuple[Any, Any] = NO_PAST
         if past_key is not None and past_value is not None:
-            words[12:15] = past_key, *past_key.strides[:2]
-            words[15:18] = past_value, *past_value.strides[:2]
-            words[55] = past_key.shape[2]
-        if mask is not None:
-            words[30:35] = (mask, *steps_along(mask))
-        if bias is not None:
-            size = words[51]
-            words[35] = bias
-            if not self.is_of_queries:
-                words[36:38] = bias[self.heads * size :], bias[(self.heads + self.key_heads) * size :]
-        if self.rotary is not None:
-            words[38:45] = self.rotary.arguments
-        if self.sinks is not None:
-            words[46] = self.sinks
+            past = ((past_key, *past_key.strides[:2]), (past_value, *past_value.strides[:2]))
+            past_rows = past_key.shape[2]
+        capacity = keys.shape[2] if keys.ndim == 4 else keys.shape[1]
+        made: CachedTokens = kind.of(
+            (*rotary, self.counts, form.batch, form.length),
+            (self.q, *form.q),
+            (strided_heads(keys, self.key_heads), strided_heads(values, self.key_heads)),
+            (self.out, *form.out),
+            form.sizes,
+            (past_rows, capacity, int(has_new), int(self.is_in_place), form.new_tokens, self.most_keys),
+            workspace=workspace,
+            factors=(self.scale, self.softcap),
+            new=((self.k, *form.k), (self.v, *form.v)) if has_new else (ABSENT, ABSENT),
+            past=past,
+            mask=self._mask(),
+            biases=self._biases(form.size),
+            sinks=self.sinks,
+            window=(self.left, self.right),
+            rotated=rotated,
+        )
+        return made
+
+    def _mask(self) -> tuple[Any, ...]:
+        """Words of ``ScoreBias``."""
+        return NO_BIAS if self.mask is None else (self.mask, *strides_along(self.mask))
+
+    def _biases(self, size: int) -> tuple[Any, Any, Any]:
+        """Of queries, keys and values."""
+        bias = self.bias
+        if bias is None or self.is_of_queries:
+            return bias, None, None
+        return bias, bias[self.heads * size :], bias[(self.heads + self.key_heads) * size :]
 
     def _threads(self, form: _Form) -> int:
         """How many are worth their waking for what is read and written of the cache."""
         return max(1, min(libraries.thread_count(), form.bytes_of_key * self.most_keys // BYTES_PER_THREAD))
 
-    def _few(self, words: list[Any], form: _Form, memory: Memory) -> list[Launch]:
+    def _few(self, form: _Form, memory: Memory) -> list[Launch]:
         """Few queries: threads share the keys of all heads, and fill the cache meanwhile."""
-        threads = self._threads(form)
-        part_bytes = few_bytes(form.rows, form.size, form.value_size)
-        part_bytes += tile_bytes(form.size, form.value_size) if self.is_of_halves else 0
-        words[60:63] = int(self.k is not None), memory("attention", threads * part_bytes), part_bytes
-        return [Launch(ATTEND_HALVES if self.is_of_halves else ATTEND_FEW, threads, words)]
+        threads, sizes = self._threads(form), (form.rows, form.size, form.value_size)
+        thread_bytes = thread_workspace_bytes_f16(*sizes) if self.is_of_halves else thread_workspace_bytes(*sizes)
+        workspace = (memory("attention", threads * thread_bytes), thread_bytes)
+        if self.is_of_halves:
+            arguments = self._arguments(DecodeAttentionFloat16, form, workspace)
+            return [Launch(MODULE_F16, "decode_attention_f16", threads, arguments)]
+        return [Launch(MODULE, "decode_attention", threads, self._arguments(DecodeAttention, form, workspace))]
 
     @property
     def is_of_halves(self) -> bool:
         """Whether the cache is float16; only few queries attend such a one, see ``attends_few``."""
         return bool(self.keys.dtype == HALF)
 
-    def _many(self, words: list[Any], form: _Form, memory: Memory) -> list[Launch]:
+    def _many(self, form: _Form, memory: Memory) -> list[Launch]:
         """Many queries: all keys are in the cache first."""
-        shape = AttentionShape(form.batch, self.heads, form.length, self.most_keys, form.size, form.value_size, self.scale)
-        launches, q, bias = [], words[:4], words[35]
+        launches, (q_bias, _, v_bias) = [], self._biases(form.size)
+        q: tuple[Any, ...] = (self.q, *form.q)
         if self.rotary is not None or self.k is not None:
+            rotated = None
             if self.rotary is not None:
-                head = form.length * form.size * FLOAT.itemsize
-                words[63] = memory("queries", form.batch * self.heads * head)
-                q, bias = [words[63], self.heads * head, head, form.size * FLOAT.itemsize], 0
-            launches.append(Launch(EXTEND, min(form.items, self._threads(form)), words))
+                row = form.size * FLOAT.itemsize
+                head, q_bias = form.length * row, None
+                rotated = memory("queries", form.batch * self.heads * head)
+                q = (rotated, self.heads * head, head, row)
+            threads = min(form.items, self._threads(form))
+            launches.append(Launch(MODULE, "append_to_cache", threads, self._arguments(AppendToCache, form, rotated=rotated)))
+        keys, values = strided_heads(self.keys, self.key_heads), strided_heads(self.values, self.key_heads)
+        shape = AttentionShape(form.batch, self.heads, form.length, self.most_keys, form.size, form.value_size, self.scale)
         threads = shape.threads(libraries.thread_count())
-        work = memory("attention", threads * shape.part_bytes)
-        value_bias = 0 if self.k is not None else words[37]
-        limits = (words[49], words[45], self.left, self.right, words[46], self.softcap)
-        operands = (*q, *words[18:35], bias, value_bias)
-        arguments = [*operands, *shape.arguments, form.batch, work, shape.part_bytes, *limits]
-        launches.append(Launch(ATTENTION, threads, arguments))
+        workspace = (memory("attention", threads * shape.thread_bytes), shape.thread_bytes)
+        biases = (q_bias, None if self.k is not None else v_bias)
+        visible = (self.heads // self.key_heads, self.counts, self.left, self.right, self.sinks, self.softcap)
+        operands = (q, keys, values, (self.out, *form.out))
+        arguments = FlashAttention.of(operands, shape.words, workspace, self._mask(), biases, visible)
+        launches.append(Launch(FLASH, "flash_attention", threads, arguments))
         return launches
+
+
+Strides = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +295,14 @@ class _Form:
     """Heads of keys of all samples."""
     bytes_of_key: int
     """Read and written for each key."""
-    words: list[float]
-    """Arguments of the tasks, with 0 for what is known in a run."""
+    new_tokens: int
+    sizes: tuple[int, int, int, int]
+    """``CachedTokens.key_heads`` to ``value_size``."""
+    q: Strides
+    """Of queries, as the next of new keys and values, and of the result."""
+    k: Strides
+    v: Strides
+    out: Strides
 
 
 @functools.lru_cache(maxsize=64)
@@ -275,19 +311,28 @@ def _form(
     q_strides: tuple[int, ...],
     new: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None,
     out_strides: tuple[int, ...],
-    settings: tuple[Any, ...],
+    settings: tuple[int, int, int, bool],
 ) -> _Form:
-    heads, key_heads, value_size, left, right, is_in_place, scale, softcap = settings
+    heads, key_heads, value_size, is_in_place = settings
     batch, length = q_shape[0], q_shape[2 if len(q_shape) == 4 else 1]
     size, group = q_shape[3] if len(q_shape) == 4 else q_shape[2] // heads, heads // key_heads
     rows, items, passes = group * length, batch * key_heads, 1 if new is None or is_in_place else 3
-    k, v = (NOTHING, NOTHING) if new is None else (_steps_of(new[1], size), _steps_of(new[2], value_size))
-    words: list[float] = [*_steps_of(q_strides, size), *k, *v, *[0] * 14, *_steps_of(out_strides, value_size), *[0] * 17]
-    words += [batch, key_heads, group, length, size, value_size, left, right, 0, 0, int(new is not None), int(is_in_place)]
-    words += [0, 0, 0, 0, 0, scale, softcap, 0 if new is None else new[0][-2 if len(new[0]) == 4 else 1], 0]
-    is_few = attends_few(rows, size, value_size)
-    bytes_of_key = passes * items * (size + value_size) * FLOAT.itemsize
-    return _Form(batch, length, size, value_size, is_few, rows, items, bytes_of_key, words)
+    return _Form(
+        batch,
+        length,
+        size,
+        value_size,
+        attends_few(rows, size, value_size),
+        rows,
+        items,
+        bytes_of_key=passes * items * (size + value_size) * FLOAT.itemsize,
+        new_tokens=0 if new is None else new[0][-2 if len(new[0]) == 4 else 1],
+        sizes=(key_heads, group, size, value_size),
+        q=_strides_of(q_strides, size),
+        k=(0, 0, 0) if new is None else _strides_of(new[1], size),
+        v=(0, 0, 0) if new is None else _strides_of(new[2], value_size),
+        out=_strides_of(out_strides, value_size),
+    )
 
 
 def attends_few(rows: int, size: int, value_size: int) -> bool:
@@ -295,23 +340,13 @@ def attends_few(rows: int, size: int, value_size: int) -> bool:
     return rows <= MOST_FEW and not size % VECTOR and not value_size % VECTOR
 
 
-def few_bytes(rows: int, size: int, value_size: int) -> int:
-    """Working memory of a thread that attends so many queries at once, and leaves two heads' sums to be combined."""
-    return SPARE_BYTES + rows * (size * 4 + BLOCK * 4 + 3 * (value_size * 4 + 8)) & -64
+def _strides_of(strides: tuple[int, ...], size: int) -> Strides:
+    """Bytes from one to the next of batch, heads and rows."""
+    return (strides[0], strides[1], strides[2]) if len(strides) == 4 else (strides[0], size * FLOAT.itemsize, strides[1])
 
 
-def tile_bytes(size: int, value_size: int) -> int:
-    """Working memory of a thread beside that, of a cache of float16: a block of it in float32."""
-    return BLOCK * (size + value_size) * FLOAT.itemsize
-
-
-def _steps_of(strides: tuple[int, ...], size: int) -> tuple[int, int, int, int]:
-    """Bytes from one to the next of batch, heads and rows, behind a place for an address."""
-    return (0, *strides[:3]) if len(strides) == 4 else (0, strides[0], size * FLOAT.itemsize, strides[1])
-
-
-def steps_along(mask: HostArray) -> tuple[int, ...]:
-    """Bytes from one to the next number of a mask along four dimensions, 0 where it has one for all."""
+def strides_along(mask: HostArray) -> tuple[int, ...]:
+    """Strides of ``ScoreBias`` of a mask of up to four dimensions: 0 where it has one number for all."""
     own = tuple([0 if size == 1 else step for size, step in zip(mask.shape, mask.strides, strict=True)])
     return (0,) * (4 - len(own)) + own
 
@@ -336,16 +371,15 @@ def rotation(
     """The task that rotates heads.
 
     Args:
-        x: the array, and bytes from one to the next of batch, heads and rows.
-        out: where they go, the same.
+        x: words of ``HeadRows``.
+        out: the same of where they go.
         rotary: how.
         sizes: batch, tokens, heads and elements of a head.
         counts: ``CachedAttention.counts``, where the rotation has no rows of tokens.
     """
     batch, length, heads, size = sizes
     threads = threads_for(ROTATION_WORK * batch * length * heads * size)
-    rest = (counts, 0, batch, heads, 1, length, size, size, *[0] * 11)
-    return Launch(ROTATE, threads, [*x, *[0] * 22, *out, *[0] * 8, *rotary.arguments, *rest, 1.0, 0.0, 0, 0])
+    return Launch(ROTARY, "rotary_embedding", threads, RotaryEmbedding.of(x, out, rotary.words, sizes, counts))
 
 
 def reads_halves() -> bool:
@@ -365,8 +399,7 @@ def is_readable(*arrays: HostArray | None) -> bool:
 
 
 @functools.cache
-def task_of(name: tuple[str, str]) -> TaskFunction:
-    """A task by its module and name."""
+def _task(module: str, name: str) -> TaskFunction:
     from ort_sdk_cpu.jit.task import task_function
 
-    return task_function(*name, KINDS if name == ATTENTION else FEW_KINDS)
+    return task_function(module, name)

@@ -14,7 +14,8 @@ from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.memory.workspace import Scratch, shared_scratch
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .decode import ATTENTION, IN_PLACE, CachedAttention, Launch
+from .arguments.decode import CachedTokens
+from .decode import CachedAttention, Launch
 from .masks import task_of_mask
 
 __all__ = ["BoundTasks", "Standing", "Tasks", "key_mask", "places_of_caches"]
@@ -124,10 +125,10 @@ class BoundTasks:
         launches = list(tasks.launches)
         if tasks.attention is not None:
             launches += tasks.attention.launches(standing.memory)
-        made = [(TaskCall(*launch.name, tuple(launch.words), launch.threads), launch) for launch in launches]
+        made = [(TaskCall(launch.module, launch.name, launch.arguments, launch.threads), launch) for launch in launches]
         self._checks, self._calls = tasks.checks, [*tasks.before, *(call for call, _ in made)]
         self._otherwise, self._caches, self._scratch = otherwise, caches, standing.scratch
-        self._filling = [call for call, launch in made if launch.name != ATTENTION]
+        self._filling = [call for call, launch in made if isinstance(launch.arguments, CachedTokens)]
         self._copies: list[HostArray] = []
         every = [*tasks.checks, *self._calls]
         self._moving = [(slot, _places(every, address_of(array), array.nbytes)) for slot, array in standing.slots]
@@ -162,7 +163,7 @@ class BoundTasks:
         shared = [present for past, present in self._caches if past.array is present.array]
         is_in_place = len(shared) == len(self._caches)
         for call in self._filling:
-            call.set(IN_PLACE, int(is_in_place))
+            call.set(CachedTokens.is_in_place, int(is_in_place))
             call.check()
         if shared and not is_in_place:
             for past, present in self._caches:

@@ -1,9 +1,10 @@
-"""Attention over heads as a compiled task: queries, keys and values are read where they lie, by their strides."""
+"""Attention in one pass over the keys as a compiled task: queries, keys and values are read in place, by their strides."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,17 +12,17 @@ from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.addresses import address_of
 
-__all__ = ["KINDS", "UNLIMITED", "AttentionShape", "AttentionTask", "part_bytes", "places"]
+from .arguments.flash import MODULE, FlashAttention, thread_workspace_bytes
+from .arguments.operands import ABSENT, strided_heads
 
-ROW_BYTES = 128
-BLOCK, SPARE_BYTES = 128, 2048
-"""As in ``compiled.flash``."""
-MASK, QUERY_BIAS, VALUE_BIAS = 16, 21, 22
-KINDS = "q" * 28 + "f" + "q" * 8 + "f"
-"""Of the task's arguments."""
-UNLIMITED = (1, 0, -1, -1, 0, 0.0)
-"""The last of them, where all queries see all keys, and no heads share any."""
+if TYPE_CHECKING:
+    from ort_sdk_cpu.jit.task import TaskFunction
+
+__all__ = ["AttentionShape", "AttentionTask", "flash_task"]
+
+ALIGNMENT_BYTES = 64
 WORK_PER_THREAD = 1 << 17
 """Multiplications that take as long as waking a thread up."""
 
@@ -49,14 +50,14 @@ class AttentionShape:
         return max(1, min(most, work // WORK_PER_THREAD, self.batch * self.heads))
 
     @property
-    def part_bytes(self) -> int:
+    def thread_bytes(self) -> int:
         """Working memory of a thread."""
-        return part_bytes(self.size, self.value_size)
+        return thread_workspace_bytes(self.size, self.value_size)
 
     @property
-    def arguments(self) -> tuple[int | float, ...]:
-        """Sizes and scale as the task takes them."""
-        return self.heads, self.length, self.keys, self.size, self.value_size, self.scale
+    def words(self) -> tuple[int | float, ...]:
+        """``FlashAttention.batch`` to ``scale``."""
+        return self.batch, self.heads, self.length, self.keys, self.size, self.value_size, self.scale
 
 
 class AttentionTask:
@@ -68,11 +69,11 @@ class AttentionTask:
 
     def __init__(self, shape: AttentionShape) -> None:
         self._shape = shape
-        threads, part_bytes = shape.threads(libraries.thread_count()), shape.part_bytes
-        self._spare = np.empty(part_bytes * threads + 64, np.uint8)
-        lying = self._spare[-self._spare.ctypes.data % 64 :]
-        arguments = (*[0] * (VALUE_BIAS + 1), *shape.arguments, shape.batch, lying, part_bytes, *UNLIMITED)
-        self.call = TaskCall("attention", "attention", arguments, threads)
+        threads, thread_bytes = shape.threads(libraries.thread_count()), shape.thread_bytes
+        self._memory = np.empty(thread_bytes * threads + ALIGNMENT_BYTES, np.uint8)
+        workspace = self._memory[-address_of(self._memory) % ALIGNMENT_BYTES :]
+        arguments = FlashAttention.of([ABSENT] * 4, shape.words, (workspace, thread_bytes))
+        self.call = TaskCall(MODULE, "flash_attention", arguments, threads)
 
     def prepare(self, parts: Sequence[HostArray], bias: HostArray | None, mask: HostArray | None, out: HostArray) -> bool:
         """Point at arrays, which are not kept.
@@ -85,40 +86,39 @@ class AttentionTask:
             out: (batch, sequence, heads * value size).
 
         Returns:
-            False if one of them lies so that the task cannot read it.
+            False if the elements of some array's rows do not follow each other.
         """
         if any(array.strides[-1] != array.itemsize and array.shape[-1] > 1 for array in (*parts, out)):
             return False
         heads, call = self._shape.heads, self.call
-        for position, array in enumerate((*parts, out)):
-            for offset, step in enumerate(places(array, heads)[1:], 1):
-                call.set(4 * position + offset, step)
-            call.point(4 * position, array)
+        fields = (FlashAttention.q, FlashAttention.k, FlashAttention.v, FlashAttention.out)
+        for field, array in zip(fields, (*parts, out), strict=True):
+            _, *strides = strided_heads(array, heads)
+            for position, stride in zip((field.batch_stride, field.head_stride, field.row_stride), strides, strict=True):
+                call.set(position, stride)
+            call.point(field.base, array)
         self._prepare_mask(mask)
-        call.point(QUERY_BIAS, bias)
-        call.point(VALUE_BIAS, None if bias is None or parts[2].ndim == 4 else bias[2 * heads * self._shape.size :])
+        call.point(FlashAttention.q_bias, bias)
+        is_split = parts[2].ndim == 4
+        call.point(FlashAttention.v_bias, None if bias is None or is_split else bias[2 * heads * self._shape.size :])
         return True
 
     def _prepare_mask(self, mask: HostArray | None) -> None:
+        field = FlashAttention.mask
         if mask is not None:
-            seen = np.broadcast_to(mask, self._shape.scores)
-            for axis, step in enumerate(seen.strides):
-                self.call.set(MASK + 1 + axis, step)
-        self.call.point(MASK, mask)
+            positions = (field.batch_stride, field.head_stride, field.query_stride, field.key_stride)
+            for position, stride in zip(positions, np.broadcast_to(mask, self._shape.scores).strides, strict=True):
+                self.call.set(position, stride)
+        self.call.point(field.base, mask)
 
     def kept(self, *arrays: Any) -> Callable[[], Any]:
         """The prepared work as a call that keeps the arrays."""
         return self.call.kept(self, *arrays)
 
 
-def part_bytes(size: int, value_size: int) -> int:
-    """Working memory of a thread, for heads of these sizes."""
-    return (size + value_size + BLOCK + 2) * ROW_BYTES + SPARE_BYTES
+@functools.cache
+def flash_task() -> TaskFunction:
+    """The task as a function of its arguments."""
+    from ort_sdk_cpu.jit.task import task_function
 
-
-def places(array: HostArray, heads: int) -> tuple[HostArray, int, int, int]:
-    """An array, and the bytes from one to the next of batch, heads and rows."""
-    strides = array.strides
-    if array.ndim == 4:
-        return array, strides[0], strides[1], strides[2]
-    return array, strides[0], array.shape[2] // heads * array.itemsize, strides[1]
+    return task_function(MODULE, "flash_attention")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,11 @@ from ort_sdk_cpu.memory.strides import strides_over
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.flash import FlashAttention
+from .arguments.operands import NO_BIAS, strided_heads
 from .decode import MOST_FEW
-from .flash import KINDS, UNLIMITED, AttentionShape, places
+from .flash import AttentionShape, flash_task
 from .operators import is_added, multi_head_over_cache
-
-if TYPE_CHECKING:
-    from ort_sdk_cpu.jit.task import TaskFunction
 
 __all__: list[str] = []
 
@@ -60,10 +59,10 @@ def direct_attention(info: KernelInfo, _make_writer: MakeWriter) -> Callable[...
         if plan is None or not _is_readable(query, key, value, bias):
             return NotImplemented
         out = results.empty(plan.out_shape)
-        operands = (*places(query, heads), *places(key, heads), *places(value, heads), *places(out, heads))
-        work = scratch.room("attention", plan.work_bytes)
-        numbers = (*plan.sizes, work, plan.part_bytes, *UNLIMITED)
-        _task()(plan.threads, *operands, *_added(added, plan.scores), *_biases(bias, plan.value_bias), *numbers)
+        operands = [strided_heads(array, heads) for array in (query, key, value, out)]
+        workspace = (scratch.room("attention", plan.work_bytes), plan.thread_bytes)
+        biases = _biases(bias, plan.value_bias)
+        flash_task()(plan.threads, FlashAttention.of(operands, plan.sizes, workspace, _added(added, plan.scores), biases))
         return out
 
     return call
@@ -74,13 +73,6 @@ def _is_of_few(query: HostArray, key: HostArray | None) -> bool:
     if query.ndim != 3 or query.shape[1] > MOST_FEW or key is None or key.ndim not in {3, 4}:
         return False
     return bool(query.size * key.shape[key.ndim - 2] >= MIN_WORK)
-
-
-@functools.cache
-def _task() -> TaskFunction:
-    from ort_sdk_cpu.jit.task import task_function
-
-    return task_function("attention", "attention", KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +86,13 @@ class _Plan:
     value_bias: int | None
     """Numbers in front of the values' part of the bias; None if it is not added, as to what is split into heads already."""
     threads: int
-    part_bytes: int
+    thread_bytes: int
     """Working memory of a thread."""
 
     @property
     def work_bytes(self) -> int:
         """Working memory of all."""
-        return self.threads * self.part_bytes
+        return self.threads * self.thread_bytes
 
 
 Shape = tuple[int, ...]
@@ -119,7 +111,7 @@ def _planned(
     out_shape = (shape.batch, shape.length, heads * shape.value_size)
     value_bias = None if len(value) == 4 else 2 * heads * shape.size
     threads = shape.threads(most_threads)
-    return _Plan(out_shape, shape.scores, (*shape.arguments, shape.batch), value_bias, threads, shape.part_bytes)
+    return _Plan(out_shape, shape.scores, shape.words, value_bias, threads, shape.thread_bytes)
 
 
 def _shape(query: Shape, key: Shape, value: Shape, heads: int, scale: float) -> AttentionShape | None:
@@ -146,8 +138,8 @@ def _is_readable(query: HostArray, key: HostArray, value: HostArray, bias: HostA
 
 
 def _added(added: HostArray | None, scores: Shape) -> Sequence[Any]:
-    """Numbers added to the scores, and the bytes between them."""
-    return (None, 0, 0, 0, 0) if added is None else (added, *strides_over(scores, added.shape, added.strides))
+    """Words of ``ScoreBias``."""
+    return NO_BIAS if added is None else (added, *strides_over(scores, added.shape, added.strides))
 
 
 def _biases(bias: HostArray | None, value_bias: int | None) -> tuple[HostArray | None, HostArray | None]:

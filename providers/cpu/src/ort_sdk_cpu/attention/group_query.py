@@ -21,6 +21,8 @@ from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.normalization.arguments.rows import MODULE as NORMALIZATION
 from ort_sdk_cpu.normalization.arguments.rows import Normalization
 
+from .arguments.lengths import MODULE as LENGTHS
+from .arguments.lengths import CachePositions, IndexCheck
 from .decode import HALF, CachedAttention, Rotary, attends_few, is_readable, reads_halves, takes
 from .operators import is_added
 
@@ -172,12 +174,11 @@ class _GroupQueryAttention:
         if cached is None or not query.shape[1]:
             return None
         sizes = (len(query), query.shape[1], longest, past_rows, int(self._settings.causal))
-        arguments = (0, lasts, *sizes, state.counts)
-        checks = [TaskCall("attention_inputs", "count_tokens", arguments)]
+        checks = [TaskCall(LENGTHS, "cache_positions", CachePositions(0, lasts, *sizes, state.counts))]
         if cached.rotary is not None and cached.rotary.rows is not None:
             rows = cached.rotary.rows
-            table = (0, rows, rows.size, cached.rotary.cos.shape[0])
-            checks.append(TaskCall("attention_inputs", "check_rows", table))
+            table = IndexCheck(0, rows, rows.size, cached.rotary.cos.shape[0])
+            checks.append(TaskCall(LENGTHS, "check_indices", table))
         return BoundTasks(Tasks(checks, attention=cached), standing, otherwise, places_of_caches(inputs, outputs, self.in_place))
 
     def _normalized(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,17 +12,16 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu.memory.workspace import Scratch, shared_scratch
 from ort_sdk_cpu.platform import libraries
 
-from .flash import KINDS, UNLIMITED, AttentionShape
-
-if TYPE_CHECKING:
-    from ort_sdk_cpu.jit.task import TaskFunction
+from .arguments.flash import FlashAttention
+from .arguments.operands import NO_BIAS
+from .flash import AttentionShape, flash_task
 
 __all__ = ["grouped_attention"]
 
 FLOAT = np.dtype(np.float32)
 
-Steps = tuple[Any, ...]
-"""Bytes from one to the next of key heads, heads that share one, and queries (or keys); of a mask also of keys."""
+Words = tuple[Any, ...]
+"""Array, and bytes from one to the next of key heads, heads that share one, and queries (or keys); of a mask also of keys."""
 
 
 def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray | None:
@@ -54,35 +53,27 @@ def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence
     shape = AttentionShape(key_heads, shares[0], length * shares[1], keys, size, value_size, scale)
     scratch = shared_scratch()
     for sample in range(batch):
-        places = [_place(q[sample], group, length), _place(k[sample], 0, 0), _place(v[sample], 0, 0)]
-        places += [_place(out[sample], group, length), (None, 0, 0, 0, 0) if mask is None else _mask_place(mask[sample], group)]
-        _attend(shape, places, scratch)
+        operands = [_words(q[sample], group, length), _words(k[sample], 0, 0), _words(v[sample], 0, 0)]
+        operands.append(_words(out[sample], group, length))
+        _attend(shape, operands, NO_BIAS if mask is None else _mask_words(mask[sample], group), scratch)
     return out
 
 
-def _place(array: HostArray, group: int, length: int) -> Steps:
-    """Address and steps of (heads, rows, size); ``group`` heads share one of the keys, 0 for keys and values themselves."""
+def _words(array: HostArray, group: int, length: int) -> Words:
+    """Words of ``HeadRows`` for (heads, rows, size); ``group`` heads share one of the keys, 0 for keys and values themselves."""
     head, row = array.strides[:2]
     if not group:
         return array, head, 0, row
     return array, head * group, head, head if length == 1 else row
 
 
-def _mask_place(mask: HostArray, group: int) -> Steps:
-    """Address and steps of (heads, queries, keys)."""
+def _mask_words(mask: HostArray, group: int) -> Words:
+    """Words of ``ScoreBias`` for (heads, queries, keys)."""
     head, query, key = mask.strides
     return mask, head * group, head, head if mask.shape[1] == 1 else query, key
 
 
-def _attend(shape: AttentionShape, places: Sequence[Steps], scratch: Scratch) -> None:
+def _attend(shape: AttentionShape, operands: Sequence[Words], mask: Words, scratch: Scratch) -> None:
     threads = shape.threads(libraries.thread_count())
-    work = scratch.room("attention", threads * shape.part_bytes)
-    operands = [word for place in places for word in place]
-    _task()(threads, *operands, None, None, *shape.arguments, shape.batch, work, shape.part_bytes, *UNLIMITED)
-
-
-@functools.cache
-def _task() -> TaskFunction:
-    from ort_sdk_cpu.jit.task import task_function
-
-    return task_function("attention", "attention", KINDS)
+    workspace = (scratch.room("attention", threads * shape.thread_bytes), shape.thread_bytes)
+    flash_task()(threads, FlashAttention.of(operands, shape.words, workspace, mask))

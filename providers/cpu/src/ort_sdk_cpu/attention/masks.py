@@ -7,6 +7,8 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.jit.task import TaskCall
 
+from .arguments.lengths import MODULE, KeyCountBias, MaskBias
+
 __all__ = ["hidden_keys", "task_of_mask"]
 
 MOST_NUMBERS = 1 << 18
@@ -16,7 +18,7 @@ _INT32, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 
 def task_of_mask(mask: HostArray, numbers: HostArray, filter_value: float) -> TaskCall:
     """What writes 0 where a mask, int32, is above 0, and ``filter_value`` elsewhere; the arrays are not kept."""
-    return TaskCall("attention_inputs", "mask_numbers", (mask, mask.size, numbers, float(filter_value)))
+    return TaskCall(MODULE, "mask_bias", MaskBias(mask, mask.size, numbers, filter_value))
 
 
 def hidden_keys(mask: HostArray, shape: tuple[int, int, int], filter_value: float) -> tuple[HostArray, TaskCall] | None:
@@ -35,8 +37,8 @@ def hidden_keys(mask: HostArray, shape: tuple[int, int, int], filter_value: floa
         return None
     if mask.shape == (batch,):
         numbers = np.empty((batch, 1, 1, keys), _FLOAT)
-        arguments = (mask, batch, keys, numbers, float(filter_value))
-        return None if numbers.size > MOST_NUMBERS else (numbers, TaskCall("attention_inputs", "end_numbers", arguments))
+        arguments = KeyCountBias(mask, batch, keys, numbers, filter_value)
+        return None if numbers.size > MOST_NUMBERS else (numbers, TaskCall(MODULE, "key_count_bias", arguments))
     if mask.shape not in {(batch, keys), (batch, length, keys)} or mask.size > MOST_NUMBERS:
         return None
     numbers = np.empty((batch, 1, length if mask.ndim > 2 else 1, keys), _FLOAT)

@@ -25,6 +25,7 @@ from ort_sdk_cpu.normalization.operators import softmax_last
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.threads import matrix_product
 
+from .arguments.flash import MODULE as FLASH
 from .decode import MOST_FEW
 from .operators import HEADS_APART, MultiHead, multi_head, multi_head_over_cache
 
@@ -87,7 +88,7 @@ def _is_for_few(core: _Attention, work: int) -> bool:
 def _is_worth_a_task(core: _Attention, query: HostArray, out: HostArray) -> bool:
     if not are_floats((query, out)) or not libraries.numba().is_usable:
         return False
-    return query.size * core.keys >= MIN_WORK or is_worth_a_task(query.size, "attention", "attention")
+    return query.size * core.keys >= MIN_WORK or is_worth_a_task(query.size, FLASH, "flash_attention")
 
 
 @made_by("MultiHeadAttention", domain="com.microsoft")

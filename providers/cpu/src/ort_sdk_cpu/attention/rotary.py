@@ -12,8 +12,10 @@ from ort_sdk_cpu.kernel.eager import computed_by
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 
-from .decode import Launch, Rotary, is_readable, rotation, takes, task_of
-from .flash import places
+from .arguments.lengths import MODULE as LENGTHS
+from .arguments.lengths import CachePositionsFrom, IndexCheck
+from .arguments.operands import strided_heads
+from .decode import Launch, Rotary, is_readable, rotation, takes
 
 __all__: list[str] = []
 
@@ -94,10 +96,10 @@ class _Node:
             return None
         rows = len(caches[0])
         if caches[2] is positions and positions is not None:
-            checks = [TaskCall("attention_inputs", "check_rows", (0, positions, positions.size, rows))]
+            checks = [TaskCall(LENGTHS, "check_indices", IndexCheck(0, positions, positions.size, rows))]
         elif positions is not None:
-            arguments = (0, positions, *tokens, rows, counts)
-            checks = [TaskCall("attention_inputs", "count_from", arguments)]
+            arguments = CachePositionsFrom(0, positions, *tokens, rows, counts)
+            checks = [TaskCall(LENGTHS, "cache_positions_from", arguments)]
         standing.kept.extend(array for array in caches if array is not None)
         return BoundTasks(Tasks(checks, launches=[launch]), standing, otherwise)
 
@@ -161,7 +163,7 @@ def _rotated(x: HostArray, heads: int, caches: Caches, results: ResultMemory, *,
     launch = _launch(x, out, heads, (*caches[:2], np.ascontiguousarray(rows)), (is_interleaved, None))
     if launch is None:
         return NotImplemented
-    task_of(launch.name)(launch.threads, *launch.words)
+    launch.run()
     return out
 
 
@@ -181,4 +183,4 @@ def _launch(x: HostArray, out: HostArray, heads: int, caches: Caches, how: tuple
     rotary = Rotary.of(*caches, _tokens(x), size, is_interleaved=how[0], are_known=False)
     if rotary is NotImplemented:
         return None
-    return rotation(places(x, heads), places(out, heads), rotary, (*_tokens(x), heads, size), how[1])
+    return rotation(strided_heads(x, heads), strided_heads(out, heads), rotary, (*_tokens(x), heads, size), how[1])

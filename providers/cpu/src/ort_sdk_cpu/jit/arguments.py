@@ -171,7 +171,7 @@ class TaskArguments:
         """The same with addresses to be pointed later in their place."""
         return self.of_words(tuple(0 if isinstance(word, Operand) else word for word in self.words))
 
-    def extents(self) -> Extents:
+    def extents(self, *_: Any, **__: Any) -> Extents:
         """What the task touches at each address; with a parameter ``threads`` by name if that depends on their number.
 
         Raises:

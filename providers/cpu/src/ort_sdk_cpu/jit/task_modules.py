@@ -5,10 +5,7 @@ from __future__ import annotations
 __all__ = ["TASK_MODULES"]
 
 TASK_MODULES = {
-    "attention": "attention.compiled.flash",
-    "attention_inputs": "attention.compiled.lengths",
     "bags": "movement.compiled.embedding_bag",
-    "cached_attention": "attention.compiled.decode",
     "choosing": "movement.compiled.where",
     "classifiers": "ml.compiled.trees",
     "conversion": "elementwise.compiled.cast",
@@ -22,7 +19,6 @@ TASK_MODULES = {
     "features": "ml.compiled.features",
     "few_outputs": "conv.compiled.few_output_channels",
     "given_products": "quantized.compiled.matmul_dynamic_b",
-    "half_caches": "attention.compiled.decode_f16",
     "indexing": "movement.compiled.gather_scatter",
     "integer_convolution": "quantized.compiled.conv_vnni",
     "interpolation": "image.compiled.interpolation",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.attention.arguments.lengths import MODULE as LENGTHS
+from ort_sdk_cpu.attention.arguments.lengths import LengthCheck
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
 from ort_sdk_cpu.kernel.copy import CopyWriter
@@ -243,7 +245,7 @@ class LayerTasks:
             return []
         from ort_sdk_cpu.jit.task import TaskCall
 
-        check = TaskCall("attention_inputs", "check_lengths", (0, lengths, lengths.size, len(arrays[0])))
+        check = TaskCall(LENGTHS, "check_lengths", LengthCheck(0, lengths, lengths.size, len(arrays[0])))
         return [check.checked(functools.partial(self._compute, *arrays[: self._given]), lengths)]
 
     def _peepholes(self, arrays: Sequence[Any]) -> HostArray | None:

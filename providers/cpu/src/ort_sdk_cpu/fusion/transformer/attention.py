@@ -7,13 +7,14 @@ from typing import Any
 
 from ort_sdk.api import FusibleProgram
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.attention.decode import MOST_FEW, common_counts, few_bytes, is_readable, steps_along
+from ort_sdk_cpu.attention.arguments.decode import MODULE, DecodeAttention, thread_workspace_bytes
+from ort_sdk_cpu.attention.decode import MOST_FEW, NO_ROTATION, common_counts, is_readable, strides_along
 from ort_sdk_cpu.fusion.shapes.expressions import OPEN, Expressions
-from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
+from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .attention_pattern import AttentionGroup
-from .decode import CacheStep, CacheWords, Given, Rows, attending, scores_added
+from .decode import BATCH, LENGTH, WORK, WORK_BYTES, CacheStep, CacheWords, Given, Rows, attending, scores_added
 from .steps import RowStep, only_reader
 from .views import HEADS_APART, Heads, RowViews, SameRows
 
@@ -25,8 +26,6 @@ SINGLE = 3
 """Dimensions of a single head of each sample: (batch, tokens, size)."""
 MASK = 5
 """Words of numbers that are added to scores."""
-RUN = ("batch", "length", "work", "work bytes")
-"""Names of numbers that all tasks of a run have in common."""
 PLACES = tuple((kind, place) for kind, count in (("keys", 4), ("values", 4), ("mask", MASK)) for place in range(count))
 """Names of addresses, and of the bytes from one to the next along axes."""
 
@@ -63,7 +62,7 @@ def grouped_attention(
         reads,
         (out,),
         goes_by_rows=False,
-        work=few_bytes(MOST_FEW, cache.size, cache.size),
+        work=thread_workspace_bytes(MOST_FEW, cache.size, cache.size),
         cache=cache,
         repeated=steps,
         required=frozenset().union(*(part.required for part in parts), *filter(None, batches)),
@@ -143,7 +142,7 @@ class GivenKeys:
             return None
         counts = common_counts(lead[0], 0, 0, shape[2])
         places = (address_of(keys), *keys.strides[:3], address_of(values), *values.strides[:3])
-        masked = (0,) * 5 if mask is None else (address_of(mask), *steps_along(mask))
+        masked = (0,) * 5 if mask is None else (address_of(mask), *strides_along(mask))
         numbers: list[tuple[Hashable, int]] = [
             ((kind, self.own), number) for kind, number in zip(PLACES, (*places, *masked), strict=True)
         ]
@@ -196,18 +195,21 @@ def _of_given(group: AttentionGroup, operands: Sequence[Heads], out: int, progra
     masked = (group.condition, group.filter_value, group.added)
     given = GivenKeys(out, heads, size, keys, values, *masked, rank == SINGLE)
     row = heads * size * FLOAT_BYTES
-    told: list[Word] = [(((kind, out), 1),) for kind in PLACES]
-    counts, frames, batch, length, work, work_bytes = _terms(("counts", out), ("frames", out), *RUN)
-    words: tuple[Word, ...] = (
-        *(*query.place.words(size), *[0] * 14),
-        *told[: len(PLACES) - MASK],
-        *Rows(out, row).words(size),
-        *told[len(PLACES) - MASK :],
-        *[0] * 10,
-        *(counts, 0, batch, heads, 1, length, size, size, -1, -1),
-        *(0, frames, 0, 0, 0, 0, work, work_bytes, 0, group.scale, 0.0, 0, frames),
+    words = _terms(*((kind, out) for kind in PLACES))
+    keys_words, values_words, mask = words[:4], words[4:8], words[8:]
+    positions, frames = _terms(("counts", out), ("frames", out))
+    arguments = DecodeAttention.of(
+        (*NO_ROTATION, positions, BATCH, LENGTH),
+        query.place.words(size),
+        (keys_words, values_words),
+        Rows(out, row).words(size),
+        (heads, 1, size, size),
+        (0, frames, 0, 0, 0, frames),
+        workspace=(WORK, WORK_BYTES),
+        factors=(group.scale, 0.0),
+        mask=mask,
     )
-    task = TaskWords("cached_attention", "attend_few", words)
+    task = TaskWords(MODULE, "decode_attention", arguments.words)
     return given, task, {query.rows.value: query.width, out: heads * size}, (query.rows.value,)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,17 +11,22 @@ import numpy as np
 from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementType, may_overwrite
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
+from ort_sdk_cpu.attention.arguments.decode import MODULE, DecodeAttention
+from ort_sdk_cpu.attention.arguments.decode import thread_workspace_bytes as float_workspace_bytes
+from ort_sdk_cpu.attention.arguments.decode_f16 import MODULE as MODULE_F16
+from ort_sdk_cpu.attention.arguments.decode_f16 import DecodeAttentionFloat16
+from ort_sdk_cpu.attention.arguments.decode_f16 import thread_workspace_bytes as half_workspace_bytes
+from ort_sdk_cpu.attention.arguments.operands import NO_BIAS
+from ort_sdk_cpu.attention.arguments.rotary import MODULE as ROTARY
+from ort_sdk_cpu.attention.arguments.rotary import RotaryEmbedding
 from ort_sdk_cpu.attention.decode import (
-    ATTEND_FEW,
-    ATTEND_HALVES,
     MOST_FEW,
+    NO_ROTATION,
     Rotary,
     common_counts,
-    few_bytes,
     is_spread,
     reads_halves,
-    steps_along,
-    tile_bytes,
+    strides_along,
 )
 from ort_sdk_cpu.attention.group_query import counts_array, counts_of
 from ort_sdk_cpu.attention.operators import hidden_numbers
@@ -47,6 +52,14 @@ FLOAT_BYTES, HALF_BYTES = 4, 2
 VECTOR = 16
 PAST_KEY, LASTS, LONGEST, COS, SIN = 3, 5, 6, 7, 8
 FIRST_UNSUPPORTED, MOST_OUTPUTS, MULTI_HEAD_INPUTS = 9, 3, 8
+
+BATCH: Terms = (("batch", 1),)
+LENGTH: Terms = (("length", 1),)
+"""Tokens of a sequence."""
+WORK: Terms = (("work", 1),)
+"""Address of the working memory of all threads."""
+WORK_BYTES: Terms = (("work bytes", 1),)
+"""Of a thread's working memory."""
 
 Given = Mapping[int, HostArray]
 """Inputs of a sequence by value."""
@@ -117,7 +130,8 @@ class CacheStep:
     @property
     def work(self) -> int:
         """Bytes that a thread needs for itself."""
-        return few_bytes(MOST_FEW, self.size, self.size) + (tile_bytes(self.size, self.size) if self.is_half else 0)
+        thread_workspace_bytes = half_workspace_bytes if self.is_half else float_workspace_bytes
+        return thread_workspace_bytes(MOST_FEW, self.size, self.size)
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -161,7 +175,7 @@ class CacheStep:
         ]
         if mask is not None:
             numbers.append((("mask", own), address_of(mask)))
-            numbers += [((("masked", axis), own), step) for axis, step in enumerate(steps_along(mask))]
+            numbers += [((("masked", axis), own), step) for axis, step in enumerate(strides_along(mask))]
         if is_in_place:
             numbers.append((("in place", own), 1))
         return CacheWords(tuple(numbers), ((self.keys, keys), (self.values, values)), (counts, mask))
@@ -321,40 +335,48 @@ def attending(
     vectors: tuple[HostArray | None, HostArray | None],
 ) -> TaskWords:
     """The task of an attention over a cache; vectors are numbers that take part in softmaxes, and the bias."""
-    task = ATTEND_HALVES if cache.is_half else ATTEND_FEW
-    return TaskWords(*task, tuple(_words(attributes, cache, places, rotary, vectors)))
-
-
-def _words(
-    attributes: Mapping[str, Any],
-    cache: CacheStep,
-    places: tuple[Rows, ...],
-    rotary: Rotary | None,
-    vectors: tuple[HostArray | None, HostArray | None],
-) -> Iterator[Word]:
-    """The arguments as ``attention.compiled.decode`` has them."""
     smooth, bias = vectors
     size, own, window = cache.size, cache.keys, int(attributes.get("local_window_size", -1))
     row, cached = size * FLOAT_BYTES, size * (HALF_BYTES if cache.is_half else FLOAT_BYTES)
-    *new, out = places
-    for each in new:
-        yield from each.words(size)
-    for name in ("past key", "past value"):
-        yield from ((((name, own), 1),), ((("past", own), cache.key_heads * cached),), ((("past", own), cached),))
-    for name in ("keys", "values"):
-        yield from ((((name, own), 1),), ((("capacity", own), cache.key_heads * cached),), ((("capacity", own), cached),), cached)
-    yield from out.words(size)
-    yield from (((("mask", own), 1),), *((((("masked", axis), own), 1),) for axis in range(4))) if cache.has_scores else [0] * 5
+    past, capacity, is_in_place, positions = _terms(*((name, own) for name in ("past", "capacity", "in place", "counts")))
+    q, k, v, out = (each.words(size) for each in places)
+    past_head = ((("past", own), cached),)
+    pasts = [
+        (_address(name, own), ((("past", own), cache.key_heads * cached),), past_head) for name in ("past key", "past value")
+    ]
+    head = ((("capacity", own), cached),)
+    batch = ((("capacity", own), cache.key_heads * cached),)
     start, part = 0 if bias is None else address_of(bias), cache.group * cache.key_heads * row
-    yield from (start, start + part, start + 2 * part) if start else (0, 0, 0)
-    yield from [0] * 7 if rotary is None else rotary.arguments
-    yield from (((("counts", own), 1),), 0 if smooth is None else address_of(smooth))
-    yield from ((("batch", 1),), cache.key_heads, cache.group, (("length", 1),), size, size)
-    yield from (window - 1 if window >= 0 else -1, 0 if cache.is_causal else -1)
-    yield from (((("past", own), 1),), ((("capacity", own), 1),), 1, ((("in place", own), 1),))
-    yield from (0, 1, (("work", 1),), (("work bytes", 1),), 0)
-    yield from (float(attributes.get("scale", 0.0)) or 1 / math.sqrt(size), float(attributes.get("softcap", 0.0)))
-    yield from ((("length", 1),), ((("capacity", own), 1),))
+    kind = DecodeAttentionFloat16 if cache.is_half else DecodeAttention
+    arguments = kind.of(
+        (*(NO_ROTATION if rotary is None else rotary.words), positions, BATCH, LENGTH),
+        q,
+        ((_address("keys", own), batch, head, cached), (_address("values", own), batch, head, cached)),
+        out,
+        (cache.key_heads, cache.group, size, size),
+        (past, capacity, 1, is_in_place, LENGTH, capacity),
+        workspace=(WORK, WORK_BYTES),
+        factors=(float(attributes.get("scale", 0.0)) or 1 / math.sqrt(size), float(attributes.get("softcap", 0.0))),
+        new=(k, v),
+        past=(pasts[0], pasts[1]),
+        mask=(_address("mask", own), *_terms(*((("masked", axis), own) for axis in range(4)))) if cache.has_scores else NO_BIAS,
+        biases=(start, start + part, start + 2 * part) if start else (0, 0, 0),
+        sinks=0 if smooth is None else address_of(smooth),
+        window=(window - 1 if window >= 0 else -1, 0 if cache.is_causal else -1),
+        rotated=0,
+    )
+    task = (MODULE_F16, "decode_attention_f16") if cache.is_half else (MODULE, "decode_attention")
+    return TaskWords(*task, arguments.words)
+
+
+def _address(name: str, own: int) -> Terms:
+    """Address that a run gives."""
+    return (((name, own), 1),)
+
+
+def _terms(*names: Hashable) -> tuple[Terms, ...]:
+    """Words that are one number each."""
+    return tuple([((name, 1),) for name in names])
 
 
 def multi_head_over_cache(step: FusibleStep, program: FusibleProgram) -> Any:
@@ -406,11 +428,8 @@ def rotation_of_rows(step: FusibleStep, program: FusibleProgram) -> Any:
     rotary = Rotary.of(tables[0], tables[1], None, (), width // (heads or 1), is_interleaved=is_interleaved)
     if not heads or width % heads or rotary is NotImplemented:
         return None
-    size, (*turning, _, rows) = width // heads, rotary.arguments
-    words: tuple[Any, ...] = (
-        *(*Rows(x, row).words(size), *[0] * 22, *Rows(out, row).words(size), *[0] * 8),
-        *(*turning, ((("ids", out), 1),), rows),
-        *(0, 0, (("batch", 1),), heads, 1, (("length", 1),), size, size, *[0] * 11, 1.0, 0.0, 0, 0),
-    )
-    task = TaskWords("cached_attention", "rotate", words)
+    size, (*tables, _, rows) = width // heads, rotary.words
+    words = (*tables, _address("ids", out), rows)
+    arguments = RotaryEmbedding.of(Rows(x, row).words(size), Rows(out, row).words(size), words, (BATCH, LENGTH, heads, size), 0)
+    task = TaskWords(ROTARY, "rotary_embedding", arguments.words)
     return RotaryRows(out, ids, rows), task, {x: width, out: width}, (x,), (rotary,)

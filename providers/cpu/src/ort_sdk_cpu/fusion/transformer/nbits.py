@@ -15,7 +15,8 @@ from ort_sdk_cpu.gemm.nbits.operands import BIAS
 from ort_sdk_cpu.gemm.nbits.plan import SPARE_BYTES
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 
-from .steps import FLOAT_BYTES, ROWS, WORK, RowStep, renamed
+from .decode import WORK
+from .steps import FLOAT_BYTES, ROWS, RowStep, renamed
 
 __all__ = ["behind_arranged", "nbits_step"]
 

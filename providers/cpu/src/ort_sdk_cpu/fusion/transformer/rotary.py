@@ -10,10 +10,12 @@ import numpy as np
 
 from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementType
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
+from ort_sdk_cpu.attention.arguments.rotary import MODULE as ROTARY
+from ort_sdk_cpu.attention.arguments.rotary import RotaryEmbedding
+from ort_sdk_cpu.jit.task_sequence import TaskWords
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .decode import CacheWords, Given, Rows
+from .decode import BATCH, LENGTH, CacheWords, Given, Rows
 from .steps import RowStep, only_reader
 from .views import RowViews
 
@@ -124,22 +126,12 @@ class _Finder:
         if heads is None:
             return None
         size, row = heads.size, heads.heads * heads.size * FLOAT_BYTES
-        batch: Terms = (("batch", 1),)
-        length: Terms = (("length", 1),)
-        told: list[Word] = [(((kind, out), 1),) for kind in ("cos", "sin", "ids", "rows")]
-        words: tuple[Word, ...] = (
-            *heads.place.words(size),
-            *[0] * 22,
-            *Rows(out, row).words(size),
-            *[0] * 8,
-            *told[:2],
-            *(turning * FLOAT_BYTES, turning // 2, 0),
-            *told[2:],
-            *(0, 0, batch, heads.heads, 1, length, size, size),
-            *(*[0] * 11, 1.0, 0.0, 0, 0),
-        )
+        cos_at, sin_at, rows_at, rows = [(((kind, out), 1),) for kind in ("cos", "sin", "ids", "rows")]
+        tables = (cos_at, sin_at, turning * FLOAT_BYTES, turning // 2, 0, rows_at, rows)
+        sizes = (BATCH, LENGTH, heads.heads, size)
+        arguments = RotaryEmbedding.of(heads.place.words(size), Rows(out, row).words(size), tables, sizes, 0)
         step = RowStep(
-            TaskWords("cached_attention", "rotate", words),
+            TaskWords(ROTARY, "rotary_embedding", arguments.words),
             {heads.rows.value: heads.width, out: heads.heads * size},
             (heads.rows.value,),
             (out,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray, TensorElementType
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.attention.flash import UNLIMITED, part_bytes
+from ort_sdk_cpu.attention.arguments.flash import MODULE as FLASH
+from ort_sdk_cpu.attention.arguments.flash import FlashAttention, thread_workspace_bytes
+from ort_sdk_cpu.attention.arguments.operands import NO_BIAS
 from ort_sdk_cpu.gemm.constant_b import ConstantProduct, RowProduct
 from ort_sdk_cpu.gemm.plan import ProductSizes
 from ort_sdk_cpu.gemm.small import SmallProduct
@@ -21,7 +23,7 @@ from ort_sdk_cpu.normalization.arguments.rows import MODULE as NORMALIZATION
 from ort_sdk_cpu.normalization.arguments.rows import Normalization
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .decode import RunWords, cached_attention, multi_head_over_cache, rotation_of_rows
+from .decode import BATCH, LENGTH, WORK, WORK_BYTES, RunWords, cached_attention, multi_head_over_cache, rotation_of_rows
 
 if TYPE_CHECKING:
     from .views import RowViews
@@ -33,12 +35,6 @@ FLOAT_BYTES = 4
 SOME_ROWS = 64
 """Any number that is not few: another task is put in the place of a product's for those."""
 ROWS: Any = (("rows", 1),)
-BATCH: Terms = (("batch", 1),)
-LENGTH: Terms = (("length", 1),)
-WORK: Terms = (("work", 1),)
-"""Address of the working memory of all threads."""
-WORK_BYTES: Terms = (("work bytes", 1),)
-"""Of a thread's working memory."""
 
 
 def _value(index: int) -> Terms:
@@ -372,15 +368,17 @@ def _attention_task(
 ) -> RowStep:
     out, (heads, width, value_width) = step.outputs[0], sizes
     size, value_size = width // heads, value_width // heads
-    operands = [*zip(read, (width, width, value_width), strict=True), (out, value_width)]
-    places = [word for index, own in operands for word in _rows_of(index, own, heads)]
-    added: Sequence[Any] = [0] * 5 if scores is None else [scores.terms(position) for position in range(5)]
+    widths = [*zip(read, (width, width, value_width), strict=True), (out, value_width)]
+    operands = [_rows_of(index, own, heads) for index, own in widths]
+    mask = NO_BIAS if scores is None else [scores.terms(position) for position in range(len(NO_BIAS))]
     start = 0 if bias is None else address_of(bias)
     biases = (start, start + 2 * width * FLOAT_BYTES if start else 0)
     scale = float(step.attributes.get("scale", 0.0)) or 1 / math.sqrt(size)
-    numbers = (heads, LENGTH, LENGTH, size, value_size, scale, BATCH, WORK, WORK_BYTES, *UNLIMITED)
-    task = TaskWords("attention", "attention", (*places, *added, *biases, *numbers))
-    return RowStep(task, dict(operands), read, (out,), False, added=scores, kept=(bias,), work=part_bytes(size, value_size))
+    sizes_words = (BATCH, heads, LENGTH, LENGTH, size, value_size, scale)
+    arguments = FlashAttention.of(operands, sizes_words, (WORK, WORK_BYTES), mask, biases)
+    task = TaskWords(FLASH, "flash_attention", arguments.words)
+    work = thread_workspace_bytes(size, value_size)
+    return RowStep(task, dict(widths), read, (out,), False, added=scores, kept=(bias,), work=work)
 
 
 def only_reader(index: int, op_type: str, program: FusibleProgram) -> int | None:

@@ -1,0 +1,1 @@
+"""Arguments of attention's compiled tasks."""

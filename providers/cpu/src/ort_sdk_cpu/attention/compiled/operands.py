@@ -1,0 +1,24 @@
+"""Addresses of rows of strided operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk_cpu.attention.arguments.operands import HeadRows, ScoreBias
+from ort_sdk_cpu.jit.cache_folder import inner
+
+__all__ = ["bias_row", "row_of"]
+
+
+@inner
+def row_of(x: HeadRows, batch: int, head: int, row: int) -> Any:
+    """Address of a row of a head."""
+    return x.base + batch * x.batch_stride + head * x.head_stride + row * x.row_stride
+
+
+@inner
+def bias_row(mask: ScoreBias, batch: int, head: int, query: int) -> Any:
+    """Address of what is added to a query's scores; 0 for none."""
+    if not mask.base:
+        return 0
+    return mask.base + batch * mask.batch_stride + head * mask.head_stride + query * mask.query_stride
