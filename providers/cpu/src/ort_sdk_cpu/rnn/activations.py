@@ -10,14 +10,14 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.recurrent_activations import NamedActivation, named_activations
 
-__all__ = ["functions_of"]
+__all__ = ["described_activations"]
 
 _IDENTITY, _SIGMOID, _TANH = range(3)
 _GATES = 2
 """Activations of gates, whose sums are clipped; LSTM's third one, of the cells, is not."""
 
 
-def functions_of(info: KernelInfo, usual: Sequence[str], directions: int) -> HostArray | None:
+def described_activations(info: KernelInfo, usual: Sequence[str], directions: int) -> HostArray | None:
     """The node's activations.
 
     Args:

@@ -15,6 +15,9 @@ from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.layer import MODULE, THREAD_BYTES, FloatLayer, Gru, GruResetFirst, Layer, Lstm, Rnn
+from .arguments.layer_int24 import MODULE as MODULE_INT24
+from .arguments.layer_int24 import GruInt24, GruResetFirstInt24, LstmInt24
 from .packing import DirectionWeights
 
 __all__ = ["LayerSizes", "RecurrentTask"]
@@ -30,12 +33,11 @@ APART_PRODUCTS = 1 << 17
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = 4
 LSTM_GATES = 4
-_COUNT = 20
-_WEIGHTS, _WORK, _FIRST_CELLS, _CELLS, _GATES, _BEFORE, _AFTER, _GATES_STEP, _AFTER_STEP = range(9)
-_STEPS, _HIDDEN, _BATCH, _X, _X_WEIGHTS, _INPUTS, _BIAS, _STATE_BIAS, _LAST, _SUMS, _LENGTHS = range(9, _COUNT)
-_PEEPHOLES = _COUNT + 1
-_PART_FLOATS = 256
-"""Working memory of a part."""
+
+_ARGUMENTS: dict[str, type[Layer]] = {"lstm": Lstm, "gru": Gru, "gru_reset_first": GruResetFirst, "rnn": Rnn, "rnn_relu": Rnn}
+"""Task → its class of arguments."""
+_ARGUMENTS_INT24: dict[str, type[Layer]] = {"lstm": LstmInt24, "gru": GruInt24, "gru_reset_first": GruResetFirstInt24}
+"""The same over recurrent weights of 24 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class _Working:
         shapes = {
             "gates": (sizes.steps * sizes.batch, sizes.gates * sizes.hidden),
             "states": (sizes.steps, sizes.batch, sizes.hidden),
-            "sums": (threads, _PART_FLOATS),
+            "sums": (threads, THREAD_BYTES // _FLOAT_BYTES),
             "resets": (2, sizes.batch, sizes.hidden),
             "cells": (sizes.batch, sizes.hidden),
             **more,
@@ -116,8 +118,8 @@ class RecurrentTask:
         sizes: of everything.
         scratch: working memory.
         reverse: last step first.
-        functions: the activations, as ``recurrent_functions`` tells them; None for the usual ones.
-        module: where the task is.
+        activations: described, as ``activations`` does; None for the operator's own.
+        is_int24: whether recurrent weights have 24 bits.
     """
 
     def __init__(
@@ -127,26 +129,27 @@ class RecurrentTask:
         scratch: Scratch,
         *,
         reverse: bool,
-        functions: HostArray | None = None,
-        module: str = "recurrent",
+        activations: HostArray | None = None,
+        is_int24: bool = False,
     ) -> None:
-        self._functions = functions
+        self._activations = activations
         self._sizes, self._resets_first = sizes, name == "gru_reset_first"
         self._weights: DirectionWeights | None = None
         self._bias: HostArray | None = None
         is_team = sizes.has_teams
         step = sizes.batch * sizes.gates * sizes.hidden * _FLOAT_BYTES
         self._first_gates, self._sign = (sizes.steps - 1) * step if reverse else 0, -1 if reverse else 1
-        arguments = [0] * _COUNT
-        arguments[_STEPS], arguments[_HIDDEN], arguments[_BATCH] = sizes.steps, sizes.hidden, sizes.batch
-        arguments[_INPUTS], arguments[_GATES_STEP] = sizes.inputs, self._sign * step
         threads = libraries.thread_count() if is_team else 1
         # Directions that go on at the same time have working memory each.
         place = "backwards " if reverse and sizes.are_apart else ""
         self._working = _Working(sizes, scratch, threads, place, self._more_memory(threads))
-        full_name = f"{name}_team" if is_team else name
-        self.call = TaskCall(module, full_name, (*arguments, *self._more_arguments()), threads)
+        module, kind = self._task(name, is_int24=is_int24)
+        numbers = {"steps": sizes.steps, "hidden": sizes.hidden, "batch": sizes.batch, "inputs": sizes.inputs}
+        arguments = kind.of_sizes(**numbers, gates_stride=self._sign * step, **self._more_numbers())
+        self.call = TaskCall(module, f"{name}_team" if is_team else name, arguments, threads)
         """The task itself."""
+        if activations is not None:
+            self.call.point(FloatLayer.activations, activations)
         self._zeros = np.zeros((sizes.batch, sizes.hidden), _FLOAT)
         self._product = self._input_product(scratch)
 
@@ -167,23 +170,27 @@ class RecurrentTask:
         """Further working memory, float32, by name."""
         return {}
 
-    def _more_arguments(self) -> Sequence[Any]:
-        """What the task takes behind the usual arguments."""
-        return (self._functions, 0)
+    def _task(self, name: str, *, is_int24: bool) -> tuple[str, type[Layer]]:
+        """Module and class of arguments of a task."""
+        return (MODULE_INT24, _ARGUMENTS_INT24[name]) if is_int24 else (MODULE, _ARGUMENTS[name])
+
+    def _more_numbers(self) -> Mapping[str, int]:
+        """Further numbers that the task takes, by name."""
+        return {}
 
     def use_peepholes(self, peepholes: HostArray) -> None:
         """Read these from now on, (3 * hidden,), contiguous, which the caller keeps. Only where activations are told."""
-        self.call.point(_PEEPHOLES, peepholes)
+        self.call.point(FloatLayer.peepholes, peepholes)
 
     def use_weights(self, weights: DirectionWeights) -> None:
         """Read these from now on; they are kept."""
         self._weights = weights
         call, half = self.call, self._sizes.gates * self._sizes.hidden
         b = self._bias = np.zeros(2 * half, _FLOAT) if weights.b is None else weights.b
-        call.point(_WEIGHTS, weights.panels)
-        call.point(_X_WEIGHTS, weights.w)
-        call.point(_BIAS, b)
-        call.point(_STATE_BIAS, b[half:])
+        call.point(Layer.recurrent_weights, weights.panels)
+        call.point(Layer.input_weights, weights.w)
+        call.point(Layer.input_bias, b)
+        call.point(Layer.recurrent_bias, b[half:])
 
     def beginning(
         self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
@@ -229,18 +236,18 @@ class RecurrentTask:
         call, working = self.call, self._working
         gates, sign = working.array("gates"), self._sign
         if self._product is None:
-            call.point(_X, x)
-        call.point(_GATES, gates, self._first_gates)
-        call.point(_SUMS, working.array("sums"))
+            call.point(Layer.x, x)
+        call.point(Layer.gates, gates, self._first_gates)
+        call.point(Layer.workspace, working.array("sums"))
         if self._resets_first:
-            call.point(_WORK, working.array("resets"))
-        call.point(_BEFORE, self._zeros if before[0] is None else before[0])
+            call.point(Layer.resets, working.array("resets"))
+        call.point(Layer.first_state, self._zeros if before[0] is None else before[0])
         if self._sizes.gates == LSTM_GATES:
-            call.point(_FIRST_CELLS, self._zeros if before[1] is None else before[1])
-            call.point(_CELLS, working.array("cells") if last[1] is None else last[1])
+            call.point(Layer.first_cells, self._zeros if before[1] is None else before[1])
+            call.point(Layer.cells, working.array("cells") if last[1] is None else last[1])
         results = working.array("states") if after is None else after
         steps, step = self._sizes.steps, results.strides[0]
-        call.set(_AFTER_STEP, sign * step)
-        call.point(_AFTER, results, step * (steps - 1) if sign < 0 else 0)
-        call.point(_LAST, last[0])
-        call.point(_LENGTHS, lengths)
+        call.set(Layer.states_stride, sign * step)
+        call.point(Layer.states, results, step * (steps - 1) if sign < 0 else 0)
+        call.point(Layer.last_state, last[0])
+        call.point(Layer.lengths, lengths)

@@ -20,7 +20,8 @@ from ort_sdk_cpu.kernel.task_writer import are_floats
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
 
-from .activations import functions_of
+from .activations import described_activations
+from .arguments.layer import MODULE
 from .numpy_steps import BACKWARDS, stepwise
 from .packing import BIAS, RECURRENT, WEIGHT, DirectionWeights, LayerWeights
 
@@ -64,10 +65,10 @@ def _layer(info: KernelInfo, name: str, usual: Sequence[str], compute: Any) -> M
     """What makes the writers of a layer; None if its tasks cannot do what it asks for."""
     if is_plain(info, usual):
         return _LayerWriters(info, name, compute)
-    functions = functions_of(info, usual, len(BACKWARDS[info.attribute("direction", "forward")]))
-    if functions is None or compute is None or info.attribute("layout", 0):
+    activations = described_activations(info, usual, len(BACKWARDS[info.attribute("direction", "forward")]))
+    if activations is None or compute is None or info.attribute("layout", 0):
         return None
-    return _LayerWriters(info, name, compute, functions)
+    return _LayerWriters(info, name, compute, activations)
 
 
 @made_by("LSTM", "GRU", "RNN")
@@ -101,23 +102,23 @@ class _LayerWriters:
         info: the node.
         name: of the task that computes a direction.
         compute: the shared set's function, for sequences of no steps, and for other activations that are not worth a task.
-        functions: the activations of all directions as tasks are told them; None for the usual ones.
+        activations: of all directions, described, as ``activations`` does; None for the operator's own.
     """
 
-    def __init__(self, info: KernelInfo, name: str, compute: Any, functions: HostArray | None = None) -> None:
-        self._functions, self._compute = functions, compute
+    def __init__(self, info: KernelInfo, name: str, compute: Any, activations: HostArray | None = None) -> None:
+        self._activations, self._compute = activations, compute
         self.weights = LayerWeights(info, name)
         self._name, self._direction, self._scratch = name, info.attribute("direction", "forward"), scratch_of(info)
 
     def __call__(self, inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         """A writer for arrays of these shapes and types."""
         x, shape = inputs[0], self.weights.shape_of(RECURRENT, inputs)
-        if not x.shape[0] or (self._functions is not None and not self._is_worth_a_task(inputs, shape)):
+        if not x.shape[0] or (self._activations is not None and not self._is_worth_a_task(inputs, shape)):
             return computed_layer(len(inputs), self._computed)
         if not self._is_worth_a_task(inputs, shape):
             write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._scratch)
             return functools.partial(self._write_stepwise, write, len(inputs))
-        tasks = self._tasks(x, shape, are_narrow=self.weights.are_narrow(inputs[RECURRENT]))
+        tasks = self._tasks(x, shape, is_int24=self.weights.is_int24(inputs[RECURRENT]))
         return LayerTasks(tasks, len(inputs), self.weights, self._computed)
 
     def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
@@ -143,17 +144,16 @@ class _LayerWriters:
             self._computed(*arrays[:given])
         write(given, *self.weights.plain(arrays))
 
-    def _tasks(self, x: HostArray, shape: tuple[int, ...], *, are_narrow: bool) -> list[RecurrentTask]:
+    def _tasks(self, x: HostArray, shape: tuple[int, ...], *, is_int24: bool) -> list[RecurrentTask]:
         from .launch import LayerSizes, RecurrentTask
 
         (steps, batch, size), (rows, hidden) = x.shape, shape[-2:]
         backwards = BACKWARDS[self._direction]
         sizes = LayerSizes(steps, batch, size, hidden, rows // hidden, len(backwards))
-        module = "narrow_recurrent" if are_narrow else "recurrent"
-        functions = [None] * len(backwards) if self._functions is None else self._functions
+        activations = [None] * len(backwards) if self._activations is None else self._activations
         return [
-            RecurrentTask(self._name, sizes, self._scratch, reverse=reverse, functions=each, module=module)
-            for reverse, each in zip(backwards, functions, strict=True)
+            RecurrentTask(self._name, sizes, self._scratch, reverse=reverse, activations=each, is_int24=is_int24)
+            for reverse, each in zip(backwards, activations, strict=True)
         ]
 
 
@@ -182,7 +182,7 @@ def are_lengths(inputs: Sequence[Any]) -> bool:
 def _is_at_hand(name: str) -> bool:
     from ort_sdk_cpu.jit.task import is_at_hand
 
-    return is_at_hand("recurrent", name)
+    return is_at_hand(MODULE, name)
 
 
 class LayerTasks:

@@ -11,7 +11,7 @@ from ort_sdk.api import HostArray, KernelInfo, OrtMemoryInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 
-from .packing_int24 import UNITS, are_worth_it, narrow_bytes, narrowed, widened
+from .packing_int24 import UNITS, are_worth_it, int24_panel_bytes, packed_int24, unpacked_int24
 
 __all__ = ["BIAS", "RECURRENT", "UNITS", "WEIGHT", "DirectionWeights", "LayerWeights", "panels_of"]
 
@@ -29,7 +29,7 @@ class DirectionWeights:
     w: HostArray
     """(gates * hidden, inputs), contiguous; or its bytes, which may lie at any address."""
     panels: HostArray
-    """The recurrent ones as :func:`panels_of` gives them, or as ``narrowed`` does."""
+    """The recurrent ones as :func:`panels_of` gives them, or as ``packed_int24`` does."""
     b: HostArray | None
     """(2 * gates * hidden,), the input's bias and the state's; None for none."""
 
@@ -47,7 +47,7 @@ class LayerWeights:
         self._shapes = {index: tuple(info.constants[index].shape) for index in (WEIGHT, RECURRENT) if index in info.constants}
         self.are_constant = all(index in info.constants for index in (WEIGHT, RECURRENT, BIAS) if info.has_input(index))
         self._packed: dict[int, HostArray] = {}
-        self._is_narrow = False
+        self._is_int24 = False
         self._kept: Sequence[DirectionWeights] | None = None
 
     @property
@@ -68,9 +68,9 @@ class LayerWeights:
         is_worth_it = are_worth_it(self._shapes[RECURRENT], _GATES_TOGETHER[self._name])
         return f"panels-{UNITS}" + ("-of-24-bits-if-spread-allows" if is_worth_it else "")
 
-    def are_narrow(self, r: HostArray | None) -> bool:
+    def is_int24(self, r: HostArray | None) -> bool:
         """Whether tasks find whole numbers in the panels, with R as given to the node."""
-        return r is None and self._is_narrow
+        return r is None and self._is_int24
 
     def shape_of(self, index: int, inputs: Sequence[Any]) -> tuple[int, ...]:
         """Shape of an input, constant or given."""
@@ -82,7 +82,7 @@ class LayerWeights:
             return content
         shape, together = self._shapes[index], _GATES_TOGETHER[self._name]
         panels = panels_of(content.view(_FLOAT).reshape(shape), self._name)
-        narrow = narrowed(panels, shape[-1], together) if are_worth_it(shape, together) else None
+        narrow = packed_int24(panels, shape[-1], together) if are_worth_it(shape, together) else None
         found: HostArray = (panels if narrow is None else narrow).reshape(-1).view(np.uint8)
         return found
 
@@ -91,8 +91,8 @@ class LayerWeights:
         self._packed[index] = content
         if index == RECURRENT:
             directions, _, hidden = self._shapes[index]
-            size = sum(narrow_bytes(hidden, gates) for gates in _GATES_TOGETHER[self._name])
-            self._is_narrow = content.nbytes == directions * -(-hidden // UNITS) * size
+            size = sum(int24_panel_bytes(hidden, gates) for gates in _GATES_TOGETHER[self._name])
+            self._is_int24 = content.nbytes == directions * -(-hidden // UNITS) * size
 
     def of(self, w: HostArray | None, r: HostArray | None, b: HostArray | None) -> Sequence[DirectionWeights]:
         """The weights of all directions, given as the node's inputs, None where they are packed; the same if nothing changed."""
@@ -117,7 +117,9 @@ class LayerWeights:
     def _panels(self) -> HostArray:
         """R as panels of float32."""
         content, (directions, _, hidden) = self._packed[RECURRENT], self._shapes[RECURRENT]
-        return widened(content, directions, hidden, _GATES_TOGETHER[self._name]) if self._is_narrow else content.view(_FLOAT)
+        return (
+            unpacked_int24(content, directions, hidden, _GATES_TOGETHER[self._name]) if self._is_int24 else content.view(_FLOAT)
+        )
 
 
 def panels_of(recurrent: HostArray, name: str) -> HostArray:

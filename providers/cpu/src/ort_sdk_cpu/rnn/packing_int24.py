@@ -15,7 +15,7 @@ from ort_sdk.api import HostArray, OrtMemoryInfo, TensorElementType
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
-__all__ = ["UNITS", "are_worth_it", "narrow_bytes", "narrowed", "widened"]
+__all__ = ["UNITS", "are_worth_it", "int24_panel_bytes", "packed_int24", "unpacked_int24"]
 
 UNITS = 16
 """Hidden units of a panel: the lanes of a vector."""
@@ -36,15 +36,15 @@ def are_worth_it(shape: tuple[int, ...], gates_together: tuple[int, ...]) -> boo
     return is_large and hidden % _GROUP == 0 and instruction_set() >= InstructionSet.AVX512
 
 
-def narrow_bytes(hidden: int, gates: int) -> int:
+def int24_panel_bytes(hidden: int, gates: int) -> int:
     """Bytes of one panel."""
     return gates * (UNITS * 4 + hidden * UNITS * 3)
 
 
-def narrowed(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> HostArray | None:
+def packed_int24(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> HostArray | None:
     """Panels of float32, (directions, elements), as such panels, uint8 (directions, bytes); None if their spread is too large."""
     count = -(-hidden // UNITS)
-    size = sum(count * narrow_bytes(hidden, gates) for gates in gates_together)
+    size = sum(count * int24_panel_bytes(hidden, gates) for gates in gates_together)
     found: HostArray = CpuAllocator(OrtMemoryInfo()).allocate((len(panels), size), TensorElementType.UINT8)
     for source, target in zip(panels, found, strict=True):
         for wide, narrow in zip(_wide(source, hidden, gates_together), _narrow(target, hidden, gates_together), strict=True):
@@ -53,7 +53,7 @@ def narrowed(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) ->
     return found
 
 
-def widened(content: HostArray, directions: int, hidden: int, gates_together: tuple[int, ...]) -> HostArray:
+def unpacked_int24(content: HostArray, directions: int, hidden: int, gates_together: tuple[int, ...]) -> HostArray:
     """The inverse: float32, (directions, elements)."""
     count = -(-hidden // UNITS)
     found = np.empty((directions, sum(gates_together) * count * UNITS * hidden), np.float32)
@@ -77,7 +77,7 @@ def _narrow(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> 
     """The bytes of each panel of a direction."""
     count, found, first = -(-hidden // UNITS), [], 0
     for gates in gates_together:
-        size = count * narrow_bytes(hidden, gates)
+        size = count * int24_panel_bytes(hidden, gates)
         found += list(panels[first : first + size].reshape(count, -1))
         first += size
     return found

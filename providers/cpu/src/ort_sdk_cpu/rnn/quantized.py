@@ -77,10 +77,7 @@ def _quantized(info: KernelInfo, compute: Any) -> MakeWriter | None:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         (steps, batch, size), hidden = inputs[0].shape, inputs[_R].shape[1]
         sizes = LayerSizes(steps, batch, size, hidden, _GATES, len(backwards), is_quantized=True)
-        tasks = [
-            QuantizedRecurrentTask("lstm_quantized", sizes, scratch, reverse=reverse, module="quantized_recurrent")
-            for reverse in backwards
-        ]
+        tasks = [QuantizedRecurrentTask("lstm_quantized", sizes, scratch, reverse=reverse) for reverse in backwards]
         return LayerTasks(tasks, len(inputs), weights, compute)
 
     return make

@@ -12,12 +12,13 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.gemm.plan import CompiledProduct
 from ort_sdk_cpu.memory.workspace import Scratch
 
+from .arguments.layer import Layer
+from .arguments.layer_int8 import MODULE, QuantizedLstm
 from .launch import LSTM_GATES, RecurrentTask
 from .packing import BIAS, RECURRENT, UNITS, WEIGHT, DirectionWeights
 
 __all__ = ["QuantizedRecurrentTask", "QuantizedWeights"]
 
-_STATE_COLUMNS, _INPUT_COLUMNS, _INPUTS, _STATES = range(20, 24)
 _SCALES = {WEIGHT: 8, RECURRENT: 10}
 """Weight → its scale; its zero point is behind it."""
 _TOGETHER = 4
@@ -107,9 +108,12 @@ class QuantizedRecurrentTask(RecurrentTask):
         inputs = (sizes.steps * sizes.batch, _row_bytes(sizes.inputs) // _FLOAT_BYTES)
         return {"inputs": inputs, "quantized": (threads, self._state_bytes() // _FLOAT_BYTES)}
 
-    def _more_arguments(self) -> Sequence[int]:
-        sizes = self._sizes
-        return (0, 0, 0, 0, _row_bytes(sizes.inputs), _row_bytes(sizes.hidden), self._state_bytes())
+    def _task(self, name: str, *, is_int24: bool) -> tuple[str, type[Layer]]:
+        return MODULE, QuantizedLstm
+
+    def _more_numbers(self) -> Mapping[str, int]:
+        rows = {"input_row": _row_bytes(self._sizes.inputs), "state_row": _row_bytes(self._sizes.hidden)}
+        return rows | {"thread_state_bytes": self._state_bytes()}
 
     def _state_bytes(self) -> int:
         return self._sizes.batch * _row_bytes(self._sizes.hidden)
@@ -118,10 +122,10 @@ class QuantizedRecurrentTask(RecurrentTask):
         """Read these from now on; they are kept."""
         super().use_weights(weights)
         assert isinstance(weights, _Direction)  # noqa: S101 - QuantizedWeights gives no others
-        self.call.point(_STATE_COLUMNS, weights.state_columns)
-        self.call.point(_INPUT_COLUMNS, weights.input_columns)
+        self.call.point(QuantizedLstm.recurrent_columns, weights.state_columns)
+        self.call.point(QuantizedLstm.input_columns, weights.input_columns)
 
     def _aim(self, *arrays: Any) -> None:
         super()._aim(*arrays)
-        self.call.point(_INPUTS, self._working.array("inputs"))
-        self.call.point(_STATES, self._working.array("quantized"))
+        self.call.point(QuantizedLstm.quantized_inputs, self._working.array("inputs"))
+        self.call.point(QuantizedLstm.quantized_states, self._working.array("quantized"))

@@ -348,7 +348,6 @@ FAMILIES = {
     **dict.fromkeys(("matmul_nbits_columns", "matmul_nbits_tiles"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("matmul_nbits_panels_f32", "matmul_nbits_panels_i8"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("matmul_nbits_rows_f32", "matmul_nbits_rows_i32", "matmul_nbits_rows_i8"), "gemm.nbits.gemm_extents"),
-    **dict.fromkeys(("narrow_recurrent", "quantized_recurrent", "recurrent"), "rnn.extents"),
     **dict.fromkeys(("convolution", "depthwise", "few_outputs", "pointwise", "separable", "small_convolution"), "conv.extents"),
     **dict.fromkeys(("spread_windows", "stem", "volumes", "winograd"), "conv.extents"),
     **dict.fromkeys(("place_pooling", "plane_pooling", "pooling"), "pool.extents"),

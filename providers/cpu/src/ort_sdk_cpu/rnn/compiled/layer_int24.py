@@ -1,46 +1,49 @@
-"""Directions of LSTM and GRU layers, as ``recurrent``, over panels of whole numbers of 24 bits."""
+"""One direction of an LSTM or GRU layer, as ``layer``, over panels of 24-bit fixed-point weights."""
 
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.rnn.arguments.layer_int24 import GruInt24, GruResetFirstInt24, LstmInt24
 
-from .layer import GRU, GRU_RESET_FIRST, LSTM, direction, go_on, wait
-from .panels import add_narrow_products, narrow_panel
+from .cells import GRU, GRU_RESET_FIRST, LSTM
+from .layer import layer
+from .panels import add_int24_products, int24_panel
+from .steps import no_barrier, team_barrier
 
 __all__ = ["gru", "gru_reset_first", "gru_reset_first_team", "gru_team", "lstm", "lstm_team"]
 
 
 @task
-def lstm(record: int, part: int, parts: int) -> None:
-    """All steps of one direction of LSTM, for one part."""
-    direction(LSTM, narrow_panel, add_narrow_products, go_on, record, part, parts)
+def lstm(args: LstmInt24, thread: int, threads: int) -> None:
+    """All steps of one direction of LSTM, by one thread."""
+    layer(LSTM, int24_panel, add_int24_products, no_barrier, args, thread, threads)
 
 
 @task
-def lstm_team(record: int, part: int, parts: int) -> None:
-    """The same for several parts."""
-    direction(LSTM, narrow_panel, add_narrow_products, wait, record, part, parts)
+def lstm_team(args: LstmInt24, thread: int, threads: int) -> None:
+    """The same by a team of threads."""
+    layer(LSTM, int24_panel, add_int24_products, team_barrier, args, thread, threads)
 
 
 @task
-def gru(record: int, part: int, parts: int) -> None:
-    """All steps of one direction of GRU that resets after the product, for one part."""
-    direction(GRU, narrow_panel, add_narrow_products, go_on, record, part, parts)
+def gru(args: GruInt24, thread: int, threads: int) -> None:
+    """All steps of one direction of a GRU that resets after the product, by one thread."""
+    layer(GRU, int24_panel, add_int24_products, no_barrier, args, thread, threads)
 
 
 @task
-def gru_team(record: int, part: int, parts: int) -> None:
-    """The same for several parts."""
-    direction(GRU, narrow_panel, add_narrow_products, wait, record, part, parts)
+def gru_team(args: GruInt24, thread: int, threads: int) -> None:
+    """The same by a team of threads."""
+    layer(GRU, int24_panel, add_int24_products, team_barrier, args, thread, threads)
 
 
 @task
-def gru_reset_first(record: int, part: int, parts: int) -> None:
-    """All steps of one direction of GRU that resets before the product, for one part."""
-    direction(GRU_RESET_FIRST, narrow_panel, add_narrow_products, go_on, record, part, parts)
+def gru_reset_first(args: GruResetFirstInt24, thread: int, threads: int) -> None:
+    """All steps of one direction of a GRU that resets before the product, by one thread."""
+    layer(GRU_RESET_FIRST, int24_panel, add_int24_products, no_barrier, args, thread, threads)
 
 
 @task
-def gru_reset_first_team(record: int, part: int, parts: int) -> None:
-    """The same for several parts."""
-    direction(GRU_RESET_FIRST, narrow_panel, add_narrow_products, wait, record, part, parts)
+def gru_reset_first_team(args: GruResetFirstInt24, thread: int, threads: int) -> None:
+    """The same by a team of threads."""
+    layer(GRU_RESET_FIRST, int24_panel, add_int24_products, team_barrier, args, thread, threads)

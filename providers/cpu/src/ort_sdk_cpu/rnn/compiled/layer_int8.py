@@ -1,9 +1,7 @@
-"""LSTM layers with weights of int8, whose inputs and states are quantized to uint8 by their own ranges.
+"""One direction of an LSTM layer with weights of int8, whose inputs and states are quantized to uint8 by their own ranges.
 
-Tasks take the arguments of ``layer.py``, but for the weights of state and input, which are panels for
-``microkernels/gates_int8.py``, and these behind the last: addresses of the columns' sums and scales of both, 512 bytes for each
-16 units; of quantized inputs (steps * batch, inputs) and of working memory of each part, (batch, hidden); bytes from one row of
-these to the next; bytes from one part's working memory to the next's.
+As ``layer``, but for products of uint8 with int8: panels are for ``microkernels.gates_int8``. ONNX Runtime's DynamicQuantizeLSTM
+quantizes inputs of all steps by one range, and each state by its own.
 """
 
 from __future__ import annotations
@@ -13,18 +11,17 @@ from typing import Any
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.quantized.compiled.dynamic import quantize, range_of, scale_and_zero_point
+from ort_sdk_cpu.rnn.arguments.layer import THREAD_BYTES
+from ort_sdk_cpu.rnn.arguments.layer_int8 import COLUMNS_BYTES, GATES, QuantizedLstm
 from ort_sdk_cpu.rnn.microkernels.gates import UNIT_ROWS
 from ort_sdk_cpu.rnn.microkernels.gates_int8 import add_four_scaled_sums
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import reduce_max, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, store_f32, store_f32_first
 
-from .layer import LSTM, begin_unit, clear_behind, copy_last, go_on, is_within, keep, lstm_unit, share, wait
+from .cells import LSTM, begin_sums, lstm_unit
+from .steps import carry_state, clear_behind, copy_last, is_within, no_barrier, team_barrier, unit_range
 
 __all__ = ["lstm_quantized", "lstm_quantized_team"]
-
-_GATES = 4
-_PANEL_COLUMNS_BYTES = 512
 
 
 @inner
@@ -36,6 +33,7 @@ def _parameters(x: int, count: int) -> Any:
 
 @inner
 def _quantize_rows(x: int, out: int, out_row: int, first: int, stop: int, size: int, scale: Any, zero_point: Any) -> None:
+    """Rows from ``first`` to ``stop``, ``out_row`` bytes apart."""
     for row in range(first, stop):
         quantize(x + row * size * 4, out + row * out_row, size, scale, zero_point)
 
@@ -43,91 +41,87 @@ def _quantize_rows(x: int, out: int, out_row: int, first: int, stop: int, size: 
 @inner
 def _panel_bytes(size: int) -> int:
     """Of 16 units, four gates, and ``size`` numbers along K."""
-    return (size + 3) // 4 * _GATES * 64
+    return (size + 3) // 4 * GATES * 64
 
 
 @inner
-def _gates_of_input(between: Any, record: int, part: int, parts: int, start: int, stop: int, sums: int) -> None:
-    """The input's share of the gates, for a part's units; all parts quantize some rows each."""
-    x, size, hidden, rows = (
-        argument(record, 12),
-        argument(record, 14),
-        argument(record, 10),
-        argument(record, 9) * argument(record, 11),
-    )
-    quantized, x_row, panel_bytes = argument(record, 22), argument(record, 24), _panel_bytes(size)
+def _gates_of_input(sync: Any, args: QuantizedLstm, thread: int, threads: int, start: int, stop: int, sums: int) -> None:
+    """Products of inputs with their weights, for a thread's units of all steps; all threads quantize some rows each."""
+    x, size, hidden, rows = args.x, args.inputs, args.hidden, args.steps * args.batch
+    quantized, x_row, panel_bytes = args.quantized_inputs, args.input_row, _panel_bytes(size)
     scale, zero_point = _parameters(x, rows * size)
-    _quantize_rows(x, quantized, x_row, rows * part // parts, rows * (part + 1) // parts, size, scale, zero_point)
-    between()
-    gates, width, zero = argument(record, 4), _GATES * hidden * 4, int(reduce_max(zero_point))
-    if argument(record, 7) < 0:
-        gates += (argument(record, 9) - 1) * argument(record, 7)
+    _quantize_rows(x, quantized, x_row, rows * thread // threads, rows * (thread + 1) // threads, size, scale, zero_point)
+    sync()
+    gates, width, zero = args.gates, GATES * hidden * 4, int(reduce_max(zero_point))
+    if args.gates_stride < 0:
+        gates += (args.steps - 1) * args.gates_stride
     for unit in range(start, stop, 16):
-        panel, columns = argument(record, 13) + unit // 16 * panel_bytes, argument(record, 21) + unit // 16 * _PANEL_COLUMNS_BYTES
+        panel, columns = args.input_weights + unit // 16 * panel_bytes, args.input_columns + unit // 16 * COLUMNS_BYTES
         for first in range(0, rows, UNIT_ROWS):
             count = min(UNIT_ROWS, rows - first)
-            for vector in range(count * _GATES):
+            for vector in range(count * GATES):
                 store_f32(sums + vector * 64, zero_f32())
             add_four_scaled_sums(count, panel, quantized + first * x_row, x_row, (size + 3) // 4, columns, zero, scale, sums)
             for index in range(count):
-                for gate in range(_GATES):
-                    place = gates + (first + index) * width + (gate * hidden + unit) * 4
-                    store_f32_first(place, load_f32(sums + (index * _GATES + gate) * 64), stop - unit)
+                for gate in range(GATES):
+                    target = gates + (first + index) * width + (gate * hidden + unit) * 4
+                    store_f32_first(target, load_f32(sums + (index * GATES + gate) * 64), stop - unit)
 
 
 @inner
-def _panel(record: int, step: int, unit: int, stop: int, sums: int, states: int, zero: int, scale: Any) -> None:
+def _panel(args: QuantizedLstm, step: int, unit: int, stop: int, sums: int, states: int, zero: int, scale: Any) -> None:
     """A step of 16 units of all samples."""
-    size, batch, row = argument(record, 10), argument(record, 11), argument(record, 10) * 4
-    gates, after = argument(record, 4) + step * argument(record, 7), argument(record, 6) + step * argument(record, 8)
-    source = argument(record, 5) if step == 0 else after - argument(record, 8)
-    old = argument(record, 2) if step == 0 else argument(record, 3)
+    size, batch, row = args.hidden, args.batch, args.hidden * 4
+    gates, after = args.gates + step * args.gates_stride, args.states + step * args.states_stride
+    source = args.first_state if step == 0 else after - args.states_stride
+    old = args.first_cells if step == 0 else args.cells
     panel, columns = (
-        argument(record, 0) + unit // 16 * _panel_bytes(size),
-        argument(record, 20) + unit // 16 * _PANEL_COLUMNS_BYTES,
+        args.recurrent_weights + unit // 16 * _panel_bytes(size),
+        args.recurrent_columns + unit // 16 * COLUMNS_BYTES,
     )
-    unit_place, rest, state_row = unit * 4, stop - unit, argument(record, 25)
+    unit_offset, left, state_row = unit * 4, stop - unit, args.state_row
     for first in range(0, batch, UNIT_ROWS):
         rows = min(UNIT_ROWS, batch - first)
         for index in range(rows):
-            begin_unit(LSTM, record, gates + (first + index) * _GATES * row, unit_place, rest, sums + index * _GATES * 64)
+            begin_sums(LSTM, args, gates + (first + index) * GATES * row, unit_offset, left, sums + index * GATES * 64)
         add_four_scaled_sums(rows, panel, states + first * state_row, state_row, (size + 3) // 4, columns, zero, scale, sums)
         for index in range(rows):
-            place = (first + index) * row + unit_place
-            if is_within(record, step, first + index):
-                lstm_unit(sums + index * _GATES * 64, old + place, argument(record, 3) + place, after + place, rest)
+            offset = (first + index) * row + unit_offset
+            if is_within(args, step, first + index):
+                lstm_unit(sums + index * GATES * 64, old + offset, args.cells + offset, after + offset, left)
             else:
-                keep(LSTM, old + place, argument(record, 3) + place, source + place, after + place, rest)
+                carry_state(LSTM, old + offset, args.cells + offset, source + offset, after + offset, left)
 
 
 @inner
-def _direction(between: Any, record: int, part: int, parts: int) -> None:
-    """Every part quantizes all states for itself: that takes less than to wait for others."""
-    size, batch = argument(record, 10), argument(record, 11)
-    start, stop = share(size, part, parts)
-    sums, states = argument(record, 18) + part * 1024, argument(record, 23) + part * argument(record, 26)
-    _gates_of_input(between, record, part, parts, start, stop, sums)
-    for step in range(argument(record, 9)):
-        before = argument(record, 5) if step == 0 else argument(record, 6) + (step - 1) * argument(record, 8)
+def _layer(sync: Any, args: QuantizedLstm, thread: int, threads: int) -> None:
+    """All steps, for a thread's units."""
+    size, batch = args.hidden, args.batch
+    start, stop = unit_range(size, thread, threads)
+    sums, states = args.workspace + thread * THREAD_BYTES, args.quantized_states + thread * args.thread_state_bytes
+    _gates_of_input(sync, args, thread, threads, start, stop, sums)
+    for step in range(args.steps):
+        before = args.first_state if step == 0 else args.states + (step - 1) * args.states_stride
+        # Each thread quantizes all states for itself: that takes less time than another barrier.
         scale, zero_point = _parameters(before, batch * size)
-        _quantize_rows(before, states, argument(record, 25), 0, batch, size, scale, zero_point)
+        _quantize_rows(before, states, args.state_row, 0, batch, size, scale, zero_point)
         zero = int(reduce_max(zero_point))
         for unit in range(start, stop, 16):
-            _panel(record, step, unit, stop, sums, states, zero, scale)
-        between()
-    if argument(record, 17):
-        copy_last(record, start, stop)
-    if argument(record, 19):
-        clear_behind(LSTM, record, start, stop)
+            _panel(args, step, unit, stop, sums, states, zero, scale)
+        sync()
+    if args.last_state:
+        copy_last(args, start, stop)
+    if args.lengths:
+        clear_behind(LSTM, args, start, stop)
 
 
 @task
-def lstm_quantized(record: int, part: int, parts: int) -> None:
-    """All steps of one direction, for one part."""
-    _direction(go_on, record, part, parts)
+def lstm_quantized(args: QuantizedLstm, thread: int, threads: int) -> None:
+    """All steps of one direction, by one thread."""
+    _layer(no_barrier, args, thread, threads)
 
 
 @task
-def lstm_quantized_team(record: int, part: int, parts: int) -> None:
-    """The same for several parts."""
-    _direction(wait, record, part, parts)
+def lstm_quantized_team(args: QuantizedLstm, thread: int, threads: int) -> None:
+    """The same by a team of threads."""
+    _layer(team_barrier, args, thread, threads)

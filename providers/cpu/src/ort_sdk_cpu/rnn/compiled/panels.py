@@ -1,4 +1,4 @@
-"""Panels of recurrent weights, 16 units each: of float32, or of whole numbers of 24 bits behind the vectors that scale them."""
+"""Panels of recurrent weights, 16 hidden units each: of float32, or of 24-bit fixed point behind the vectors that scale them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ort_sdk_cpu.rnn.microkernels.gates_int24 import (
     add_two_narrow_sums,
 )
 
-__all__ = ["add_narrow_products", "add_products", "narrow_panel", "wide_panel"]
+__all__ = ["add_int24_products", "add_products", "int24_panel", "wide_panel"]
 
 _SUMMED = 64
-"""Products that are added up before their sum is added: fewer numbers are added one after the other, and less is rounded off."""
+"""Products whose sum is added as one: the rounding error of a sum grows with its longest chain of additions (Higham 1993)."""
 
 
 @inner
 def wide_panel(panels: int, count: int, size: int, unit: int) -> int:
-    """Address of the panel of float32 for ``count`` gates and ``size`` states that a unit is the first of."""
+    """Address of the panel of float32, for ``count`` gates and ``size`` states, whose first unit this is."""
     return panels + unit * count * size * 4
 
 
 @inner
-def narrow_panel(panels: int, count: int, size: int, unit: int) -> int:
-    """The same of whole numbers."""
+def int24_panel(panels: int, count: int, size: int, unit: int) -> int:
+    """The same of fixed-point weights."""
     return panels + unit // 16 * count * (64 + size * 48)
 
 
@@ -33,27 +33,27 @@ def narrow_panel(panels: int, count: int, size: int, unit: int) -> int:
 def add_products(count: int, rows: int, panel: int, x: int, size: int, target: int) -> None:
     """Add the products of some states with a panel of ``count`` gates to their sums."""
     for start in range(0, size, _SUMMED):
-        place, value, steps = panel + start * count * 64, x + start * 4, min(_SUMMED, size - start)
+        weights, value, k = panel + start * count * 64, x + start * 4, min(_SUMMED, size - start)
         if count == 4:
-            add_four_sums(rows, place, value, size * 4, steps, target)
+            add_four_sums(rows, weights, value, size * 4, k, target)
         elif count == 3:
-            add_three_sums(rows, place, value, size * 4, steps, target)
+            add_three_sums(rows, weights, value, size * 4, k, target)
         elif count == 2:
-            add_two_sums(rows, place, value, size * 4, steps, target)
+            add_two_sums(rows, weights, value, size * 4, k, target)
         else:
-            add_one_sum(rows, place, value, size * 4, steps, target)
+            add_one_sum(rows, weights, value, size * 4, k, target)
 
 
 @inner
-def add_narrow_products(count: int, rows: int, panel: int, x: int, size: int, target: int) -> None:
-    """The same of a panel of whole numbers; ``size`` is a multiple of four."""
+def add_int24_products(count: int, rows: int, panel: int, x: int, size: int, target: int) -> None:
+    """The same of a panel of fixed-point weights; ``size`` is a multiple of four."""
     for start in range(0, size, _SUMMED):
-        place, value, steps = panel + count * (64 + start * 48), x + start * 4, min(_SUMMED, size - start)
+        weights, value, k = panel + count * (64 + start * 48), x + start * 4, min(_SUMMED, size - start)
         if count == 4:
-            add_four_narrow_sums(rows, place, panel, value, size * 4, steps, target)
+            add_four_narrow_sums(rows, weights, panel, value, size * 4, k, target)
         elif count == 3:
-            add_three_narrow_sums(rows, place, panel, value, size * 4, steps, target)
+            add_three_narrow_sums(rows, weights, panel, value, size * 4, k, target)
         elif count == 2:
-            add_two_narrow_sums(rows, place, panel, value, size * 4, steps, target)
+            add_two_narrow_sums(rows, weights, panel, value, size * 4, k, target)
         else:
-            add_one_narrow_sum(rows, place, panel, value, size * 4, steps, target)
+            add_one_narrow_sum(rows, weights, panel, value, size * 4, k, target)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 from ort_sdk_cpu.rnn import packing, packing_int24
-from ort_sdk_cpu.rnn.packing_int24 import narrowed, widened
+from ort_sdk_cpu.rnn.packing_int24 import packed_int24, unpacked_int24
 
 import ort_sdk
 
@@ -38,9 +38,9 @@ def units_of(wide, hidden, form):
 def test_numbers_are_half_a_bit_of_24_away(form, hidden):
     """And rounded to float32 where they are written as such."""
     wide = panels(form, hidden)
-    narrow = narrowed(wide, hidden, TOGETHER[form])
+    narrow = packed_int24(wide, hidden, TOGETHER[form])
     assert narrow.shape[1] == wide.shape[1] * 3 + wide.shape[1] // hidden * 4
-    found = widened(narrow.reshape(-1), 2, hidden, TOGETHER[form])
+    found = unpacked_int24(narrow.reshape(-1), 2, hidden, TOGETHER[form])
     exact, near = (units_of(each, hidden, form).astype(np.float64) for each in (wide, found))
     largest = np.abs(exact).max(axis=1, keepdims=True)
     assert np.all(np.abs(near - exact) <= (1.001 * largest + np.abs(exact)) * 2.0**-24)
@@ -50,15 +50,15 @@ def test_numbers_are_half_a_bit_of_24_away(form, hidden):
 @pytest.mark.parametrize("value", [100.0, np.inf, -np.inf, np.nan])
 def test_weights_of_large_spread_stay(value):
     wide = panels("lstm", 512, directions=1)
-    assert narrowed(wide, 512, (4,)) is not None
+    assert packed_int24(wide, 512, (4,)) is not None
     units_of(wide, 512, "lstm")[7, 300, 2, 11] = value
-    assert narrowed(wide, 512, (4,)) is None
+    assert packed_int24(wide, 512, (4,)) is None
 
 
 def test_zeros_stay_zeros():
     wide = panels("lstm", 16, directions=1)
     units_of(wide, 16, "lstm")[0, :, 1, 3] = 0
-    found = units_of(widened(narrowed(wide, 16, (4,)).reshape(-1), 1, 16, (4,)), 16, "lstm")
+    found = units_of(unpacked_int24(packed_int24(wide, 16, (4,)).reshape(-1), 1, 16, (4,)), 16, "lstm")
     assert not found[0, :, 1, 3].any()
     assert found[0, :, 1, 4].all()
 
@@ -87,11 +87,11 @@ def forms(monkeypatch):
     found = []
 
     def packed(*arguments):
-        result = narrowed(*arguments)
+        result = packed_int24(*arguments)
         found.append(result is not None)
         return result
 
-    monkeypatch.setattr(packing, "narrowed", packed)
+    monkeypatch.setattr(packing, "packed_int24", packed)
     return found
 
 
@@ -135,8 +135,8 @@ def test_what_is_computed_without_tasks_gets_what_the_numbers_stand_for(forms):
     for index in (1, 2):
         weights.use_packed(index, weights.packed(index, arrays[index].reshape(-1).view(np.uint8)))
     assert forms == [True]
-    assert weights.are_narrow(None)
-    assert not weights.are_narrow(arrays[2])
+    assert weights.is_int24(None)
+    assert not weights.is_int24(arrays[2])
     found = weights.plain([None, None, None, arrays[3]])
     np.testing.assert_array_equal(found[1], arrays[1])
     np.testing.assert_allclose(found[2], arrays[2], rtol=2.0**-24, atol=1.001 * 2.0**-24 * np.abs(arrays[2]).max())

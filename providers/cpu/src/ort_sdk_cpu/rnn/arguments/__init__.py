@@ -1,0 +1,1 @@
+"""Arguments of recurrent layers' compiled tasks."""

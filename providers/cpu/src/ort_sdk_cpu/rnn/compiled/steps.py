@@ -1,0 +1,89 @@
+"""What tasks over recurrent weights of all types have in common: threads' units, sequences of several lengths, results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.rnn.arguments.layer import Layer
+from ort_sdk_cpu.simd.arithmetic import reduce_add_i32, zero_f32
+from ort_sdk_cpu.simd.barrier import barrier
+from ort_sdk_cpu.simd.memory import load_f32_first, load_i32_first, store_f32_first
+
+from .cells import LSTM
+
+__all__ = ["carry_state", "clear_behind", "copy_last", "is_within", "no_barrier", "team_barrier", "unit_range"]
+
+
+@inner
+def _length(args: Layer, sample: int) -> Any:
+    """Steps of a sample."""
+    return reduce_add_i32(load_i32_first(args.lengths + sample * 4, 1))
+
+
+@inner
+def is_within(args: Layer, step: int, sample: int) -> Any:
+    """Whether a step belongs to a sample's sequence."""
+    if args.lengths == 0:
+        return True
+    time = args.steps - 1 - step if args.gates_stride < 0 else step
+    return time < _length(args, sample)
+
+
+@inner
+def carry_state(kind: int, old: int, cell: int, before: int, after: int, left: int) -> None:
+    """The state of a sample whose sequence a step does not belong to stays."""
+    store_f32_first(after, load_f32_first(before, left), left)
+    if kind == LSTM:
+        store_f32_first(cell, load_f32_first(old, left), left)
+
+
+@inner
+def unit_range(size: int, thread: int, threads: int) -> Any:
+    """First and end of a thread's hidden units: whole vectors but for the last thread."""
+    vectors = (size + 15) // 16
+    return vectors * thread // threads * 16, min(size, vectors * (thread + 1) // threads * 16)
+
+
+@inner
+def no_barrier() -> None:
+    """For tasks of one thread: it has nobody to wait for."""
+
+
+@inner
+def team_barrier() -> None:
+    """For tasks of a team: a step needs the states of all units, which all threads have made in the step before."""
+    barrier()
+
+
+@inner
+def copy_last(args: Layer, start: int, stop: int) -> None:
+    """The last hidden states, where they are wanted."""
+    steps, size, last = args.steps, args.hidden, args.last_state
+    source = args.states + (steps - 1) * args.states_stride
+    for sample in range(args.batch):
+        for unit in range(start, stop, 16):
+            offset = (sample * size + unit) * 4
+            store_f32_first(last + offset, load_f32_first(source + offset, stop - unit), stop - unit)
+
+
+@inner
+def _clear(row: int, start: int, stop: int) -> None:
+    """Make units of a sample 0."""
+    for unit in range(start, stop, 16):
+        store_f32_first(row + unit * 4, zero_f32(), stop - unit)
+
+
+@inner
+def clear_behind(kind: int, args: Layer, start: int, stop: int) -> None:
+    """Zeros for the results of steps that do not belong to a sequence, and for the states of empty sequences."""
+    row, last = args.hidden * 4, args.last_state
+    for sample in range(args.batch):
+        for step in range(args.steps):
+            if not is_within(args, step, sample):
+                _clear(args.states + step * args.states_stride + sample * row, start, stop)
+        if _length(args, sample) <= 0:
+            if last:
+                _clear(last + sample * row, start, stop)
+            if kind == LSTM:
+                _clear(args.cells + sample * row, start, stop)
