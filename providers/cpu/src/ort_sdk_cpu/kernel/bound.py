@@ -188,6 +188,8 @@ class BindableKernel(OpKernel):
         self.contents_from_shapes = kernel.contents_from_shapes
         rule = self.input_rule = getattr(kernel, "input_rule", None)
         self._make_writer = make_writer if rule is None else _checked(make_writer, rule)
+        self._choosing: tuple[Any, ...] = (make_writer,)
+        """What may tell an ``algorithm``, the one that it chose last: of a run, and of a program."""
         self._element_operation: ElementOperation | None = None
         self._told: tuple[KernelInfo, Callable[..., Any]] | None = None
         """The node, and the shared set's function, until somebody asks what they make together."""
@@ -210,8 +212,15 @@ class BindableKernel(OpKernel):
         self._element_operation = operation_of(info)
         compute = eager_writers.through_writer(info, compute, self._make_writer)
         call = eager_tasks.eager_call_of(info, self._make_writer)
+        if call is not None:
+            self._choosing = (getattr(call, "__self__", call), *self._choosing)
         self._compute = compute if call is None else directly(call, compute)
         self._told = None
+
+    @property
+    def algorithm(self) -> str | None:
+        """Name of the algorithm used last by a run without a program, or else of a program's; None if nobody chose one."""
+        return next(filter(None, (getattr(each, "algorithm", None) for each in self._choosing)), None)
 
     @property
     def element_operation(self) -> ElementOperation | None:

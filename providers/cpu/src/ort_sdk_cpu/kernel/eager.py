@@ -68,9 +68,15 @@ class _DirectKernel(OpKernel):
         self.deterministic = kernel.deterministic
         self.shape_inputs = kernel.shape_inputs
         self.contents_from_shapes = kernel.contents_from_shapes
-        owner = getattr(call, "__self__", None)
+        owner = self._owner = getattr(call, "__self__", None)
         self.in_place = getattr(owner, "in_place", ())
         self.compute = directly(call, kernel.compute)  # type: ignore[method-assign]
+
+    @property
+    def algorithm(self) -> str | None:
+        """Name of the algorithm that the other way used last; None if it tells none."""
+        name: str | None = getattr(self._owner, "algorithm", None)
+        return name
 
 
 class _BoundDirectKernel(_DirectKernel):
