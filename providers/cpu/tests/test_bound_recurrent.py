@@ -27,7 +27,7 @@ def test_layers_from_any_layout(check, op_type, direction, sizes, recurrent_inpu
 
 @pytest.mark.skipif(not libraries.numba().is_usable, reason="no compiler")
 def test_both_directions_of_a_small_layer_need_no_python(monkeypatch, make_kernel, recurrent_inputs):
-    monkeypatch.setattr(operators, "_is_at_hand", lambda _name: True)
+    monkeypatch.setattr(operators, "_is_loaded", lambda _name: True)
     inputs = recurrent_inputs("GRU", 2, (33, 1, 8))
     inputs[0] = np.asfortranarray(inputs[0])
     outputs = [np.empty((33, 2, 1, 5), np.float32), np.empty((2, 1, 5), np.float32)]

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.attention import decode
+from ort_sdk_cpu.attention.select import MOST_DECODE_QUERIES
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
@@ -111,7 +112,7 @@ class Case:
 
     def attends_before_rounding(self, length):
         """Whether so many queries attend the new keys and values as they were before they came into the cache."""
-        return self.heads // self.key_heads * length > decode.MOST_FEW or self.size % 16 != 0
+        return self.heads // self.key_heads * length > MOST_DECODE_QUERIES or self.size % 16 != 0
 
     def rounding(self, queries, keys, start):
         """What float16 keys and values can change in averages of values, over the largest: their weights, and themselves."""

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
-from ort_sdk_cpu.rnn import packing, packing_int24
+from ort_sdk_cpu.rnn import packing, select
 from ort_sdk_cpu.rnn.packing_int24 import packed_int24, unpacked_int24
 
 import ort_sdk
@@ -83,7 +83,7 @@ def model_of(form, hidden, direction, largest=0.0, inputs=24):
 @pytest.fixture
 def forms(monkeypatch):
     """Whether each layer's weights were packed as whole numbers; they are not too small for it."""
-    monkeypatch.setattr(packing_int24, "LEAST_BYTES", 0)
+    monkeypatch.setattr(select, "MIN_INT24_BYTES", 0)
     found = []
 
     def packed(*arguments):
@@ -143,7 +143,7 @@ def test_what_is_computed_without_tasks_gets_what_the_numbers_stand_for(forms):
 
 
 def test_small_layers_and_those_of_other_sizes_keep_float32():
-    assert packing_int24.are_worth_it((1, 2048, 512), (4,)) == (instruction_set() >= InstructionSet.AVX512)
-    assert not packing_int24.are_worth_it((1, 1024, 256), (4,))
-    assert not packing_int24.are_worth_it((1, 2056, 514), (4,))
-    assert not packing_int24.are_worth_it((1, 2048, 2048), (1,))
+    assert select.is_worth_int24((1, 2048, 512), (4,)) == (instruction_set() >= InstructionSet.AVX512)
+    assert not select.is_worth_int24((1, 1024, 256), (4,))
+    assert not select.is_worth_int24((1, 2056, 514), (4,))
+    assert not select.is_worth_int24((1, 2048, 2048), (1,))

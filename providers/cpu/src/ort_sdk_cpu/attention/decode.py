@@ -25,6 +25,7 @@ from .arguments.operands import ABSENT, NO_BIAS, strided_heads
 from .arguments.rotary import MODULE as ROTARY
 from .arguments.rotary import RotaryEmbedding
 from .flash import AttentionShape
+from .select import AttentionAlgorithm, AttentionProblem, select_over_cache
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.arguments import TaskArguments
@@ -32,13 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HALF",
-    "MOST_FEW",
     "NO_ROTATION",
     "CachedAttention",
     "Launch",
     "Memory",
     "Rotary",
-    "attends_few",
     "common_counts",
     "is_readable",
     "is_spread",
@@ -49,11 +48,11 @@ __all__ = [
 ]
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
-MOST_FEW = 16
-"""Queries of a head of keys that are attended at once."""
-VECTOR = 16
 BYTES_PER_THREAD = 1 << 20
 """Bytes read or written that take longer than waking a thread up, and much longer than asking whether it sleeps."""
+
+DECODING = frozenset({AttentionAlgorithm.DECODE, AttentionAlgorithm.DECODE_F16})
+"""Algorithms that fill the cache themselves."""
 
 ROTATION_WORK = 2
 """Elements of a few instructions each that one that is rotated is worth."""
@@ -169,6 +168,8 @@ class CachedAttention:
     softcap: float = 0.0
     is_in_place: bool = False
     """Whether the cache is in the past's memory."""
+    algorithm: AttentionAlgorithm | None = None
+    """How it is computed; None before that."""
 
     def run(self) -> None:
         """Compute."""
@@ -182,13 +183,14 @@ class CachedAttention:
             memory: gives working memory that all of them may write.
         """
         form = self._form()
-        return self._few(form, memory) if form.is_few else self._many(form, memory)
+        self.algorithm = form.algorithm
+        return self._few(form, memory) if form.algorithm in DECODING else self._many(form, memory)
 
     def _form(self) -> _Form:
         k, v, values = self.k, self.v, self.values
         value_size = values.shape[3] if values.ndim == 4 else values.shape[2] // self.key_heads
         new = None if k is None or v is None else (k.shape, k.strides, v.strides)
-        heads = (self.heads, self.key_heads, value_size, self.is_in_place)
+        heads = (self.heads, self.key_heads, value_size, self.is_in_place, self.is_float16)
         return _form(self.q.shape, self.q.strides, new, self.out.strides, heads)
 
     def _arguments(
@@ -240,16 +242,16 @@ class CachedAttention:
     def _few(self, form: _Form, memory: Memory) -> list[Launch]:
         """Few queries: threads share the keys of all heads, and fill the cache meanwhile."""
         threads, sizes = self._threads(form), (form.rows, form.size, form.value_size)
-        thread_bytes = thread_workspace_bytes_f16(*sizes) if self.is_of_halves else thread_workspace_bytes(*sizes)
+        thread_bytes = thread_workspace_bytes_f16(*sizes) if self.is_float16 else thread_workspace_bytes(*sizes)
         workspace = (memory("attention", threads * thread_bytes), thread_bytes)
-        if self.is_of_halves:
+        if self.is_float16:
             arguments = self._arguments(DecodeAttentionFloat16, form, workspace)
             return [Launch(MODULE_F16, "decode_attention_f16", threads, arguments)]
         return [Launch(MODULE, "decode_attention", threads, self._arguments(DecodeAttention, form, workspace))]
 
     @property
-    def is_of_halves(self) -> bool:
-        """Whether the cache is float16; only few queries attend such a one, see ``attends_few``."""
+    def is_float16(self) -> bool:
+        """Whether the cache is float16; only few queries attend such a one, see ``select``."""
         return bool(self.keys.dtype == HALF)
 
     def _many(self, form: _Form, memory: Memory) -> list[Launch]:
@@ -288,7 +290,7 @@ class _Form:
     length: int
     size: int
     value_size: int
-    is_few: bool
+    algorithm: AttentionAlgorithm
     rows: int
     """Queries that share a head of keys."""
     items: int
@@ -311,18 +313,20 @@ def _form(
     q_strides: tuple[int, ...],
     new: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None,
     out_strides: tuple[int, ...],
-    settings: tuple[int, int, int, bool],
+    settings: tuple[int, int, int, bool, bool],
 ) -> _Form:
-    heads, key_heads, value_size, is_in_place = settings
+    heads, key_heads, value_size, is_in_place, is_float16 = settings
     batch, length = q_shape[0], q_shape[2 if len(q_shape) == 4 else 1]
     size, group = q_shape[3] if len(q_shape) == 4 else q_shape[2] // heads, heads // key_heads
     rows, items, passes = group * length, batch * key_heads, 1 if new is None or is_in_place else 3
+    has_new = new is not None
+    problem = AttentionProblem(batch, heads, length, 0, size, value_size, group, has_new, is_float16)
     return _Form(
         batch,
         length,
         size,
         value_size,
-        attends_few(rows, size, value_size),
+        select_over_cache(problem),
         rows,
         items,
         bytes_of_key=passes * items * (size + value_size) * FLOAT.itemsize,
@@ -333,11 +337,6 @@ def _form(
         v=(0, 0, 0) if new is None else _strides_of(new[2], value_size),
         out=_strides_of(out_strides, value_size),
     )
-
-
-def attends_few(rows: int, size: int, value_size: int) -> bool:
-    """Whether so many queries of a head of keys are few: they are attended as the cache is filled."""
-    return rows <= MOST_FEW and not size % VECTOR and not value_size % VECTOR
 
 
 def _strides_of(strides: tuple[int, ...], size: int) -> Strides:

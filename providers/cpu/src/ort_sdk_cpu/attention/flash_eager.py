@@ -1,4 +1,4 @@
-"""The attention task called straight on a run's arrays: for lengths that were never seen before."""
+"""Attention on a run's arrays by compiled tasks, without a program: for lengths that were never seen before."""
 
 from __future__ import annotations
 
@@ -20,27 +20,40 @@ from ort_sdk_cpu.platform import libraries
 
 from .arguments.flash import FlashAttention
 from .arguments.operands import NO_BIAS, strided_heads
-from .decode import MOST_FEW
 from .flash import AttentionShape, flash_task
-from .operators import is_added, multi_head_over_cache
+from .operators import MultiHead, is_added, multi_head
+from .select import AttentionAlgorithm, AttentionProblem, goes_over_cache_eagerly, select_eager
 
 __all__: list[str] = []
 
 FLOAT = np.dtype(np.float32)
-MIN_WORK = 1 << 12
-"""Products of queries and keys from which the task is worth loading."""
 
 
 @eager_call("MultiHeadAttention", domain="com.microsoft", integer_inputs=(4, 8, 9))
-def direct_attention(info: KernelInfo, _make_writer: MakeWriter) -> Callable[..., Any] | None:
+def eager_attention(info: KernelInfo, _make_writer: MakeWriter) -> Callable[..., Any] | None:
     """Attention of queries, keys and values with a bias and numbers added to the scores; ``NotImplemented`` for any other."""
-    over_cache = multi_head_over_cache(info)
+    over_cache = multi_head(info)
     if any(info.wants_output(index) for index in range(1, len(info.outputs))) or info.attribute("unidirectional", 0):
-        return over_cache
-    results = ResultMemory()
-    heads, scale, scratch = int(info.attribute("num_heads")), float(info.attribute("scale", 0.0)), scratch_of(info)
+        return None if over_cache is None else over_cache.call
+    return _EagerAttention(info, over_cache).call
+
+
+class _EagerAttention:
+    """A node.
+
+    Args:
+        info: the node.
+        over_cache: computes it with a past, or of few queries; None for nodes that it is not for.
+    """
+
+    def __init__(self, info: KernelInfo, over_cache: MultiHead | None) -> None:
+        self._over_cache, self._results, self._scratch = over_cache, ResultMemory(), scratch_of(info)
+        self._heads, self._scale = int(info.attribute("num_heads")), float(info.attribute("scale", 0.0))
+        self.algorithm: str | None = None
+        """The one used last."""
 
     def call(
+        self,
         query: HostArray,
         key: HostArray | None = None,
         value: HostArray | None = None,
@@ -49,30 +62,46 @@ def direct_attention(info: KernelInfo, _make_writer: MakeWriter) -> Callable[...
         added: HostArray | None = None,
         *past: Any,
     ) -> Any:
-        is_plain = mask is None and all(array is None for array in past)
-        if over_cache is not None and (not is_plain or _is_of_few(query, key)):
-            return over_cache(query, key, value, bias, mask, added, *past)
+        """The node's output."""
+        over_cache, is_plain = self._over_cache, mask is None and all(array is None for array in past)
+        key_shape = None if key is None else key.shape
+        if over_cache is not None and (not is_plain or _goes_over_cache(query.shape, key_shape, self._heads)):
+            result = over_cache.call(query, key, value, bias, mask, added, *past)
+            self.algorithm = over_cache.algorithm
+            return result
         if key is None or value is None or not is_plain:
             return NotImplemented
+        return self._attended(query, key, value, bias, added)
+
+    def _attended(
+        self, query: HostArray, key: HostArray, value: HostArray, bias: HostArray | None, added: HostArray | None
+    ) -> Any:
+        heads = self._heads
         given = (query.shape, key.shape, value.shape, None if bias is None else bias.shape)
-        plan = _planned(*given, None if added is None else added.shape, heads, scale, libraries.thread_count())
+        plan = _planned(*given, None if added is None else added.shape, heads, self._scale, libraries.thread_count())
         if plan is None or not _is_readable(query, key, value, bias):
+            self.algorithm = AttentionAlgorithm.OPSET
             return NotImplemented
-        out = results.empty(plan.out_shape)
+        out = self._results.empty(plan.out_shape)
         operands = [strided_heads(array, heads) for array in (query, key, value, out)]
-        workspace = (scratch.room("attention", plan.work_bytes), plan.thread_bytes)
+        workspace = (self._scratch.room("attention", plan.work_bytes), plan.thread_bytes)
         biases = _biases(bias, plan.value_bias)
         flash_task()(plan.threads, FlashAttention.of(operands, plan.sizes, workspace, _added(added, plan.scores), biases))
+        self.algorithm = AttentionAlgorithm.FLASH
         return out
 
-    return call
 
-
-def _is_of_few(query: HostArray, key: HostArray | None) -> bool:
+@functools.lru_cache(maxsize=256)
+def _goes_over_cache(query: Shape, key: Shape | None, heads: int) -> bool:
     """Whether there are few queries, and much work for them."""
-    if query.ndim != 3 or query.shape[1] > MOST_FEW or key is None or key.ndim not in {3, 4}:
+    if len(query) != 3 or key is None or len(key) not in {3, 4} or query[2] % heads:
         return False
-    return bool(query.size * key.shape[key.ndim - 2] >= MIN_WORK)
+    batch, length, width = query
+    size = width // heads
+    return goes_over_cache_eagerly(AttentionProblem(batch, heads, length, key[len(key) - 2], size, size))
+
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +124,17 @@ class _Plan:
         return self.threads * self.thread_bytes
 
 
-Shape = tuple[int, ...]
-
-
 @functools.lru_cache(maxsize=256)
 def _planned(
     query: Shape, key: Shape, value: Shape, bias: Shape | None, added: Shape | None, heads: int, scale: float, most_threads: int
 ) -> _Plan | None:
     """The plan for arrays of these shapes; None if they do not belong together, or the task does not pay."""
     shape = _shape(query, key, value, heads, scale)
-    if shape is None or bias not in {None, (heads * (2 * shape.size + shape.value_size),)}:
+    if (
+        shape is None
+        or select_eager(_problem(shape)) is AttentionAlgorithm.OPSET
+        or bias not in {None, (heads * (2 * shape.size + shape.value_size),)}
+    ):
         return None
     if added is not None and not is_added(added, shape.scores):
         return None
@@ -125,9 +155,13 @@ def _shape(query: Shape, key: Shape, value: Shape, heads: int, scale: float) -> 
     else:
         keys, value_size = key[1], value[2] // heads
         are_alike = key == (batch, keys, width) and value == (batch, keys, heads * value_size)
-    if not are_alike or batch * length * width * keys < MIN_WORK:
+    if not are_alike:
         return None
     return AttentionShape(batch, heads, length, keys, size, value_size, scale or 1 / math.sqrt(size))
+
+
+def _problem(shape: AttentionShape) -> AttentionProblem:
+    return AttentionProblem(shape.batch, shape.heads, shape.length, shape.keys, shape.size, shape.value_size)
 
 
 def _is_readable(query: HostArray, key: HostArray, value: HostArray, bias: HostArray | None) -> bool:

@@ -23,8 +23,9 @@ from ort_sdk_cpu.normalization.arguments.rows import Normalization
 
 from .arguments.lengths import MODULE as LENGTHS
 from .arguments.lengths import CachePositions, IndexCheck
-from .decode import HALF, CachedAttention, Rotary, attends_few, is_readable, reads_halves, takes
+from .decode import HALF, CachedAttention, Rotary, is_readable, reads_halves, takes
 from .operators import is_added
+from .select import attends_few
 
 __all__ = ["counts_array", "counts_of"]
 
@@ -100,6 +101,8 @@ class _GroupQueryAttention:
     ) -> None:
         self._settings, self._outputs, self._results = settings, outputs, ResultMemory()
         self._cache_type, self._norms = cache_type, norms
+        self.algorithm: str | None = None
+        """The one used last."""
 
     def call(
         self,
@@ -145,6 +148,7 @@ class _GroupQueryAttention:
             return NotImplemented
         cached.is_in_place = is_in_place or narrow is not None
         cached.run()
+        self.algorithm = cached.algorithm
         keys, values = (cached.keys, cached.values) if narrow is None else narrow.results()
         return cached.out if self._outputs < 2 else (cached.out, keys, values)[: self._outputs]
 

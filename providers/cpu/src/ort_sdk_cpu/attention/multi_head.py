@@ -26,8 +26,8 @@ from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.threads import matrix_product
 
 from .arguments.flash import MODULE as FLASH
-from .decode import MOST_FEW
 from .operators import HEADS_APART, MultiHead, multi_head, multi_head_over_cache
+from .select import AttentionAlgorithm, AttentionProblem, is_for_cached_tasks, select_fixed
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskCall
@@ -39,13 +39,7 @@ __all__: list[str] = []
 eager_calls_in("attention.flash_eager", "MultiHeadAttention", domain="com.microsoft")
 
 BLOCK = 1 << 16
-"""Scores computed at a time."""
-MIN_FEW = 1 << 18
-"""Elements of queries times those of keys from which the task for few queries is worth loading."""
-MIN_KEYS_OF_FEW = 16
-"""Keys for each query from which it is."""
-MIN_WORK = 1 << 15
-"""Products of queries and keys from which a compiled task is worth loading."""
+"""Scores computed at a time: 256 KiB, which stay in the second-level cache between GEMMs and softmax."""
 
 _NAMESPACE = NumpyNamespace()
 _UNSUPPORTED_INPUTS = (6, 7, 8, 9)
@@ -60,35 +54,46 @@ def multi_head_attention(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Attention of separate queries, keys and values, with bias and masks; without past and further outputs."""
     if any(info.wants_output(index) for index in range(1, 4)) or any(map(info.has_input, _UNSUPPORTED_INPUTS)):
         return None
-    scratch, heads = scratch_of(info), int(info.attribute("num_heads"))
-    filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
-    is_causal, scale = bool(info.attribute("unidirectional", 0)), info.attribute("scale", 0.0)
-    few = multi_head(info)
+    return _Writers(info, compute)
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+
+class _Writers:
+    """Makes a node's writers.
+
+    Args:
+        info: the node.
+        compute: the shared set's function.
+    """
+
+    def __init__(self, info: KernelInfo, compute: Any) -> None:
+        self._compute, self._scratch, self._heads = compute, scratch_of(info), int(info.attribute("num_heads"))
+        self._filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
+        self._is_causal, self._scale = bool(info.attribute("unidirectional", 0)), info.attribute("scale", 0.0)
+        self._few = multi_head(info)
+        self.algorithm: str | None = None
+        """Of the writer made last."""
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        """A writer for arrays of these shapes and types."""
         query, key, value = (*inputs, None, None)[:3]
         if key is None or value is None or key.ndim == 5 or not query.size or not key.size:
-            return copied(compute)
-        core = _Attention.of(query, key, heads, scale, scratch)
-        if few is not None and query.ndim == 3 and _is_for_few(core, query.size * key.size):
-            return _FewWriter(few, compute)
+            self.algorithm = AttentionAlgorithm.OPSET
+            return copied(self._compute)
+        core = _Attention.of(query, key, self._heads, self._scale, self._scratch)
+        problem = _problem(core, query, value, outputs[0])
+        self.algorithm = select_fixed(problem, lambda: is_worth_a_task(query.size, FLASH, "flash_attention"))
+        if self._few is not None and is_for_cached_tasks(problem):
+            return _FewWriter(self._few, self._compute)
         dtype = outputs[0].dtype
-        ahead = causal_bias(np, core.length, core.keys, 0, dtype) if is_causal else None
-        is_compiled = _is_worth_a_task(core, query, outputs[0])
-        return _Writer(core, filter_value, ahead, dtype, core.compiled(query, value) if is_compiled else None)
-
-    return make
+        causal = causal_bias(np, core.length, core.keys, 0, dtype) if self._is_causal else None
+        task = core.compiled(query, value) if self.algorithm == AttentionAlgorithm.FLASH else None
+        return _Writer(core, self._filter_value, causal, dtype, task)
 
 
-def _is_for_few(core: _Attention, work: int) -> bool:
-    """Whether the task for few queries is faster: with many keys for each, of which the other's tiles would be mostly empty."""
-    return core.length <= MOST_FEW and core.keys >= MIN_KEYS_OF_FEW * core.length and work >= MIN_FEW
-
-
-def _is_worth_a_task(core: _Attention, query: HostArray, out: HostArray) -> bool:
-    if not are_floats((query, out)) or not libraries.numba().is_usable:
-        return False
-    return query.size * core.keys >= MIN_WORK or is_worth_a_task(query.size, FLASH, "flash_attention")
+def _problem(core: _Attention, query: HostArray, value: HostArray, out: HostArray) -> AttentionProblem:
+    is_compiled = are_floats((query, out)) and libraries.numba().is_usable
+    sizes = (core.batch, core.heads, core.length, core.keys, query.shape[2] // core.heads, core.value_size(value))
+    return AttentionProblem(*sizes, is_compiled=is_compiled)
 
 
 @made_by("MultiHeadAttention", domain="com.microsoft")
@@ -148,9 +153,9 @@ class _Writer:
     """Writes the attention of (query, key, value, bias, mask, attention bias)."""
 
     def __init__(
-        self, core: _Attention, filter_value: float, ahead: HostArray | None, dtype: np.dtype[Any], task: AttentionTask | None
+        self, core: _Attention, filter_value: float, causal: HostArray | None, dtype: np.dtype[Any], task: AttentionTask | None
     ) -> None:
-        self._core, self._filter_value, self._ahead, self._dtype, self._task = core, filter_value, ahead, dtype, task
+        self._core, self._filter_value, self._causal, self._dtype, self._task = core, filter_value, causal, dtype, task
 
     def __call__(self, *arrays: Any) -> None:
         """Compute."""
@@ -158,7 +163,7 @@ class _Writer:
         bias, mask, given = (*arrays[3:-1], None, None, None)[:3]
         shape = (core.batch, core.length, core.keys)
         hidden = mask_bias(_NAMESPACE, mask, shape, self._filter_value, self._dtype)
-        added = [number for number in (given, hidden, self._ahead) if number is not None]
+        added = [number for number in (given, hidden, self._causal) if number is not None]
         if task is not None:
             total = added[0] if len(added) == 1 else None if not added else core.sum_of(added)
             if task.prepare(arrays[:3], bias, total, arrays[-1]):
@@ -169,12 +174,12 @@ class _Writer:
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The work on arrays that stay the same, if a single array has to be added to the scores."""
         bias, mask, given = (*arrays[3:-1], None, None, None)[:3]
-        if self._task is None or sum(array is not None for array in (mask, given, self._ahead)) > 1:
+        if self._task is None or sum(array is not None for array in (mask, given, self._causal)) > 1:
             return None
         made = None if mask is None else self._hidden(mask)
         if mask is not None and made is None:
             return None
-        number = next((array for array in (given, self._ahead, None if made is None else made[0]) if array is not None), None)
+        number = next((array for array in (given, self._causal, None if made is None else made[0]) if array is not None), None)
         if not self._task.prepare(arrays[:3], bias, number, arrays[-1]):
             return None
         attend = self._task.kept(*arrays, number)

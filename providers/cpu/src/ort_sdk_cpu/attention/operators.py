@@ -16,7 +16,8 @@ from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.kernel.eager import computed_by
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 
-from .decode import HALF, CachedAttention, attends_few, common_counts, is_readable, is_spread, reads_halves, takes
+from .decode import HALF, CachedAttention, common_counts, is_readable, is_spread, reads_halves, takes
+from .select import attends_few
 
 if TYPE_CHECKING:
     from .decode_bound import Standing, Tasks
@@ -179,6 +180,8 @@ class _Attention:
         self._has_present, self._results = info.wants_output(1) or info.wants_output(2), ResultMemory()
         is_of_numbers = info.input_element_type(MASK) is not TensorElementType.BOOL
         self._mask_type = FLOAT if is_of_numbers else np.dtype(np.bool_)
+        self.algorithm: str | None = None
+        """The one used last."""
 
     def call(
         self,
@@ -226,6 +229,7 @@ class _Attention:
         if mask is not None and mask.dtype == np.bool_:
             cached.mask = np.where(mask, np.float32(0), np.float32(-np.inf))
         cached.run()
+        self.algorithm = cached.algorithm
         return (cached.out, cached.keys, cached.values, None) if self._has_present else cached.out
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:
@@ -302,6 +306,8 @@ class MultiHead:
         self._filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
         self._is_causal = bool(info.attribute("unidirectional", 0))
         self._outputs, self._results = len(info.outputs), ResultMemory()
+        self.algorithm: str | None = None
+        """The one used last."""
 
     def call(
         self,
@@ -326,6 +332,7 @@ class MultiHead:
         if hidden is not None:
             cached.mask = hidden if added is None else added + hidden
         cached.run()
+        self.algorithm = cached.algorithm
         return cached.out if self._outputs < 2 else (cached.out, cached.keys, cached.values)[: self._outputs]
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:

@@ -34,6 +34,8 @@ class AttentionSteps:
         self._arguments = arguments
         self._scale, self._filter_value, self._results = scale, filter_value, ResultMemory()
         self._hides_nan = hides_nan
+        self.algorithm: str | None = None
+        """The one used last."""
 
     def compute(self, *inputs: Any) -> Any:
         """What ``attend`` gives for a run's arrays."""
@@ -124,6 +126,7 @@ class AttentionSteps:
             mask=mask,
         )
         cached.run()
+        self.algorithm = cached.algorithm
         return cached
 
 

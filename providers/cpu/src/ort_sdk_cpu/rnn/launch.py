@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.memory.workspace import Scratch
@@ -19,17 +18,10 @@ from .arguments.layer import MODULE, THREAD_BYTES, FloatLayer, Gru, GruResetFirs
 from .arguments.layer_int24 import MODULE as MODULE_INT24
 from .arguments.layer_int24 import GruInt24, GruResetFirstInt24, LstmInt24
 from .packing import DirectionWeights
+from .select import LayerSizes
 
-__all__ = ["LayerSizes", "RecurrentTask"]
+__all__ = ["RecurrentTask"]
 
-MAX_VECTORS = 8
-"""Vectors of the input up to which the task itself multiplies them by the weights, which it reads as they lie."""
-UNITS_PER_TEAM = 256
-"""Hidden units from which a step of one sample is worth several threads."""
-LEAST_UNITS_PER_TEAM = 32
-"""Hidden units below which there is nothing to share, however many samples there are."""
-APART_PRODUCTS = 1 << 17
-"""Products of a direction, with recurrent weights, from which it is worth a thread of its own."""
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = 4
 LSTM_GATES = 4
@@ -38,42 +30,6 @@ _ARGUMENTS: dict[str, type[Layer]] = {"lstm": Lstm, "gru": Gru, "gru_reset_first
 """Task → its class of arguments."""
 _ARGUMENTS_INT24: dict[str, type[Layer]] = {"lstm": LstmInt24, "gru": GruInt24, "gru_reset_first": GruResetFirstInt24}
 """The same over recurrent weights of 24 bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSizes:
-    """Sizes of one direction."""
-
-    steps: int
-    batch: int
-    inputs: int
-    hidden: int
-    gates: int
-    """4 for LSTM, 3 for GRU, 1 for RNN."""
-    directions: int = 1
-    """Of the layer."""
-    is_quantized: bool = False
-    """Whether weights are int8, of which four are multiplied at a time."""
-
-    @property
-    def _work_units(self) -> int:
-        """Hidden units of a layer of float32 whose steps take as long."""
-        return self.hidden // 2 if self.is_quantized else self.hidden
-
-    @property
-    def has_teams(self) -> bool:
-        """Whether several threads share each step, and meet behind it."""
-        if libraries.thread_count() < 2 or not libraries.has_openmp():
-            return False
-        is_large = self.batch * self._work_units**2 >= UNITS_PER_TEAM**2 and self.hidden >= LEAST_UNITS_PER_TEAM
-        return self._work_units >= UNITS_PER_TEAM or (is_large and libraries.thread_count() > self.directions)
-
-    @property
-    def are_apart(self) -> bool:
-        """Whether each direction has a thread of its own, which waits for nobody."""
-        if self.directions < 2 or self.has_teams or libraries.thread_count() < 2 or not libraries.has_openmp():
-            return False
-        return self.steps * self.batch * self.gates * self._work_units**2 >= APART_PRODUCTS
 
 
 _SMALL_BYTES = 1 << 17
@@ -136,12 +92,12 @@ class RecurrentTask:
         self._sizes, self._resets_first = sizes, name == "gru_reset_first"
         self._weights: DirectionWeights | None = None
         self._bias: HostArray | None = None
-        is_team = sizes.has_teams
+        is_team = sizes.is_of_team
         step = sizes.batch * sizes.gates * sizes.hidden * _FLOAT_BYTES
         self._first_gates, self._sign = (sizes.steps - 1) * step if reverse else 0, -1 if reverse else 1
         threads = libraries.thread_count() if is_team else 1
         # Directions that go on at the same time have working memory each.
-        place = "backwards " if reverse and sizes.are_apart else ""
+        place = "backwards " if reverse and sizes.are_concurrent else ""
         self._working = _Working(sizes, scratch, threads, place, self._more_memory(threads))
         module, kind = self._task(name, is_int24=is_int24)
         numbers = {"steps": sizes.steps, "hidden": sizes.hidden, "batch": sizes.batch, "inputs": sizes.inputs}
@@ -154,14 +110,14 @@ class RecurrentTask:
         self._product = self._input_product(scratch)
 
     @property
-    def is_apart(self) -> bool:
+    def is_concurrent(self) -> bool:
         """Whether the task may run at the same time as that of the other direction."""
-        return self._sizes.are_apart
+        return self._sizes.are_concurrent
 
     def _input_product(self, scratch: Scratch) -> CompiledProduct | None:
         """What multiplies the inputs by their weights before the task; None if the task does."""
         sizes = self._sizes
-        if sizes.steps * sizes.batch <= MAX_VECTORS:
+        if sizes.multiplies_inputs:
             return None
         product = Sizes(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, is_transposed=True)
         return CompiledProduct(product, scratch)

@@ -24,6 +24,7 @@ from .activations import described_activations
 from .arguments.layer import MODULE
 from .numpy_steps import BACKWARDS, stepwise
 from .packing import BIAS, RECURRENT, WEIGHT, DirectionWeights, LayerWeights
+from .select import MIN_WORK, LayerSizes, RecurrentAlgorithm, RecurrentProblem, select
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.independent_tasks import TasksApart
@@ -31,12 +32,10 @@ if TYPE_CHECKING:
     from .launch import RecurrentTask
     from .quantized_launch import QuantizedWeights
 
-__all__ = ["MIN_WORK", "LayerTasks", "are_lengths", "computed_layer", "is_plain", "lstm"]
+__all__ = ["LayerTasks", "are_lengths", "computed_layer", "is_plain", "lstm"]
 
 eager_calls_in("rnn.eager", "GRU", "LSTM", "RNN")
 
-MIN_WORK = 1 << 14
-"""Weights times steps from which a compiled task is worth compiling."""
 _SEQUENCE_LENS, _STATES, _PEEPHOLES = 4, slice(5, 7), 7
 
 
@@ -109,31 +108,34 @@ class _LayerWriters:
         self._activations, self._compute = activations, compute
         self.weights = LayerWeights(info, name)
         self._name, self._direction, self._scratch = name, info.attribute("direction", "forward"), scratch_of(info)
+        self.algorithm: str | None = None
+        """Of the writer made last."""
 
     def __call__(self, inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         """A writer for arrays of these shapes and types."""
-        x, shape = inputs[0], self.weights.shape_of(RECURRENT, inputs)
-        if not x.shape[0] or (self._activations is not None and not self._is_worth_a_task(inputs, shape)):
+        shape = self.weights.shape_of(RECURRENT, inputs)
+        problem = self._problem(inputs, shape)
+        self.algorithm = select(problem, lambda: _is_loaded(self._name))
+        if self.algorithm == RecurrentAlgorithm.OPSET:
             return computed_layer(len(inputs), self._computed)
-        if not self._is_worth_a_task(inputs, shape):
+        x = inputs[0]
+        if self.algorithm == RecurrentAlgorithm.NUMPY_STEPS:
             write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._scratch)
             return functools.partial(self._write_stepwise, write, len(inputs))
-        tasks = self._tasks(x, shape, is_int24=self.weights.is_int24(inputs[RECURRENT]))
+        tasks = self._tasks(x, shape, is_int24=problem.is_int24)
         return LayerTasks(tasks, len(inputs), self.weights, self._computed)
 
-    def _is_worth_a_task(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> bool:
-        x, size = inputs[0], shape[-1] * shape[-2]
-        if (
-            not x.size
-            or not libraries.numba().is_usable
-            or not are_floats((*inputs[: BIAS + 1], *inputs[_STATES.start : _PEEPHOLES + 1]))
-        ):
-            return False
-        lengths = inputs[_SEQUENCE_LENS] if len(inputs) > _SEQUENCE_LENS else None
-        if lengths is not None and lengths.shape != (x.shape[1],):
-            return False
-        is_large = self.weights.are_packed or x.shape[0] * len(BACKWARDS[self._direction]) * size >= MIN_WORK
-        return is_large or _is_at_hand(self._name)
+    def _problem(self, inputs: Sequence[Any], shape: tuple[int, ...]) -> RecurrentProblem:
+        weights = self.weights
+        return RecurrentProblem(
+            steps=inputs[0].shape[0],
+            directions=len(BACKWARDS[self._direction]),
+            weights=shape[-1] * shape[-2],
+            is_compiled=_are_for_tasks(inputs),
+            is_packed=weights.are_packed,
+            is_int24=weights.is_int24(inputs[RECURRENT]),
+            has_own_activations=self._activations is None,
+        )
 
     def _computed(self, *inputs: Any) -> Any:
         """What the shared set's function gives, or the error that it raises."""
@@ -145,7 +147,7 @@ class _LayerWriters:
         write(given, *self.weights.plain(arrays))
 
     def _tasks(self, x: HostArray, shape: tuple[int, ...], *, is_int24: bool) -> list[RecurrentTask]:
-        from .launch import LayerSizes, RecurrentTask
+        from .launch import RecurrentTask
 
         (steps, batch, size), (rows, hidden) = x.shape, shape[-2:]
         backwards = BACKWARDS[self._direction]
@@ -179,7 +181,16 @@ def are_lengths(inputs: Sequence[Any]) -> bool:
     return lengths is None or not lengths.size or 0 <= lengths.min() <= lengths.max() <= len(inputs[0])
 
 
-def _is_at_hand(name: str) -> bool:
+def _are_for_tasks(inputs: Sequence[Any]) -> bool:
+    """Whether tasks can be used, and inputs are of their types: float32, and an int32 length for each sample."""
+    x, lengths = inputs[0], inputs[_SEQUENCE_LENS] if len(inputs) > _SEQUENCE_LENS else None
+    if not x.size or not libraries.numba().is_usable:
+        return False
+    floats = (*inputs[: BIAS + 1], *inputs[_STATES.start : _PEEPHOLES + 1])
+    return are_floats(floats) and (lengths is None or lengths.shape == (x.shape[1],))
+
+
+def _is_loaded(name: str) -> bool:
     from ort_sdk_cpu.jit.task import is_at_hand
 
     return is_at_hand(MODULE, name)
@@ -271,7 +282,7 @@ class LayerTasks:
 
 def _apart(tasks: Sequence[RecurrentTask]) -> TasksApart | None:
     """Both directions at the same time; None where each has the whole team, or it would not pay."""
-    if not all(task.is_apart for task in tasks):
+    if not all(task.is_concurrent for task in tasks):
         return None
     from ort_sdk_cpu.jit.independent_tasks import TasksApart
 

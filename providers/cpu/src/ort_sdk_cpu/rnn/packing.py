@@ -11,7 +11,8 @@ from ort_sdk.api import HostArray, KernelInfo, OrtMemoryInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 
-from .packing_int24 import UNITS, are_worth_it, int24_panel_bytes, packed_int24, unpacked_int24
+from .packing_int24 import UNITS, int24_panel_bytes, packed_int24, unpacked_int24
+from .select import is_worth_int24
 
 __all__ = ["BIAS", "RECURRENT", "UNITS", "WEIGHT", "DirectionWeights", "LayerWeights", "panels_of"]
 
@@ -65,7 +66,7 @@ class LayerWeights:
     @property
     def form(self) -> str:
         """What R is packed as; text for the identity of what is packed."""
-        is_worth_it = are_worth_it(self._shapes[RECURRENT], _GATES_TOGETHER[self._name])
+        is_worth_it = is_worth_int24(self._shapes[RECURRENT], _GATES_TOGETHER[self._name])
         return f"panels-{UNITS}" + ("-of-24-bits-if-spread-allows" if is_worth_it else "")
 
     def is_int24(self, r: HostArray | None) -> bool:
@@ -82,7 +83,7 @@ class LayerWeights:
             return content
         shape, together = self._shapes[index], _GATES_TOGETHER[self._name]
         panels = panels_of(content.view(_FLOAT).reshape(shape), self._name)
-        narrow = packed_int24(panels, shape[-1], together) if are_worth_it(shape, together) else None
+        narrow = packed_int24(panels, shape[-1], together) if is_worth_int24(shape, together) else None
         found: HostArray = (panels if narrow is None else narrow).reshape(-1).view(np.uint8)
         return found
 

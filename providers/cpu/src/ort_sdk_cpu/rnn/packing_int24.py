@@ -13,27 +13,17 @@ import numpy as np
 
 from ort_sdk.api import HostArray, OrtMemoryInfo, TensorElementType
 from ort_sdk_cpu.memory.allocator import CpuAllocator
-from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
-__all__ = ["UNITS", "are_worth_it", "int24_panel_bytes", "packed_int24", "unpacked_int24"]
+__all__ = ["UNITS", "int24_panel_bytes", "packed_int24", "unpacked_int24"]
 
 UNITS = 16
 """Hidden units of a panel: the lanes of a vector."""
-LEAST_BYTES = 3 << 20
-"""Of a direction's recurrent weights as float32, from which on reading them takes longer than unpacking."""
 LARGEST = 2.0**31 - 2.0**10
 """Whole number that stands for the largest weight: with what is added for rounding it has 32 bits."""
 MOST_SPREAD = 8.0
 """Largest weight of a sum over the root of their mean square."""
 _GROUP, _PACKED = 4, 3
 """Vectors of weights that go into so many vectors."""
-
-
-def are_worth_it(shape: tuple[int, ...], gates_together: tuple[int, ...]) -> bool:
-    """Whether weights (directions, gates * hidden, hidden) are to be packed so, if their spread allows it."""
-    _, rows, hidden = shape
-    is_large = rows * hidden * 4 >= LEAST_BYTES and sum(gates_together) > 1
-    return is_large and hidden % _GROUP == 0 and instruction_set() >= InstructionSet.AVX512
 
 
 def int24_panel_bytes(hidden: int, gates: int) -> int:

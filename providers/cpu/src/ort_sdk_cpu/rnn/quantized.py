@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,11 @@ from ort_sdk_cpu.platform import libraries
 
 from .eager import directions_of, layer_call
 from .numpy_steps import BACKWARDS
-from .operators import MIN_WORK, LayerTasks, are_lengths, computed_layer, is_plain, lstm
+from .operators import LayerTasks, are_lengths, computed_layer, is_plain, lstm
+from .select import MIN_WORK, LayerSizes, RecurrentAlgorithm
+
+if TYPE_CHECKING:
+    from .quantized_launch import QuantizedWeights
 
 __all__: list[str] = []
 
@@ -34,14 +38,31 @@ def dynamic_quantize_lstm(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Long short-term memory whose weights are quantized."""
     if any(info.constant_input(index) is None for index in (_W, _R, *range(8, 12))):
         return None
-    usual = _quantized(info, compute) or _dequantized(info, compute)
-    if usual is None:
-        return None
+    usual = _quantized(info) or _dequantized(info)
+    return None if usual is None else _Writers(usual, compute)
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        return usual(inputs, outputs) if inputs[0].shape[0] else computed_layer(len(inputs), compute)
 
-    return make
+class _Writers:
+    """Makes a node's writers.
+
+    Args:
+        usual: makes those for sequences of steps.
+        compute: the shared set's function, for those of none, and for what is wrong.
+    """
+
+    def __init__(self, usual: _Quantized | _Dequantized, compute: Any) -> None:
+        self._usual, self._compute = usual, compute
+        self.algorithm: str | None = None
+        """Of the writer made last."""
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        """A writer for arrays of these shapes and types."""
+        if not inputs[0].shape[0]:
+            self.algorithm = RecurrentAlgorithm.OPSET
+            return computed_layer(len(inputs), self._compute)
+        write = self._usual(inputs, outputs, self._compute)
+        self.algorithm = self._usual.algorithm
+        return write
 
 
 @made_by("DynamicQuantizeLSTM", domain=MICROSOFT)
@@ -61,48 +82,63 @@ def _states(info: KernelInfo, inputs: Sequence[Any]) -> tuple[int, int, int] | N
     return states if are_weights and are_rows and all(each is None or each.shape == states for each in first) else None
 
 
-def _quantized(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """By tasks over 8 bits; None for layers they are not for, or that are not worth compiling them."""
+def _quantized(info: KernelInfo) -> _Quantized | None:
+    """None for layers that tasks over 8 bits are not for, or that are not worth compiling them."""
     is_usual = not info.attribute("input_forget", 0) and is_plain(info, ("Sigmoid", "Tanh", "Tanh"))
     if not is_usual or not libraries.numba().is_usable or math.prod(info.constants[_R].shape) < MIN_WORK:
         return None
-    from .launch import LayerSizes
-    from .quantized_launch import QuantizedRecurrentTask, QuantizedWeights
+    from .quantized_launch import QuantizedWeights
 
-    if not QuantizedWeights.takes(info):
-        return None
-    weights, scratch = QuantizedWeights(info), scratch_of(info)
-    backwards = BACKWARDS[info.attribute("direction", "forward")]
+    return _Quantized(info, QuantizedWeights(info)) if QuantizedWeights.takes(info) else None
 
-    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+
+class _Quantized:
+    """By tasks over 8 bits."""
+
+    algorithm = RecurrentAlgorithm.PANELS_INT8
+
+    def __init__(self, info: KernelInfo, weights: QuantizedWeights) -> None:
+        self._weights, self._scratch = weights, scratch_of(info)
+        self._backwards = BACKWARDS[info.attribute("direction", "forward")]
+
+    def __call__(self, inputs: Sequence[Any], _outputs: Sequence[HostArray], compute: Any) -> Writer:
+        from .quantized_launch import QuantizedRecurrentTask
+
         (steps, batch, size), hidden = inputs[0].shape, inputs[_R].shape[1]
-        sizes = LayerSizes(steps, batch, size, hidden, _GATES, len(backwards), is_quantized=True)
-        tasks = [QuantizedRecurrentTask("lstm_quantized", sizes, scratch, reverse=reverse) for reverse in backwards]
-        return LayerTasks(tasks, len(inputs), weights, compute)
-
-    return make
+        sizes = LayerSizes(steps, batch, size, hidden, _GATES, len(self._backwards), is_quantized=True)
+        tasks = [QuantizedRecurrentTask("lstm_quantized", sizes, self._scratch, reverse=reverse) for reverse in self._backwards]
+        return LayerTasks(tasks, len(inputs), self._weights, compute)
 
 
-def _dequantized(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """As LSTM."""
+def _dequantized(info: KernelInfo) -> _Dequantized | None:
+    """None for layers that LSTM's writers are not for."""
     make_lstm = lstm(_as_lstm(info), None)
-    if make_lstm is None:
-        return None
-    weights = functools.cache(lambda: tuple(_as_floats(info, index) for index in _SCALES))
+    return None if make_lstm is None else _Dequantized(info, make_lstm)
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        given = len(inputs)
-        float_weights = weights()
-        write = make_lstm([inputs[0], *float_weights, *inputs[3:_LSTM_INPUTS]], outputs)
+
+class _Dequantized:
+    """As LSTM, over weights of float32 that are made once."""
+
+    def __init__(self, info: KernelInfo, make_lstm: Any) -> None:
+        self._make_lstm = make_lstm
+        self._weights = functools.cache(lambda: tuple(_as_floats(info, index) for index in _SCALES))
+
+    @property
+    def algorithm(self) -> str | None:
+        """Of the writer made last."""
+        name: str | None = self._make_lstm.algorithm
+        return name
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[HostArray], compute: Any) -> Writer:
+        given, weights = len(inputs), self._weights()
+        write = self._make_lstm([inputs[0], *weights, *inputs[3:_LSTM_INPUTS]], outputs)
 
         def write_with_weights(*arrays: Any) -> None:
             if not are_lengths(arrays[:given]):
                 compute(*arrays[:given])  # Says what is wrong.
-            write(np.ascontiguousarray(arrays[0]), *float_weights, *arrays[3:_LSTM_INPUTS], *arrays[given:])
+            write(np.ascontiguousarray(arrays[0]), *weights, *arrays[3:_LSTM_INPUTS], *arrays[given:])
 
         return write_with_weights
-
-    return make
 
 
 def _as_lstm(info: KernelInfo) -> KernelInfo:

@@ -8,7 +8,8 @@ from typing import Any
 from ort_sdk.api import FusibleProgram
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.attention.arguments.decode import MODULE, DecodeAttention, thread_workspace_bytes
-from ort_sdk_cpu.attention.decode import MOST_FEW, NO_ROTATION, common_counts, is_readable, strides_along
+from ort_sdk_cpu.attention.decode import NO_ROTATION, common_counts, is_readable, strides_along
+from ort_sdk_cpu.attention.select import MOST_DECODE_QUERIES
 from ort_sdk_cpu.fusion.shapes.expressions import OPEN, Expressions
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms
 from ort_sdk_cpu.platform.addresses import address_of
@@ -62,7 +63,7 @@ def grouped_attention(
         reads,
         (out,),
         goes_by_rows=False,
-        work=thread_workspace_bytes(MOST_FEW, cache.size, cache.size),
+        work=thread_workspace_bytes(MOST_DECODE_QUERIES, cache.size, cache.size),
         cache=cache,
         repeated=steps,
         required=frozenset().union(*(part.required for part in parts), *filter(None, batches)),
@@ -131,7 +132,13 @@ class GivenKeys:
         if self.is_single and keys.ndim == values.ndim == SINGLE:
             keys, values = keys[:, None], values[:, None]
         shape = (lead[0], self.heads, keys.shape[2] if keys.ndim == 4 else 0, self.size)
-        if keys.shape != shape or values.shape != shape or not shape[2] or lead[1] > MOST_FEW or not is_readable(keys, values):
+        if (
+            keys.shape != shape
+            or values.shape != shape
+            or not shape[2]
+            or lead[1] > MOST_DECODE_QUERIES
+            or not is_readable(keys, values)
+        ):
             return None
         name = ("given", self.condition, self.added, shape)
         if name not in shared:

@@ -20,7 +20,6 @@ from ort_sdk_cpu.attention.arguments.operands import NO_BIAS
 from ort_sdk_cpu.attention.arguments.rotary import MODULE as ROTARY
 from ort_sdk_cpu.attention.arguments.rotary import RotaryEmbedding
 from ort_sdk_cpu.attention.decode import (
-    MOST_FEW,
     NO_ROTATION,
     Rotary,
     common_counts,
@@ -31,6 +30,7 @@ from ort_sdk_cpu.attention.decode import (
 from ort_sdk_cpu.attention.group_query import counts_array, counts_of
 from ort_sdk_cpu.attention.operators import hidden_numbers
 from ort_sdk_cpu.attention.recognized_decode import added_numbers
+from ort_sdk_cpu.attention.select import MOST_DECODE_QUERIES
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.platform.addresses import address_of
@@ -131,7 +131,7 @@ class CacheStep:
     def work(self) -> int:
         """Bytes that a thread needs for itself."""
         thread_workspace_bytes = half_workspace_bytes if self.is_half else float_workspace_bytes
-        return thread_workspace_bytes(MOST_FEW, self.size, self.size)
+        return thread_workspace_bytes(MOST_DECODE_QUERIES, self.size, self.size)
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -153,7 +153,7 @@ class CacheStep:
         """See ``RunWords``."""
         past_key, past_value = given[self.past_key], given[self.past_value]
         heads = () if self.is_single else (self.key_heads,)
-        if past_key.ndim != len(heads) + 3 or self.group * lead[1] > MOST_FEW:
+        if past_key.ndim != len(heads) + 3 or self.group * lead[1] > MOST_DECODE_QUERIES:
             return None
         past = past_key.shape[-2]
         if (self.condition or self.added) and past + lead[1] == 1:
