@@ -105,7 +105,7 @@ POOLS = {
 
 @pytest.mark.parametrize("name", POOLS)
 def test_max_pool(run_both, made, name, monkeypatch):
-    monkeypatch.setattr(pool, "is_pooled_by_planes", lambda *_given: False)  # it takes them where its code is at hand
+    monkeypatch.setattr(pool, "is_pooled_as_nchw", lambda *_given: False)  # it takes them where its code is at hand
     shape, attributes = POOLS[name]
     x = random(*shape)
     _, bound = run_both("MaxPool", x, **attributes)

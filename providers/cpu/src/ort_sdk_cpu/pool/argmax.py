@@ -1,4 +1,4 @@
-"""MaxPool that also says where its results are, by a compiled task."""
+"""MaxPool with its output Indices by a compiled task."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
 from ort_sdk_cpu.kernel.layout import of_rows
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 
-from .nchw import plane_geometry
+from .arguments.argmax import MODULE, MaxPoolWithIndices
+from .arguments.windows import axes_hw
 
-__all__ = ["place_writer"]
+__all__ = ["max_pool_with_indices_writer"]
 
-MODULE, NAME = "place_pooling", "pool_with_places"
+NAME = "max_pool_with_indices"
 
 
-def place_writer(
+def max_pool_with_indices_writer(
     attributes: WindowAttributes, compute: Callable[..., Any], scratch: Scratch, *, is_column_major: bool
 ) -> MakeWriter:
-    """Makes writers of maxima and places.
+    """Makes writers of maxima and their indices.
 
     Args:
         attributes: of the windows.
         compute: the shared set's function.
         scratch: working memory.
-        is_column_major: whether places count columns before rows.
+        is_column_major: whether indices are of the transposed planes (``storage_order`` 1).
     """
 
     def otherwise(x: HostArray, *outputs: HostArray | None) -> None:
@@ -50,9 +51,10 @@ def place_writer(
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
         if not _hold_elements(windows) or not is_worth_a_task(reads, MODULE, NAME):
             return otherwise
-        counts = (1, windows.input_shape[0]) if is_column_major else (windows.input_shape[-1], 1)
-        arguments = (math.prod(x.shape[:2]), *plane_geometry(windows), *counts)
-        writer = TaskWriter(MODULE, NAME, raw_arguments((0, 1, 2), arguments), otherwise, threads_for(reads))
+        steps = (1, windows.input_shape[0]) if is_column_major else (windows.input_shape[-1], 1)
+        planes, axes = math.prod(x.shape[:2]), axes_hw(windows)
+        arguments = MaxPoolWithIndices(Operand(0), Operand(1), Operand(2), planes, *axes, *steps)
+        writer = TaskWriter(MODULE, NAME, arguments, otherwise, threads_for(reads))
         return of_rows(writer, x, scratch)
 
     return make
@@ -61,7 +63,7 @@ def place_writer(
 def _hold_elements(windows: Windows) -> bool:
     """Whether each window has an element of the input."""
     for axis, size in enumerate(windows.input_shape):
-        places = windows.tap_positions(axis)
-        if not ((places >= 0) & (places < size)).any(axis=0).all():
+        positions = windows.tap_positions(axis)
+        if not ((positions >= 0) & (positions < size)).any(axis=0).all():
             return False
     return True

@@ -23,9 +23,11 @@ from ort_sdk_cpu.onednn.primitive import Primitive, pooling
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.reduction.launch import ReductionCall, TaskReduction, reduction_call
 
-from .nchw import is_pooled_by_planes
+from .arguments.nhwc import MODULE, MaxPoolNhwc
+from .arguments.windows import axes_dhw
+from .nchw import is_pooled_as_nchw
 
-__all__ = ["LargestKernel", "PoolKernel", "with_onednn"]
+__all__ = ["MaxPoolKernel", "PoolKernel", "with_onednn"]
 
 MINIMUM_READS = 1 << 18
 """Elements read by all windows together from which on oneDNN pools an input that is not channels last anyway."""
@@ -49,7 +51,7 @@ def with_onednn(info: KernelInfo, kernel: Any) -> PoolKernel | None:
     if element_type not in (_COMPARED if is_maximum else _AVERAGED) or not is_available():
         return None
     if is_maximum and element_type is TensorElementType.FLOAT:
-        return LargestKernel(info, kernel) if libraries.numba().is_usable else None
+        return MaxPoolKernel(info, kernel) if libraries.numba().is_usable else None
     return PoolKernel(info, kernel)
 
 
@@ -118,7 +120,7 @@ class PoolKernel(ChannelsLastKernel):
         windows = self._windows(x.shape[2:])
         if 0 in windows.output_shape:
             return None
-        if not self._is_global and not is_channels_last(x) and is_pooled_by_planes(x, windows):
+        if not self._is_global and not is_channels_last(x) and is_pooled_as_nchw(x, windows):
             return None
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
         is_reduced = self._is_global and are_floats([x]) and is_worth_a_task(x.size)
@@ -167,7 +169,7 @@ class PoolKernel(ChannelsLastKernel):
         return pooling(algorithm, source, target, *geometry)
 
 
-class LargestKernel(PoolKernel):
+class MaxPoolKernel(PoolKernel):
     """Maximum of windows of float32. Arguments as for ``PoolKernel``."""
 
     def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
@@ -177,13 +179,10 @@ class LargestKernel(PoolKernel):
         if reduced is not None:
             return reduced
         windows = self._windows(x.shape[2:])
-        neutral = ((windows.input_shape, 1), (windows.output_shape, 1), (windows.kernel_shape, 1), (windows.strides, 1))
-        rows = (*neutral, (windows.dilations, 1), (windows.pads_begin, 0))
-        sizes = [size for values, rest in rows for size in (*(rest,) * (3 - len(values)), *values)]
-        call = TaskCall(
-            "pooling", "max_pool", (0, 0, *x.shape[:2], *sizes), threads_for(out.size * math.prod(windows.kernel_shape))
-        )
-        execution = TaskExecution(call, {Argument.SRC: 0, Argument.DST: 1}, self.scratch)
+        threads = threads_for(out.size * math.prod(windows.kernel_shape))
+        call = TaskCall(MODULE, "max_pool_nhwc", MaxPoolNhwc(0, 0, x.shape[0], x.shape[1], *axes_dhw(windows)), threads)
+        fields: dict[int, int] = {Argument.SRC: MaxPoolNhwc.x, Argument.DST: MaxPoolNhwc.out}
+        execution = TaskExecution(call, fields, self.scratch)
         return LayoutCall(execution, _arguments(x, out), self.scratch)
 
 

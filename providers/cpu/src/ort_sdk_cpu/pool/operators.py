@@ -12,17 +12,20 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.pool import along_axis, window_counts
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.conv.padding import padder
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 
-from .argmax import place_writer
-from .nchw import is_pooled_by_planes, plane_writer
+from .argmax import max_pool_with_indices_writer
+from .arguments.nhwc import MODULE as NHWC
+from .arguments.nhwc import MaxPoolNhwc
+from .arguments.windows import axes_dhw
+from .nchw import is_pooled_as_nchw, nchw_writer
 
 __all__: list[str] = []
 
-LARGEST = ("pooling", "max_pool")
+MAX_POOL = (NHWC, "max_pool_nhwc")
 AXES = 3
 MAX_READS = 1 << 12
 """Elements read by all windows together from which NumPy, which takes rows of them at a time, is faster."""
@@ -33,7 +36,9 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Maximum of each window, and where it is if that is asked for."""
     attributes, scratch = WindowAttributes.of(info), scratch_of(info)
     if info.wants_output(1):
-        return place_writer(attributes, compute, scratch, is_column_major=bool(info.attribute("storage_order", 0)))
+        return max_pool_with_indices_writer(
+            attributes, compute, scratch, is_column_major=bool(info.attribute("storage_order", 0))
+        )
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]
@@ -42,8 +47,8 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         windows = attributes.windows(x.shape[2:]).trimmed()
         otherwise = _reducer(np.maximum, windows, lowest, scratch)
-        if is_pooled_by_planes(x, windows):
-            return plane_writer(x, windows, otherwise)
+        if is_pooled_as_nchw(x, windows):
+            return nchw_writer(x, windows, otherwise)
         return _small_writer(windows, x, otherwise) or otherwise
 
     return make
@@ -56,19 +61,10 @@ def _nothing(*_arrays: HostArray) -> None:
 def _small_writer(windows: Windows, x: HostArray, otherwise: Writer) -> Writer | None:
     """The largest of few windows by the task that others use with channels last: each channel is a sample of one."""
     reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
-    if not 0 < reads < MAX_READS or not 2 < x.ndim <= 2 + AXES or not are_floats([x]) or not is_worth_a_task(reads, *LARGEST):
+    if not 0 < reads < MAX_READS or not 2 < x.ndim <= 2 + AXES or not are_floats([x]) or not is_worth_a_task(reads, *MAX_POOL):
         return None
-    missing = 2 + AXES - x.ndim
-
-    def three(values: tuple[int, ...], first: int) -> tuple[int, ...]:
-        return (*(first,) * missing, *values)
-
-    arguments = (
-        *(math.prod(x.shape[:2]), 1, *three(windows.input_shape, 1), *three(windows.output_shape, 1)),
-        *(*three(windows.kernel_shape, 1), *three(windows.strides, 1), *three(windows.dilations, 1)),
-        *three(windows.pads_begin, 0),
-    )
-    return TaskWriter(*LARGEST, raw_arguments((0, 1), arguments), otherwise)
+    arguments = MaxPoolNhwc(Operand(0), Operand(1), math.prod(x.shape[:2]), 1, *axes_dhw(windows))
+    return TaskWriter(*MAX_POOL, arguments, otherwise)
 
 
 @bindable("AveragePool")
@@ -92,7 +88,7 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
             for divisor in divisors:
                 np.divide(out, divisor, out)
 
-        return plane_writer(x, windows, write, include_pad=include_pad) if is_pooled_by_planes(x, windows) else write
+        return nchw_writer(x, windows, write, include_pad=include_pad) if is_pooled_as_nchw(x, windows) else write
 
     return make
 

@@ -350,7 +350,6 @@ FAMILIES = {
     **dict.fromkeys(("matmul_nbits_rows_f32", "matmul_nbits_rows_i32", "matmul_nbits_rows_i8"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("convolution", "depthwise", "few_outputs", "pointwise", "separable", "small_convolution"), "conv.extents"),
     **dict.fromkeys(("spread_windows", "stem", "volumes", "winograd"), "conv.extents"),
-    **dict.fromkeys(("place_pooling", "plane_pooling", "pooling"), "pool.extents"),
     **dict.fromkeys(("classifiers", "ranks", "support_vectors"), "ml.extents"),
     **dict.fromkeys(("choosing", "conversion", "copying", "elementwise", "movement"), "elementwise.extents"),
 }

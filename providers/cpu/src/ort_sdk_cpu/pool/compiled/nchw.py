@@ -1,10 +1,7 @@
-"""Maximum and mean of the windows of each channel's picture or film where they follow each other: along columns, then along rows.
+"""MaxPool and AveragePool of NCHW and NCDHW as separable reductions: down columns, then along rows.
 
-Arguments: addresses of x, the output, how many numbers count in a window of each row and of each column (float32; 0 for the
-maximum), working memory; pictures, of outputs if there are films; two sizes each of the input, the output and the windows; two
-strides, dilations, and paddings before; bytes of a line of working memory, lines of a thread. Films have further ones: the
-address of how many numbers count in a window of each picture; along pictures, the sizes of the input, the output and the
-windows, the stride, the dilation and the padding before.
+A window of k by k elements takes 2k operations per result in place of k * k, as both the maximum and the sum are separable. The
+lines between both passes are in working memory that stays in the first cache.
 """
 
 from __future__ import annotations
@@ -16,15 +13,14 @@ import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.pool.arguments.nchw import PoolNcdhw, PoolNchw
 from ort_sdk_cpu.simd.arithmetic import add, divide, maximum_or_nan, splat_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32, store_f32_first, write_f32
 from ort_sdk_cpu.simd.shuffles import even_lanes
 
-__all__ = ["pool_films", "pool_planes"]
+from .taps import taps_within
 
-_COUNTS, _WORK, _PLANES, _INPUT, _OUTPUT, _KERNEL, _STRIDES, _DILATIONS, _PADS, _LINE_BYTES = 2, 4, 5, 6, 8, 10, 12, 14, 16, 18
-_LINES, _FILM_COUNTS, _FILM = 19, 20, 21
+__all__ = ["pool_ncdhw", "pool_nchw"]
 
 
 @inner
@@ -33,7 +29,7 @@ def _combined(is_mean: int, x: Any, y: Any) -> Any:
 
 
 @inner
-def _combined_numbers(is_mean: int, x: float, y: float) -> float:
+def _combined_scalars(is_mean: int, x: float, y: float) -> float:
     if is_mean:
         return x + y
     return y if y > x or math.isnan(y) else x
@@ -45,28 +41,22 @@ def _neutral(is_mean: int) -> Any:
 
 
 @inner
-def _taps(origin: int, size: int, count: int, dilation: int) -> tuple[int, int]:
-    """First and last but one tap within the input."""
-    first = 0 if origin >= 0 else (dilation - 1 - origin) // dilation
-    if origin + (count - 1) * dilation < size:
-        return first, count
-    return first, 0 if origin >= size else (size - origin + dilation - 1) // dilation
+def _reduce_columns(args: PoolNchw, is_mean: int, plane: int, planes: int, step: int, row: int, line: int, count: int) -> None:
+    """The first pass of an output row: its windows' rows in ``planes`` planes, ``step`` bytes apart, as one line.
 
-
-@inner
-def _sum_column(record: int, is_mean: int, plane: int, planes: int, far: int, row: int, line: int, count: int) -> None:
-    """The rows of an output row's windows in some pictures made one, behind the padding of the line."""
-    height, pitch, dilation = argument(record, _INPUT), argument(record, _INPUT + 1) * 4, argument(record, _DILATIONS)
-    origin, step = row * argument(record, _STRIDES) - argument(record, _PADS), dilation * pitch
-    first, stop = _taps(origin, height, argument(record, _KERNEL), dilation)
-    target = line + argument(record, _PADS + 1) * 4
+    The line has room for the padding before its first element.
+    """
+    pitch = args.w.size * 4
+    origin, row_step = row * args.h.stride - args.h.pad, args.h.dilation * pitch
+    first, stop = taps_within(args.h, origin)
+    target = line + args.w.pad * 4
     for column in range(0, count, 16):
         found, left = splat_f32(_neutral(is_mean)), count - column
-        for picture in range(planes):
-            start = plane + picture * far + origin * pitch + column * 4
+        for index in range(planes):
+            start = plane + index * step + origin * pitch + column * 4
             for tap in range(first, stop):
-                place = start + tap * step
-                found = _combined(is_mean, found, load_f32(place) if left >= 16 else load_f32_first(place, left))
+                source = start + tap * row_step
+                found = _combined(is_mean, found, load_f32(source) if left >= 16 else load_f32_first(source, left))
         if left >= 16:
             store_f32(target + column * 4, found)
         else:
@@ -74,18 +64,18 @@ def _sum_column(record: int, is_mean: int, plane: int, planes: int, far: int, ro
 
 
 @inner
-def _write_row(record: int, is_mean: int, counted: float, line: int, out: int) -> None:
-    """Windows of strides 1 and 2 along a line, 16 at a time."""
-    columns, stride, step = argument(record, _OUTPUT + 1), argument(record, _STRIDES + 1), argument(record, _DILATIONS + 1) * 4
-    taps = argument(record, _KERNEL + 1)
+def _reduce_row(args: PoolNchw, is_mean: int, counted: float, line: int, out: int) -> None:
+    """The second pass for strides 1 and 2, 16 windows at a time; ``counted`` is how many rows count in a mean."""
+    columns, stride, step = args.w.out_size, args.w.stride, args.w.dilation * 4
     for column in range(0, columns, 16):
         found, left = splat_f32(_neutral(is_mean)), columns - column
-        for tap in range(taps):
-            place = line + column * stride * 4 + tap * step
-            value = load_f32(place) if stride == 1 else even_lanes(load_f32(place), load_f32(place + 64))
+        for tap in range(args.w.kernel):
+            source = line + column * stride * 4 + tap * step
+            # Of stride 2, every second element of two vectors: two loads and a shuffle are faster than a gather.
+            value = load_f32(source) if stride == 1 else even_lanes(load_f32(source), load_f32(source + 64))
             found = _combined(is_mean, found, value)
         if is_mean:
-            counts = load_f32_first(argument(record, _COUNTS + 1) + column * 4, left)
+            counts = load_f32_first(args.column_counts + column * 4, left)
             found = divide(divide(found, splat_f32(counted)), counts)
         if left >= 16:
             store_f32(out + column * 4, found)
@@ -94,81 +84,81 @@ def _write_row(record: int, is_mean: int, counted: float, line: int, out: int) -
 
 
 @inner
-def _write_numbers(record: int, is_mean: int, counted: float, line: int, out: int) -> None:
-    """Windows of larger strides along a line, one by one."""
-    stride, step = argument(record, _STRIDES + 1), argument(record, _DILATIONS + 1) * 4
-    for column in range(argument(record, _OUTPUT + 1)):
+def _reduce_row_scalars(args: PoolNchw, is_mean: int, counted: float, line: int, out: int) -> None:
+    """The second pass for larger strides, element by element: most of each vector would be left out."""
+    stride, step = args.w.stride, args.w.dilation * 4
+    for column in range(args.w.out_size):
         found = _neutral(is_mean)
-        for tap in range(argument(record, _KERNEL + 1)):
-            found = _combined_numbers(is_mean, found, read_f32(line + column * stride * 4 + tap * step))
+        for tap in range(args.w.kernel):
+            found = _combined_scalars(is_mean, found, read_f32(line + column * stride * 4 + tap * step))
         if is_mean:
-            found = found / counted / read_f32(argument(record, _COUNTS + 1) + column * 4)
+            found = found / counted / read_f32(args.column_counts + column * 4)
         write_f32(out + column * 4, found)
 
 
 @inner
-def _prepare(record: int, is_mean: int, part: int) -> int:
-    """A thread's lines, with what counts for nothing around them."""
-    size = argument(record, _LINE_BYTES) * argument(record, _LINES)
-    work: int = argument(record, _WORK) + part * size
-    for place in range(0, size, 64):
-        store_f32(work + place, splat_f32(_neutral(is_mean)))
-    return work
+def _prepare(args: PoolNchw, is_mean: int, thread: int) -> int:
+    """A thread's lines, filled with the neutral element: padding is never written, and needs no test in the second pass."""
+    size = args.line_bytes * args.lines
+    workspace: int = args.workspace + thread * size
+    for offset in range(0, size, 64):
+        store_f32(workspace + offset, splat_f32(_neutral(is_mean)))
+    return workspace
 
 
 @inner
 def _pool_rows(
-    record: int, is_mean: int, plane: int, planes: int, far: int, counted: float, row: int, count: int, work: int, out: int
+    args: PoolNchw, is_mean: int, plane: int, planes: int, step: int, counted: float, row: int, count: int, lines: int, out: int
 ) -> None:
-    """Some rows of an output, all along columns before the first along rows: what was just stored cannot be loaded at once."""
-    width, line_bytes = argument(record, _INPUT + 1), argument(record, _LINE_BYTES)
-    columns, stride = argument(record, _OUTPUT + 1), argument(record, _STRIDES + 1)
-    extent = (columns - 1) * stride + (argument(record, _KERNEL + 1) - 1) * argument(record, _DILATIONS + 1) + 1
-    read = max(0, min(width, extent - argument(record, _PADS + 1)))
+    """Some output rows. The first pass does all of them before the second begins: a load right behind a store waits for it."""
+    extent = (args.w.out_size - 1) * args.w.stride + (args.w.kernel - 1) * args.w.dilation + 1
+    read = max(0, min(args.w.size, extent - args.w.pad))
     for index in range(count):
-        _sum_column(record, is_mean, plane, planes, far, row + index, work + index * line_bytes, read)
+        _reduce_columns(args, is_mean, plane, planes, step, row + index, lines + index * args.line_bytes, read)
     for index in range(count):
-        line, target = work + index * line_bytes, out + index * columns * 4
-        of_row = counted * read_f32(argument(record, _COUNTS) + (row + index) * 4) if is_mean else counted
-        if stride <= 2:
-            _write_row(record, is_mean, of_row, line, target)
+        line, target = lines + index * args.line_bytes, out + index * args.w.out_size * 4
+        of_row = counted * read_f32(args.row_counts + (row + index) * 4) if is_mean else counted
+        if args.w.stride <= 2:
+            _reduce_row(args, is_mean, of_row, line, target)
         else:
-            _write_numbers(record, is_mean, of_row, line, target)
+            _reduce_row_scalars(args, is_mean, of_row, line, target)
 
 
 @task
-def pool_planes(record: int, part: int, parts: int) -> None:
-    """The mean if there are counts, else the maximum; minus infinity of windows that lie outside."""
-    plane_bytes, rows = argument(record, _INPUT) * argument(record, _INPUT + 1) * 4, argument(record, _OUTPUT)
-    is_mean, row_bytes = int(argument(record, _COUNTS) != 0), argument(record, _OUTPUT + 1) * 4
-    work = _prepare(record, is_mean, part)
-    lines = argument(record, _PLANES) * rows
-    index, stop = lines * part // parts, lines * (part + 1) // parts
+def pool_nchw(args: PoolNchw, thread: int, threads: int) -> None:
+    """The mean if there are counts, else the maximum: each thread has a range of output rows.
+
+    Minus infinity for maxima of windows that are outside of the input.
+    """
+    plane_bytes, rows, row_bytes = args.h.size * args.w.size * 4, args.h.out_size, args.w.out_size * 4
+    is_mean = int(args.row_counts != 0)
+    workspace = _prepare(args, is_mean, thread)
+    lines = args.planes * rows
+    index, stop = lines * thread // threads, lines * (thread + 1) // threads
     while index < stop:
         row = index % rows
-        count = min(argument(record, _LINES), rows - row, stop - index)
-        x, out = argument(record, 0) + index // rows * plane_bytes, argument(record, 1) + index * row_bytes
-        _pool_rows(record, is_mean, x, 1, 0, np.float32(1), row, count, work, out)
+        count = min(args.lines, rows - row, stop - index)
+        x = args.x + index // rows * plane_bytes
+        _pool_rows(args, is_mean, x, 1, 0, np.float32(1), row, count, workspace, args.out + index * row_bytes)
         index += count
 
 
 @task
-def pool_films(record: int, part: int, parts: int) -> None:
-    """The same of films."""
-    plane_bytes, rows = argument(record, _INPUT) * argument(record, _INPUT + 1) * 4, argument(record, _OUTPUT)
-    is_mean, row_bytes = int(argument(record, _COUNTS) != 0), argument(record, _OUTPUT + 1) * 4
-    pictures, step = argument(record, _FILM + 1), argument(record, _FILM + 4)
-    work = _prepare(record, is_mean, part)
-    lines = argument(record, _PLANES) * rows
-    index, stop = lines * part // parts, lines * (part + 1) // parts
+def pool_ncdhw(args: PoolNcdhw, thread: int, threads: int) -> None:
+    """The same of NCDHW: the first pass goes down the rows of all planes of a window."""
+    plane_bytes, rows, row_bytes = args.h.size * args.w.size * 4, args.h.out_size, args.w.out_size * 4
+    is_mean, depths, dilation = int(args.row_counts != 0), args.d.out_size, args.d.dilation
+    workspace = _prepare(args, is_mean, thread)
+    lines = args.planes * rows
+    index, stop = lines * thread // threads, lines * (thread + 1) // threads
     while index < stop:
         plane, row = index // rows, index % rows
-        count = min(argument(record, _LINES), rows - row, stop - index)
-        film, picture = plane // pictures, plane % pictures
-        origin = picture * argument(record, _FILM + 3) - argument(record, _FILM + 5)
-        first, last = _taps(origin, argument(record, _FILM), argument(record, _FILM + 2), step)
-        counted = read_f32(argument(record, _FILM_COUNTS) + picture * 4) if is_mean else np.float32(1)
-        x = argument(record, 0) + (film * argument(record, _FILM) + origin + first * step) * plane_bytes
-        out = argument(record, 1) + index * row_bytes
-        _pool_rows(record, is_mean, x, last - first, step * plane_bytes, counted, row, count, work, out)
+        count = min(args.lines, rows - row, stop - index)
+        volume, depth = plane // depths, plane % depths
+        origin = depth * args.d.stride - args.d.pad
+        first, last = taps_within(args.d, origin)
+        counted = read_f32(args.plane_counts + depth * 4) if is_mean else np.float32(1)
+        x = args.x + (volume * args.d.size + origin + first * dilation) * plane_bytes
+        out = args.out + index * row_bytes
+        _pool_rows(args, is_mean, x, last - first, dilation * plane_bytes, counted, row, count, workspace, out)
         index += count
