@@ -1,4 +1,4 @@
-"""Resize that is linear or cubic, of pictures of float32 or bytes, by a compiled task."""
+"""Linear and cubic Resize of 2-D images, float32 or bytes, by compiled tasks."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ import numpy as np
 from ort_sdk.api import HostArray, Slot
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.tensor.resize import Resizer
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import Scratch, shared_scratch
 from ort_sdk_cpu.onednn.call import is_channels_last
 
-__all__ = ["MODULE", "PIXELS", "PLANES", "BytePlanesWriter", "InterpolationWriter", "interpolated", "interpolation_of"]
+from .arguments.interpolation import MODULE, Interpolation, InterpolationOfBytes
 
-MODULE = "interpolation"
-PIXELS, PLANES, BYTE_PIXELS = "interpolated_pixels", "interpolated_planes", "interpolated_byte_pixels"
+__all__ = ["NCHW", "NHWC", "InterpolationWriter", "NchwBytesWriter", "interpolated", "interpolation_of"]
+
+NHWC, NCHW, NHWC_BYTES = "interpolate_nhwc", "interpolate_nchw", "interpolate_nhwc_bytes"
+"""The tasks."""
 ELEMENT_WORK = 4
 """Elements of a few instructions each that one of the output is worth."""
 
@@ -30,24 +32,23 @@ EXACT_PARTS = 64
 
 Table = tuple[HostArray, HostArray]
 
-
 _FLOAT = np.dtype(np.float32)
 
 
-def _flip(dtype: np.dtype[Any]) -> int:
+def _sign(dtype: np.dtype[Any]) -> int:
     return 128 if dtype == np.int8 else 0
 
 
 @dataclass(frozen=True, slots=True)
-class PictureInterpolation:
-    """How pictures (samples, channels, rows, columns) are interpolated.
+class ImageInterpolation:
+    """How images (samples, channels, rows, columns) are interpolated.
 
     Args:
         shape: of the input.
         output_shape: of the output.
         rows: indices and weights of what makes each row.
         columns: the same for columns.
-        turned_columns: the same with the first of all columns first.
+        transposed_columns: the same, (taps, columns).
         is_last: whether the channels are the last axis, and not the second.
     """
 
@@ -55,17 +56,16 @@ class PictureInterpolation:
     output_shape: tuple[int, ...]
     rows: Table
     columns: Table
-    turned_columns: Table
+    transposed_columns: Table
     is_last: bool = False
 
-    def arguments(self, *, is_channels_last: bool) -> tuple[Any, ...]:
-        """Of the task, behind addresses of arrays."""
+    def words(self, *, is_channels_last: bool) -> tuple[Any, ...]:
+        """Of the task's ``Interpolation``, from ``images`` on."""
         samples, channels, *sizes = self.shape
-        pictures, pixel = (samples, channels) if is_channels_last else (samples * channels, 1)
-        taps = [self.rows, self.columns if is_channels_last else self.turned_columns]
-        counts = (self.rows[0].shape[1], self.columns[0].shape[1])
-        tables = ((*table, count) for table, count in zip(taps, counts, strict=True))
-        return (pictures, *sizes, *self.output_shape[2:], pixel, *(word for table in tables for word in table))
+        images, pixel = (samples, channels) if is_channels_last else (samples * channels, 1)
+        columns = self.columns if is_channels_last else self.transposed_columns
+        rows_taps, columns_taps = (*self.rows, self.rows[0].shape[1]), (*columns, self.columns[0].shape[1])
+        return (images, *sizes, *self.output_shape[2:], pixel, *rows_taps, *columns_taps)
 
     def row_bytes(self, *, is_channels_last: bool) -> int:
         """Of working memory for each thread."""
@@ -83,11 +83,11 @@ class PictureInterpolation:
         return ELEMENT_WORK * int(np.prod(self.output_shape))
 
 
-def interpolation_of(resizer: Resizer) -> Callable[..., PictureInterpolation | None]:
-    """``found(shape, *parameters)``: how pictures of a shape are interpolated; None if they are not, or other axes are, too."""
+def interpolation_of(resizer: Resizer) -> Callable[..., ImageInterpolation | None]:
+    """``found(shape, *parameters)``: how images of a shape are interpolated; None if they are not, or other axes are, too."""
 
     @functools.lru_cache(maxsize=8)
-    def kept(shape: tuple[int, ...], *parameters: tuple[Any, ...] | None) -> PictureInterpolation | None:
+    def kept(shape: tuple[int, ...], *parameters: tuple[Any, ...] | None) -> ImageInterpolation | None:
         made = resizer.interpolation(shape, *(None if values is None else np.array(values) for values in parameters))
         if made is None or len(shape) != 4:
             return None
@@ -96,12 +96,12 @@ def interpolation_of(resizer: Resizer) -> Callable[..., PictureInterpolation | N
         if not set(made.axes) <= set(along):
             return None
         rows, columns = (_table(made.axes.get(axis), shape[axis]) for axis in along)
-        places, factors = columns
-        turned = (np.ascontiguousarray(places.T), np.ascontiguousarray(factors.T))
+        indices, weights = columns
+        transposed = (np.ascontiguousarray(indices.T), np.ascontiguousarray(weights.T))
         sizes = [_channels_second(each) if is_last else each for each in (shape, made.output_shape)]
-        return PictureInterpolation(sizes[0], sizes[1], rows, columns, turned, is_last)
+        return ImageInterpolation(sizes[0], sizes[1], rows, columns, transposed, is_last)
 
-    def found(shape: tuple[int, ...], *parameters: HostArray | None) -> PictureInterpolation | None:
+    def found(shape: tuple[int, ...], *parameters: HostArray | None) -> ImageInterpolation | None:
         return kept(shape, *(None if values is None else tuple(values.tolist()) for values in parameters))
 
     return found
@@ -124,7 +124,7 @@ def interpolated(resizer: Resizer, otherwise: Callable[..., HostArray]) -> Calla
 
     def run(x: HostArray, *parameters: HostArray | None) -> HostArray:
         last = x.ndim == 4 and is_channels_last(x)
-        if x.ndim != 4 or not (last or x.flags.c_contiguous) or not is_worth_a_task(x.size, MODULE, PIXELS if last else PLANES):
+        if x.ndim != 4 or not (last or x.flags.c_contiguous) or not is_worth_a_task(x.size, MODULE, NHWC if last else NCHW):
             return otherwise(x, *parameters)
         made = find(x.shape, *parameters)
         if made is None or (made.is_last and last and not x.flags.c_contiguous):
@@ -136,15 +136,15 @@ def interpolated(resizer: Resizer, otherwise: Callable[..., HostArray]) -> Calla
         out = results.empty((samples, *sizes, channels) if last else made.output_shape)
         threads = threads_for(made.work)
         work = scratch.room(MODULE, made.row_bytes(is_channels_last=last) * threads)
-        function = task_function(MODULE, PIXELS if last else PLANES, "q" * 15)
-        function(threads, x, out, work, *made.arguments(is_channels_last=last))
+        arguments = Interpolation.of_words((x, out, work, *made.words(is_channels_last=last)))
+        task_function(MODULE, NHWC if last else NCHW)(threads, arguments)
         return np.moveaxis(out, -1, 1) if last and not made.is_last else out
 
     return run
 
 
 class InterpolationWriter(TaskWriter):
-    """Writes pictures of one shape and layout.
+    """Writes images of one shape and layout.
 
     Args:
         made: how.
@@ -155,40 +155,41 @@ class InterpolationWriter(TaskWriter):
     """
 
     def __init__(
-        self, made: PictureInterpolation, given: int, otherwise: Writer, *, is_channels_last: bool, dtype: np.dtype[Any] = _FLOAT
+        self, made: ImageInterpolation, given: int, otherwise: Writer, *, is_channels_last: bool, dtype: np.dtype[Any] = _FLOAT
     ) -> None:
-        self._is_turned = is_channels_last and not made.is_last
-        name, flips = (PIXELS if is_channels_last else PLANES, ()) if dtype == _FLOAT else (BYTE_PIXELS, (_flip(dtype),))
+        self._is_permuted = is_channels_last and not made.is_last
+        name, signs = (NHWC if is_channels_last else NCHW, ()) if dtype == _FLOAT else (NHWC_BYTES, (_sign(dtype),))
         threads = threads_for(made.work)
         self._kept = (made, np.empty(made.row_bytes(is_channels_last=is_channels_last) * threads + 64, np.uint8))
-        arguments = (self._kept[1], *made.arguments(is_channels_last=is_channels_last), *flips)
-        super().__init__(MODULE, name, raw_arguments((0, given), arguments), otherwise, threads)
+        words = (Operand(0), Operand(given), self._kept[1], *made.words(is_channels_last=is_channels_last), *signs)
+        arguments = InterpolationOfBytes if signs else Interpolation
+        super().__init__(MODULE, name, arguments.of_words(words), otherwise, threads)
 
-    def _rows(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Arrays as they lie in memory."""
-        if not self._is_turned:
+    def _in_memory_order(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arrays with their axes from the outermost in memory to the innermost."""
+        if not self._is_permuted:
             return arrays
         return (np.moveaxis(arrays[0], 1, -1), *arrays[1:-1], np.moveaxis(arrays[-1], 1, -1))
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
-        rows = self._rows(arrays)
-        if rows[0].flags.c_contiguous and rows[-1].flags.c_contiguous:
-            super().__call__(*rows)
+        ordered = self._in_memory_order(arrays)
+        if ordered[0].flags.c_contiguous and ordered[-1].flags.c_contiguous:
+            super().__call__(*ordered)
         else:
             self._otherwise(*arrays)
 
     def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if they lie in another way."""
-        return super().fixed(*self._rows(arrays))
+        """The call on arrays that stay the same; None for another layout."""
+        return super().fixed(*self._in_memory_order(arrays))
 
     def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
         """None: the writer looks at each array."""
         return None
 
 
-class BytePlanesWriter:
-    """Writes row-major pictures of bytes, which are float32 meanwhile, where that rounds nothing.
+class NchwBytesWriter:
+    """Writes NCHW of bytes by way of float32, where that rounds nothing.
 
     Args:
         made: how; its sums are exact.
@@ -196,7 +197,7 @@ class BytePlanesWriter:
         otherwise: writes other layouts.
     """
 
-    def __init__(self, made: PictureInterpolation, scratch: Scratch, otherwise: Writer) -> None:
+    def __init__(self, made: ImageInterpolation, scratch: Scratch, otherwise: Writer) -> None:
         self._made, self._scratch, self._otherwise = made, scratch, otherwise
         self._writer = InterpolationWriter(made, 1, otherwise, is_channels_last=False)
         self._is_within = all((table[1] >= 0).all() for table in (made.rows, made.columns))

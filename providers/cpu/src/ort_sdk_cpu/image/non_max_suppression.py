@@ -13,9 +13,10 @@ from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.non_max_suppression import MODULE, SelectedIndices, Suppression
+
 __all__: list[str] = []
 
-MODULE = "suppression"
 LANES = 16
 SCORE_WORK = 4
 """Elements of a few instructions each that looking at a score is worth."""
@@ -37,7 +38,7 @@ def non_max_suppression(info: KernelInfo) -> EagerCall | None:
         batches, classes, count = scores.shape
         most = min(int(most or 0), count)
         is_valid = most > 0 and 0 <= (share or 0) <= 1 and count < MOST_BOXES
-        if not is_valid or not is_worth_a_task(scores.size, MODULE, "kept_boxes"):
+        if not is_valid or not is_worth_a_task(scores.size, MODULE, "suppress"):
             return NotImplemented
         from ort_sdk_cpu.jit.task import task_function
 
@@ -45,16 +46,13 @@ def non_max_suppression(info: KernelInfo) -> EagerCall | None:
         pairs = batches * classes
         threads = min(threads_for(SCORE_WORK * scores.size), pairs)
         room = count * 8 + -(-most // LANES) * LANES * 20
-        kept, numbers = np.empty((pairs, most), np.int32), np.empty(pairs, np.int64)
-        task_function(MODULE, "kept_boxes", "q" * 11 + "ff")(
-            threads,
-            *(boxes, scores, kept, numbers),
-            scratch.room(MODULE, room * threads),
-            *(pairs, count, classes, most, centered, int(bound is not None)),
-            *(float(share or 0), float(bound or 0)),
-        )
-        rows = np.empty((int(numbers.sum()), 3), np.int64)
-        task_function(MODULE, "box_rows", "q" * 6)(1, kept, numbers, rows, pairs, classes, most)
+        kept, counts = np.empty((pairs, most), np.int32), np.empty(pairs, np.int64)
+        workspace, thresholds = scratch.room(MODULE, room * threads), (float(share or 0), float(bound or 0))
+        limits = (most, centered, int(bound is not None), *thresholds)
+        arguments = Suppression(boxes, scores, kept, counts, workspace, pairs, count, classes, *limits)
+        task_function(MODULE, "suppress")(threads, arguments)
+        rows = np.empty((int(counts.sum()), 3), np.int64)
+        task_function(MODULE, "selected_indices")(1, SelectedIndices(kept, counts, rows, pairs, classes, most))
         return rows
 
     return call

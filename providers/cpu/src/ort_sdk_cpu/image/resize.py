@@ -1,4 +1,4 @@
-"""Resize and Upsample that leave pictures channels last in memory, and write straight into the output."""
+"""Resize and Upsample that keep images channels last in memory, and write straight into the output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ort_sdk_cpu.onednn.call import is_channels_last
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.quantized.parameters import BYTES
 
-from .interpolation import MODULE, PIXELS, PLANES, BytePlanesWriter, InterpolationWriter, interpolated, interpolation_of
+from .arguments.interpolation import MODULE
+from .interpolation import NCHW, NHWC, InterpolationWriter, NchwBytesWriter, interpolated, interpolation_of
 from .nearest import nearest_writer
 
 __all__: list[str] = []
@@ -30,7 +31,7 @@ _INTERPOLATED = frozenset({TensorElementType.FLOAT, TensorElementType.UINT8, Ten
 
 @bindable("Resize", "Upsample", any_layout=True)
 def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
-    """The shared set's function; nearest pixels of pictures by one copy of rows."""
+    """The shared set's function; nearest pixels of images by one copy of rows."""
     if info.attribute("axes", None) is not None:
         return None
     in_memory_order, scratch = _in_memory_order(compute), scratch_of(info)
@@ -44,7 +45,7 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
         x, out = inputs[0], outputs[0]
         is_plane = x.ndim == 4 and x.shape[:2] == out.shape[:2] and 0 not in (*x.shape, *out.shape)
         is_last = is_channels_last(x) and not x.flags.c_contiguous
-        if find is not None and is_worth_a_task(x.size, MODULE, PIXELS if is_last else PLANES):
+        if find is not None and is_worth_a_task(x.size, MODULE, NHWC if is_last else NCHW):
             made = find(x.shape, *inputs[1:])
             if made is None or (made.is_last and is_last):
                 return general
@@ -52,19 +53,19 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
             if x.dtype in BYTES and not (made.is_exact and truncates):
                 return general
             if x.dtype in BYTES and not is_last:
-                return BytePlanesWriter(made, scratch, general)
-            is_turned = is_last and not made.is_last and not is_channels_last(out)
-            turns_input = is_turned and x.dtype not in BYTES and x.size <= out.size
-            is_last = is_last and not turns_input
+                return NchwBytesWriter(made, scratch, general)
+            is_permuted = is_last and not made.is_last and not is_channels_last(out)
+            permutes_input = is_permuted and x.dtype not in BYTES and x.size <= out.size
+            is_last = is_last and not permutes_input
             writer = InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
-            return writer if not is_turned else (TurnedInput if turns_input else TurnedOutput)(writer, scratch)
+            return writer if not is_permuted else (TurnedInput if permutes_input else TurnedOutput)(writer, scratch)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
             return general
         sources = _sources(compute, inputs, out)
         pixels = _Pixels(sources, general)
-        turns_input = is_last and not is_channels_last(out)
-        nearest = nearest_writer(sources, x, out, len(inputs), pixels, is_last=is_last and not turns_input) or pixels
-        return TurnedInput(nearest, scratch) if turns_input else nearest
+        permutes_input = is_last and not is_channels_last(out)
+        nearest = nearest_writer(sources, x, out, len(inputs), pixels, is_last=is_last and not permutes_input) or pixels
+        return TurnedInput(nearest, scratch) if permutes_input else nearest
 
     return make
 
@@ -79,7 +80,7 @@ def _is_interpolated(
 
 @made_by("Resize", "Upsample")
 def keeping_layout(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyLayoutKernel:
-    """The kernel whose result lies as its input does."""
+    """The kernel whose result has the layout of its input."""
     made = _ResizeKernel(kernel, make_writer, is_elementwise=False)
     made.run = _in_memory_order(kernel.compute)
     if _is_interpolated(kernel.compute, info):
@@ -92,7 +93,7 @@ class _ResizeKernel(AnyLayoutKernel):
 
     @property
     def compute(self) -> Compute:
-        """The task, or the shared set's function on the axes in the order in which they lie in memory."""
+        """The task, or the shared set's function on the axes from the outermost in memory to the innermost."""
         return self.run
 
 
@@ -106,13 +107,13 @@ def _in_memory_order(compute: Compute) -> Compute:
     def run(x: HostArray, *parameters: HostArray | None) -> HostArray:
         if x.ndim < 3 or not is_channels_last(x):
             return compute(x, *parameters)
-        turned = [_turned(parameter, x.ndim) for parameter in parameters]
-        return np.moveaxis(compute(np.moveaxis(x, 1, -1), *turned), -1, 1)
+        permuted = [_permuted(parameter, x.ndim) for parameter in parameters]
+        return np.moveaxis(compute(np.moveaxis(x, 1, -1), *permuted), -1, 1)
 
     return run
 
 
-def _turned(parameter: HostArray | None, rank: int) -> HostArray | None:
+def _permuted(parameter: HostArray | None, rank: int) -> HostArray | None:
     """Numbers for each axis, or for each axis's begin and end, with those of axis 1 behind the others."""
     if parameter is None or not parameter.size or parameter.size % rank:
         return parameter

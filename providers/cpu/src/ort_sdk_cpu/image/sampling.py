@@ -17,9 +17,10 @@ from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.onednn.call import is_channels_last
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.sampling import MODULE, GridSample, RoiAlign
+
 __all__: list[str] = []
 
-MODULE = "sampling"
 MODES = {"nearest": 0, "linear": 1, "bilinear": 1, "cubic": 2, "bicubic": 2}
 PADDINGS = ("zeros", "border", "reflection")
 TABLE_BYTES = 1 << 15
@@ -44,7 +45,7 @@ def _are_usual(info: KernelInfo, *, inputs: int) -> bool:
 
 @computed_by("GridSample")
 def grid_sample(info: KernelInfo) -> EagerCall | None:
-    """(N, C, h, w) samples of pictures (N, C, H, W) at positions (N, h, w, 2)."""
+    """(N, C, h, w) samples of images (N, C, H, W) at positions (N, h, w, 2)."""
     mode, padding = info.attribute("mode", "linear"), info.attribute("padding_mode", "zeros")
     if not _are_usual(info, inputs=2) or mode not in MODES or padding not in PADDINGS:
         return None
@@ -61,11 +62,12 @@ def grid_sample(info: KernelInfo) -> EagerCall | None:
             return NotImplemented
         from ort_sdk_cpu.jit.task import task_function
 
-        x, grid = _lying(x, points * samples * channels * max(4 * settings[0] ** 2, 1), scratch), np.ascontiguousarray(grid)
+        x, grid = _in_layout(x, points * samples * channels * max(4 * settings[0] ** 2, 1), scratch), np.ascontiguousarray(grid)
         out, threads = results.empty((samples, channels, *grid.shape[1:-1])), threads_for(work)
         table = scratch.room(MODULE, threads * (TABLE_BYTES + TILE_BYTES))
-        sizes = (samples, channels, height, width, points, *settings, int(is_channels_last(x)))
-        task_function(MODULE, "grid_sample", "q" * 13)(threads, x, grid, out, table, *sizes)
+        options = (*settings, int(is_channels_last(x)))
+        arguments = GridSample(x, grid, out, table, samples, channels, height, width, points, *options)
+        task_function(MODULE, "grid_sample")(threads, arguments)
         return out
 
     return call
@@ -73,7 +75,7 @@ def grid_sample(info: KernelInfo) -> EagerCall | None:
 
 @computed_by("RoiAlign")
 def roi_align(info: KernelInfo) -> EagerCall | None:
-    """(regions, C, height, width) bins of regions of pictures (N, C, H, W)."""
+    """(regions, C, height, width) bins of regions of images (N, C, H, W)."""
     bins = (int(info.attribute("output_height", 1)), int(info.attribute("output_width", 1)))
     ratio, scale = int(info.attribute("sampling_ratio", 0)), np.float32(info.attribute("spatial_scale", 1.0))
     default_mode = "output_half_pixel" if info.since_version < 16 else "half_pixel"
@@ -101,30 +103,31 @@ def roi_align(info: KernelInfo) -> EagerCall | None:
             return NotImplemented
         from ort_sdk_cpu.jit.task import task_function
 
-        x, numbers = _lying(x, work, scratch), np.ascontiguousarray(images, np.int64)
+        x, indices = _in_layout(x, work, scratch), np.ascontiguousarray(images, np.int64)
         out, threads = results.empty((len(rois), x.shape[1], *bins)), min(threads_for(work), len(rois))
-        sizes = (*x.shape[1:], len(rois), *bins, ratio, room, int(is_channels_last(x)))
-        places = (x, regions, out, scratch.room(MODULE, threads * room), numbers)
-        task_function(MODULE, "roi_align", "q" * 14 + "f")(threads, *places, *sizes, float(mode == "avg"))
+        (_, channels, height, width), workspace = x.shape, scratch.room(MODULE, threads * room)
+        options = (*bins, ratio, room, int(is_channels_last(x)), int(mode == "avg"))
+        arguments = RoiAlign(x, regions, out, workspace, indices, channels, height, width, len(rois), *options)
+        task_function(MODULE, "roi_align")(threads, arguments)
         return out
 
     return call
 
 
-def _lying(x: HostArray, elements: int, scratch: Scratch) -> HostArray:
-    """The pictures without gaps: channels last where enough elements are read of them, as those of a pixel are read at once."""
+def _in_layout(x: HostArray, elements: int, scratch: Scratch) -> HostArray:
+    """The images, contiguous: NHWC where so many elements are read of them that one load for all channels pays for the copy."""
     if x.shape[1] < LEAST_CHANNELS or (x.flags.c_contiguous and elements < x.size * LEAST_READS):
         return np.ascontiguousarray(x)
     if is_channels_last(x):
         return x
-    turned = scratch.array(f"{MODULE} pictures", (x.shape[0], *x.shape[2:], x.shape[1]), x.dtype).transpose(0, 3, 1, 2)
-    copy = strided_copy(x.shape, turned.strides, x.strides, x.itemsize, threads_for(x.size))
+    nhwc = scratch.array(f"{MODULE} images", (x.shape[0], *x.shape[2:], x.shape[1]), x.dtype).transpose(0, 3, 1, 2)
+    copy = strided_copy(x.shape, nhwc.strides, x.strides, x.itemsize, threads_for(x.size))
     if copy is None:
         return np.ascontiguousarray(x)
-    copy.point(0, turned)
+    copy.point(0, nhwc)
     copy.point(1, x)
     copy.run()
-    return turned
+    return nhwc
 
 
 def _most_samples(regions: HostArray, bins: tuple[int, int], ratio: int) -> int:

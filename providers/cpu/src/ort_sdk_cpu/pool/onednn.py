@@ -57,7 +57,7 @@ def with_onednn(info: KernelInfo, kernel: Any) -> PoolKernel | None:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """Where windows lie, in oneDNN's words."""
+    """Windows in oneDNN's words."""
 
     windows: Windows
     ends: tuple[int, ...]

@@ -1,7 +1,8 @@
-"""Elements of float32 planes weighted and added, or compared: pictures sampled at positions between pixels.
+"""GridSample and RoiAlign of float32: images sampled at positions between pixels.
 
-A *table* tells what makes each element of a plane's output, 16 elements at a time: for each tap 16 positions in the plane (int32,
--1 for a zero in place of the element) and 16 weights. It serves all planes of a picture.
+A *table* has what makes each element of a channel's output, 16 elements at a time: for each tap 16 positions in the channel
+(int32, -1 for a zero in place of the element) and 16 weights. It serves all channels of an image: positions and weights take
+longer to work out than to apply.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from ort_sdk_cpu.image.arguments.sampling import GridSample, RoiAlign
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
-from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, multiply, zero_f32
 from ort_sdk_cpu.simd.memory import (
     broadcast_f32,
@@ -24,6 +25,7 @@ from ort_sdk_cpu.simd.memory import (
     load_i32,
     read_f32,
     read_i32,
+    read_i64,
     splat,
     store_f32,
     store_f32_first,
@@ -36,7 +38,7 @@ from ort_sdk_cpu.simd.vector_types import I8, I32, LANES, VF32, VI32, call, f32x
 __all__ = ["grid_sample", "roi_align"]
 
 _BLOCK = 256
-"""Elements whose table is made at a time: that of 16 taps fits into the first cache."""
+"""Elements whose table is made at a time: that of 16 taps, cubic interpolation's, is 32 KiB and fits into the first cache."""
 _VECTOR, _TAP, _TILE = 16, 128, 1024
 """Elements that share an entry of the table; bytes of an entry, and of such elements of as many channels."""
 _NEAREST, _LINEAR = 0, 1
@@ -44,7 +46,7 @@ _ZEROS, _BORDER = 0, 1
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 _A = np.float32(-0.75)
 _WIDE = ir.VectorType(ir.IntType(64), LANES)
-_PLACES = ir.VectorType(I8.as_pointer(), LANES)
+_POINTERS = ir.VectorType(I8.as_pointer(), LANES)
 
 
 @operation(f32x16, types.intp, i32x16)
@@ -56,21 +58,21 @@ def _elements(builder: Any, plane: Any, positions: Any) -> Any:
         name = "llvm.x86.avx512.mask.gather.dps.512"
         return call(builder, name, VF32, zeros, pointer(builder, plane, I8), positions, is_there, ir.Constant(I32, 4))
     steps = builder.mul(builder.sext(positions, _WIDE), ir.Constant(_WIDE, [4] * LANES))
-    places = builder.inttoptr(builder.add(splat(builder, plane), steps), _PLACES)
-    return call(builder, "llvm.masked.gather.v16f32.v16p0", VF32, places, ir.Constant(I32, 4), is_there, zeros)
+    pointers = builder.inttoptr(builder.add(splat(builder, plane), steps), _POINTERS)
+    return call(builder, "llvm.masked.gather.v16f32.v16p0", VF32, pointers, ir.Constant(I32, 4), is_there, zeros)
 
 
 @inner
 def _entry(table: int, taps: int, element: int, tap: int) -> int:
-    """Where the position of an element's tap is; its weight lies 64 bytes behind."""
+    """Address of the position of an element's tap; its weight is 64 bytes behind."""
     return table + (element // _VECTOR * taps + tap) * _TAP + element % _VECTOR * 4
 
 
 @inner
 def _put(table: int, taps: int, element: int, tap: int, position: int, weight: Any) -> None:
-    place = _entry(table, taps, element, tap)
-    write_i32(place, position)
-    write_f32(place + 64, weight)
+    entry = _entry(table, taps, element, tap)
+    write_i32(entry, position)
+    write_f32(entry + 64, weight)
 
 
 @inner
@@ -90,7 +92,7 @@ def _weigh(table: int, taps: int, plane: int, out: int, count: int, is_largest: 
 
 @inner
 def _weighted(entry: int, taps: int, x: int, step: int, left: int, is_largest: bool) -> Any:
-    """Up to 16 channels of one element, whose pixels lie ``step`` bytes apart."""
+    """Up to 16 channels of one element, whose pixels are ``step`` bytes apart."""
     total = zero_f32()
     for tap in range(taps):
         position, weight = read_i32(entry + tap * _TAP), broadcast_f32(entry + tap * _TAP + 64)
@@ -105,25 +107,25 @@ def _weighted(entry: int, taps: int, x: int, step: int, left: int, is_largest: b
 def _weigh_pixels(
     table: int, taps: int, x: int, channels: int, out: int, step: int, count: int, tile: int, is_largest: bool
 ) -> None:
-    """The same for all channels of a picture, which lie side by side there and ``step`` bytes apart in the output."""
+    """The same for all channels of NHWC, which are ``step`` bytes apart in the output: tiles of 16 by 16 are transposed."""
     for element in range(0, count, _VECTOR):
-        entries, places = table + element // _VECTOR * taps * _TAP, min(count - element, _VECTOR)
+        entries, elements = table + element // _VECTOR * taps * _TAP, min(count - element, _VECTOR)
         for channel in range(0, channels, _VECTOR):
             left = min(channels - channel, _VECTOR)
-            for place in range(places):
-                found = _weighted(entries + place * 4, taps, x + channel * 4, channels * 4, left, is_largest)
-                store_f32(tile + place * 64, found)
-            transpose_elements(tile, 64, places, left, out + channel * step + element * 4, step)
+            for index in range(elements):
+                found = _weighted(entries + index * 4, taps, x + channel * 4, channels * 4, left, is_largest)
+                store_f32(tile + index * 64, found)
+            transpose_elements(tile, 64, elements, left, out + channel * step + element * 4, step)
 
 
 @inner
 def _all_channels(
-    record: int, table: int, taps: int, sample: int, out: int, step: int, count: int, last: bool, is_largest: bool
+    args: GridSample | RoiAlign, table: int, taps: int, sample: int, out: int, step: int, count: int, is_largest: bool
 ) -> None:
-    """``count`` elements of each channel; a tile of 1 KiB lies before the table."""
-    channels, area = argument(record, 5), argument(record, 6) * argument(record, 7)
-    x = argument(record, 0) + sample * channels * area * 4
-    if last:
+    """``count`` elements of each channel; a tile of 1 KiB is before the table."""
+    channels, area = args.channels, args.height * args.width
+    x = args.x + sample * channels * area * 4
+    if args.is_channels_last != 0:
         _weigh_pixels(table, taps, x, channels, out, step, count, table - _TILE, is_largest)
         return
     for channel in range(channels):
@@ -196,10 +198,10 @@ def _put_pixel(table: int, taps: int, point: int, tap: int, width: int, row: Any
 
 
 @inner
-def _put_point(record: int, table: int, point: int, grid: int, reach: int) -> None:
+def _put_point(args: GridSample, table: int, point: int, grid: int, reach: int) -> None:
     """The table's entries of one point of the grid."""
-    height, width, mode = argument(record, 6), argument(record, 7), argument(record, 9)
-    padding, align = argument(record, 10), argument(record, 11) != 0
+    height, width, mode = args.height, args.width, args.mode
+    padding, align = args.padding, args.aligns_corners != 0
     x, y = _pixels(read_f32(grid), width, align), _pixels(read_f32(grid + 4), height, align)
     for column_tap in range(0, reach, 2):
         column = _tap(x, column_tap, width, mode, padding, align)
@@ -220,31 +222,22 @@ def _clear(table: int, taps: int, first: int) -> None:
 
 
 @task
-def grid_sample(record: int, part: int, parts: int) -> None:
-    """Pictures at the positions of a grid.
-
-    Arguments: addresses of x (samples, channels, height, width), the grid (samples, points, 2), the output (samples, channels,
-    points) and working memory, 33 KiB per part; samples, channels, height, width, points; mode (0: nearest, 1: linear, 2:
-    cubic); padding (0: zeros, 1: border, 2: reflection); whether corners are aligned; whether x lies channels last.
-    """
-    table, channels, points = (
-        argument(record, 3) + part * (_BLOCK * _TAP + _TILE) + _TILE,
-        argument(record, 5),
-        argument(record, 8),
-    )
-    mode = argument(record, 9)
+def grid_sample(args: GridSample, thread: int, threads: int) -> None:
+    """Images at the positions of a grid: each thread has a range of blocks of points."""
+    channels, points, mode = args.channels, args.points, args.mode
+    table = args.workspace + thread * (_BLOCK * _TAP + _TILE) + _TILE
     reach = 1 if mode == _NEAREST else 2 * mode
     blocks = (points + _BLOCK - 1) // _BLOCK
-    units = argument(record, 4) * blocks
-    for unit in range(units * part // parts, units * (part + 1) // parts):
+    units = args.samples * blocks
+    for unit in range(units * thread // threads, units * (thread + 1) // threads):
         sample, first = unit // blocks, unit % blocks * _BLOCK
         count = min(points - first, _BLOCK)
-        grid = argument(record, 1) + (sample * points + first) * 8
+        grid = args.grid + (sample * points + first) * 8
         for point in range(count):
-            _put_point(record, table, point, grid + point * 8, reach)
+            _put_point(args, table, point, grid + point * 8, reach)
         _clear(table, reach * reach, count)
-        out = argument(record, 2) + (sample * channels * points + first) * 4
-        _all_channels(record, table, reach * reach, sample, out, points * 4, count, argument(record, 12) != 0, False)
+        out = args.out + (sample * channels * points + first) * 4
+        _all_channels(args, table, reach * reach, sample, out, points * 4, count, False)
 
 
 @inner
@@ -261,22 +254,23 @@ def _axis_tap(start: Any, step: Any, sample: int, per_bin: int, size: int, tap: 
 
 
 @inner
-def _put_region(record: int, table: int, region: int, down: int, across: int) -> None:
+def _put_region(args: RoiAlign, table: int, region: int, down: int, across: int) -> None:
     """The table of a region's bins, with so many samples in each."""
-    height, width, bins, columns = argument(record, 6), argument(record, 7), argument(record, 9), argument(record, 10)
+    height, width, rows, columns = args.height, args.width, args.out_height, args.out_width
     left, top = read_f32(region), read_f32(region + 4)
-    row_step, column_step = read_f32(region + 12) / np.float32(bins), read_f32(region + 8) / np.float32(columns)
+    row_step, column_step = read_f32(region + 12) / np.float32(rows), read_f32(region + 8) / np.float32(columns)
     taps = 4 * down * across
-    share = number(record, 14) / np.float32(down * across) if number(record, 14) != _ZERO else _ONE
-    for place in range(bins * columns):
+    # The average is part of the weights: one multiplication per tap for all channels.
+    share = _ONE / np.float32(down * across) if args.is_average else _ONE
+    for index in range(rows * columns):
         tap = 0
         for y in range(2 * down):
-            row, row_weight = _axis_tap(top, row_step, place // columns * down + y // 2, down, height, y % 2)
+            row, row_weight = _axis_tap(top, row_step, index // columns * down + y // 2, down, height, y % 2)
             for x in range(2 * across):
-                column, weight = _axis_tap(left, column_step, place % columns * across + x // 2, across, width, x % 2)
-                _put(table, taps, place, tap, row * width + column, row_weight * weight * share)
+                column, weight = _axis_tap(left, column_step, index % columns * across + x // 2, across, width, x % 2)
+                _put(table, taps, index, tap, row * width + column, row_weight * weight * share)
                 tap += 1
-    _clear(table, taps, bins * columns)
+    _clear(table, taps, rows * columns)
 
 
 @inner
@@ -285,28 +279,19 @@ def _samples(extent: Any, bins: int, ratio: int) -> int:
 
 
 @task
-def roi_align(record: int, part: int, parts: int) -> None:
-    """Regions of pictures, sampled.
-
-    Arguments: addresses of x (samples, channels, height, width), regions (regions, 4: left, top, width and height in pixels),
-    the output (regions, channels, bins) and working memory; the regions' samples (int64, address); channels, height, width,
-    regions, bins down, bins across, samples per bin along an axis (0: one per pixel), bytes of working memory per part;
-    whether x lies channels last; 1 for averages, 0 for the largest.
-    """
-    table, channels, count = argument(record, 3) + part * argument(record, 12) + _TILE, argument(record, 5), argument(record, 8)
-    bins, columns, ratio = argument(record, 9), argument(record, 10), argument(record, 11)
-    places = bins * columns
-    for region in range(count * part // parts, count * (part + 1) // parts):
-        place = argument(record, 1) + region * 16
-        down, across = _samples(read_f32(place + 12), bins, ratio), _samples(read_f32(place + 8), columns, ratio)
-        sample = argument(argument(record, 4), region)
+def roi_align(args: RoiAlign, thread: int, threads: int) -> None:
+    """Bins of regions of images (He et al. 2017, Mask R-CNN): each thread has a range of regions."""
+    table, channels = args.workspace + thread * args.workspace_bytes + _TILE, args.channels
+    rows, columns, ratio = args.out_height, args.out_width, args.sampling_ratio
+    bins, is_largest = rows * columns, args.is_average == 0
+    for index in range(args.count * thread // threads, args.count * (thread + 1) // threads):
+        region = args.regions + index * 16
+        down, across = _samples(read_f32(region + 12), rows, ratio), _samples(read_f32(region + 8), columns, ratio)
+        out = args.out + index * channels * bins * 4
         if down and across:
-            _put_region(record, table, place, down, across)
-        out, is_largest = argument(record, 2) + region * channels * places * 4, number(record, 14) == _ZERO
-        if down and across:
-            _all_channels(
-                record, table, 4 * down * across, sample, out, places * 4, places, argument(record, 13) != 0, is_largest
-            )
+            _put_region(args, table, region, down, across)
+            sample = read_i64(args.batch_indices + index * 8)
+            _all_channels(args, table, 4 * down * across, sample, out, bins * 4, bins, is_largest)
         else:
-            for element in range(channels * places):
+            for element in range(channels * bins):
                 write_f32(out + element * 4, _ZERO)
