@@ -6,8 +6,8 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
-from ort_sdk_cpu.quantized.conv_integer import ConvIntegerKernel
-from ort_sdk_cpu.quantized.matmul_constant_b import IntegerProductKernel
+from ort_sdk_cpu.quantized.conv.integer import ConvIntegerKernel
+from ort_sdk_cpu.quantized.matmul.constant_b import IntegerProductKernel
 
 import ort_sdk as ort
 

@@ -12,10 +12,10 @@ from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import ISA_VARIABLE, has_matrix_unit
-from ort_sdk_cpu.quantized import conv_direct, conv_plan
-from ort_sdk_cpu.quantized.centered_weight import ZeroedWeight
-from ort_sdk_cpu.quantized.conv_dequantized import FloatConvolution, FloatFinish
-from ort_sdk_cpu.quantized.conv_direct import Sum, TaskConvolution
+from ort_sdk_cpu.quantized.conv import direct, tiling
+from ort_sdk_cpu.quantized.conv.centered_weight import ZeroedWeight
+from ort_sdk_cpu.quantized.conv.dequantized import FloatConvolution, FloatFinish
+from ort_sdk_cpu.quantized.conv.direct import Sum, TaskConvolution
 
 import ort_sdk as ort
 from ort_sdk.opset.nn.windows import WindowAttributes
@@ -49,9 +49,9 @@ BYTES = [np.uint8, np.int8]
 def everything(monkeypatch):
     """Let the unit do what would be too little for it."""
     for module, name in (
-        (conv_plan, "LEAST_MATRIX_WORK"),
-        (conv_plan, "LEAST_OF_TILE"),
-        (conv_direct, "TEAM_WORK"),
+        (tiling, "LEAST_MATRIX_WORK"),
+        (tiling, "LEAST_OF_TILE"),
+        (direct, "TEAM_WORK"),
     ):
         monkeypatch.setattr(module, name, 0)
 
@@ -130,21 +130,21 @@ class Case:
 
 def _by_vectors(compute, monkeypatch):
     with monkeypatch.context() as context:
-        context.setattr(conv_plan, "has_matrix_unit", lambda: False)
+        context.setattr(tiling, "has_matrix_unit", lambda: False)
         return compute()
 
 
 @pytest.fixture
 def modules(monkeypatch):
     """The modules of the tasks that were called."""
-    found, made = [], conv_direct.TaskCall
+    found, made = [], direct.TaskCall
 
     def call(module, *rest):
         found.append(module)
         return made(module, *rest)
 
-    for place in ("conv_direct", "conv_dequantized"):
-        monkeypatch.setattr(f"ort_sdk_cpu.quantized.{place}.TaskCall", call)
+    for place in ("direct", "dequantized"):
+        monkeypatch.setattr(f"ort_sdk_cpu.quantized.conv.{place}.TaskCall", call)
     return found
 
 
@@ -217,22 +217,22 @@ def test_little_work_and_lines_that_do_not_divide_stay_with_vectors(monkeypatch,
     for channels, size in ((64, (2, 2)), (68, (40, 40)), (64, (40, 40))):
         case = Case(np.uint8, channels, 64, (1, 1), size)
         threads = libraries.thread_count()
-        image = conv_plan.Image.of(
+        image = tiling.Image.of(
             case.x.shape,
             case.weight.shape,
             case.sums.shape,
             case.geometry.padding(case.x.shape, case.weight.shape),
             is_spread=False,
         )
-        found.append(conv_plan.Cut(image, 0, 64, threads).on_matrix_unit().chunk)
+        found.append(tiling.Cut(image, 0, 64, threads).on_matrix_unit().chunk)
     assert found == [0, 0, 16]
     assert modules == []
 
 
 def test_working_memory_is_what_the_task_uses():
-    from ort_sdk_cpu.quantized.compiled.conv_amx import SPARE_BYTES
+    from ort_sdk_cpu.quantized.conv.compiled.amx import SPARE_BYTES
 
-    assert SPARE_BYTES == conv_plan.MATRIX_SPARE_BYTES
+    assert SPARE_BYTES == tiling.MATRIX_SPARE_BYTES
 
 
 PRODUCTS = {

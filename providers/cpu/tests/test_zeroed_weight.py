@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.quantized.centered_weight import ZeroedWeight, fits_less
+from ort_sdk_cpu.quantized.conv.centered_weight import ZeroedWeight, fits_less
 
 SHAPE = (5, 3, 2, 2)
 

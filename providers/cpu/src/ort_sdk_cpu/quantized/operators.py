@@ -15,7 +15,7 @@ from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_
 from ort_sdk_cpu.memory.strides import memory_order
 from ort_sdk_cpu.memory.workspace import scratch_of
 
-from .matmul_dynamic_b import product_writer, quantized_product_writer
+from .matmul.dynamic_b import product_writer, quantized_product_writer
 from .parameters import BYTES, WORDS, flip, is_of_one_scale, limits, parameters_of
 from .per_axis import dequantized_rows, quantized_rows
 
@@ -35,7 +35,7 @@ def qlinear_conv(_info: KernelInfo, compute: Any) -> MakeWriter:
 @made_by("QLinearConv", domain="com.microsoft")
 def qlinear_conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel over oneDNN where that computes the node."""
-    from .qlinear_conv import with_onednn
+    from .conv.qlinear import with_onednn
 
     return with_onednn(info, BindableKernel(kernel, make_writer))
 
@@ -52,7 +52,7 @@ def qgemm(info: KernelInfo, compute: Any) -> MakeWriter:
 @made_by("QGemm", domain="com.microsoft")
 def qgemm_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel over oneDNN where that computes the node."""
-    from .qgemm import with_onednn
+    from .matmul.qgemm import with_onednn
 
     return with_onednn(info, BindableKernel(kernel, make_writer))
 
@@ -127,7 +127,7 @@ def integer_product(info: KernelInfo, compute: Any) -> MakeWriter:
 @made_by("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
 def integer_product_by_tasks(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> Any:
     """The kernel over compiled tasks where they compute the node."""
-    from .matmul_constant_b import with_tasks
+    from .matmul.constant_b import with_tasks
 
     return with_tasks(info, kernel)
 
@@ -189,6 +189,6 @@ def conv_integer(_info: KernelInfo, compute: Any) -> MakeWriter:
 @made_by("ConvInteger")
 def conv_integer_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel over oneDNN where that computes the node."""
-    from .conv_integer import with_onednn
+    from .conv.integer import with_onednn
 
     return with_onednn(info, BindableKernel(kernel, make_writer))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot
-from ort_sdk_cpu.quantized.conv_direct import Sum
+from ort_sdk_cpu.quantized.conv.direct import Sum
 
 __all__ = ["SummedConvolution", "quantized_sums"]
 

@@ -338,7 +338,7 @@ def arguments_module(module: str) -> str:
 
 
 FAMILIES = {
-    **dict.fromkeys(("integer_convolution", "matrix_convolution"), "quantized.conv_extents"),
+    **dict.fromkeys(("integer_convolution", "matrix_convolution"), "quantized.conv.extents"),
     **dict.fromkeys(("bags", "indexing", "reduction"), "movement.extents"),
     **dict.fromkeys(("dynamic_quantization", "quantized", "quantized_elementwise"), "quantized.extents"),
     **dict.fromkeys(("deformation", "distances", "features"), "image.extents"),

@@ -17,11 +17,10 @@ from ort_sdk_cpu.kernel.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.channels_last import ArraysCall
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
-
-from .centered_weight import ZeroedWeight
-from .conv_dequantized import FloatConvolution, FloatFinish
-from .dynamic import RangeQuantization
-from .parameters import EXACT_FLOAT
+from ort_sdk_cpu.quantized.conv.centered_weight import ZeroedWeight
+from ort_sdk_cpu.quantized.conv.dequantized import FloatConvolution, FloatFinish
+from ort_sdk_cpu.quantized.dynamic import RangeQuantization
+from ort_sdk_cpu.quantized.parameters import EXACT_FLOAT
 
 __all__ = ["IntegerProductKernel", "with_tasks"]
 

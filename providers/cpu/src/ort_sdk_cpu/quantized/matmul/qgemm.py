@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
-
-from .qlinear_conv import QLinearConvKernel, QuantizedConv, can_compute
+from ort_sdk_cpu.quantized.conv.qlinear import QLinearConvKernel, QuantizedConv, can_compute
 
 __all__ = ["QGemmKernel", "with_onednn"]
 

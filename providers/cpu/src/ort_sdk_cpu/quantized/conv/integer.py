@@ -22,13 +22,12 @@ from ort_sdk_cpu.onednn.post_ops import Sum
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
-
-from .parameters import EXACT_FLOAT
+from ort_sdk_cpu.quantized.parameters import EXACT_FLOAT
 
 if TYPE_CHECKING:
     from .centered_weight import ZeroedWeight
-    from .conv_dequantized import FloatConvolution, FloatFinish
-    from .conv_integer_dynamic_shapes import VaryingSums
+    from .dequantized import FloatConvolution, FloatFinish
+    from .integer_dynamic_shapes import VaryingSums
 
 __all__ = ["ConvIntegerKernel", "with_onednn"]
 
@@ -224,7 +223,7 @@ class ConvIntegerKernel(ChannelsLastKernel):
         return made if made is not None and made.is_for(x_shape) else None
 
     def _in_float(self, finish: FloatFinish) -> FloatConvolution | None:
-        from .conv_dequantized import FloatConvolution
+        from .dequantized import FloatConvolution
 
         if self._geometry.groups > 1:
             return None
@@ -236,8 +235,8 @@ class ConvIntegerKernel(ChannelsLastKernel):
         if self._are_digits or not libraries.numba().is_usable:
             return False
         if self._varying is None:
-            from .conv_dequantized import FloatFinish
-            from .conv_integer_dynamic_shapes import VaryingSums
+            from .dequantized import FloatFinish
+            from .integer_dynamic_shapes import VaryingSums
 
             products = self._in_float(FloatFinish(np.ones(1, np.float32)))
             weight = functools.partial(_centred_weight, self._info)

@@ -18,9 +18,9 @@ from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 from ort_sdk_cpu.platform import libraries
 
 from .centered_weight import ZeroedWeight
-from .conv_direct import PLACES, TEAM_WORK, WORK_PLACE, LineOrder, call_on, is_known, is_spread_out, task_name
-from .conv_plan import UNIT_COLUMNS, Cut, Image
+from .direct import PLACES, TEAM_WORK, WORK_PLACE, LineOrder, call_on, is_known, is_spread_out, task_name
 from .packing import PANEL, columns_in_order, panels_in_order
+from .tiling import UNIT_COLUMNS, Cut, Image
 
 __all__ = ["FloatConvolution", "FloatFinish"]
 

@@ -22,8 +22,7 @@ from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.memory_descriptor import any_layout, contiguous
 from ort_sdk_cpu.onednn.post_ops import Sum
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
-
-from .parameters import limits
+from ort_sdk_cpu.quantized.parameters import limits
 
 __all__ = ["WideConvolution"]
 

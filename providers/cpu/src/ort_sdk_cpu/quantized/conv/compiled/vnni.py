@@ -18,7 +18,7 @@ from ort_sdk_cpu.quantized.microkernels.tile import PANEL, ROWS, UNIT_ROWS, most
 from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.vector_types import LANES
 
-from .conv_windows import (
+from .windows import (
     ADDEND,
     ADDEND_FLIP,
     FLIP,

@@ -26,9 +26,9 @@ from ort_sdk_cpu.platform.cpu_features import has_vnni
 from .centered_weight import ZeroedWeight, fits_less
 
 if TYPE_CHECKING:
-    from .conv_direct import Sum, TaskConvolution
-    from .conv_wide_weights import WideConvolution
-    from .qlinear_conv_dynamic_shapes import VaryingFilters
+    from .direct import Sum, TaskConvolution
+    from .qlinear_dynamic_shapes import VaryingFilters
+    from .wide_weights import WideConvolution
 
 __all__ = ["QLinearConvKernel", "QuantizedConv", "can_compute", "with_onednn"]
 
@@ -180,8 +180,8 @@ class QLinearConvKernel(ChannelsLastKernel):
             return False
         from ort_sdk_cpu.jit.task import is_at_hand
 
-        from .conv_direct import PLAIN, WITH_ZERO_POINTS, is_known, task_name
-        from .conv_plan import MODULE
+        from .direct import PLAIN, WITH_ZERO_POINTS, is_known, task_name
+        from .tiling import MODULE
 
         name = task_name(WITH_ZERO_POINTS if self._parameters.is_wide else PLAIN, x.dtype)
         return is_at_hand(MODULE, name) and is_known(self._parameters.weight_shape, self._geometry, x.shape)
@@ -205,7 +205,7 @@ class QLinearConvKernel(ChannelsLastKernel):
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Tasks that take sizes as arguments, for one filter per channel: the task of a single group is for any shape anyway."""
         if not self._varying:
-            from .qlinear_conv_dynamic_shapes import filters_of
+            from .qlinear_dynamic_shapes import filters_of
 
             weight = functools.partial(_centred, inputs[W], self._parameters.weight_shift)
             is_usable = libraries.numba().is_usable
@@ -237,7 +237,7 @@ class QLinearConvKernel(ChannelsLastKernel):
 
     def _wide_for(self, weight: HostArray) -> WideConvolution:
         if self._wide is None:
-            from .conv_wide_weights import WideConvolution
+            from .wide_weights import WideConvolution
 
             parameters = self._parameters
             zero_points = parameters.x_zero_point, parameters.y_zero_point
@@ -250,7 +250,7 @@ class QLinearConvKernel(ChannelsLastKernel):
         parameters = self._parameters
         if not libraries.numba().is_usable or self._geometry.groups > 1:
             return None
-        from .conv_direct import TaskConvolution
+        from .direct import TaskConvolution
 
         zero_points = int(parameters.x_zero_point[0]), int(parameters.y_zero_point[0])
         shift = np.zeros(1, np.int16) if parameters.weight_shift is None else parameters.weight_shift

@@ -23,8 +23,8 @@ from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.platform import libraries
 
 from .centered_weight import ZeroedWeight
-from .conv_plan import MOST_SPREAD, Cut, Image, flip_of
 from .packing import PANEL, columns_of, packed_panels, panels_in_order
+from .tiling import MOST_SPREAD, Cut, Image, flip_of
 
 __all__ = [
     "PLACES",

@@ -12,12 +12,12 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.quantized.parameters import EXACT_FLOAT, limits
 
-from .conv_integer_dynamic_shapes import VaryingSums
-from .parameters import EXACT_FLOAT, limits
+from .integer_dynamic_shapes import VaryingSums
 
 if TYPE_CHECKING:
-    from .qlinear_conv import QuantizedConv
+    from .qlinear import QuantizedConv
 
 __all__ = ["VaryingFilters", "filters_of"]
 

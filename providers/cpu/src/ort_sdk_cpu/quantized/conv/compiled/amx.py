@@ -20,7 +20,7 @@ from ort_sdk_cpu.simd.arithmetic import zero_i32
 from ort_sdk_cpu.simd.memory import store_i32
 from ort_sdk_cpu.simd.vector_types import LANES
 
-from .conv_windows import (
+from .windows import (
     ADDEND,
     ADDEND_FLIP,
     CHUNK_STEPS,

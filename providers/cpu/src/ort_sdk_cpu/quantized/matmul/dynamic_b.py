@@ -14,8 +14,7 @@ from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 from ort_sdk_cpu.platform import libraries
-
-from .parameters import BYTES, flip, limits, parameters_of
+from ort_sdk_cpu.quantized.parameters import BYTES, flip, limits, parameters_of
 
 __all__ = ["product_writer", "quantized_product_writer"]
 

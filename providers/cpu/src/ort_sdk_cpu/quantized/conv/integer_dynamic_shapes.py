@@ -16,11 +16,10 @@ from ort_sdk_cpu.conv.dynamic_shapes import VaryingConvolution, varying_convolut
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
-
-from .parameters import flip
+from ort_sdk_cpu.quantized.parameters import flip
 
 if TYPE_CHECKING:
-    from .conv_dequantized import FloatConvolution
+    from .dequantized import FloatConvolution
 
 __all__ = ["VaryingSums"]
 

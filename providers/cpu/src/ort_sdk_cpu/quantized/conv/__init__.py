@@ -1,0 +1,1 @@
+"""Convolutions of 8-bit integers."""

@@ -1,0 +1,1 @@
+"""GEMMs of 8-bit integers."""
